@@ -1,0 +1,53 @@
+#include "base/error.h"
+
+#include <algorithm>
+#include <array>
+
+namespace lockstep {
+
+std::string_view error_code_name(ErrorCode code) {
+  static constexpr std::array<std::string_view, 10> names = {
+      "invalid_argument", "not_found",   "already_exists", "corrupt_file", "io",
+      "resource_exhausted", "unsupported", "cancelled",      "numeric",      "internal"};
+  return names[static_cast<std::size_t>(code)];
+}
+
+Error::Error(ErrorCode code, std::string message) : code_(code), message_(std::move(message)), text_(message_) {}
+
+void Error::add_context(std::string doing) {
+  chain_.push_back(std::move(doing));
+  text_ = message_ + " (while " + fmt::format("{}", fmt::join(chain_, "; while ")) + ")";
+}
+
+namespace {
+int edit_distance(std::string_view a, std::string_view b) {
+  std::vector<int> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    int diagonal = row[0];
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j <= b.size(); ++j) {
+      const int substitute = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+}  // namespace
+
+std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates) {
+  if (got.size() > 100) return "";
+  int best = 4;
+  const std::string* nearest = nullptr;
+  for (const std::string& candidate : candidates) {
+    const int distance = edit_distance(got, candidate);
+    if (distance < best && distance < static_cast<int>(candidate.size())) {
+      best = distance;
+      nearest = &candidate;
+    }
+  }
+  return nearest ? fmt::format("; did you mean '{}'?", *nearest) : "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,66 @@
+// The one exception type of the project, and the one way to throw it.
+// Inside, everything throws Error; the http and cli edges map it once to a status or an exit code.
+// Knows nothing of who reports it. Thread-safe (plain values).
+//   fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", t);
+#pragma once
+#include <fmt/format.h>
+
+#include <exception>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+enum class ErrorCode {
+  invalid_argument,    // the caller's value is not allowed
+  not_found,           // a file, model, route or name that is not there
+  already_exists,      // would overwrite something
+  corrupt_file,        // a file contradicts itself or is truncated
+  io,                  // the operating system refused: disk full, permission, ...
+  resource_exhausted,  // a limit of ours is reached; later may work
+  unsupported,         // understood, and not offered
+  cancelled,           // the user interrupted
+  numeric,             // NaN, infinity or overflow in a computation
+  internal,            // a bug of ours
+};
+std::string_view error_code_name(ErrorCode code);
+
+// A code, one sentence that names the field, the value got and the values allowed, and the chain of what was
+// being done (innermost first). what() gives "sentence (while A; while B)".
+class Error : public std::exception {
+ public:
+  Error(ErrorCode code, std::string message);
+  ErrorCode code() const { return code_; }
+  const std::string& message() const { return message_; }
+  const std::vector<std::string>& chain() const { return chain_; }
+  const char* what() const noexcept override { return text_.c_str(); }
+  void add_context(std::string doing);  // "reading config.json"
+
+ private:
+  ErrorCode code_;
+  std::string message_;
+  std::vector<std::string> chain_;
+  std::string text_;
+};
+
+template <class... A>
+[[noreturn]] void fail(ErrorCode code, fmt::format_string<A...> format, A&&... args) {
+  throw Error(code, fmt::format(format, std::forward<A>(args)...));
+}
+
+// Runs `work`; an Error that leaves it carries `doing` in its chain.
+template <class F>
+auto with_context(std::string doing, F&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (Error& e) {
+    e.add_context(std::move(doing));
+    throw;
+  }
+}
+
+// "; did you mean 'temperature'?" for the nearest candidate within an edit distance of 3, else "".
+std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates);
+
+}  // namespace lockstep

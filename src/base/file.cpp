@@ -1,0 +1,224 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <system_error>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+[[noreturn]] void fail_io(std::string_view doing, const fs::path& path, int error) {
+  const ErrorCode code = error == ENOENT   ? ErrorCode::not_found
+                         : error == EEXIST ? ErrorCode::already_exists
+                                           : ErrorCode::io;
+  fail(code, "cannot {} '{}': {}", doing, path.string(), std::generic_category().message(error));
+}
+
+int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
+  int descriptor;
+  do descriptor = open(path.c_str(), flags | O_CLOEXEC, mode);
+  while (descriptor < 0 && errno == EINTR);
+  return descriptor;
+}
+
+void sync_descriptor(int descriptor, const fs::path& path) {
+  while (fsync(descriptor) != 0) {
+    if (errno == EINTR) continue;
+    fail_io("write to disk", path, errno);
+  }
+}
+
+fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+// "runs/a/" and "runs/a" are one place; the rest of this file wants the name.
+fs::path without_trailing_slash(fs::path path) {
+  if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
+  if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
+    fail(ErrorCode::invalid_argument, "path is '{}', and names no file or folder that could be written", path.string());
+  return path;
+}
+
+// True when the variable says "point:n" and this is the n-th pass through that point.
+bool is_due(const char* variable, std::string_view point, std::atomic<long>& passes) {
+  const char* value = std::getenv(variable);
+  if (!value || !*value) return false;
+  const std::string_view text = value;
+  const std::size_t colon = text.rfind(':');
+  long wanted = 0;
+  const char* end = text.data() + text.size();
+  if (colon == std::string_view::npos || std::from_chars(text.data() + colon + 1, end, wanted).ptr != end || wanted < 1)
+    fail(ErrorCode::invalid_argument, "{} is '{}', allowed is POINT:N with N at least 1", variable, text);
+  return text.substr(0, colon) == point && passes.fetch_add(1) + 1 == wanted;
+}
+}  // namespace
+
+void kill_point(std::string_view point) {
+  static std::atomic<long> kill_passes{0}, fail_passes{0};
+  if (is_due("LOCKSTEP_KILL_AT", point, kill_passes)) raise(SIGKILL);
+  if (is_due("LOCKSTEP_FAIL_AT", point, fail_passes))
+    fail(ErrorCode::io, "cannot write at {}: {}", point, std::generic_category().message(ENOSPC));
+}
+
+std::string read_file(const fs::path& path, std::size_t most_bytes) {
+  const int descriptor = open_retrying(path, O_RDONLY);
+  if (descriptor < 0) fail_io("open", path, errno);
+  struct Closer {
+    int descriptor;
+    ~Closer() { close(descriptor); }
+  } closer{descriptor};
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) fail_io("read", path, errno);
+  if (S_ISDIR(status.st_mode)) fail_io("read", path, EISDIR);
+  const auto too_long = [&] {
+    fail(ErrorCode::resource_exhausted, "'{}' is longer than the {} bytes allowed", path.string(), most_bytes);
+  };
+  if (S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) > most_bytes) too_long();
+  std::string data;
+  if (S_ISREG(status.st_mode)) data.reserve(static_cast<std::size_t>(status.st_size));
+  // Sizes may lie (pipes, /proc) or change: read to the end, never past the limit.
+  std::vector<char> block(1 << 16);
+  for (;;) {
+    const ssize_t got = read(descriptor, block.data(), block.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) fail_io("read", path, errno);
+    if (got == 0) return data;
+    if (static_cast<std::size_t>(got) > most_bytes - data.size()) too_long();
+    data.append(block.data(), static_cast<std::size_t>(got));
+  }
+}
+
+void sync_path(const fs::path& path) {
+  const int descriptor = open_retrying(path, O_RDONLY);
+  if (descriptor < 0) fail_io("open", path, errno);
+  struct Closer {
+    int descriptor;
+    ~Closer() { close(descriptor); }
+  } closer{descriptor};
+  sync_descriptor(descriptor, path);
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(without_trailing_slash(std::move(path))), partial_(path_) {
+  partial_ += ".partial";
+  descriptor_ = open_retrying(partial_, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  if (descriptor_ < 0) fail_io("create", partial_, errno);
+  try {
+    kill_point("file.opened");
+  } catch (...) {
+    close_quietly();
+    throw;
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) close_quietly();
+}
+
+void AtomicFile::close_quietly() {
+  if (descriptor_ >= 0) close(descriptor_);
+  descriptor_ = -1;
+  unlink(partial_.c_str());
+}
+
+void AtomicFile::write(const void* data, std::size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const ssize_t written = ::write(descriptor_, next, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) fail_io("write", path_, errno);
+    next += written;
+    bytes -= static_cast<std::size_t>(written);
+  }
+}
+
+void AtomicFile::commit() {
+  kill_point("file.written");
+  sync_descriptor(descriptor_, partial_);
+  kill_point("file.synced");
+  const int descriptor = descriptor_;
+  descriptor_ = -1;
+  if (close(descriptor) != 0 && errno != EINTR) fail_io("write", path_, errno);
+  if (rename(partial_.c_str(), path_.c_str()) != 0) fail_io("rename to", path_, errno);
+  committed_ = true;
+  kill_point("file.renamed");
+  sync_path(parent_of(path_));
+}
+
+void write_file_atomic(const fs::path& path, std::string_view data) {
+  AtomicFile file(path);
+  file.write(data);
+  file.commit();
+}
+
+AtomicFolder::AtomicFolder(fs::path path, Existing existing)
+    : path_(without_trailing_slash(std::move(path))), partial_(path_), existing_(existing) {
+  partial_ += ".partial";
+  std::error_code error;
+  if (existing_ == Existing::refuse && fs::exists(fs::symlink_status(path_, error)))
+    fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
+  fs::remove_all(partial_, error);
+  if (error) fail_io("remove", partial_, error.value());
+  fs::create_directories(partial_, error);
+  if (error) fail_io("create", partial_, error.value());
+}
+
+AtomicFolder::~AtomicFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(partial_, ignored);
+}
+
+void AtomicFolder::commit() {
+  kill_point("folder.written");
+  // Files and inner folders first, each folder after what it holds.
+  std::vector<fs::path> inside;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(partial_, error), end; !error && entry != end; entry.increment(error))
+    if (!entry->is_symlink()) inside.push_back(entry->path());
+  if (error) fail_io("list", partial_, error.value());
+  for (auto path = inside.rbegin(); path != inside.rend(); ++path) sync_path(*path);
+  sync_path(partial_);
+  kill_point("folder.synced");
+
+  // An empty folder at the place is replaced by rename alone; a full one (or a file) is exchanged in one step.
+  const bool occupied = fs::exists(fs::symlink_status(path_, error));
+  if (occupied && existing_ == Existing::refuse)
+    fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
+  if (occupied) {
+    if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
+      // File systems without the exchange: a moment in which the place is empty, and both versions exist beside it.
+      if (errno != EINVAL && errno != ENOSYS) fail_io("replace", path_, errno);
+      fs::path old = path_;
+      old += ".old";
+      fs::remove_all(old, error);
+      if (rename(path_.c_str(), old.c_str()) != 0) fail_io("rename", path_, errno);
+      if (rename(partial_.c_str(), path_.c_str()) != 0) {
+        const int why = errno;
+        rename(old.c_str(), path_.c_str());
+        fail_io("rename to", path_, why);
+      }
+      fs::remove_all(old, error);
+    }
+  } else if (rename(partial_.c_str(), path_.c_str()) != 0) {
+    fail_io("rename to", path_, errno);
+  }
+  committed_ = true;
+  kill_point("folder.renamed");
+  sync_path(parent_of(path_));
+  if (occupied) {
+    fs::remove_all(partial_, error);  // what stood there before
+    kill_point("folder.old_removed");
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Hashes: SHA-256 for what is published (weights, files), XXH3-64 for rows of bits and cache keys.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class Sha256 {
+ public:
+  Sha256();
+  ~Sha256();
+  Sha256(Sha256&&) noexcept;
+  void update(const void* data, std::size_t bytes);
+  void update(std::string_view text) { update(text.data(), text.size()); }
+  std::string hex();  // finishes; call once
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+std::string sha256_hex(std::string_view data);
+
+std::uint64_t xxh3(const void* data, std::size_t bytes, std::uint64_t seed = 0);
+std::string hex64(std::uint64_t value);  // 16 lower-case digits
+
+}  // namespace lockstep

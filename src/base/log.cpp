@@ -1,0 +1,91 @@
+#include "base/log.h"
+
+#include <fmt/chrono.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+std::atomic<LogLevel> lowest{LogLevel::info};
+constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warning", "error", "off"};
+
+bool is_secret(std::string_view name) {
+  static constexpr std::array<std::string_view, 9> names = {"api_key",       "authorization", "password",
+                                                            "passwd",        "secret",        "access_token",
+                                                            "refresh_token", "credential",    "cookie"};
+  std::string lower(name);
+  for (char& c : lower) c = c == '-' ? '_' : (c >= 'A' && c <= 'Z') ? static_cast<char>(c + 32) : c;
+  for (std::string_view secret : names)
+    if (lower.find(secret) != std::string::npos) return true;
+  return false;
+}
+
+void append_escaped(std::string& out, std::string_view text) {
+  for (char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '\n') out += "\\n";
+    else if (byte < 0x20 || byte == 0x7f) out += fmt::format("\\x{:02x}", byte);
+    else out += c;
+  }
+}
+
+void append_value(std::string& out, std::string_view value) {
+  const bool quoted = value.empty() || value.find_first_of(" =\"") != std::string_view::npos;
+  if (!quoted) return append_escaped(out, value);
+  out += '"';
+  for (std::size_t begin = 0;;) {
+    const std::size_t quote = value.find('"', begin);
+    append_escaped(out, value.substr(begin, quote - begin));
+    if (quote == std::string_view::npos) break;
+    out += "\\\"";
+    begin = quote + 1;
+  }
+  out += '"';
+}
+}  // namespace
+
+void set_log_level(LogLevel level) { lowest.store(level, std::memory_order_relaxed); }
+LogLevel log_level() { return lowest.load(std::memory_order_relaxed); }
+
+LogLevel parse_log_level(std::string_view name) {
+  for (std::size_t i = 0; i < kLevelNames.size(); ++i)
+    if (kLevelNames[i] == name) return static_cast<LogLevel>(i);
+  fail(ErrorCode::invalid_argument, "log level is '{}', allowed are debug, info, warning, error, off{}", name,
+       did_you_mean(name, {kLevelNames.begin(), kLevelNames.end()}));
+}
+
+std::string format_log_line(LogLevel level, std::string_view message, LogFields fields) {
+  std::string line = fmt::format("{:<7} ", kLevelNames[static_cast<std::size_t>(level)]);
+  append_escaped(line, message);
+  if (fields.size() != 0) line += ' ';
+  for (const LogField& field : fields) {
+    line += ' ';
+    line += field.name;
+    line += '=';
+    append_value(line, is_secret(field.name) ? std::string_view("(secret)") : std::string_view(field.value));
+  }
+  return line;
+}
+
+void write_log(LogLevel level, std::string_view message, LogFields fields) {
+  if (level < log_level() || level == LogLevel::off) return;
+  const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
+  const auto milliseconds = now.time_since_epoch().count() % 1000;
+  static const bool terminal = isatty(STDERR_FILENO) == 1;
+  // On a terminal a progress bar may stand in this line: it is overwritten, and draws itself again.
+  const std::string line =
+      fmt::format("{}{:%Y-%m-%dT%H:%M:%S}.{:03}Z {}\n", terminal ? "\r\033[K" : "",
+                  fmt::gmtime(std::chrono::system_clock::to_time_t(now)), milliseconds,
+                  format_log_line(level, message, fields));
+  // One write a line, so that lines of several threads do not mix. A log that cannot be written stops nothing.
+  while (write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
+  }
+}
+
+}  // namespace lockstep

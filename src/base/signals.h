@@ -1,0 +1,22 @@
+// Ctrl-C and SIGTERM as a flag that long work looks at between steps, so that it can save and say how to go on.
+// A second Ctrl-C ends the process at once. Knows nothing of what is saved. Any thread may ask.
+//   install_interrupt_handlers();
+//   while (!interrupted()) step();
+#pragma once
+
+namespace lockstep {
+
+// For SIGINT and SIGTERM, in this process, until it ends. Blocking system calls return EINTR (no SA_RESTART).
+void install_interrupt_handlers();
+
+bool interrupted();
+// The signal that came first, or 0; a process that stops for it exits with 128 + this.
+int interrupt_signal();
+// Error cancelled, when interrupted.
+void throw_if_interrupted();
+
+// As if Ctrl-C had come, and as if it had not: for tests, and for a program that stops itself.
+void request_interrupt();
+void clear_interrupt();
+
+}  // namespace lockstep

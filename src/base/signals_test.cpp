@@ -1,0 +1,52 @@
+#include "base/signals.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Signals, FirstSignalSetsTheFlagAndIsRemembered) {
+  clear_interrupt();
+  install_interrupt_handlers();
+  EXPECT_FALSE(interrupted());
+  EXPECT_NO_THROW(throw_if_interrupted());
+  raise(SIGTERM);
+  raise(SIGTERM);  // a second SIGTERM is the same wish
+  EXPECT_TRUE(interrupted());
+  EXPECT_EQ(interrupt_signal(), SIGTERM);
+  try {
+    throw_if_interrupted();
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::cancelled);
+  }
+  clear_interrupt();
+  EXPECT_FALSE(interrupted());
+}
+
+TEST(Signals, SecondCtrlCExitsAtOnce) {
+  EXPECT_EXIT(
+      {
+        clear_interrupt();
+        install_interrupt_handlers();
+        raise(SIGINT);
+        if (!interrupted()) _exit(1);
+        raise(SIGINT);
+        _exit(2);
+      },
+      testing::ExitedWithCode(130), "");
+}
+
+TEST(Signals, RequestedByTheProgramItself) {
+  clear_interrupt();
+  request_interrupt();
+  EXPECT_EQ(interrupt_signal(), SIGINT);
+  clear_interrupt();
+}
+
+}  // namespace
+}  // namespace lockstep

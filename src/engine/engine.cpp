@@ -1,0 +1,235 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
+  if (o.cache_pages > 0) return o.cache_pages;
+  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
+  const std::int64_t pages = o.cache_bytes / std::max<std::int64_t>(page_bytes, 1);
+  if (pages < 1)
+    fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more", o.cache_bytes, page_bytes, o.page_size);
+  const std::int64_t pages_a_sequence = (runtime.max_positions + o.page_size - 1) / o.page_size;
+  return std::min(pages, o.max_sequences * pages_a_sequence);
+}
+
+std::string describe_flags(std::int32_t flags) {
+  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
+  std::string text;
+  for (int bit = 0; bit < 4; ++bit)
+    if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
+  return text.empty() ? fmt::format("flags {}", flags) : text;
+}
+}  // namespace
+
+Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
+    : runtime_(runtime), options_(options) {
+  check_options(options);
+  options_.cache_pages = resolve_pages(runtime, options);
+  limits_ = {runtime.model->vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
+  scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
+  runner_ = std::make_unique<StepRunner>(runtime, options_.cache_pages, options_.page_size);
+  set_weights(std::move(weights));
+}
+
+Engine::~Engine() = default;
+
+void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
+  if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
+  const std::size_t parameters = runtime_.model->manifest().parameters().size();
+  if (weights->parameters.size() != parameters)
+    fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model", weights->parameters.size(), parameters);
+  if (weights == weights_) return;
+  weights_ = std::move(weights);
+  scheduler_->set_version(weights_->version, runtime_.profile.digest());
+}
+
+std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) {
+  return add(std::move(request), std::move(on_token), std::move(on_done)).id;
+}
+
+Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
+  check_request(request, limits_);
+  auto s = std::make_unique<Sequence>();
+  s->id = s->generation.id = next_id_++;
+  s->sampling = std::move(request.sampling);
+  s->tokens = std::move(request.prompt);
+  s->prompt_length = s->decode_from = s->known();
+  s->on_token = std::move(on_token);
+  s->on_done = std::move(on_done);
+  if (request.prompt_logprobs) {
+    s->scores_prompt = true;
+    s->most_hit_pages = 0;  // a cached position has no row to score
+    s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1));
+  }
+  Sequence& added = *s;
+  sequences_.emplace(added.id, std::move(s));
+  scheduler_->add(added);
+  return added;
+}
+
+void Engine::cancel(std::uint64_t id) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end()) return;
+  finish(*it->second, FinishReason::cancelled);
+  deliver();
+}
+
+void Engine::finish(Sequence& s, FinishReason reason, std::int64_t forget_from) {
+  scheduler_->remove(s, forget_from);
+  s.generation.finish = reason;
+  auto node = sequences_.extract(s.id);
+  events_.push_back({&s, {}, std::move(node.mapped())});
+}
+
+void Engine::deliver() {
+  if (delivering_) return;  // the call that is delivering goes on with what was added
+  struct Guard {
+    bool& flag;
+    explicit Guard(bool& f) : flag(f) { flag = true; }
+    ~Guard() { flag = false; }
+  } guard(delivering_);
+  while (!events_.empty()) {
+    const Event event = std::move(events_.front());
+    events_.pop_front();
+    if (!event.done) {
+      event.sequence->on_token(event.sequence->id, event.token);
+    } else if (event.done->on_done) {
+      event.done->on_done(std::move(event.done->generation));
+    }
+  }
+}
+
+bool Engine::step() {
+  if (delivering_) fail(ErrorCode::internal, "step was called from a callback of the engine");
+  deliver();  // what a callback that threw left behind
+  if (scheduler_->idle()) return false;
+  const std::vector<PlannedSlice>& plan = scheduler_->plan();
+  if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  try {
+    const std::shared_ptr<const WeightSet> pinned = weights_;
+    runner_->run(*pinned, plan, result_);
+  } catch (...) {
+    scheduler_->roll_back();
+    throw;
+  }
+  count_pairs(plan);
+  absorb(plan);
+  deliver();
+  return true;
+}
+
+void Engine::run_until_idle() {
+  while (step()) {
+  }
+}
+
+void Engine::count_pairs(const std::vector<PlannedSlice>& plan) {
+  const Model& model = *runtime_.model;
+  std::int64_t rows = 0, visible = 0, touched = 0;
+  for (const PlannedSlice& p : plan) {
+    rows += p.count;
+    for (std::int64_t seen = p.begin + 1; seen <= p.begin + p.count; ++seen) {
+      visible += seen;
+      touched += model.select_top_k > 0 ? std::min(model.select_top_k, seen) : seen;
+    }
+  }
+  counters_.pairs_visible += visible * model.layers;
+  counters_.pairs_skipped += (visible - touched) * model.layers;
+  counters_.expert_rows += rows * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size());
+}
+
+void Engine::absorb(const std::vector<PlannedSlice>& plan) {
+  const bool flagged = std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
+                       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
+  if (flagged) fail_flagged(plan);
+  std::size_t sampled = 0, scored = 0;
+  for (const PlannedSlice& p : plan) {
+    const bool has_sample = samples(p);
+    const auto scores = static_cast<std::size_t>(scored_rows(p));
+    Sequence& s = *p.sequence;
+    const std::size_t sample_at = sampled, score_at = scored;
+    sampled += has_sample;
+    scored += scores;
+    if (s.generation.finish != FinishReason::none) continue;  // failed just now
+    std::copy_n(result_.prompt_logprobs.begin() + static_cast<std::ptrdiff_t>(score_at), scores,
+                s.generation.prompt_logprobs.begin() + (scores > 0 ? p.begin : 0));
+    scheduler_->commit(p);
+    if (has_sample) accept(s, result_.sampled[sample_at]);
+    else if (p.last) finish(s, FinishReason::length);
+  }
+}
+
+void Engine::accept(Sequence& s, const StepResult::Sampled& sampled) {
+  const GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, weights_->version};
+  s.tokens.push_back(token.id);
+  s.generation.tokens.push_back(token);
+  ++counters_.sampled_tokens;
+  counters_.mixed_version_tokens += s.mixed_versions;
+  if (s.on_token) events_.push_back({&s, token, nullptr});
+  const std::vector<std::int32_t>& stops = s.sampling.stop_tokens;
+  if (std::find(stops.begin(), stops.end(), token.id) != stops.end()) finish(s, FinishReason::stop);
+  else if (static_cast<std::int32_t>(s.generation.tokens.size()) >= s.sampling.max_tokens) finish(s, FinishReason::length);
+}
+
+// Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the same
+// order, so they would have flagged it themselves.
+void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
+  struct Fault {
+    std::int64_t position = -1;
+    std::int32_t flags = 0;
+  };
+  std::unordered_map<std::int32_t, Fault> bad_pages;
+  std::vector<Fault> faults(plan.size());
+  std::size_t row = 0, sampled = 0;
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlannedSlice& p = plan[i];
+    for (std::int64_t at = p.begin; at < p.begin + p.count; ++at, ++row) {
+      if (result_.row_flags[row] == 0) continue;
+      const Fault fault{at, result_.row_flags[row]};
+      if (faults[i].flags == 0) faults[i] = fault;
+      bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
+    }
+    if (samples(p) && result_.sampled[sampled++].flags != 0 && faults[i].flags == 0)
+      faults[i] = {p.begin + p.count - 1, result_.sampled[sampled - 1].flags};
+  }
+  for (std::size_t i = 0; i < plan.size(); ++i)
+    for (std::int32_t page : plan[i].sequence->pages) {
+      const auto bad = bad_pages.find(page);
+      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position)) faults[i] = bad->second;
+    }
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (faults[i].flags == 0) continue;
+    Sequence& s = *plan[i].sequence;
+    s.generation.error = fmt::format("a NaN or an infinity in {} at position {} of the request", describe_flags(faults[i].flags), faults[i].position);
+    ++counters_.failed_requests;
+    finish(s, FinishReason::error, faults[i].position);
+  }
+}
+
+std::vector<Generation> Engine::generate(std::vector<Request> requests) {
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    with_context(fmt::format("checking request {}", i), [&] { check_request(requests[i], limits_); });
+  std::vector<Generation> results(requests.size());
+  std::size_t left = requests.size();
+  std::vector<std::uint64_t> ids;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    ids.push_back(submit(std::move(requests[i]), {}, [&results, &left, i](Generation&& g) {
+      results[i] = std::move(g);
+      --left;
+    }));
+  try {
+    while (left > 0)
+      if (!step()) fail(ErrorCode::internal, "the engine is idle before {} requests are done", left);
+  } catch (...) {
+    for (std::uint64_t id : ids) cancel(id);
+    throw;
+  }
+  return results;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// The serving engine: continuous batching over a paged cache. Tokens in, tokens and log-probabilities out. What a request gets
+// depends on weights, tokens, sampling parameters and seed alone, never on what else runs, on chunks, pages, cache or threads.
+// Knows no text, no HTTP, no training. Used by one thread at a time; callbacks run on that thread inside submit, cancel or step,
+// in order, and may call submit, cancel and set_weights, but not step. One that throws leaves the engine as it was after it.
+//   Engine engine(runtime, weights, {}); std::vector<Generation> g = engine.generate({{.prompt = {1, 2, 3}}});
+#pragma once
+#include <deque>
+#include <memory>
+#include <unordered_map>
+
+#include "engine/admission.h"
+#include "engine/scheduler.h"
+#include "engine/score.h"
+#include "engine/step_runner.h"
+
+namespace lockstep {
+
+class Engine {
+ public:
+  // Throws invalid_argument when an option is out of range or the cache does not hold one page.
+  Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options = {});
+  ~Engine();
+  Engine(const Engine&) = delete;
+
+  using OnToken = std::function<void(std::uint64_t id, const GeneratedToken&)>;
+  using OnDone = std::function<void(Generation&&)>;
+  // Returns the id (from 1, ascending). Throws invalid_argument with the field at fault; then nothing is kept.
+  std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
+  // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored.
+  void cancel(std::uint64_t id);
+  // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A request
+  // with a NaN or an infinity in its rows ends with FinishReason::error, alone. When the forward itself throws, all
+  // requests stay and start over at the next step.
+  bool step();
+  void run_until_idle();
+  // Submits all, runs until they are done (others go on beside them), returns them in order.
+  std::vector<Generation> generate(std::vector<Request> requests);
+
+  // From the next step on. Cached prefixes of other versions are never used again; running requests go on, their later tokens
+  // carry the new version and are counted as mixed. The same pointer again: nothing happens.
+  void set_weights(std::shared_ptr<const WeightSet> weights);
+  const WeightSet& weights() const { return *weights_; }
+
+  // Log-probabilities of tokens[1..] given those before, n - 1 of them, on the way that `mode` says.
+  std::vector<float> score(const std::vector<std::int32_t>& tokens, const ScoreMode& mode = {});
+
+  const EngineCounters& counters() const { return counters_; }
+  const EngineOptions& options() const { return options_; }  // cache_pages as resolved
+  const RequestLimits& limits() const { return limits_; }
+  bool idle() const { return scheduler_->idle() && events_.empty(); }
+  std::int64_t running() const { return static_cast<std::int64_t>(scheduler_->running().size()); }
+  std::int64_t waiting() const { return scheduler_->waiting(); }
+  const Scheduler& scheduler() const { return *scheduler_; }
+
+ private:
+  struct Event {
+    Sequence* sequence;
+    GeneratedToken token;
+    std::unique_ptr<Sequence> done;  // null: a token
+  };
+  Sequence& add(Request request, OnToken on_token, OnDone on_done);
+  void absorb(const std::vector<PlannedSlice>& plan);
+  void fail_flagged(const std::vector<PlannedSlice>& plan);
+  void count_pairs(const std::vector<PlannedSlice>& plan);
+  void accept(Sequence& s, const StepResult::Sampled& sampled);
+  void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
+  void deliver();
+
+  Runtime& runtime_;
+  std::shared_ptr<const WeightSet> weights_;
+  EngineOptions options_;
+  RequestLimits limits_;
+  EngineCounters counters_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<StepRunner> runner_;
+  std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
+  std::deque<Event> events_;
+  StepResult result_;
+  std::uint64_t next_id_ = 1;
+  bool delivering_ = false, stepping_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// Full pages that several sequences may use: a tree of pages, each found by the XXH3 of all tokens up to its end, salted by
+// weights version and profile. A hit is believed only when the tokens themselves agree, page by page from the beginning.
+// The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given back least recently
+// used first, a page before the one it continues. Whoever holds a page here holds all pages before it.
+// Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when every reader
+// is in that forward or later. Used by one thread at a time.
+//   cache.match(tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
+#pragma once
+#include <cstdint>
+#include <set>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/page_allocator.h"
+
+namespace lockstep {
+
+class PrefixCache {
+ public:
+  PrefixCache(PageAllocator& pages, std::int64_t page_size);
+
+  // Where in the tree a sequence stands: after how many pages, and which is the last (-1: at the root).
+  struct Chain {
+    std::int64_t pages = 0;
+    std::int32_t last = -1;
+    std::uint64_t hash = 0;
+  };
+  // Forgets everything; what was entered before is never found again.
+  void reset(std::uint64_t weights_version, std::string_view profile_digest);
+  // The longest run of known pages that begins `tokens`, at most `most` pages: appended to `pages`, one user more each.
+  // `chain` becomes the place after them.
+  void match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages);
+  enum class Insertion {
+    fresh,    // entered; chain moves on
+    known,    // another page holds the same tokens after the same chain: `page` becomes that one, one user more; chain moves on
+    refused,  // the hash belongs to other tokens; nothing changed
+  };
+  // Enters `page`, which the caller holds and which holds `tokens` (page_size of them), after `chain`.
+  // With `only_fresh`, a known page is reported and nothing changes.
+  Insertion insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh = false);
+
+  // One user of a page less; every page, entered or not, is released here.
+  void release(std::int32_t page);
+  // Gives the least recently used idle page back to the allocator; false when there is none.
+  bool evict();
+  std::int64_t idle() const { return idle_; }
+  std::int64_t entries() const { return static_cast<std::int64_t>(by_hash_.size()); }
+  bool holds(std::int32_t page) const { return entry(page).held; }
+  // Takes a page and all that continue it out of the tree: what is in them is not to be used.
+  void forget(std::int32_t page);
+
+ private:
+  struct Entry {
+    bool held = false;
+    std::int32_t parent = -1, children = 0;
+    std::uint64_t hash = 0, last_use = 0;
+  };
+  Entry& entry(std::int32_t page) { return entries_[static_cast<std::size_t>(page)]; }
+  const Entry& entry(std::int32_t page) const { return entries_[static_cast<std::size_t>(page)]; }
+  std::int32_t find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens, bool& taken) const;
+  std::uint64_t next_hash(const Chain& chain, std::span<const std::int32_t> tokens) const;
+  void acquire(std::int32_t page);
+  void remove(std::int32_t page);
+
+  PageAllocator& pages_;
+  std::int64_t page_size_, idle_ = 0;
+  std::uint64_t root_ = 0, clock_ = 0;
+  std::vector<Entry> entries_;               // by page
+  std::vector<std::int32_t> tokens_;         // page_size a page
+  std::unordered_map<std::uint64_t, std::int32_t> by_hash_;
+  std::set<std::pair<std::uint64_t, std::int32_t>> idle_leaves_;  // (last use, page): idle, continued by no page
+};
+
+}  // namespace lockstep

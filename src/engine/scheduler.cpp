@@ -1,0 +1,197 @@
+#include "engine/scheduler.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+Scheduler::Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters)
+    : options_(options), counters_(counters), pages_(std::make_unique<PageAllocator>(pages)), cache_(*pages_, options.page_size) {}
+
+void Scheduler::add(Sequence& s) { waiting_.push_back(&s); }
+
+void Scheduler::set_version(std::uint64_t version, const std::string& profile_digest) {
+  version_ = version;
+  profile_digest_ = profile_digest;
+  cache_.reset(version, profile_digest);
+  for (Sequence* s : running_) {
+    s->shares = false;
+    s->chain = {};
+    s->mixed_versions = s->mixed_versions || s->computed > 0;
+  }
+}
+
+void Scheduler::release_pages(Sequence& s) {
+  // Last page first, so that the prefix cache gives up the end of a text before its beginning.
+  for (std::size_t i = s.pages.size(); i-- > 0;) cache_.release(s.pages[i]);
+  s.pages.clear();
+  s.computed = s.begin = 0;
+  s.chain = {};
+  s.shares = true;
+  s.mixed_versions = false;
+  s.running = false;
+}
+
+void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
+  for (auto i = static_cast<std::size_t>(std::min(forget_from / options_.page_size, static_cast<std::int64_t>(s.pages.size())));
+       i < s.pages.size(); ++i)
+    cache_.forget(s.pages[i]);
+  if (s.running) running_.erase(std::find(running_.begin(), running_.end(), &s));
+  else waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &s));
+  release_pages(s);
+}
+
+void Scheduler::preempt(Sequence& s) {
+  const auto planned = std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
+  if (planned != plan_.rend()) {
+    budget_ += planned->count;
+    plan_.erase(std::next(planned).base());
+  }
+  running_.erase(std::find(running_.begin(), running_.end(), &s));
+  release_pages(s);
+  wait_again(s);
+  ++counters_.preemptions;
+  preempted_ = true;
+}
+
+void Scheduler::wait_again(Sequence& s) {
+  const auto younger = std::find_if(waiting_.begin(), waiting_.end(), [&](const Sequence* w) { return w->id > s.id; });
+  waiting_.insert(younger, &s);
+}
+
+void Scheduler::roll_back() {
+  for (std::size_t i = running_.size(); i-- > 0;) {
+    release_pages(*running_[i]);
+    wait_again(*running_[i]);
+  }
+  running_.clear();
+  plan_.clear();
+  cache_.reset(version_, profile_digest_);
+}
+
+std::int64_t Scheduler::wanted_rows(const Sequence& s) const {
+  return std::min(s.pending(), s.chunk > 0 ? s.chunk : options_.prefill_chunk);
+}
+
+std::int32_t Scheduler::obtain_page() {
+  const std::int32_t page = pages_->allocate();
+  if (page >= 0 || !cache_.evict()) return page;
+  ++counters_.evictions;
+  return pages_->allocate();
+}
+
+// Pages for `rows` more rows; fewer rows when the pages are not there, none when `s` itself had to make room.
+bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
+  while (static_cast<std::int64_t>(s.pages.size()) < pages_for(s.computed + rows)) {
+    const std::int32_t page = obtain_page();
+    if (page >= 0) {
+      s.pages.push_back(page);
+      continue;
+    }
+    const std::int64_t room = static_cast<std::int64_t>(s.pages.size()) * options_.page_size - s.computed;
+    if (room > 0) {
+      rows = room;
+      return true;
+    }
+    Sequence& youngest = *running_.back();
+    if (&youngest == &s && running_.size() == 1)
+      fail(ErrorCode::internal, "a cache of {} pages of {} does not hold {} positions of one sequence", pages_->total(), options_.page_size,
+           s.computed + 1);
+    preempt(youngest);
+    if (&youngest == &s) return false;
+  }
+  return true;
+}
+
+void Scheduler::plan_rows(Sequence& s) {
+  const bool decode = decodes(s);
+  std::int64_t rows = std::min(wanted_rows(s), budget_);
+  if (rows == 0 || !reserve(s, rows)) return;
+  plan_.push_back({&s, s.computed, rows, decode, rows == s.pending()});
+  budget_ -= rows;
+}
+
+const std::vector<PlannedSlice>& Scheduler::plan() {
+  plan_.clear();
+  budget_ = options_.max_batch_rows;
+  preempted_ = false;
+  // Making room shortens running_ at its end only. Who decodes is settled before anything is planned.
+  for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
+    if (decodes(*running_[i])) plan_rows(*running_[i]);
+  for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
+    if (!decodes(*running_[i])) plan_rows(*running_[i]);
+  for (const PlannedSlice& p : plan_) share(*p.sequence, p.begin + p.count, true);
+  if (!preempted_) admit();
+  count_plan();
+  return plan_;
+}
+
+void Scheduler::admit() {
+  // Pages that running prompts will still need are spoken for.
+  std::int64_t promised = 0;
+  for (const Sequence* s : running_) promised += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
+  while (!waiting_.empty() && budget_ > 0 && static_cast<std::int64_t>(running_.size()) < options_.max_sequences) {
+    Sequence& s = *waiting_.front();
+    if (options_.prefix_cache && s.most_hit_pages > 0) {
+      // The last known token is always computed: its row gives the next one.
+      cache_.match(s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain, s.pages);
+    }
+    const std::int64_t missing = pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size());
+    if (missing + promised > pages_->free_pages() + cache_.idle()) return release_pages(s);
+    waiting_.pop_front();
+    const auto older = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
+    running_.insert(older.base(), &s);
+    s.running = true;
+    s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
+    counters_.cache_hit_tokens += s.begin;
+    plan_rows(s);
+    promised += std::max<std::int64_t>(0, pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size()));
+    share(s, plan_.back().begin + plan_.back().count, true);
+  }
+}
+
+// Enters the full pages of the first `positions` positions. Before the forward only pages that nobody has entered yet; after
+// it, a page that another sequence entered takes the place of our own, whose bits are the same.
+void Scheduler::share(Sequence& s, std::int64_t positions, bool only_fresh) {
+  if (!options_.prefix_cache) return;
+  while (s.shares && (s.chain.pages + 1) * options_.page_size <= positions) {
+    const auto at = static_cast<std::size_t>(s.chain.pages);
+    const auto size = static_cast<std::size_t>(options_.page_size);
+    std::int32_t page = s.pages[at];
+    switch (cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
+      case PrefixCache::Insertion::fresh: break;
+      case PrefixCache::Insertion::known:
+        if (only_fresh) return;
+        cache_.release(s.pages[at]);
+        s.pages[at] = page;
+        break;
+      case PrefixCache::Insertion::refused: s.shares = false;
+    }
+  }
+}
+
+void Scheduler::commit(const PlannedSlice& slice) {
+  Sequence& s = *slice.sequence;
+  s.computed += slice.count;
+  if (s.random_chunks) s.chunk = 1 + 2 * s.chunk_draws.below(8);
+  share(s, s.computed, false);
+}
+
+void Scheduler::count_plan() {
+  if (plan_.empty()) return;
+  std::int64_t rows = 0, decode_rows = 0;
+  for (const PlannedSlice& p : plan_) {
+    rows += p.count;
+    if (p.decode) decode_rows += p.count;
+    else if (p.begin > p.sequence->begin || !p.last) ++counters_.chunks;
+  }
+  counters_.forwards += 1;
+  counters_.rows += rows;
+  counters_.largest_batch = std::max(counters_.largest_batch, rows);
+  counters_.decode_tokens += decode_rows;
+  counters_.prefill_tokens += rows - decode_rows;
+  counters_.mixed_batches += decode_rows > 0 && decode_rows < rows;
+}
+
+}  // namespace lockstep

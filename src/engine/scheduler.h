@@ -1,0 +1,79 @@
+// Who computes which rows in the next forward, and in which pages. First come, first served:
+//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones, in order.
+// When pages run out, idle pages of the prefix cache go first; then the youngest running sequence is put back to the head of the
+// waiting queue and later recomputes its prompt and what it had generated. The oldest sequence is never put back for another,
+// and a request that fits the cache alone is all that is accepted, so everything finishes.
+// A waiting sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
+// before any row reads. Knows no device and no model. Used by one thread at a time.
+//   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
+#pragma once
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "engine/options.h"
+#include "engine/sequence.h"
+
+namespace lockstep {
+
+// Rows [begin, begin + count) of a sequence.
+struct PlannedSlice {
+  Sequence* sequence = nullptr;
+  std::int64_t begin = 0, count = 0;
+  bool decode = false;
+  bool last = false;  // no known token remains: the next one can be sampled
+};
+
+class Scheduler {
+ public:
+  // `pages` of options.page_size positions; counts go to `counters`.
+  Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters);
+
+  // Sequences belong to the caller and stay until removed. `s` waits behind all others.
+  void add(Sequence& s);
+  // Finished or cancelled: its pages go back. The prefix cache forgets those from position `forget_from` on (bad entries).
+  void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
+  // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
+  const std::vector<PlannedSlice>& plan();
+  // The forward has run: the rows of a slice stand in the cache.
+  void commit(const PlannedSlice& slice);
+  // The forward has failed: all running sequences wait again and the prefix cache is empty.
+  void roll_back();
+  // Puts a running sequence back to the waiting ones.
+  void preempt(Sequence& s);
+  // New weights: nothing cached is used again, except by sequences that run.
+  void set_version(std::uint64_t version, const std::string& profile_digest);
+
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+  const std::vector<Sequence*>& running() const { return running_; }  // in order of arrival
+  std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
+  const PageAllocator& pages() const { return *pages_; }
+  const PrefixCache& prefix_cache() const { return cache_; }
+  std::int64_t pages_for(std::int64_t positions) const { return (positions + options_.page_size - 1) / options_.page_size; }
+
+ private:
+  std::int64_t wanted_rows(const Sequence& s) const;
+  bool decodes(const Sequence& s) const { return s.computed >= s.decode_from && wanted_rows(s) == 1; }
+  void plan_rows(Sequence& s);
+  bool reserve(Sequence& s, std::int64_t& rows);
+  std::int32_t obtain_page();
+  void wait_again(Sequence& s);
+  void admit();
+  void share(Sequence& s, std::int64_t positions, bool only_fresh);
+  void release_pages(Sequence& s);
+  void count_plan();
+
+  EngineOptions options_;
+  EngineCounters& counters_;
+  std::unique_ptr<PageAllocator> pages_;
+  PrefixCache cache_;
+  std::uint64_t version_ = 0;
+  std::string profile_digest_;
+  std::vector<Sequence*> running_;
+  std::deque<Sequence*> waiting_;
+  std::vector<PlannedSlice> plan_;
+  std::int64_t budget_ = 0;
+  bool preempted_ = false;  // in this plan
+};
+
+}  // namespace lockstep

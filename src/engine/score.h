@@ -1,0 +1,26 @@
+// The ways on which the engine can compute the same log-probabilities (Engine::score): all must give the same bits.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+enum class ScoreKind {
+  prefill,    // as few chunks as max_batch_rows allows
+  chunked,    // chunks of random odd sizes from 1 to 15
+  decode,     // one token at a time
+  prefix,     // computed twice: the second time as much as possible, or a random number of pages, comes from the prefix cache
+  preempted,  // chunks, put back to the waiting queue at a random moment
+};
+
+struct ScoreMode {
+  ScoreKind kind = ScoreKind::prefill;
+  std::uint64_t seed = 0;    // of random sizes and of the company
+  std::int32_t company = 0;  // random requests that run beside it
+};
+
+std::string_view score_kind_name(ScoreKind kind);
+ScoreKind score_kind_by_name(std::string_view name);  // throws invalid_argument
+
+}  // namespace lockstep

@@ -1,0 +1,95 @@
+// Implementation of attention.h: forward and target here, the adjoint in backward.h.
+#include "kernels/attention/backward.h"
+#include "kernels/attention/row_keys.h"
+
+namespace lockstep {
+
+template <class V>
+void attention_forward(const AttentionForward& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  const AttentionShape& shape = op.shape;
+  const std::int64_t rows = op.q.rows, width = shape.latent + shape.rotary;
+  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32), items = (rows + per_item - 1) / per_item;
+  // Too few rows for all threads: dense rows are also cut by heads.
+  const std::int64_t pieces = op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(pool.threads(), shape.heads);
+  pool.run(items * pieces, [&](std::int64_t item) {
+    const std::int64_t begin = item / pieces * per_item, end = std::min(rows, begin + per_item);
+    const std::int64_t h0 = shape.heads * (item % pieces) / pieces, heads = shape.heads * (item % pieces + 1) / pieces - h0;
+    const std::int64_t padded = padded16(heads);
+    Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
+    EntryBlock<V> block(op.cache, op.rows, width, scratch);
+    Elem* s = scratch + EntryBlock<V>::scratch_size(width);
+    Elem* alpha = s + heads * kKeyBlock + 16;
+    Elem* fresh = alpha + padded;   // this block's maxima, then its denominators
+    Elem* row_state = fresh + padded;
+    const Elem scale = element<Elem>(shape.scale);
+
+    const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
+      const bool first = at == 0;
+      Elem* largest = row_state + (t - begin) * 2 * padded;  // running maximum and denominator of the row's heads
+      Elem* denominator = largest + padded;
+      Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * shape.latent;
+      const std::int64_t step = score_step(n);
+      const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * width;
+      dot_products<V, true>(q, width, heads, block.entry, panels, width, width, n, scale, s, step);
+      largest_scores<V>(s, step, heads, n, fresh);
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const Elem old = largest[h];
+        largest[h] = first || fresh[h] > old ? fresh[h] : old;
+        if (!first) alpha[h] = old - largest[h];
+      }
+      if (!first) exp_all<V>(alpha, heads);
+      subtract_by_head<V>(s, heads, step, n, largest);
+      exp_all<V>(s, heads * step);
+      sums_by_head<V>(s, step, heads, n, fresh);
+      for (std::int64_t h = 0; h < heads; ++h) denominator[h] = first ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
+      weighted_sums<V>(
+          s, step, heads, block.entry, n, shape.latent, [](std::int64_t, std::int64_t, int) { return V::zero(); },
+          [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
+            Elem* to = o + h * shape.latent + column;
+            if (!first) sum = fma(V::load_partial(to, lanes), V::set1(alpha[h]), sum);
+            if (last) sum = sum / V::set1(denominator[h]);
+            sum.store_partial(to, lanes);
+          });
+      if (!last) return;
+      Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
+      for (std::int64_t h = 0; h < heads; h += 16)
+        (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
+    };
+    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, visit);
+  });
+}
+
+template <class V>
+void attention_target(const AttentionTarget& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  const AttentionShape& shape = op.shape;
+  const std::int64_t rows = op.q.rows, heads = shape.heads, width = shape.latent + shape.rotary;
+  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32);
+  pool.run((rows + per_item - 1) / per_item, [&](std::int64_t item) {
+    Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16);
+    EntryBlock<V> block(op.cache, op.rows, width, scratch);
+    Elem* s = scratch + EntryBlock<V>::scratch_size(width);
+    const Elem scale = element<Elem>(shape.scale);
+    const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
+      const std::int64_t step = score_step(n);
+      dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n, scale, s, step);
+      subtract_by_head<V>(s, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride);
+      exp_all<V>(s, heads * step);
+      Elem* target = elements<V>(op.target) + t * op.target.stride + at;
+      for (std::int64_t k = 0; k < n; ++k) {
+        Elem sum = element<Elem>(0.0f);
+        for (std::int64_t h = 0; h < heads; ++h) sum = sum + s[h * step + k];
+        target[k] = target[k] + sum;
+      }
+    };
+    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, item * per_item, std::min(rows, (item + 1) * per_item), 0, INT64_MAX,
+                      visit);
+  });
+}
+
+LOCKSTEP_INSTANTIATE(attention_forward, AttentionForward)
+LOCKSTEP_INSTANTIATE(attention_backward, AttentionBackward)
+LOCKSTEP_INSTANTIATE(attention_target, AttentionTarget)
+
+}  // namespace lockstep

@@ -1,0 +1,348 @@
+#include "kernels/attention/attention.h"
+
+#include <cmath>
+
+#include "kernels/cache/paged_rows_test_tools.h"
+#include "numerics/elementary.h"
+#include "numerics/form.h"
+#include "numerics/isa/scalar.h"
+
+namespace lockstep {
+namespace {
+
+struct Case {
+  int heads, latent, rotary, top_k;  // top_k 0: dense
+  std::vector<PagedRows::Sequence> sequences;
+  DType cache = DType::f32;
+};
+
+// One case with its values, the references in double, and the written order in plain floats.
+struct Problem {
+  Case c;
+  PagedRows rows;
+  int width, T;
+  float scale;
+  std::vector<float> q, cache, dout;
+  std::vector<std::int32_t> selection, count;
+
+  explicit Problem(const Case& k)
+      : c(k), rows(k.sequences, 4), width(k.latent + k.rotary), T(rows.rows()), scale(1.7f / std::sqrt(static_cast<float>(width))),
+        q(random_floats(std::int64_t{T} * k.heads * width, 1)), cache(as_stored(random_floats(std::int64_t{rows.slots()} * width, 2), k.cache)),
+        dout(random_floats(std::int64_t{T} * k.heads * k.latent, 3)) {
+    if (k.top_k > 0) selection = rows.random_selection(k.top_k, count);
+  }
+  std::vector<int> keys(int t) const {
+    std::vector<int> p;
+    if (c.top_k == 0)
+      for (int i = 0; i < rows.visible(t); ++i) p.push_back(i);
+    else
+      for (int i = 0; i < count[t]; ++i) p.push_back(selection[t * c.top_k + i]);
+    return p;
+  }
+  template <class E>
+  const E* entry(const std::vector<E>& from, int t, int p) const { return from.data() + std::size_t(rows.slot(rows.sequence[t], p)) * width; }
+
+  // Probabilities and log-sum of (row, head), in double.
+  std::vector<double> probabilities(const std::vector<double>& qs, const std::vector<double>& entries, int t, int h, double* log_sum = nullptr) const {
+    const std::vector<int> ks = keys(t);
+    std::vector<double> s;
+    double largest = -1e300, sum = 0;
+    for (int p : ks) {
+      double dot = 0;
+      for (int i = 0; i < width; ++i) dot += qs[(std::size_t(t) * c.heads + h) * width + i] * entry(entries, t, p)[i];
+      s.push_back(dot * scale);
+      largest = std::max(largest, s.back());
+    }
+    for (double x : s) sum += std::exp(x - largest);
+    for (double& x : s) x = std::exp(x - largest) / sum;
+    if (log_sum) *log_sum = largest + std::log(sum);
+    return s;
+  }
+  std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries, std::vector<double>* log_sums = nullptr) const {
+    std::vector<double> o(std::size_t(T) * c.heads * c.latent);
+    if (log_sums) log_sums->assign(std::size_t(T) * c.heads, 0.0);
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < c.heads; ++h) {
+        const std::vector<int> ks = keys(t);
+        const std::vector<double> p = probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
+        for (std::size_t k = 0; k < ks.size(); ++k)
+          for (int i = 0; i < c.latent; ++i) o[(std::size_t(t) * c.heads + h) * c.latent + i] += p[k] * entry(entries, t, ks[k])[i];
+      }
+    return o;
+  }
+  double objective(const std::vector<double>& qs, const std::vector<double>& entries) const {
+    const std::vector<double> o = forward(qs, entries);
+    double sum = 0;
+    for (std::size_t i = 0; i < o.size(); ++i) sum += o[i] * dout[i];
+    return sum;
+  }
+
+  // The order of attention.h, naively.
+  struct Written {
+    std::vector<float> o, log_sum, dq, dentry;
+  };
+  Written written(bool backward) const {
+    Written w;
+    const int H = c.heads, L = c.latent;
+    w.o.assign(std::size_t(T) * H * L, 0), w.log_sum.assign(std::size_t(T) * H, 0);
+    const auto score = [&](int t, int h, int p) { return dot16<ScalarVec>(&q[(std::size_t(t) * H + h) * width], entry(cache, t, p), width) * scale; };
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < H; ++h) {
+        const std::vector<int> ks = keys(t);
+        float* o = &w.o[(std::size_t(t) * H + h) * L];
+        float largest = 0, denominator = 0;
+        for (std::size_t at = 0; at < ks.size(); at += 64) {
+          const std::size_t end = std::min(ks.size(), at + 64);
+          float m = score(t, h, ks[at]);
+          for (std::size_t k = at; k < end; ++k) m = std::max(m, score(t, h, ks[k]));
+          const float next = at == 0 ? m : std::max(m, largest), alpha = exp_element<ScalarVec>(largest - next);
+          float block_sum = 0;
+          std::vector<float> block(L, 0.0f);
+          for (std::size_t k = at; k < end; ++k) {
+            const float p = exp_element<ScalarVec>(score(t, h, ks[k]) - next);
+            block_sum += p;
+            for (int i = 0; i < L; ++i) block[i] = fused(p, entry(cache, t, ks[k])[i], block[i]);
+          }
+          denominator = at == 0 ? block_sum : fused(denominator, alpha, block_sum);
+          for (int i = 0; i < L; ++i) o[i] = at == 0 ? block[i] : fused(o[i], alpha, block[i]);
+          largest = next;
+        }
+        for (int i = 0; i < L; ++i) o[i] /= denominator;
+        w.log_sum[std::size_t(t) * H + h] = largest + log_element<ScalarVec>(denominator);
+      }
+    if (!backward) return w;
+    w.dq.assign(q.size(), 0), w.dentry.assign(std::size_t(T) * width, 0);
+    struct Pair {
+      float ds, p;
+    };
+    std::vector<std::vector<std::vector<Pair>>> pairs(T, std::vector<std::vector<Pair>>(H));  // [row][head][rank]
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < H; ++h) {
+        const std::size_t row = std::size_t(t) * H + h;
+        const float delta = dot16<ScalarVec>(&dout[row * L], &w.o[row * L], L);
+        for (int p : keys(t)) {
+          const float probability = exp_element<ScalarVec>(score(t, h, p) - w.log_sum[row]);
+          const float ds = probability * (dot16<ScalarVec>(&dout[row * L], entry(cache, t, p), L) - delta);
+          pairs[t][h].push_back({ds, probability});
+          for (int i = 0; i < width; ++i) w.dq[row * width + i] = fused(ds, entry(cache, t, p)[i], w.dq[row * width + i]);
+        }
+        for (int i = 0; i < width; ++i) w.dq[row * width + i] *= scale;
+      }
+    std::vector<std::vector<int>> rank(T, std::vector<int>(longest(), -1));  // of each key in each row's list
+    for (int t = 0; t < T; ++t) {
+      int next = 0;
+      for (int p : keys(t)) rank[t][p] = next++;
+    }
+    const int leaves = head_leaf_count(H);
+    for (std::size_t s = 0; s + 1 < rows.begin.size(); ++s) {
+      const int begin = rows.begin[s], end = rows.begin[s + 1];
+      for (int key = 0; key < end - begin; ++key)
+        for (int first = 0; first < end - begin; first += 64)
+          for (int i = 0; i < width; ++i) {
+            float leaf[8] = {};
+            for (int g = 0; g < leaves; ++g)
+              for (int t = begin + first; t < std::min(end, begin + first + 64); ++t) {
+                if (rank[t][key] < 0) continue;
+                for (int h = g * H / leaves; h < (g + 1) * H / leaves; ++h) {
+                  const Pair pair = pairs[t][h][rank[t][key]];
+                  leaf[g] = fused(pair.ds * scale, q[(std::size_t(t) * H + h) * width + i], leaf[g]);
+                  if (i < L) leaf[g] = fused(pair.p, dout[(std::size_t(t) * H + h) * L + i], leaf[g]);
+                }
+              }
+            w.dentry[std::size_t(begin + key) * width + i] += join_pairwise(leaf, leaves);
+          }
+    }
+    return w;
+  }
+
+  // On a bench: views of everything, forward and (if whole sequences) backward and target launched.
+  struct Views {
+    View o, log_sum, dq, dentry, target;
+  };
+  AttentionForward forward_op(KernelBench& b) const {
+    AttentionForward op;
+    op.o = b.junk(T, c.heads * c.latent), op.log_sum = b.junk(T, c.heads);
+    op.q = b.floats(q, T, c.heads * width);
+    op.cache = b.floats(cache, rows.slots(), width, c.cache);
+    if (c.top_k > 0) op.selection = b.ints(selection, T, c.top_k), op.count = b.ints(count, T);
+    op.rows = rows.view(b);
+    op.shape = {c.heads, c.latent, c.rotary, scale};
+    return op;
+  }
+  Views launch(KernelBench& b, bool backward) const {
+    const AttentionForward f = forward_op(b);
+    b.launch(&KernelTable::attention_forward, f);
+    Views v{f.o, f.log_sum, {}, {}, {}};
+    if (!backward) return v;
+    AttentionBackward op;
+    v.dq = op.dq = b.junk(T, c.heads * width), v.dentry = op.dentry = b.junk(T, width);
+    op.dout = b.floats(dout, T, c.heads * c.latent);
+    op.o = f.o, op.log_sum = f.log_sum, op.q = f.q, op.cache = f.cache, op.selection = f.selection, op.count = f.count;
+    op.rows = f.rows, op.shape = f.shape;
+    b.launch(&KernelTable::attention_backward, op);
+    v.target = b.zeros(T, c.top_k > 0 ? c.top_k : longest());
+    b.launch(&KernelTable::attention_target, AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
+    return v;
+  }
+  int longest() const {
+    int n = 0;
+    for (int t = 0; t < T; ++t) n = std::max(n, rows.visible(t));
+    return n;
+  }
+};
+
+std::vector<Case> forward_cases() {
+  return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {5, 130}, {2, 63}}},
+          {4, 32, 8, 4, {{20, 0}, {17, 0}, {1, 99}}, DType::bf16},
+          {8, 64, 8, 4, {{20, 0}, {20, 0}, {1, 40}}, DType::bf16},
+          {5, 17, 16, 20, {{33, 0}, {1, 15}}},
+          {1, 1, 14, 0, {{15, 0}}},
+          {16, 33, 1, 70, {{40, 60}, {3, 200}}, DType::bf16},
+          {6, 16, 17, 0, {{150, 0}}, DType::bf16}};
+}
+std::vector<Case> training_cases() {
+  return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
+          {4, 32, 8, 4, {{20, 0}, {17, 0}, {1, 0}}, DType::bf16},
+          {8, 64, 8, 4, {{20, 0}, {150, 0}}, DType::bf16},
+          {5, 17, 16, 20, {{33, 0}, {1, 0}}},
+          {16, 33, 1, 70, {{140, 0}}},
+          {6, 48, 17, 0, {{33, 0}, {15, 0}}, DType::bf16},
+          {1, 15, 2, 3, {{17, 0}}}};
+}
+
+TEST(Attention, ForwardAgainstDouble) {
+  for (const Case& c : forward_cases()) {
+    const Problem p(c);
+    KernelBench b;
+    const Problem::Views v = p.launch(b, false);
+    std::vector<double> log_sums;
+    expect_close(b.read(v.o), p.forward(widened(p.q), widened(p.cache), &log_sums), 1e-5, "o");
+    expect_close(b.read(v.log_sum), log_sums, 1e-5, "log_sum");
+  }
+}
+
+TEST(Attention, BackwardAgainstFiniteDifferences) {
+  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}}}) {
+    const Problem p(c);
+    KernelBench b;
+    const Problem::Views v = p.launch(b, true);
+    const std::vector<double> q = widened(p.q), cache = widened(p.cache);
+    expect_close(b.read(v.dq), finite_difference([&](const auto& x) { return p.objective(x, cache); }, q), 1e-5, "dq");
+    const std::vector<double> by_slot = finite_difference([&](const auto& x) { return p.objective(q, x); }, cache);
+    std::vector<double> by_row;
+    for (int t = 0; t < p.T; ++t)
+      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * p.width, by_slot.begin() + (p.rows.slot_of_row(t) + 1) * p.width);
+    expect_close(b.read(v.dentry), by_row, 1e-5, "dentry");
+  }
+}
+
+TEST(Attention, TargetIsTheSumOfProbabilities) {
+  for (const Case& c : training_cases()) {
+    const Problem p(c);
+    KernelBench b;
+    const Problem::Views v = p.launch(b, true);
+    std::vector<double> want(static_cast<std::size_t>(v.target.size()), 0.0);
+    for (int t = 0; t < p.T; ++t)
+      for (int h = 0; h < c.heads; ++h) {
+        const std::vector<double> share = p.probabilities(widened(p.q), widened(p.cache), t, h);
+        for (std::size_t k = 0; k < share.size(); ++k) want[std::size_t(t) * v.target.cols + k] += share[k];
+      }
+    expect_close(b.read(v.target), want, 1e-5, "target");
+  }
+}
+
+TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
+  for (const Case& c : forward_cases()) {
+    const Problem p(c);
+    KernelBench b;
+    const Problem::Views v = p.launch(b, false);
+    const Problem::Written w = p.written(false);
+    expect_same_words(words_of(b.read(v.o)), words_of(w.o), "o");
+    expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
+  }
+  std::vector<Case> cases = training_cases();
+  cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});     // keys in tiles, two query blocks and more
+  cases.push_back({64, 16, 2, 150, {{170, 0}}});           // the same over a selection
+  for (const Case& c : cases) {
+    const Problem p(c);
+    const Problem::Written w = p.written(true);
+    for (int threads : {1, 3}) {
+      KernelBench b({.kind = BackendKind::cpu, .isa = {}, .threads = threads});
+      const Problem::Views v = p.launch(b, true);
+      expect_same_words(words_of(b.read(v.dq)), words_of(w.dq), "dq");
+      expect_same_words(words_of(b.read(v.dentry)), words_of(w.dentry), "dentry");
+    }
+  }
+}
+
+TEST(Attention, SameEverywhere) {
+  for (const Case& c : forward_cases()) {
+    const Problem p(c);
+    expect_same_everywhere([&](KernelBench& b) {
+      const Problem::Views v = p.launch(b, false);
+      b.record(v.o), b.record(v.log_sum);
+    });
+  }
+  for (const Case& c : training_cases()) {
+    const Problem p(c);
+    expect_same_everywhere([&](KernelBench& b) {
+      const Problem::Views v = p.launch(b, true);
+      b.record(v.dq), b.record(v.dentry), b.record(v.target);
+    });
+  }
+}
+
+TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
+  for (BackendKind kind : {BackendKind::cpu, BackendKind::traced})
+    for (const Case& c : forward_cases()) {
+      const Problem p(c);
+      KernelBench b({.kind = kind, .isa = {}, .threads = 2});
+      const AttentionForward all = p.forward_op(b);
+      b.launch(&KernelTable::attention_forward, all);
+      AttentionForward one = all;
+      one.o = b.junk(p.T, c.heads * c.latent), one.log_sum = b.junk(p.T, c.heads);
+      const View o = one.o, log_sum = one.log_sum;
+      for (int t = 0; t < p.T; ++t) {
+        one.o = o.row_range(t, 1), one.log_sum = log_sum.row_range(t, 1), one.q = all.q.row_range(t, 1);
+        if (c.top_k > 0) one.selection = all.selection.row_range(t, 1), one.count = all.count.row_range(t, 1);
+        one.rows = p.rows.part(all.rows, t, 1);
+        b.launch(&KernelTable::attention_forward, one);
+      }
+      expect_same_words(words_of(b.read(o)), words_of(b.read(all.o)), "o");
+      expect_same_words(words_of(b.read(log_sum)), words_of(b.read(all.log_sum)), "log_sum");
+      if (b.traced())
+        expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(), "hashes of o");
+    }
+}
+
+TEST(Attention, FullSelectionHasTheBitsOfDense) {
+  for (Case c : {Case{4, 32, 8, 0, {{20, 0}, {90, 0}}}, Case{3, 20, 8, 0, {{140, 0}}, DType::bf16}}) {
+    const Problem dense(c);
+    c.top_k = dense.longest();
+    const Problem full(c);
+    KernelBench b;
+    const Problem::Views x = dense.launch(b, true), y = full.launch(b, true);
+    expect_same_words(words_of(b.read(x.o)), words_of(b.read(y.o)), "o");
+    expect_same_words(words_of(b.read(x.dq)), words_of(b.read(y.dq)), "dq");
+    expect_same_words(words_of(b.read(x.dentry)), words_of(b.read(y.dentry)), "dentry");
+    expect_same_words(words_of(b.read(x.target)), words_of(b.read(y.target)), "target");
+  }
+}
+
+TEST(Attention, ANanStaysInItsRow) {
+  const Problem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
+  Problem bad = clean;
+  for (int i = 0; i < bad.width; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.width + i] = std::nanf("");
+  KernelBench b;
+  const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(bad.launch(b, false).o);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool hit = i / 32 == 7 * 4 + 1;
+    EXPECT_EQ(std::isnan(y[i]), hit);
+    if (!hit) {
+      EXPECT_EQ(float_bits(x[i]), float_bits(y[i]));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,231 @@
+// The adjoint of attention.h, a sequence at a time and in tiles (query blocks x a range of keys) of bounded scratch:
+//   1. per row: P, dS and dq; each pair of (row, key) leaves dS * scale and P of all heads behind;
+//   2. per key: the pairs of that key, rows ascending, become dentry.
+// Short sequences are one work item each; in one that is a large part of the batch both steps run on all threads.
+#pragma once
+#include "kernels/attention/row_keys.h"
+
+namespace lockstep {
+
+// What step 1 leaves to step 2: a type of its own, so that it is its own scratch.
+template <class V>
+struct PairScratch {
+  typename V::Elem value;
+};
+// Elements of PairScratch that a tile is fitted into (64 query rows x 64 keys are always taken).
+inline constexpr std::int64_t kPairScratch = 1 << 19;
+
+// A tile: query rows [row, row + rows) and key positions [key, key + keys) of the sequence whose first row is `begin`.
+template <class V>
+struct BackwardTile {
+  std::int64_t begin, row, rows, key, keys;
+  typename V::Elem* coefficients;  // per pair: dS * scale of the heads, P of the heads
+  std::int32_t* pair_begin;        // [rows + 1]: first pair of each row
+  std::int32_t* rank_begin;        // [rows]: the rank of that pair
+  std::int32_t* key_begin;         // [keys + 1]: first list entry of each key
+  std::int32_t *list_row, *list_pair;  // by key, rows ascending
+};
+
+// Numbers the tile's pairs and lists them by key (counting sort).
+template <class V>
+void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile) {
+  std::memset(tile.key_begin, 0, static_cast<std::size_t>(tile.keys + 1) * sizeof(std::int32_t));
+  std::int32_t pairs = 0;
+  const auto each_key = [&](std::int64_t r, const auto& visit) {
+    const RowKeys keys = keys_of_row<V>(op.rows, op.selection, op.count, tile.row + r);
+    const RankRange ranks = ranks_between<V>(keys, tile.key, tile.key + tile.keys);
+    tile.rank_begin[r] = static_cast<std::int32_t>(ranks.begin);
+    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank) visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
+  };
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    tile.pair_begin[r] = pairs;
+    each_key(r, [&](std::int64_t key) { ++tile.key_begin[key + 1], ++pairs; });
+  }
+  tile.pair_begin[tile.rows] = pairs;
+  for (std::int64_t k = 0; k < tile.keys; ++k) tile.key_begin[k + 1] += tile.key_begin[k];
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
+    std::int32_t pair = tile.pair_begin[r];
+    each_key(r, [&](std::int64_t key) {
+      const std::int32_t at = tile.key_begin[key]++;
+      tile.list_row[at] = static_cast<std::int32_t>(tile.row + r);
+      tile.list_pair[at] = pair++;
+    });
+  }
+  for (std::int64_t k = tile.keys; k > 0; --k) tile.key_begin[k] = tile.key_begin[k - 1];
+  tile.key_begin[0] = 0;
+}
+
+// Step 1 for the rows [begin, end) of a tile.
+template <class V>
+void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
+  using Elem = typename V::Elem;
+  const std::int64_t heads = op.shape.heads, latent = op.shape.latent, width = latent + op.shape.rotary;
+  const Elem scale = element<Elem>(op.shape.scale);
+  const std::size_t part = static_cast<std::size_t>(heads * kKeyBlock + 16);
+  Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + 2 * part + static_cast<std::size_t>(heads));
+  EntryBlock<V> block(op.cache, op.rows, width, scratch);
+  Elem* p = scratch + EntryBlock<V>::scratch_size(width);
+  Elem* ds = p + part;
+  Elem* delta = ds + part;
+
+  const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
+    const std::int64_t step = score_step(n);
+    const Elem* q = elements<V>(op.q) + t * op.q.stride;
+    const Elem* dout = elements<V>(op.dout) + t * op.dout.stride;
+    const Elem* o = elements<V>(op.o) + t * op.o.stride;
+    Elem* dq = elements<V>(op.dq) + t * op.dq.stride;
+    dot_products<V, true>(q, width, heads, block.entry, panels, width, width, n, scale, p, step);
+    subtract_by_head<V>(p, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride);
+    exp_all<V>(p, heads * step);
+    dot_products<V, false>(dout, latent, heads, block.entry, panels, width, latent, n, scale, ds, step);
+    for (std::int64_t h = 0; h < heads; ++h) delta[h] = dot16<V>(dout + h * latent, o + h * latent, latent);
+    subtract_by_head<V>(ds, heads, step, n, delta);
+    for (std::int64_t i = 0; i < heads * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
+    weighted_sums<V>(
+        ds, step, heads, block.entry, n, width,
+        [&](std::int64_t h, std::int64_t column, int lanes) {
+          return at == 0 ? V::zero() : V::load_partial(dq + h * width + column, lanes);
+        },
+        [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
+          if (last) sum = sum * V::set1(scale);
+          sum.store_partial(dq + h * width + column, lanes);
+        });
+    const std::int64_t r = t - tile.row;
+    Elem* c = tile.coefficients + (tile.pair_begin[r] + at - tile.rank_begin[r]) * 2 * heads;
+    for (std::int64_t k = 0; k < n; ++k, c += 2 * heads)
+      for (std::int64_t h = 0; h < heads; ++h) {
+        c[h] = ds[h * step + k] * scale;
+        c[heads + h] = p[h * step + k];
+      }
+  };
+  for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, visit);
+}
+
+// Which terms a vector of entry columns takes: key and value, key and (in its first lanes) value, key alone.
+enum class EntryColumns { value, mixed, key };
+
+// Step 2 of one key for `Vectors` column vectors from `column` on; list entries [begin, end).
+template <class V, int Vectors, EntryColumns kind>
+void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end, std::int64_t column,
+                      typename V::Elem* dentry) {
+  using Elem = typename V::Elem;
+  const std::int64_t heads = op.shape.heads, latent = op.shape.latent, width = latent + op.shape.rotary;
+  const int leaves = head_leaf_count(heads), lanes = kind == EntryColumns::value ? 16 : lanes_left(width, column);
+  const std::int64_t leaf_heads = heads / leaves;
+  const int value_lanes = static_cast<int>(latent - column);
+  const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
+  const Elem *q = elements<V>(op.q) + column, *dout = elements<V>(op.dout) + column;
+  V total[Vectors], leaf[Vectors][8];
+  for (int c = 0; c < Vectors; ++c) total[c] = V::load_partial(dentry + column + 16 * c, lanes);
+  while (begin < end) {
+    const std::int64_t query_block = (tile.list_row[begin] - tile.begin) / kKeyBlock;
+    std::int32_t stop = begin + 1;
+    while (stop < end && (tile.list_row[stop] - tile.begin) / kKeyBlock == query_block) ++stop;
+    for (int g = 0; g < leaves; ++g) {
+      V sum[Vectors];
+      for (int c = 0; c < Vectors; ++c) sum[c] = V::zero();
+      for (std::int32_t i = begin; i < stop; ++i) {
+        const std::int64_t t = tile.list_row[i];
+        const Elem* weight = tile.coefficients + static_cast<std::int64_t>(tile.list_pair[i]) * 2 * heads;
+        for (std::int64_t h = g * leaf_heads; h < (g + 1) * leaf_heads; ++h) {
+          const Elem* q_h = q + t * op.q.stride + h * width;
+          const Elem* dout_h = dout + t * op.dout.stride + h * latent;
+          const V ds = V::set1(weight[h]), p = V::set1(weight[heads + h]);
+          for (int c = 0; c < Vectors; ++c) {
+            if constexpr (kind == EntryColumns::value) {
+              sum[c] = fma(p, V::load(dout_h + 16 * c), fma(ds, V::load(q_h + 16 * c), sum[c]));
+            } else {
+              sum[c] = fma(ds, V::load_partial(q_h, lanes), sum[c]);
+              if constexpr (kind == EntryColumns::mixed)
+                sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
+            }
+          }
+        }
+      }
+      for (int c = 0; c < Vectors; ++c) leaf[c][g] = sum[c];
+    }
+    for (int c = 0; c < Vectors; ++c) total[c] = total[c] + join_pairwise(leaf[c], leaves);
+    begin = stop;
+  }
+  for (int c = 0; c < Vectors; ++c) total[c].store_partial(dentry + column + 16 * c, lanes);
+}
+
+// Step 2 for the keys [begin, end) of a tile.
+template <class V>
+void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
+  constexpr int kWide = kColumnTile<V>;
+  const std::int64_t latent = op.shape.latent, width = latent + op.shape.rotary;
+  for (std::int64_t k = begin; k < end; ++k) {
+    const std::int32_t first = tile.key_begin[k], last = tile.key_begin[k + 1];
+    if (first == last) continue;
+    auto* dentry = elements<V>(op.dentry) + (tile.begin + tile.key + k) * op.dentry.stride;
+    std::int64_t c = 0;
+    for (; c + 16 * kWide <= latent; c += 16 * kWide)
+      backward_columns<V, kWide, EntryColumns::value>(op, tile, first, last, c, dentry);
+    if constexpr (kWide > 2)
+      for (; c + 32 <= latent; c += 32) backward_columns<V, 2, EntryColumns::value>(op, tile, first, last, c, dentry);
+    for (; c + 16 <= latent; c += 16) backward_columns<V, 1, EntryColumns::value>(op, tile, first, last, c, dentry);
+    if (c < latent) backward_columns<V, 1, EntryColumns::mixed>(op, tile, first, last, c, dentry), c += 16;
+    for (; c < width; c += 16) backward_columns<V, 1, EntryColumns::key>(op, tile, first, last, c, dentry);
+  }
+}
+
+// One sequence, rows [begin, end). run(count, work) calls work(i) for each i < count, in any order, on any threads.
+template <class V, class Run>
+void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int64_t end, const Run& run) {
+  const std::int64_t length = end - begin, per_pair = 2 * op.shape.heads, width = op.shape.latent + op.shape.rotary;
+  const std::int64_t most_keys = op.selection ? std::min(op.selection.cols, length) : length;
+  // As many query blocks as fit; where not even one does, the keys are cut too.
+  const auto blocks_that_fit = [&](std::int64_t others) {
+    return std::max<std::int64_t>(1, kPairScratch / (kKeyBlock * others * per_pair)) * kKeyBlock;
+  };
+  const std::int64_t span = std::min(length, blocks_that_fit(most_keys));
+  const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
+  const std::int64_t tile_keys = whole ? length : std::min(length, blocks_that_fit(kKeyBlock));
+  const std::int64_t pairs = span * std::min(most_keys, tile_keys);
+  auto* coefficients = reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
+  std::int32_t* lists = thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2));
+
+  for (std::int64_t t = begin; t < end; ++t)
+    for (std::int64_t c = 0; c < width; c += 16)
+      V::zero().store_partial(elements<V>(op.dentry) + t * op.dentry.stride + c, lanes_left(width, c));
+  for (std::int64_t row = begin; row < end; row += span) {
+    const std::int64_t rows = std::min(span, end - row), visible = row + rows - begin;
+    for (std::int64_t key = 0; key < visible; key += tile_keys) {
+      BackwardTile<V> tile{begin, row, rows, key, std::min(tile_keys, visible - key), coefficients, lists, nullptr, nullptr, nullptr, nullptr};
+      tile.rank_begin = tile.pair_begin + span + 1;
+      tile.key_begin = tile.rank_begin + span;
+      tile.list_row = tile.key_begin + tile_keys + 1;
+      tile.list_pair = tile.list_row + pairs;
+      list_pairs(op, tile);
+      constexpr std::int64_t kRowsAtOnce = 32, kKeysAtOnce = 32;
+      run((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::int64_t i) {
+        backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce));
+      });
+      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce,
+          [&](std::int64_t i) { backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce)); });
+    }
+  }
+}
+
+template <class V>
+void attention_backward(const AttentionBackward& op, ThreadPool& pool) {
+  const std::int64_t sequences = op.rows.sequence_begin.rows - 1, step = op.rows.sequence_begin.stride;
+  const std::int32_t* first_row = ints(op.rows.sequence_begin);
+  const auto shared = [&](std::int64_t length) {
+    return pool.threads() > 1 && length >= 2 * kKeyBlock && length * 2 * pool.threads() > op.q.rows;
+  };
+  for (std::int64_t s = 0; s < sequences; ++s) {
+    const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
+    if (shared(end - begin)) backward_sequence<V>(op, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
+  }
+  pool.run(sequences, [&](std::int64_t s) {
+    const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
+    if (begin == end || shared(end - begin)) return;
+    backward_sequence<V>(op, begin, end, [](std::int64_t count, const auto& work) {
+      for (std::int64_t i = 0; i < count; ++i) work(i);
+    });
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,109 @@
+// Which keys a row attends to, and walking over them in blocks of 64. Templates over V, for attention.inl alone.
+#pragma once
+#include "kernels/cache/entries.h"
+
+namespace lockstep {
+
+// The keys of one row: positions 0..count (dense) or the selection's.
+struct RowKeys {
+  const std::int32_t* positions;  // null: dense
+  std::int64_t count, sequence;
+};
+template <class V>
+inline RowKeys keys_of_row(const Rows& rows, const View& selection, const View& count, std::int64_t t) {
+  const std::int64_t sequence = ints(rows.sequence)[t * rows.sequence.stride];
+  if (!selection) return {nullptr, std::int64_t{1} + ints(rows.position)[t * rows.position.stride], sequence};
+  return {ints(selection) + t * selection.stride, ints(count)[t * count.stride], sequence};
+}
+
+// The ranks [begin, end) of a row's keys whose positions lie in [first_key, end_key).
+struct RankRange {
+  std::int64_t begin, end;
+};
+template <class V>
+inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std::int64_t end_key) {
+  if (!keys.positions) return {std::min(first_key, keys.count), std::min(end_key, keys.count)};
+  RankRange r{0, keys.count};
+  while (r.begin < r.end && keys.positions[r.begin] < first_key) ++r.begin;
+  while (r.end > r.begin && keys.positions[r.end - 1] >= end_key) --r.end;
+  return r;
+}
+
+// Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
+static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }
+
+// For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross a
+// multiple of 64 ranks, ascending per row: visit(row, first rank, n, panels or null, these were the row's last keys).
+// `block` then holds the n keys. Dense rows of one sequence share what is read. first_key is a multiple of 64.
+template <class V, class Visit>
+void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count, std::int64_t heads,
+                    std::int64_t begin, std::int64_t end, std::int64_t first_key, std::int64_t end_key, const Visit& visit) {
+  if (selection) {
+    for (std::int64_t t = begin; t < end; ++t) {
+      const RowKeys keys = keys_of_row<V>(rows, selection, count, t);
+      const RankRange ranks = ranks_between<V>(keys, first_key, end_key);
+      for (std::int64_t at = ranks.begin; at < ranks.end;) {
+        const std::int64_t n = std::min(ranks.end, (at / kKeyBlock + 1) * kKeyBlock) - at;
+        block.read(keys.sequence, keys.positions + at, 0, n);
+        if (transposing_pays(n, heads)) block.transpose(n);
+        visit(t, at, n, block.panels, at + n == keys.count);
+        at += n;
+      }
+    }
+    return;
+  }
+  while (begin < end) {
+    const std::int64_t sequence = ints(rows.sequence)[begin * rows.sequence.stride];
+    std::int64_t run = begin + 1;
+    while (run < end && ints(rows.sequence)[run * rows.sequence.stride] == sequence) ++run;
+    const std::int64_t longest = std::min(end_key, keys_of_row<V>(rows, selection, count, run - 1).count);
+    for (std::int64_t at = first_key; at < longest; at += kKeyBlock) {
+      const std::int64_t here = std::min(kKeyBlock, longest - at);
+      block.read(sequence, nullptr, at, here);
+      if (transposing_pays(here, heads * (run - begin))) block.transpose(here);
+      for (std::int64_t t = begin; t < run; ++t) {
+        const std::int64_t visible = keys_of_row<V>(rows, selection, count, t).count;
+        if (visible <= at) continue;
+        const std::int64_t n = std::min(here, visible - at);
+        visit(t, at, n, n < kPanelKeys ? nullptr : block.panels, at + n == visible);
+      }
+    }
+    begin = run;
+  }
+}
+
+// The largest of each head's n scores: the earliest of equals; a NaN at rank 0 stays, later ones are passed over (their
+// exponential is a NaN all the same). Four heads at a time hide the chain's latency.
+template <class V>
+inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* largest) {
+  const auto group = [&](auto count, std::int64_t h) {
+    constexpr int kHeads = decltype(count)::value;
+    typename V::Elem m[kHeads];
+    for (int j = 0; j < kHeads; ++j) m[j] = s[(h + j) * step];
+    for (std::int64_t k = 1; k < n; ++k)
+      for (int j = 0; j < kHeads; ++j) m[j] = s[(h + j) * step + k] > m[j] ? s[(h + j) * step + k] : m[j];
+    for (int j = 0; j < kHeads; ++j) largest[h + j] = m[j];
+  };
+  std::int64_t h = 0;
+  for (; h + 4 <= heads; h += 4) group(std::integral_constant<int, 4>(), h);
+  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+}
+
+// Each head's n values added in ascending order from +0.
+template <class V>
+inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* sums) {
+  using Elem = typename V::Elem;
+  const auto group = [&](auto count, std::int64_t h) {
+    constexpr int kHeads = decltype(count)::value;
+    Elem sum[kHeads];
+    for (int j = 0; j < kHeads; ++j) sum[j] = element<Elem>(0.0f);
+    for (std::int64_t k = 0; k < n; ++k)
+      for (int j = 0; j < kHeads; ++j) sum[j] = sum[j] + p[(h + j) * step + k];
+    for (int j = 0; j < kHeads; ++j) sums[h + j] = sum[j];
+  };
+  std::int64_t h = 0;
+  for (; h + 4 <= heads; h += 4) group(std::integral_constant<int, 4>(), h);
+  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,108 @@
+// Embedding: the rows, and a gradient that neither company, order of calls, threads nor instruction set changes.
+#include "kernels/kernel_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+struct Batch {
+  std::vector<std::int32_t> token, segment;
+};
+Batch random_batch(std::int64_t T, std::int32_t vocabulary, std::int64_t segment_length, std::uint64_t seed) {
+  Batch batch{random_ints(T, seed, vocabulary), {}};
+  for (std::int64_t t = 0; t < T; ++t) batch.segment.push_back(static_cast<std::int32_t>(t / segment_length));
+  return batch;
+}
+
+TEST(Embedding, ForwardCopiesRows) {
+  for (std::int64_t h : {1, 15, 17, 33}) {
+    const std::int64_t T = 20, V = 7;
+    const auto table = random_floats(V * h, 1);
+    const auto token = random_ints(T, 2, V);
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      KernelBench bench;
+      const View y = bench.junk(T, h);
+      bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, bench.floats(table, V, h, dtype), bench.ints(token, T)});
+      std::vector<float> want;
+      for (std::int32_t v : token)
+        for (std::int64_t i = 0; i < h; ++i) {
+          const float x = table[static_cast<std::size_t>(v * h + i)];
+          want.push_back(dtype == DType::bf16 ? widen(round_to_bf16(x)) : x);
+        }
+      EXPECT_EQ(bench.read(y), want) << h;
+    }
+  }
+}
+
+TEST(Embedding, GradientMatchesTheReference) {
+  for (std::int64_t h : {1, 15, 17, 33}) {
+    const std::int64_t T = 400, V = 37;  // token 36 never occurs
+    const Batch batch = random_batch(T, V - 1, 2, 3);
+    const auto dy = random_floats(T * h, 4);
+    KernelBench bench;
+    const View gradient = bench.junk(V, h);
+    bench.launch(&KernelTable::embedding_backward,
+                 EmbeddingBackward{gradient, {}, true, bench.floats(dy, T, h), bench.ints(batch.token, T), bench.ints(batch.segment, T)});
+    std::vector<double> want(static_cast<std::size_t>(V * h));
+    for (std::int64_t t = 0; t < T; ++t)
+      for (std::int64_t i = 0; i < h; ++i) want[batch.token[t] * h + i] += dy[t * h + i];
+    expect_close(bench.read(gradient), want, 1e-6, "gradient");
+  }
+}
+
+TEST(Embedding, ChainsArePlainAddsPerSegmentAndToken) {
+  // 2^24 + 1 + 1 is 2^24 in one chain, and 2^24 + 2 when the segments are added exactly.
+  const std::vector<float> dy = {0x1p24f, 1.0f, 1.0f};
+  for (const auto& [segment, want] : {std::pair<std::vector<std::int32_t>, float>{{0, 0, 0}, 0x1p24f}, {{0, 1, 2}, 0x1p24f + 2}}) {
+    KernelBench bench;
+    const View gradient = bench.junk(2, 1);
+    bench.launch(&KernelTable::embedding_backward,
+                 EmbeddingBackward{gradient, {}, true, bench.floats(dy, 3, 1), bench.ints({1, 1, 1}, 3), bench.ints(segment, 3)});
+    EXPECT_EQ(bench.read(gradient), (std::vector<float>{0, want}));
+  }
+}
+
+TEST(Embedding, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
+  const std::int64_t T = 300, V = 11, h = 33, wide = 48;
+  const Batch batch = random_batch(T, V, 1, 5);  // many deposits: carries happen
+  const auto dy = random_floats(T * h, 6, -1e3, 1e3);
+  KernelBench bench;
+  const View vdy = bench.floats(dy, T, h), token = bench.ints(batch.token, T), segment = bench.ints(batch.segment, T);
+  const View once = bench.junk(V, h), parts = bench.junk(V, h), bins = bench.zeros(V, wide, DType::bins);
+  bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{once, {}, true, vdy, token, segment});
+  for (int round = 0; round < 2; ++round) {  // the second round proves that finishing empties the bins
+    const std::vector<std::pair<int, int>> cuts = {{200, 100}, {0, 77}, {77, 123}};
+    for (std::size_t i = 0; i < cuts.size(); ++i) {
+      const auto [begin, count] = cuts[i];
+      const bool finish = round == 0 ? i == 2 : false;
+      bench.launch(&KernelTable::embedding_backward,
+                   EmbeddingBackward{finish ? parts : View{}, bins, finish, vdy.row_range(begin, count), token.row_range(begin, count),
+                                     segment.row_range(begin, count)});
+    }
+    if (round == 1) bench.launch(&KernelTable::finish_bins, FinishBins{parts, bins, h});
+    expect_same_words(words_of(bench.read(parts)), words_of(bench.read(once)), "round " + std::to_string(round));
+  }
+}
+
+TEST(Embedding, BitsAndHashesAreTheSameEverywhere) {
+  for (std::int64_t h : {1, 15, 17, 33})
+    expect_same_everywhere([&](KernelBench& bench) {
+      const std::int64_t T = 150, V = 70;
+      const Batch batch = random_batch(T, 20, 7, 7);
+      const View token = bench.ints(batch.token, T), y = bench.junk(T, h), gradient = bench.junk(V, h), kept = bench.junk(V, h);
+      const View bins = bench.zeros(V, (h + 15) / 16 * 16, DType::bins), dy = bench.floats(random_floats(T * h, 8), T, h);
+      const View segment = bench.ints(batch.segment, T);
+      bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, bench.floats(random_floats(V * h, 9), V, h, DType::bf16), token});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{gradient, {}, true, dy, token, segment});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{{}, bins, false, dy, token, segment});
+      bench.launch(&KernelTable::finish_bins, FinishBins{kept, bins, h});
+      for (const View& v : {y, gradient, kept}) bench.record(v);
+      if (bench.traced()) {
+        const std::size_t n = static_cast<std::size_t>(V * h), from = static_cast<std::size_t>(T * h);
+        const auto& hashes = bench.hashes();
+        expect_same_words({hashes.begin() + from, hashes.begin() + from + n}, {hashes.begin() + from + n, hashes.end()}, "bins and no bins");
+      }
+    });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,371 @@
+// The fused head: values against double, the written order of log-sum-exp and of both gradients, invariance of the bits to
+// chunks, threads and instruction sets.
+#include "kernels/head/head.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/head/chunks.h"
+#include "kernels/kernel_test_tools.h"
+#include "numerics/elementary.h"
+#include "numerics/form.h"
+#include "numerics/isa/scalar.h"
+
+namespace lockstep {
+namespace {
+
+// One batch: everything a loss depends on.
+struct Batch {
+  std::int64_t rows, inputs, vocabulary;
+  LossKind kind = LossKind::cross_entropy;
+  std::int64_t segment_length = 5;
+  std::vector<float> x{}, w{}, weight{}, advantage{}, old_logprob{};
+  std::vector<std::int32_t> target{}, segment{};
+  float clip_low = 0.2f, clip_high = 0.28f;
+};
+
+Batch make_batch(std::int64_t rows, std::int64_t inputs, std::int64_t vocabulary, LossKind kind, std::uint64_t seed) {
+  Batch b{rows, inputs, vocabulary, kind};
+  b.x = random_floats(rows * inputs, seed, -2, 2);
+  b.w = random_floats(vocabulary * inputs, seed + 1, -0.5, 0.5);
+  b.weight = random_floats(rows, seed + 2, 0.1, 1);
+  b.advantage = random_floats(rows, seed + 3, -2, 2);
+  // Near the log-probability of a random model, so that clipped and unclipped rows of both signs occur.
+  b.old_logprob = random_floats(rows, seed + 4, -std::log(static_cast<double>(vocabulary)) - 1, -std::log(static_cast<double>(vocabulary)) + 1);
+  b.target = random_ints(rows, seed + 5, static_cast<std::int32_t>(vocabulary));
+  for (std::int64_t t = 0; t < rows; ++t) {
+    if (t % 6 == 4) b.target[static_cast<std::size_t>(t)] = -1;
+    b.segment.push_back(static_cast<std::int32_t>(t / b.segment_length));
+  }
+  return b;
+}
+
+std::vector<float> pack(const std::vector<float>& w, std::int64_t outputs, std::int64_t inputs) {
+  std::vector<float> packed(static_cast<std::size_t>((outputs + 15) / 16 * inputs * 16), 0.0f);
+  for (std::int64_t n = 0; n < outputs; ++n)
+    for (std::int64_t k = 0; k < inputs; ++k) packed[(n / 16 * inputs + k) * 16 + n % 16] = w[n * inputs + k];
+  return packed;
+}
+std::vector<float> unpack(const std::vector<float>& packed, std::int64_t outputs, std::int64_t inputs) {
+  std::vector<float> w;
+  for (std::int64_t n = 0; n < outputs; ++n)
+    for (std::int64_t k = 0; k < inputs; ++k) w.push_back(packed[(n / 16 * inputs + k) * 16 + n % 16]);
+  return w;
+}
+
+HeadLoss launch_of(KernelBench& b, const Batch& batch, std::int64_t chunk_rows, bool learns, DType dtype = DType::f32) {
+  HeadLoss op;
+  op.logprob = b.junk(batch.rows, 1);
+  op.entropy = b.junk(batch.rows, 1);
+  op.loss = b.junk(batch.rows, 1);
+  op.flags = b.zeros(batch.rows, 1, DType::i32);
+  op.x = b.floats(batch.x, batch.rows, batch.inputs);
+  op.w.outputs = batch.vocabulary;
+  op.w.inputs = batch.inputs;
+  const std::vector<float> packed = pack(batch.w, batch.vocabulary, batch.inputs);
+  op.w.data = b.floats(packed, 1, static_cast<std::int64_t>(packed.size()), dtype);
+  op.target = b.ints(batch.target, batch.rows);
+  op.kind = batch.kind;
+  op.weight = b.floats(batch.weight, batch.rows, 1);
+  op.advantage = b.floats(batch.advantage, batch.rows, 1);
+  op.old_logprob = b.floats(batch.old_logprob, batch.rows, 1);
+  op.clip_low = batch.clip_low;
+  op.clip_high = batch.clip_high;
+  op.segment = b.ints(batch.segment, batch.rows);
+  op.logits_chunk = b.junk(chunk_rows, batch.vocabulary);
+  if (learns) {
+    op.dx = b.junk(batch.rows, batch.inputs);
+    op.gradient = b.junk(op.w.panels(), batch.inputs * 16);
+  }
+  return op;
+}
+
+// The definition in double.
+struct Reference {
+  std::vector<double> logprob, entropy, loss, slope;
+  double total = 0;
+};
+Reference reference(const Batch& b, const std::vector<double>& x, const std::vector<double>& w) {
+  Reference r;
+  for (std::int64_t t = 0; t < b.rows; ++t) {
+    double logprob = 0, entropy = 0, loss = 0, slope = 0;
+    if (b.target[t] >= 0) {
+      std::vector<double> z(static_cast<std::size_t>(b.vocabulary), 0.0);
+      for (std::int64_t v = 0; v < b.vocabulary; ++v)
+        for (std::int64_t k = 0; k < b.inputs; ++k) z[v] += x[t * b.inputs + k] * w[v * b.inputs + k];
+      const double m = *std::max_element(z.begin(), z.end());
+      double sum = 0;
+      for (double e : z) sum += std::exp(e - m);
+      const double lse = m + std::log(sum);
+      logprob = z[b.target[t]] - lse;
+      entropy = lse;
+      for (double e : z) entropy -= std::exp(e - lse) * e;
+      if (b.kind == LossKind::cross_entropy) loss = -b.weight[t] * logprob, slope = -b.weight[t];
+      if (b.kind == LossKind::policy) {
+        const double l = std::clamp(logprob - b.old_logprob[t], -20.0, 20.0), ratio = std::exp(l), a = b.advantage[t];
+        const double clipped = std::clamp(ratio, 1.0 - b.clip_low, 1.0 + b.clip_high) * a;
+        loss = -b.weight[t] * std::min(ratio * a, clipped);
+        slope = ratio * a <= clipped ? -b.weight[t] * a * ratio : 0;
+      }
+    }
+    r.logprob.push_back(logprob);
+    r.entropy.push_back(entropy);
+    r.loss.push_back(loss);
+    r.slope.push_back(slope);
+    r.total += loss;
+  }
+  return r;
+}
+
+TEST(Head, ValuesMatchDouble) {
+  for (LossKind kind : {LossKind::none, LossKind::cross_entropy, LossKind::policy})
+    for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{1, 8, 1}, {7, 33, 15}, {20, 64, 17}, {33, 31, 100}, {40, 128, 512}}) {
+      const Batch batch = make_batch(rows, inputs, vocabulary, kind, 1);
+      KernelBench b({.isa = std::nullopt, .threads = 2});
+      const HeadLoss op = launch_of(b, batch, 16, kind != LossKind::none);
+      b.launch(&KernelTable::head_loss, op);
+      const Reference want = reference(batch, widened(batch.x), widened(batch.w));
+      const std::string name = std::to_string(rows) + " rows, vocabulary " + std::to_string(vocabulary);
+      if (vocabulary > 1) {
+        expect_close(b.read(op.logprob), want.logprob, 1e-5, name + " logprob");
+        expect_close(b.read(op.entropy), want.entropy, 1e-5, name + " entropy");
+      }
+      if (vocabulary > 1 && kind != LossKind::none) expect_close(b.read(op.loss), want.loss, 2e-5, name + " loss");
+      for (std::int32_t flag : b.read_ints(op.flags)) EXPECT_EQ(flag, 0);
+    }
+}
+
+TEST(Head, GradientsMatchFiniteDifferences) {
+  for (LossKind kind : {LossKind::cross_entropy, LossKind::policy}) {
+    Batch batch = make_batch(12, 6, 19, kind, 7);
+    KernelBench b;
+    const HeadLoss op = launch_of(b, batch, 5, true);
+    b.launch(&KernelTable::head_loss, op);
+    const Reference r = reference(batch, widened(batch.x), widened(batch.w));
+    if (kind == LossKind::policy) {
+      EXPECT_GT(std::count(r.slope.begin(), r.slope.end(), 0.0), 3) << "too few clipped rows";
+      EXPECT_LT(std::count(r.slope.begin(), r.slope.end(), 0.0), 9) << "too few unclipped rows";
+    }
+    const auto wide_x = widened(batch.x), wide_w = widened(batch.w);
+    expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
+    expect_close(unpack(b.read(op.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
+                 1e-5, "dw");
+  }
+}
+
+// The clip, case by case: which branch a row takes, and the clamp of the log-ratio.
+TEST(Head, PolicyLossCases) {
+  Batch batch = make_batch(8, 16, 40, LossKind::policy, 8);
+  batch.target = random_ints(8, 9, 40);
+  KernelBench b;
+  HeadLoss op = launch_of(b, batch, 8, true);
+  b.launch(&KernelTable::head_loss, op);
+  const std::vector<float> logprob = b.read(op.logprob);
+  //                                    inside,  above +, above -, below +, below -, beyond +-20,   A = 0
+  const std::vector<double> log_ratio = {0.1, 1.0, 1.0, -1.0, -1.0, 25.0, -25.0, 0.05};
+  const std::vector<float> advantage = {1, 1, -1, 1, -1, -1, 1, 0};
+  const std::vector<double> slope_sign = {-1, 0, 1, -1, 0, 0, 0, 0};
+  for (std::size_t i = 0; i < 8; ++i) batch.old_logprob[i] = static_cast<float>(logprob[i] - log_ratio[i]);
+  batch.advantage = advantage;
+  op = launch_of(b, batch, 8, true);
+  b.launch(&KernelTable::head_loss, op);
+  const std::vector<float> loss = b.read(op.loss), dx = b.read(op.dx);
+  for (std::size_t i = 0; i < 8; ++i) {
+    const double ratio = std::exp(std::clamp(log_ratio[i], -20.0, 20.0));
+    const double want = -batch.weight[i] * std::min(ratio * advantage[i], std::clamp(ratio, 0.8, 1.28) * advantage[i]);
+    EXPECT_NEAR(loss[i], want, 1e-5 * std::max(1.0, std::fabs(want))) << "row " << i;
+    double norm = 0;
+    for (std::size_t k = 0; k < 16; ++k) norm += std::fabs(dx[i * 16 + k]);
+    EXPECT_EQ(norm > 0, slope_sign[i] != 0) << "row " << i;
+  }
+}
+
+// log-sum-exp, log-probability, entropy and the logits' gradient, in the order that head.h writes.
+struct ByHand {
+  std::vector<float> logprob, entropy, dz;
+};
+ByHand by_hand(const Batch& b, const std::vector<float>& logits) {
+  const auto exponential = [](float v) { return exp_element<ScalarVec>(v); };
+  const int leaves = leaf_count(b.vocabulary);
+  const std::int64_t size = b.vocabulary / leaves;
+  const auto dot = [&](std::int64_t n, const auto& a, const auto& c) {
+    float lane[16] = {};
+    for (std::int64_t i = 0; i < n; ++i) lane[i % 16] = std::fma(a(i), c(i), lane[i % 16]);
+    for (int half = 8; half >= 1; half /= 2)
+      for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
+    return lane[0];
+  };
+  ByHand out;
+  for (std::int64_t t = 0; t < b.rows; ++t) {
+    const float* z = logits.data() + t * b.vocabulary;
+    const std::int32_t target = b.target[static_cast<std::size_t>(t)];
+    float m[8], s[8], h[8];
+    for (int leaf = 0; leaf < leaves; ++leaf) {
+      m[leaf] = *std::max_element(z + leaf * size, z + (leaf + 1) * size);
+      s[leaf] = dot(size, [](std::int64_t) { return 1.0f; }, [&](std::int64_t i) { return exponential(z[leaf * size + i] - m[leaf]); });
+    }
+    for (int count = leaves; count > 1; count /= 2)
+      for (int i = 0; i < count / 2; ++i) {
+        const float larger = std::max(m[2 * i], m[2 * i + 1]);
+        s[i] = std::fma(s[2 * i], exponential(m[2 * i] - larger), s[2 * i + 1] * exponential(m[2 * i + 1] - larger));
+        m[i] = larger;
+      }
+    const float lse = m[0] + log_element<ScalarVec>(s[0]);
+    for (int leaf = 0; leaf < leaves; ++leaf)
+      h[leaf] = dot(size, [&](std::int64_t i) { return exponential(z[leaf * size + i] - lse); }, [&](std::int64_t i) { return z[leaf * size + i]; });
+    out.logprob.push_back(target < 0 ? 0.0f : z[target] - lse);
+    out.entropy.push_back(target < 0 ? 0.0f : lse - join_pairwise(h, leaves));
+    const float slope = target < 0 ? 0.0f : 0.0f - b.weight[static_cast<std::size_t>(t)];
+    for (std::int64_t v = 0; v < b.vocabulary; ++v)
+      out.dz.push_back(target < 0 ? 0.0f : slope * ((v == target ? 1.0f : 0.0f) - exponential(z[v] - lse)));
+  }
+  return out;
+}
+
+TEST(Head, BitsOfTheWrittenOrder) {
+  for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{9, 33, 15}, {20, 64, 17}, {33, 128, 100}, {40, 64, 192}, {40, 128, 512}}) {
+    const Batch batch = make_batch(rows, inputs, vocabulary, LossKind::cross_entropy, 11);
+    KernelBench b({.isa = std::nullopt, .threads = 2});
+    const HeadLoss op = launch_of(b, batch, rows, true);
+    b.launch(&KernelTable::head_loss, op);
+    // The logits, and the two gradients from their gradient, by the linear kernels (proved in linear_test.cpp).
+    const View logits = b.junk(rows, vocabulary);
+    LinearForward forward{logits, op.x, op.w};
+    b.launch(&KernelTable::linear_forward, forward);
+    const ByHand want = by_hand(batch, b.read(logits));
+    const std::string name = "vocabulary " + std::to_string(vocabulary);
+    expect_same_words(words_of(b.read(op.logprob)), words_of(want.logprob), name + " logprob");
+    expect_same_words(words_of(b.read(op.entropy)), words_of(want.entropy), name + " entropy");
+    const View dz = b.floats(want.dz, rows, vocabulary), dx = b.junk(rows, inputs), dw = b.junk(op.w.panels(), inputs * 16);
+    b.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, op.w});
+    LinearBackwardWeight weight{dw, {}, true, dz, op.x, op.w};
+    weight.segment = op.segment;
+    b.launch(&KernelTable::linear_backward_weight, weight);
+    expect_same_words(words_of(b.read(op.dx)), words_of(b.read(dx)), name + " dx");
+    expect_same_words(words_of(b.read(op.gradient)), words_of(b.read(dw)), name + " dw");
+  }
+}
+
+TEST(Head, TheSameEverywhereAndInAnyChunks) {
+  for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{1, 15, 33}, {17, 33, 17}, {33, 64, 100}, {48, 64, 256}})
+    for (LossKind kind : {LossKind::cross_entropy, LossKind::policy})
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        SCOPED_TRACE("vocabulary " + std::to_string(vocabulary));
+        const Batch batch = make_batch(rows, inputs, vocabulary, kind, 12);
+        expect_same_everywhere([&](KernelBench& b) {
+          std::vector<std::uint64_t> first_bits, first_hashes;
+          for (std::int64_t chunk : {rows + 3, std::int64_t{5}, std::int64_t{12}}) {
+            const HeadLoss op = launch_of(b, batch, chunk, true, dtype);
+            b.launch(&KernelTable::head_loss, op);
+            const std::size_t bits_before = b.bits().size(), hashes_before = b.hashes().size();
+            for (const View& v : {op.logprob, op.entropy, op.loss, op.dx, op.gradient}) b.record(v);
+            const std::vector<std::uint64_t> bits(b.bits().begin() + static_cast<std::ptrdiff_t>(bits_before), b.bits().end());
+            const std::vector<std::uint64_t> hashes(b.hashes().begin() + static_cast<std::ptrdiff_t>(hashes_before), b.hashes().end());
+            if (first_bits.empty()) first_bits = bits, first_hashes = hashes;
+            expect_same_words(bits, first_bits, "bits with a chunk of " + std::to_string(chunk));
+            expect_same_words(hashes, first_hashes, "hashes with a chunk of " + std::to_string(chunk));
+          }
+          // Scoring alone gives the same log-probabilities, in chunks of any rows.
+          Batch scored = batch;
+          scored.kind = LossKind::none;
+          const HeadLoss score = launch_of(b, scored, 3, false, dtype);
+          b.launch(&KernelTable::head_loss, score);
+          std::vector<std::uint64_t> words = words_of(b.read(score.logprob));
+          expect_same_words(words, {first_bits.begin(), first_bits.begin() + rows}, "scored");
+        });
+      }
+}
+
+TEST(Head, BinsPersistBetweenCalls) {
+  const Batch batch = make_batch(30, 20, 50, LossKind::cross_entropy, 13);
+  KernelBench b({.isa = std::nullopt, .threads = 2});
+  HeadLoss op = launch_of(b, batch, 10, true);
+  b.launch(&KernelTable::head_loss, op);
+  const std::vector<std::uint64_t> once = words_of(b.read(op.gradient)), dx = words_of(b.read(op.dx));
+  const HeadLoss all = op;
+  op.bins = b.zeros(1, op.w.packed_size(), DType::bins);
+  op.gradient = b.junk(op.w.panels(), batch.inputs * 16);
+  for (auto [begin, count, finish] : std::vector<std::tuple<std::int64_t, std::int64_t, bool>>{{15, 15, false}, {0, 15, true}}) {
+    for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target, &HeadLoss::weight,
+                        &HeadLoss::dx, &HeadLoss::segment})
+      op.*member = (all.*member).row_range(begin, count);
+    op.finish = finish;
+    b.launch(&KernelTable::head_loss, op);
+  }
+  expect_same_words(words_of(b.read(op.gradient)), once, "gradient of two calls");
+  expect_same_words(words_of(b.read(all.dx)), dx, "dx of two calls");
+}
+
+TEST(Head, NotANumberIsMarkedInItsRowAlone) {
+  Batch batch = make_batch(7, 20, 50, LossKind::cross_entropy, 14);
+  batch.target = random_ints(7, 15, 50);
+  batch.target[5] = -1;
+  KernelBench b;
+  const HeadLoss clean = launch_of(b, batch, 7, true);
+  b.launch(&KernelTable::head_loss, clean);
+  const std::vector<float> before = b.read(clean.logprob);
+  batch.x[2 * 20 + 3] = std::numeric_limits<float>::quiet_NaN();
+  batch.x[4 * 20] = std::numeric_limits<float>::infinity();
+  batch.x[5 * 20] = std::numeric_limits<float>::infinity();  // not scored, not looked at
+  const HeadLoss op = launch_of(b, batch, 7, true);
+  b.launch(&KernelTable::head_loss, op);
+  EXPECT_EQ(b.read_ints(op.flags), (std::vector<std::int32_t>{0, 0, 4, 0, 4, 0, 0}));
+  const std::vector<float> after = b.read(op.logprob);
+  for (std::size_t t : {0, 1, 3, 5, 6}) EXPECT_EQ(float_bits(after[t]), float_bits(before[t])) << t;
+  EXPECT_TRUE(std::isnan(after[2]) && std::isnan(after[4]));
+}
+
+TEST(Head, LogitsOfChosenRows) {
+  for (std::int64_t chosen : {1, 3, 60}) {
+    const Batch batch = make_batch(40, 64, 150, LossKind::none, 16);
+    const std::vector<std::int32_t> index = random_ints(chosen, 17, 40);
+    for (bool round : {false, true})
+      expect_same_everywhere([&](KernelBench& b) {
+        const HeadLoss all = launch_of(b, batch, 40, false, DType::bf16);
+        const View logits = b.junk(40, 150);
+        LinearForward forward{logits, all.x, all.w};
+        forward.round_input_bf16 = round;
+        b.launch(&KernelTable::linear_forward, forward);
+        const std::vector<float> every = b.read(logits);
+        const HeadLogits op{b.junk(chosen, 150), all.x, b.ints(index, chosen), all.w, round};
+        b.launch(&KernelTable::head_logits, op);
+        std::vector<float> want;
+        for (std::int32_t i : index) want.insert(want.end(), every.begin() + i * 150, every.begin() + (i + 1) * 150);
+        expect_same_words(words_of(b.read(op.y)), words_of(want), "rows chosen");
+        b.record(op.y);
+      });
+  }
+}
+
+TEST(Head, ChunksHoldWholeSegments) {
+  const std::vector<std::int32_t> segment = {0, 0, 0, 1, 1, 2, 2, 2, 2, 5};
+  const auto bounds = [&](std::int64_t capacity, bool whole) {
+    std::vector<std::int64_t> ends;
+    std::int64_t at = 0;
+    for (const HeadChunk& c : head_chunks(whole ? segment.data() : nullptr, 10, capacity)) {
+      EXPECT_EQ(c.begin, at);
+      ends.push_back(at = c.end);
+    }
+    return ends;
+  };
+  EXPECT_EQ(bounds(10, true), (std::vector<std::int64_t>{10}));
+  EXPECT_EQ(bounds(5, true), (std::vector<std::int64_t>{5, 10}));
+  EXPECT_EQ(bounds(4, true), (std::vector<std::int64_t>{3, 5, 9, 10}));
+  EXPECT_EQ(bounds(4, false), (std::vector<std::int64_t>{4, 8, 10}));
+  EXPECT_THROW(bounds(3, true), Error);
+  EXPECT_THROW(bounds(0, false), Error);
+  EXPECT_EQ(head_chunks(nullptr, 0, 4).size(), 1u);
+}
+
+TEST(Head, NoRowsGiveAZeroGradient) {
+  const Batch batch = make_batch(0, 20, 30, LossKind::cross_entropy, 18);
+  KernelBench b;
+  const HeadLoss op = launch_of(b, batch, 4, true);
+  b.launch(&KernelTable::head_loss, op);
+  for (float v : b.read(op.gradient)) EXPECT_EQ(float_bits(v), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep

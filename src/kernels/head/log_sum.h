@@ -1,0 +1,70 @@
+// The log-sum-exp of one row of logits, in the order written in head.h: one code for the trainer's log-probability and the
+// sampler's, so that their bits are the same. Included by the .inl of head/ and sample/; every function is a template over V.
+//   const LogSum<V> row = log_sum<V>(logits, vocabulary, maximum_leaves); logprob = logits[target] - row.log_sum
+// Knows no rows beside its own. A row with a NaN, a +infinity or a leaf of -infinity alone has log_sum NaN.
+#pragma once
+#include "kernels/row_tools.h"
+
+namespace lockstep {
+
+template <class V>
+struct LogSum {
+  typename V::Elem maximum, log_sum;
+};
+
+// Largest of n >= 1 elements: 16 lanes as in dot16, then lanes i and i + 8, + 4, + 2, + 1.
+template <class V>
+inline typename V::Elem row_maximum(const typename V::Elem* z, std::int64_t n) {
+  typename V::Elem lane[16];
+  if (n >= 16) {
+    V largest = V::load(z);
+    std::int64_t i = 16;
+    for (; i + 16 <= n; i += 16) largest = max(largest, V::load(z + i));
+    largest.store(lane);
+    for (int l = 0; i + l < n; ++l) lane[l] = lane[l] > z[i + l] ? lane[l] : z[i + l];
+  } else {
+    for (std::int64_t l = 0; l < 16; ++l) lane[l] = z[l < n ? l : 0];
+  }
+  for (int half = 8; half >= 1; half /= 2)
+    for (int l = 0; l < half; ++l) lane[l] = lane[l] > lane[l + half] ? lane[l] : lane[l + half];
+  return lane[0];
+}
+
+template <class V>
+inline LogSum<V> log_sum(const typename V::Elem* z, std::int64_t n, int maximum_leaves) {
+  using Elem = typename V::Elem;
+  const int leaves = leaf_count(n, maximum_leaves);
+  const std::int64_t size = n / leaves;
+  const V one = V::set1(1.0f);
+  Elem m[16], s[16];
+  for (int leaf = 0; leaf < leaves; ++leaf) {
+    const Elem* part = z + leaf * size;
+    m[leaf] = row_maximum<V>(part, size);
+    const V largest = V::set1(m[leaf]);
+    s[leaf] = dot16_of<V>(size, [&](std::int64_t, int) { return one; },
+                          [&](std::int64_t i, int lanes) { return exp(V::load_partial(part + i, lanes) - largest); });
+  }
+  for (int count = leaves; count > 1; count /= 2) {
+    Elem scale[16];  // the exponentials of a level fit one vector
+    for (int i = 0; i < 16; ++i) scale[i] = element<Elem>(0.0f);
+    for (int i = 0; i < count; i += 2) {
+      const Elem larger = m[i] > m[i + 1] ? m[i] : m[i + 1];
+      scale[i] = m[i] - larger;
+      scale[i + 1] = m[i + 1] - larger;
+      m[i / 2] = larger;
+    }
+    exp(V::load(scale)).store(scale);
+    for (int i = 0; i < count; i += 2) s[i / 2] = fused(s[i], scale[i], s[i + 1] * scale[i + 1]);
+  }
+  Elem result = m[0] + log_element<V>(s[0]);
+  const float distance = value_of(result) - value_of(result);
+  if (!(distance == 0.0f)) result = result - result;  // infinities and NaN alike
+  return {m[0], result};
+}
+
+template <class E>
+inline bool is_finite(const E& x) {
+  return value_of(x) - value_of(x) == 0.0f;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,198 @@
+// The register-tiled products behind linear.h and head.h; order as written in linear.h. Included by their .inl.
+// A tile is R rows by P panels of 16 outputs; every output's sum is its own chain, so R and P never change a bit.
+#pragma once
+
+namespace lockstep {
+
+// The (rows x panels) shapes used for full blocks and for what is left over.
+template <class V, int R>
+constexpr int panels_for_rows() {
+  return R >= V::kRows ? V::kPanels : R == 1 ? (V::kRows >= 8 ? 8 : 4) : R <= 3 ? (V::kRows >= 8 ? 4 : 2) : V::kPanels;
+}
+
+// A view of the operands of one product; strides in elements.
+template <class V, class W>
+struct Product {
+  typename V::Elem* y;
+  std::int64_t y_stride;
+  const typename V::Elem* x;
+  std::int64_t x_stride;
+  const W* w;  // packed panels of this weight
+  std::int64_t inputs, outputs;
+  int leaves, leaf_begin, leaf_end;
+  bool accumulate = false;
+};
+
+template <class V, class W, int R, int P>
+inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel) {
+  const std::int64_t leaf_size = op.inputs / op.leaves;
+  const typename V::Elem* x[R];
+  for (int r = 0; r < R; ++r) x[r] = op.x + (row + r) * op.x_stride;
+  const W* w = op.w + panel * op.inputs * 16;
+  // Finished subtrees wait here until their right neighbour is done: entry l spans 2^l leaves.
+  V pending[4][R][P];
+  unsigned filled = 0;
+  V sum[R][P];
+  for (int leaf = op.leaf_begin; leaf < op.leaf_end; ++leaf) {
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
+    for (std::int64_t k = leaf * leaf_size; k < (leaf + 1) * leaf_size; ++k) {
+      V weight[P];
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) weight[p] = V::load(w + (p * op.inputs + k) * 16);
+#pragma GCC unroll 16
+      for (int r = 0; r < R; ++r) {
+        const V value = V::set1(x[r][k]);
+#pragma GCC unroll 8
+        for (int p = 0; p < P; ++p) sum[r][p] = fma(value, weight[p], sum[r][p]);
+      }
+    }
+    // The last leaf joins whatever still waits, so that every range has a sum.
+    const bool last = leaf + 1 == op.leaf_end;
+    int level = 0;
+    for (; last ? filled != 0 : filled >> level & 1; ++level) {
+      if (!(filled >> level & 1)) continue;
+      for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) sum[r][p] = pending[level][r][p] + sum[r][p];
+      filled &= ~(1u << level);
+    }
+    if (!last) {
+      for (int r = 0; r < R; ++r)
+        for (int p = 0; p < P; ++p) pending[level][r][p] = sum[r][p];
+      filled |= 1u << level;
+    }
+  }
+  if (op.leaf_begin >= op.leaf_end)  // a share without leaves adds +0
+    for (int r = 0; r < R; ++r)
+      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r) {
+    typename V::Elem* y = op.y + (row + r) * op.y_stride + panel * 16;
+#pragma GCC unroll 8
+    for (int p = 0; p < P; ++p) {
+      const int lanes = lanes_left(op.outputs, (panel + p) * 16);
+      if (op.accumulate) sum[r][p] = V::load_partial(y + p * 16, lanes) + sum[r][p];
+      if (lanes == 16) sum[r][p].store(y + p * 16);
+      else sum[r][p].store_partial(y + p * 16, lanes);
+    }
+  }
+}
+
+// R rows, panels [begin, end).
+template <class V, class W, int R>
+inline void product_rows(const Product<V, W>& op, std::int64_t row, std::int64_t begin, std::int64_t end) {
+  constexpr int kPanels = panels_for_rows<V, R>();
+  std::int64_t panel = begin;
+  for (; panel + kPanels <= end; panel += kPanels) product_tile<V, W, R, kPanels>(op, row, panel);
+  if constexpr (kPanels > 2)
+    for (; panel + 2 <= end; panel += 2) product_tile<V, W, R, 2>(op, row, panel);
+  for (; panel < end; ++panel) product_tile<V, W, R, 1>(op, row, panel);
+}
+
+// Rows [0, rows) x panels [begin, end): panel pairs outer while the weight is in cache, rows inner.
+template <class V, class W>
+inline void product_block(const Product<V, W>& op, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+  std::int64_t row = 0;
+  for (; row + V::kRows <= rows; row += V::kRows) product_rows<V, W, V::kRows>(op, row, begin, end);
+  if constexpr (V::kRows > 8)
+    for (; row + 8 <= rows; row += 8) product_rows<V, W, 8>(op, row, begin, end);
+  for (; row + 4 <= rows; row += 4) product_rows<V, W, 4>(op, row, begin, end);
+  for (; row + 2 <= rows; row += 2) product_rows<V, W, 2>(op, row, begin, end);
+  for (; row < rows; ++row) product_rows<V, W, 1>(op, row, begin, end);
+}
+
+// y[t, n] for rows of x; leaves [leaf_begin, leaf_end) of the sum.
+template <class V, class W>
+inline void product_forward(Product<V, W> op, std::int64_t rows, int maximum_leaves, int leaf_begin, int leaf_end,
+                            std::int64_t panel_begin, std::int64_t panel_end) {
+  op.leaves = leaf_count(op.inputs, maximum_leaves);
+  op.leaf_begin = leaf_begin;
+  op.leaf_end = std::min(leaf_end, op.leaves);
+  product_block(op, rows, panel_begin, panel_end);
+}
+
+// dx[t, k] = sum over n of dy[t, n] w[n, k] for k in panels [begin, end) of 16: tiles of the weight are transposed into
+// `scratch` ((end - begin) * outputs * 16 elements), then it is a forward product over n.
+template <class V, class W>
+inline void product_input(typename V::Elem* dx, std::int64_t dx_stride, const typename V::Elem* dy, std::int64_t dy_stride,
+                          const W* w, std::int64_t outputs, std::int64_t inputs, int maximum_leaves, std::int64_t rows,
+                          std::int64_t begin, std::int64_t end, bool accumulate, typename V::Elem* scratch) {
+  using Elem = typename V::Elem;
+  for (std::int64_t block = begin; block < end; ++block) {
+    Elem* panel = scratch + (block - begin) * outputs * 16;
+    const int width = lanes_left(inputs, block * 16);
+    for (std::int64_t n = 0; n < outputs; ++n) {
+      const W* source = w + ((n / 16) * inputs + block * 16) * 16 + n % 16;
+      for (int i = 0; i < width; ++i) panel[n * 16 + i] = widen_element(source[i * 16]);
+      for (int i = width; i < 16; ++i) panel[n * 16 + i] = element<Elem>(0.0f);
+    }
+  }
+  Product<V, Elem> op{dx + begin * 16, dx_stride, dy, dy_stride, scratch, outputs, inputs - begin * 16, 0, 0, 0, accumulate};
+  product_forward<V, Elem>(op, rows, maximum_leaves, 0, 8, 0, end - begin);
+}
+
+// The gradient of one weight's panel `panel`, inputs [k_begin, k_end): segments of rows of dy and x, each a chain, deposited.
+// segment_of(t) names the segment of row t; equal segments stand together.
+template <class V, int KK, class SegmentOf>
+inline void product_weight_tile(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
+                                const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
+                                std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
+                                std::int64_t panel, std::int64_t k0, const SegmentOf& segment_of) {
+  using Accumulator = AccumulatorVec<V>;
+  const int lanes = lanes_left(outputs, panel * 16);
+  Accumulator total[KK];
+  for (int i = 0; i < KK; ++i)
+    total[i] = bins ? Accumulator::load(bins + (panel * inputs + k0 + i) * Accumulator::kStorage) : Accumulator::zero();
+  int deposits = 0;
+  for (std::int64_t t = row_begin; t < row_end;) {
+    const std::int32_t segment = segment_of(t);
+    V sum[KK];
+#pragma GCC unroll 16
+    for (int i = 0; i < KK; ++i) sum[i] = V::zero();
+    do {
+      const typename V::Elem* dy_row = dy + t * dy_stride + panel * 16;
+      const V d = lanes == 16 ? V::load(dy_row) : V::load_partial(dy_row, lanes);
+      const typename V::Elem* x_row = x + t * x_stride + k0;
+#pragma GCC unroll 16
+      for (int i = 0; i < KK; ++i) sum[i] = fma(V::set1(x_row[i]), d, sum[i]);
+      ++t;
+    } while (t < row_end && segment_of(t) == segment);
+    for (int i = 0; i < KK; ++i) total[i].deposit(sum[i]);
+    if (++deposits == kDepositsBeforeCarry) {
+      for (int i = 0; i < KK; ++i) total[i].normalise();
+      deposits = 0;
+    }
+  }
+  for (int i = 0; i < KK; ++i) {
+    total[i].normalise();
+    if (finish || !bins) total[i].total().store(gradient + (panel * inputs + k0 + i) * 16);
+    if (bins) (finish ? Accumulator::zero() : total[i]).store(bins + (panel * inputs + k0 + i) * Accumulator::kStorage);
+  }
+}
+
+template <class V, class SegmentOf>
+inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
+                           const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
+                           std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
+                           std::int64_t panel, std::int64_t k_begin, std::int64_t k_end, const SegmentOf& segment_of) {
+  constexpr int kWide = V::kRows >= 8 ? 16 : 6;
+  std::int64_t k = k_begin;
+  for (; k + kWide <= k_end; k += kWide)
+    product_weight_tile<V, kWide>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
+  for (; k + 4 <= k_end; k += 4)
+    product_weight_tile<V, 4>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
+  for (; k < k_end; ++k)
+    product_weight_tile<V, 1>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
+}
+
+// Copies rows rounded to bf16 (study profiles) to `out`, dense.
+template <class V>
+inline void round_rows(typename V::Elem* out, const typename V::Elem* x, std::int64_t stride, std::int64_t rows, std::int64_t n) {
+  for (std::int64_t t = 0; t < rows; ++t)
+    for (std::int64_t i = 0; i < n; ++i)
+      out[t * n + i] = widen_element(store_bf16<typename V::Half>(x[t * stride + i]));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+// Implementation of optimizer.h.
+namespace lockstep {
+
+inline constexpr std::int64_t kOptimizerRange = 16384;  // elements of one task
+
+// Bins of several normalised accumulators, added lane by lane and carried: exact, so no order shows.
+// (A template like everything here: it must be compiled for the instruction set of V alone.)
+template <class V>
+struct MergedBins {
+  double bin[3] = {0, 0, 0};
+  void add(double high, double middle, double low) {
+    bin[0] += high, bin[1] += middle, bin[2] += low;
+    const double carry1 = __builtin_floor(bin[2] * 0x1p+50) * 0x1p-50;
+    bin[2] -= carry1, bin[1] += carry1;
+    const double carry0 = __builtin_floor(bin[1] * 0x1p+4) * 0x1p-4;
+    bin[1] -= carry0, bin[0] += carry0;
+  }
+  // NaN beyond 2^44, as the accumulator has it.
+  double total() const { return ((bin[0] + bin[1]) + bin[2]) + (bin[0] * 0x1p+980) * 0.0; }
+};
+
+// Squares of elements [begin, end), deposited in their lanes.
+template <class V>
+AccumulatorVec<V> square_range(const typename V::Elem* g, std::int64_t begin, std::int64_t end) {
+  AccumulatorVec<V> bins = AccumulatorVec<V>::zero();
+  int deposits = 0;
+  for (std::int64_t i = begin; i < end; i += 16) {
+    const V x = V::load_partial(g + i, lanes_left(end, i));
+    if constexpr (std::is_same_v<typename V::Elem, Traced>) {
+      for (int l = 0; l < 16; ++l) bins.deposit_lane(l, double{x.lane[l].value} * double{x.lane[l].value}, x.lane[l]);
+    } else {
+      const auto wide = to_double(x);
+      bins.deposit(wide * wide);  // 48 bits: exact
+    }
+    if (++deposits == kDepositsBeforeCarry) bins.normalise(), deposits = 0;
+  }
+  bins.normalise();
+  return bins;
+}
+
+template <class V>
+void square_sum(const SquareSum& op, ThreadPool& pool) {
+  using Bins = AccumulatorVec<V>;
+  using Storage = typename Bins::Storage;
+  std::int64_t ranges = 0;
+  for (const View& g : op.gradients) ranges += (g.size() + kOptimizerRange - 1) / kOptimizerRange;
+  Storage* partial = thread_scratch<Storage>(static_cast<std::size_t>(ranges * Bins::kStorage));
+  pool.run(ranges, [&](std::int64_t index) {
+    std::int64_t range = index;
+    std::size_t tensor = 0;
+    for (;; ++tensor) {
+      const std::int64_t count = (op.gradients[tensor].size() + kOptimizerRange - 1) / kOptimizerRange;
+      if (range < count) break;
+      range -= count;
+    }
+    const View& g = op.gradients[tensor];
+    square_range<V>(elements<V>(g), range * kOptimizerRange, std::min(g.size(), (range + 1) * kOptimizerRange))
+        .store(partial + index * Bins::kStorage);
+  });
+  MergedBins<V> sum;
+  if constexpr (std::is_same_v<typename V::Elem, Traced>) {
+    std::uint64_t hash = 0;
+    for (std::int64_t i = 0; i < ranges * Bins::kStorage; ++i) {
+      sum.add(partial[i].bin[0], partial[i].bin[1], partial[i].bin[2]);
+      hash += partial[i].hash;
+    }
+    *elements<V>(op.norm) = {static_cast<float>(__builtin_sqrt(sum.total())), operation_hash(Operation::sqrt, mix_hash(hash, 0))};
+  } else {
+    for (std::int64_t r = 0; r < ranges; ++r) {
+      const double* bins = partial + r * Bins::kStorage;
+      for (int lane = 0; lane < 16; ++lane) sum.add(bins[lane], bins[16 + lane], bins[32 + lane]);
+    }
+    *elements<V>(op.norm) = static_cast<float>(__builtin_sqrt(sum.total()));
+  }
+}
+
+// One vector of AdamW; `lanes` is 16 but at the end of a tensor.
+template <class V>
+struct AdamWConstants {
+  V clip, beta1, rest1, beta2, rest2, bias1, bias2, eps, learning_rate, weight_decay;
+};
+template <class V>
+inline void adamw_step(const AdamW& op, const AdamWConstants<V>& c, std::int64_t i, int lanes) {
+  const V g = V::load_partial(elements<V>(op.gradient) + i, lanes) * c.clip;
+  const V m = fma(c.beta1, V::load_partial(elements<V>(op.m) + i, lanes), c.rest1 * g);
+  const V v = fma(c.beta2, V::load_partial(elements<V>(op.v) + i, lanes), (c.rest2 * g) * g);
+  const V update = (m / c.bias1) / (sqrt(v / c.bias2) + c.eps);
+  const V old = V::load_partial(elements<V>(op.master) + i, lanes);
+  const V master = old - c.learning_rate * fma(c.weight_decay, old, update);
+  m.store_partial(elements<V>(op.m) + i, lanes);
+  v.store_partial(elements<V>(op.v) + i, lanes);
+  master.store_partial(elements<V>(op.master_out) + i, lanes);
+  if (!op.compute_out) return;
+  if (op.compute_out.dtype == DType::bf16 && lanes == 16) master.store_half(device_pointer<typename V::Half>(op.compute_out) + i);
+  else store_as(op.compute_out, i, master, lanes);
+}
+
+template <class V>
+void adamw(const AdamW& op, ThreadPool& pool) {
+  const std::int64_t n = op.master.size();
+  V clip = V::set1(1.0f);
+  if (op.max_norm > 0) clip = min(clip, V::set1(op.max_norm) / V::set1(*elements<V>(op.norm)));  // a NaN norm stays a NaN
+  const AdamWConstants<V> c = {clip,
+                               V::set1(op.beta1),
+                               V::set1(1.0f - op.beta1),
+                               V::set1(op.beta2),
+                               V::set1(1.0f - op.beta2),
+                               V::set1(op.bias1),
+                               V::set1(op.bias2),
+                               V::set1(op.eps),
+                               V::set1(op.learning_rate),
+                               V::set1(op.weight_decay)};
+  pool.run((n + kOptimizerRange - 1) / kOptimizerRange, [&](std::int64_t range) {
+    const std::int64_t end = std::min(n, (range + 1) * kOptimizerRange);
+    std::int64_t i = range * kOptimizerRange;
+    for (; i + 16 <= end; i += 16) adamw_step<V>(op, c, i, 16);
+    if (i < end) adamw_step<V>(op, c, i, lanes_left(end, i));
+  });
+}
+
+template <class V>
+void finish_bins(const FinishBins& op, ThreadPool& pool) {
+  using Bins = AccumulatorVec<V>;
+  const std::int64_t row = op.row > 0 ? op.row : op.gradient.size();  // packed: one row
+  const std::int64_t groups = (row + 15) / 16, count = op.gradient.size() / std::max<std::int64_t>(1, row) * groups;
+  constexpr std::int64_t kGroups = 512;
+  pool.run((count + kGroups - 1) / kGroups, [&](std::int64_t block) {
+    for (std::int64_t g = block * kGroups; g < std::min(count, block * kGroups + kGroups); ++g) {
+      auto* place = device_pointer<typename Bins::Storage>(op.bins) + g * Bins::kStorage;
+      const std::int64_t i = g % groups * 16;
+      Bins bins = Bins::load(place);
+      bins.normalise();
+      bins.total().store_partial(elements<V>(op.gradient) + g / groups * row + i, lanes_left(row, i));
+      Bins::zero().store(place);
+    }
+  });
+}
+
+LOCKSTEP_INSTANTIATE(square_sum, SquareSum)
+LOCKSTEP_INSTANTIATE(adamw, AdamW)
+LOCKSTEP_INSTANTIATE(finish_bins, FinishBins)
+
+}  // namespace lockstep

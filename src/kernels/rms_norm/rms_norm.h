@@ -1,0 +1,26 @@
+// RMSNorm: y = (x * rsqrt(mean(x^2) + eps)) * w, rows of n values; one rounding after each product, all fp32.
+//   mean: dot16(x, x) / n;  r = 1 / sqrt(mean + eps)
+//   backward: g = dy * w; n_i = x_i r; m = dot16(g, n) / n; dx = r * (g - n * m); dx may be neither x nor dy
+//   dw[j]: per segment dot16 along its rows of dy[t, j] * n[t, j] (row i of the segment in lane i mod 16), deposited.
+// x and y may be column ranges (stride > n).
+#pragma once
+#include "kernels/rows.h"
+
+namespace lockstep {
+
+struct RmsNormForward {
+  View y, x;  // f32 [T, n]
+  View w;     // f32 or bf16 [1, n]
+  float eps = 1e-6f;
+};
+struct RmsNormBackward {
+  View dx;        // f32 [T, n], overwritten
+  View gradient;  // f32 [1, n]; none: no weight gradient
+  View bins;      // dtype bins [1, 16 * ceil(n/16)], or none (see linear.h)
+  bool finish = true;
+  View dy, x, w;
+  View segment;
+  float eps = 1e-6f;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,157 @@
+// RMSNorm: values, adjoints, the written order, bits everywhere, rows alone.
+#include "kernels/kernel_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kSizes[] = {1, 15, 17, 33, 128};
+
+std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& w, double eps) {
+  const std::size_t n = w.size();
+  std::vector<double> y(x.size());
+  for (std::size_t t = 0; t < x.size() / n; ++t) {
+    double square = 0;
+    for (std::size_t i = 0; i < n; ++i) square += x[t * n + i] * x[t * n + i];
+    const double r = 1 / std::sqrt(square / static_cast<double>(n) + eps);
+    for (std::size_t i = 0; i < n; ++i) y[t * n + i] = x[t * n + i] * r * w[i];
+  }
+  return y;
+}
+double weighted(const std::vector<double>& y, const std::vector<float>& dy) {
+  double sum = 0;
+  for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
+  return sum;
+}
+
+TEST(RmsNorm, ForwardMatchesTheReference) {
+  for (std::int64_t n : kSizes)
+    for (float eps : {1e-6f, 0.03f}) {
+      const std::int64_t T = 18;
+      const auto x = random_floats(T * n, 1, -2, 2), w = random_floats(n, 2, 0.5, 1.5);
+      KernelBench bench;
+      const View y = bench.junk(T, n);
+      bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{y, bench.floats(x, T, n), bench.floats(w, 1, n), eps});
+      expect_close(bench.read(y), reference(widened(x), widened(w), eps), 1e-6, "n " + std::to_string(n));
+    }
+}
+
+TEST(RmsNorm, AdjointsMatchFiniteDifferences) {
+  for (std::int64_t n : kSizes) {
+    const std::int64_t T = 5;
+    const float eps = 0.03f;
+    const auto x = random_floats(T * n, 3, -2, 2), w = random_floats(n, 4, 0.5, 1.5), dy = random_floats(T * n, 5);
+    KernelBench bench;
+    const View dx = bench.junk(T, n), dw = bench.junk(1, n);
+    RmsNormBackward op;
+    op.dx = dx, op.gradient = dw, op.dy = bench.floats(dy, T, n), op.x = bench.floats(x, T, n), op.w = bench.floats(w, 1, n);
+    op.segment = bench.ints({0, 0, 0, 1, 1}, T), op.eps = eps;
+    bench.launch(&KernelTable::rms_norm_backward, op);
+    expect_close(bench.read(dx), finite_difference([&](const auto& v) { return weighted(reference(v, widened(w), eps), dy); }, widened(x)), 1e-5,
+                 "dx, n " + std::to_string(n));
+    expect_close(bench.read(dw), finite_difference([&](const auto& v) { return weighted(reference(widened(x), v, eps), dy); }, widened(w)), 1e-5,
+                 "dw, n " + std::to_string(n));
+  }
+}
+
+// The header's order, written out in plain fp32.
+float tree(float* lane) {
+  for (int half = 8; half >= 1; half /= 2)
+    for (int i = 0; i < half; ++i) lane[i] = lane[i] + lane[i + half];
+  return lane[0];
+}
+
+TEST(RmsNorm, FollowsTheWrittenOrder) {
+  const std::int64_t T = 21, n = 33;
+  const float eps = 1e-6f, count = 33.0f;
+  const auto x = random_floats(T * n, 6, -2, 2), w = random_floats(n, 7, 0.5, 1.5), dy = random_floats(T * n, 8);
+  std::vector<float> y(x.size()), dx(x.size()), dw(static_cast<std::size_t>(n));
+  std::vector<std::vector<float>> chains(static_cast<std::size_t>(n), std::vector<float>(16, 0.0f));
+  for (std::int64_t t = 0; t < T; ++t) {
+    const float *xt = &x[t * n], *dyt = &dy[t * n];
+    float square[16] = {}, product[16] = {};
+    for (int i = 0; i < n; ++i) square[i % 16] = std::fma(xt[i], xt[i], square[i % 16]);
+    const float r = 1.0f / std::sqrt(tree(square) / count + eps);
+    for (int i = 0; i < n; ++i) {
+      const float g = dyt[i] * w[i], normalised = xt[i] * r;
+      product[i % 16] = std::fma(g, normalised, product[i % 16]);
+      y[t * n + i] = normalised * w[i];
+      chains[i][t % 16] = std::fma(dyt[i], normalised, chains[i][t % 16]);
+    }
+    const float m = tree(product) / count;
+    for (int i = 0; i < n; ++i) dx[t * n + i] = r * (dyt[i] * w[i] - (xt[i] * r) * m);
+  }
+  for (int i = 0; i < n; ++i) dw[i] = tree(chains[i].data());  // one segment: one deposit, exact
+  KernelBench bench;
+  const View vx = bench.floats(x, T, n), vw = bench.floats(w, 1, n), vy = bench.junk(T, n), vdx = bench.junk(T, n), vdw = bench.junk(1, n);
+  bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{vy, vx, vw, eps});
+  bench.launch(&KernelTable::rms_norm_backward,
+               RmsNormBackward{vdx, vdw, {}, true, bench.floats(dy, T, n), vx, vw, bench.ints(std::vector<std::int32_t>(T, 0), T), eps});
+  expect_same_words(words_of(bench.read(vy)), words_of(y), "y");
+  expect_same_words(words_of(bench.read(vdx)), words_of(dx), "dx");
+  expect_same_words(words_of(bench.read(vdw)), words_of(dw), "dw");
+}
+
+TEST(RmsNorm, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
+  const std::int64_t T = 260, n = 17;
+  std::vector<std::int32_t> segments(T);
+  for (int t = 0; t < T; ++t) segments[t] = t;  // more deposits than fit between carries
+  KernelBench bench;
+  RmsNormBackward op;
+  op.x = bench.floats(random_floats(T * n, 9), T, n), op.dy = bench.floats(random_floats(T * n, 10), T, n);
+  op.w = bench.floats(random_floats(n, 11), 1, n), op.segment = bench.ints(segments, T);
+  const View once = bench.junk(1, n), parts = bench.junk(1, n);
+  op.dx = bench.junk(T, n), op.gradient = once;
+  bench.launch(&KernelTable::rms_norm_backward, op);
+  const View bins = bench.zeros(1, 32, DType::bins);
+  const RmsNormBackward whole = op;
+  for (int round = 0; round < 2; ++round) {
+    const std::pair<int, int> cuts[] = {{100, 160}, {0, 100}};
+    for (int i = 0; i < 2; ++i) {
+      const auto [begin, count] = cuts[i];
+      op.x = whole.x.row_range(begin, count), op.dy = whole.dy.row_range(begin, count), op.segment = whole.segment.row_range(begin, count);
+      op.dx = whole.dx.row_range(begin, count), op.bins = bins, op.finish = i == 1, op.gradient = op.finish ? parts : View{};
+      bench.launch(&KernelTable::rms_norm_backward, op);
+    }
+    expect_same_words(words_of(bench.read(parts)), words_of(bench.read(once)), "round " + std::to_string(round));
+  }
+}
+
+TEST(RmsNorm, BitsAndHashesAreTheSameEverywhere) {
+  for (std::int64_t n : kSizes)
+    for (DType dtype : {DType::f32, DType::bf16})
+      expect_same_everywhere([&](KernelBench& bench) {
+        const std::int64_t T = 37;
+        std::vector<std::int32_t> segments;
+        for (int t = 0; t < T; ++t) segments.push_back(t < 20 ? 0 : t < 21 ? 1 : 2);
+        // x and y are column ranges, as the latent beside the rotary key is.
+        const View x = bench.floats(random_floats(T * (n + 5), 12), T, n + 5).column_range(3, n), w = bench.floats(random_floats(n, 13), 1, n, dtype);
+        const View wide = bench.junk(T, n + 2), dx = bench.junk(T, n), dw = bench.junk(1, n);
+        bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{wide.column_range(1, n), x, w, 1e-5f});
+        bench.launch(&KernelTable::rms_norm_backward,
+                     RmsNormBackward{dx, dw, {}, true, bench.floats(random_floats(T * n, 14), T, n), x, w, bench.ints(segments, T), 1e-5f});
+        for (const View& v : {wide, dx, dw}) bench.record(v);
+      });
+}
+
+TEST(RmsNorm, ARowHasTheSameBitsAlone) {
+  const std::int64_t T = 40, n = 33;
+  KernelBench bench;
+  RmsNormBackward op;
+  op.x = bench.floats(random_floats(T * n, 15), T, n), op.dy = bench.floats(random_floats(T * n, 16), T, n);
+  op.w = bench.floats(random_floats(n, 17), 1, n), op.dx = bench.junk(T, n);
+  const View y = bench.junk(T, n);
+  bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{y, op.x, op.w});
+  bench.launch(&KernelTable::rms_norm_backward, op);
+  for (std::int64_t t : {0, 13, 39}) {
+    RmsNormBackward one = op;
+    one.x = op.x.row_range(t, 1), one.dy = op.dy.row_range(t, 1), one.dx = bench.junk(1, n);
+    const View alone = bench.junk(1, n);
+    bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{alone, one.x, op.w});
+    bench.launch(&KernelTable::rms_norm_backward, one);
+    expect_same_words(words_of(bench.read(alone)), words_of(bench.read(y.row_range(t, 1))), "y");
+    expect_same_words(words_of(bench.read(one.dx)), words_of(bench.read(op.dx.row_range(t, 1))), "dx");
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,105 @@
+#include "kernels/rope/rope.h"
+
+#include <cmath>
+
+#include "kernels/kernel_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+// A table of random angles, and the rotation in double.
+struct Problem {
+  int T, heads, rotary, pass, x_offset, x_step, y_offset, y_step, positions = 40;
+  std::vector<float> table, x;
+  std::vector<std::int32_t> position;
+
+  Problem(int t, int h, int r, int p, int xo, int xs, int yo, int ys)
+      : T(t), heads(h), rotary(r), pass(p), x_offset(xo), x_step(xs), y_offset(yo), y_step(ys) {
+    for (float angle : random_floats(positions * rotary / 2, 1, -3, 3)) table.push_back(std::cos(angle)), table.push_back(std::sin(angle));
+    x = random_floats(std::int64_t{T} * x_columns(), 2);
+    position = random_ints(T, 3, positions);
+  }
+  int x_columns() const { return x_offset + heads * x_step; }
+  int y_columns() const { return y_offset + heads * y_step; }
+  Rope op(KernelBench& b, const View& y, const View& from, bool inverse) const {
+    return {y, from, heads, rotary, pass, x_offset, x_step, y_offset, y_step, b.floats(table, positions, rotary), b.ints(position, T), inverse};
+  }
+  std::vector<double> want(bool inverse) const {
+    std::vector<double> y(std::size_t(T) * y_columns(), 12345.0);
+    for (int t = 0; t < T; ++t)
+      for (int h = 0; h < heads; ++h) {
+        const float* from = &x[std::size_t(t) * x_columns() + x_offset + h * x_step];
+        double* to = &y[std::size_t(t) * y_columns() + y_offset + h * y_step];
+        for (int i = 0; i < rotary; i += 2) {
+          const double c = table[position[t] * rotary + i], s = (inverse ? -1.0 : 1.0) * table[position[t] * rotary + i + 1];
+          to[i] = from[i] * c - from[i + 1] * s;
+          to[i + 1] = from[i + 1] * c + from[i] * s;
+        }
+        for (int i = rotary; i < rotary + pass; ++i) to[i] = from[i];
+      }
+    return y;
+  }
+};
+
+std::vector<Problem> problems() {
+  return {{1, 1, 2, 0, 0, 2, 0, 2}, {15, 3, 8, 0, 12, 20, 24, 32}, {33, 16, 8, 8, 0, 16, 0, 16}, {70, 1, 32, 1, 17, 33, 3, 40}};
+}
+
+TEST(Rope, RotatesPairsAndLeavesTheRest) {
+  for (const Problem& p : problems())
+    for (bool inverse : {false, true}) {
+      KernelBench b;
+      const View y = b.junk(p.T, p.y_columns());
+      b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, p.x_columns()), inverse));
+      const std::vector<float> got = b.read(y);
+      const std::vector<double> want = p.want(inverse);
+      for (std::size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-6) << i;
+    }
+}
+
+// The backward is the transposed rotation: <y, R x> = <R^-1 y, x>.
+TEST(Rope, InverseIsTheAdjoint) {
+  const Problem p(9, 2, 8, 4, 0, 12, 0, 12);
+  KernelBench b;
+  const std::vector<float> dy = random_floats(std::int64_t(p.x.size()), 8);
+  const View y = b.junk(p.T, 24), dx = b.junk(p.T, 24);
+  b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, 24), false));
+  b.launch(&KernelTable::rope, p.op(b, dx, b.floats(dy, p.T, 24), true));
+  const std::vector<float> ys = b.read(y), dxs = b.read(dx);
+  double left = 0, right = 0;
+  for (std::size_t i = 0; i < dy.size(); ++i) left += double(dy[i]) * ys[i], right += double(dxs[i]) * p.x[i];
+  EXPECT_NEAR(left, right, 1e-5);
+}
+
+TEST(Rope, InPlaceHasTheSameBits) {
+  const Problem p(33, 4, 8, 5, 7, 20, 7, 20);
+  KernelBench b;
+  const View y = b.floats(p.x, p.T, p.x_columns()), x = b.floats(p.x, p.T, p.x_columns());
+  b.launch(&KernelTable::rope, p.op(b, y, x, false));
+  b.launch(&KernelTable::rope, p.op(b, x, x, false));
+  expect_same_words(words_of(b.read(x)), words_of(b.read(y)), "in place");
+}
+
+TEST(Rope, SameEverywhereAndRowByRow) {
+  for (const Problem& p : problems())
+    for (bool inverse : {false, true}) {
+      expect_same_everywhere([&](KernelBench& b) {
+        const View y = b.junk(p.T, p.y_columns());
+        b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, p.x_columns()), inverse));
+        b.record(y);
+      });
+      KernelBench b;
+      const View y = b.junk(p.T, p.y_columns()), alone = b.junk(p.T, p.y_columns());
+      Rope op = p.op(b, y, b.floats(p.x, p.T, p.x_columns()), inverse);
+      b.launch(&KernelTable::rope, op);
+      const Rope all = op;
+      for (int t = 0; t < p.T; ++t) {
+        op.y = alone.row_range(t, 1), op.x = all.x.row_range(t, 1), op.position = all.position.row_range(t, 1);
+        b.launch(&KernelTable::rope, op);
+      }
+      expect_same_words(words_of(b.read(alone)), words_of(b.read(y)), "rows alone");
+    }
+}
+
+}  // namespace
+}  // namespace lockstep

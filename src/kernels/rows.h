@@ -1,0 +1,19 @@
+// What a kernel knows of the rows (tokens) of a forward: device views, uploaded once a step (model/batch.h).
+#pragma once
+#include "tensor/view.h"
+
+namespace lockstep {
+
+// T rows; rows of one sequence stand together, positions ascending. i32 all, shapes [T, 1] unless said.
+struct Rows {
+  View token;
+  View position;       // absolute, from 0
+  View sequence;       // index into the page table
+  View page_table;     // [sequences, pages a sequence]: page of position p is entry p / page_size
+  std::int32_t page_size = 16;
+  // Training only (every sequence is whole, from position 0):
+  View segment;        // index of the row's (sequence, block of 512 positions); ascending over rows
+  View sequence_begin; // [sequences + 1, 1]: first row of each sequence
+};
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// Sampling by Gumbel noise (docs/numerics.md section 6): a function of (logits, parameters, seed, position) alone.
+//   z = logits / T; top-k on (z descending, id ascending); top-p keeps the shortest prefix in that order whose ascending-rank
+//   fp32 chain of exp(z - max) reaches p * total (total over the top-k set, same chain). Arg-max of z + g over the kept set, ties to the
+//   lower id; g = -log(-log u), u = (top 23 bits + 1/2) 2^-23 of Philox4x32-10, key = seed, counter = (id / 4, position, sample,
+//   stream sampling), word id mod 4; largest g at u = 1 - 2^-24. T = 0: arg-max of the logits.
+//   raw_logprob: log-softmax of the logits (head.h's order, so the bits equal the trainer's); sampling_logprob: log-softmax of z
+//   over the kept set: z[token] - (max + log(sum)) with sum the same ascending-rank chain up to the last kept token, or, where
+//   the whole vocabulary is kept, head.h's order over z (T = 1: the raw one's bits). T = 0: the raw one.
+// T <= 0 counts as 0; top_k <= 0 or >= V, and top_p >= 1, filter nothing; the first token is always kept.
+// A token is skipped only when it provably cannot win. A row whose log-sum-exp (of the logits, or of z where T is so small that
+// z overflows) is not finite marks flags bit 3, yields token -1 and log-probabilities NaN.
+#pragma once
+#include "kernels/rows.h"
+
+namespace lockstep {
+
+struct Sample {
+  View token{};             // i32 [n, 1]
+  View raw_logprob{}, sampling_logprob{};  // f32 [n, 1]
+  View flags{};             // i32 [n, 1], or-ed
+  View logits{};            // f32 [n, V]
+  View temperature{}, top_p{};  // f32 [n, 1]
+  View top_k{};             // i32 [n, 1]; 0: all
+  View seed{};              // i32 [n, 2]: low and high word
+  View sample{}, position{};  // i32 [n, 1]: which of the request's samples; position of the token being sampled
+  int maximum_leaves = 8; // of the vocabulary leaves
+};
+
+}  // namespace lockstep

@@ -1,0 +1,23 @@
+#include "kernels/table.h"
+
+namespace lockstep {
+
+namespace {
+template <class V>
+constexpr KernelTable table_of() {
+  return {
+#define LOCKSTEP_ENTRY(kernel, Arguments) &lockstep::kernel<V>,
+      LOCKSTEP_KERNELS(LOCKSTEP_ENTRY)
+#undef LOCKSTEP_ENTRY
+  };
+}
+}  // namespace
+
+const KernelTable& kernel_table(InstructionSet isa, bool traced) {
+  static constexpr KernelTable tables[2][3] = {
+      {table_of<ScalarVec>(), table_of<Avx2Vec>(), table_of<Avx512Vec>()},
+      {table_of<TracedVec<ScalarTiles>>(), table_of<TracedVec<Avx2Tiles>>(), table_of<TracedVec<Avx512Tiles>>()}};
+  return tables[traced][static_cast<int>(isa)];
+}
+
+}  // namespace lockstep

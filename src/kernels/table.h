@@ -1,0 +1,82 @@
+// The one table of kernels: operation x instruction set. A kernel is one folder and one line here.
+// Every kernel is a template over the virtual vector, instantiated per instruction set by the build (src/kernels/folder.cmake),
+// and again over TracedVec for the proof of order.
+#pragma once
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "numerics/isa/tiles.h"
+
+#include "kernels/attention/attention.h"
+#include "kernels/cache/cache.h"
+#include "kernels/elementwise/elementwise.h"
+#include "kernels/embedding/embedding.h"
+#include "kernels/experts/experts.h"
+#include "kernels/head/head.h"
+#include "kernels/index/index.h"
+#include "kernels/layer_norm/layer_norm.h"
+#include "kernels/linear/linear.h"
+#include "kernels/optimizer/optimizer.h"
+#include "kernels/rms_norm/rms_norm.h"
+#include "kernels/rope/rope.h"
+#include "kernels/router/router.h"
+#include "kernels/sample/sample.h"
+
+// X(kernel, arguments)
+#define LOCKSTEP_KERNELS(X)                       \
+  X(linear_forward, LinearForward)                \
+  X(linear_backward_input, LinearBackwardInput)   \
+  X(linear_backward_weight, LinearBackwardWeight) \
+  X(embedding_forward, EmbeddingForward)          \
+  X(embedding_backward, EmbeddingBackward)        \
+  X(rms_norm_forward, RmsNormForward)             \
+  X(rms_norm_backward, RmsNormBackward)           \
+  X(layer_norm_forward, LayerNormForward)         \
+  X(layer_norm_backward, LayerNormBackward)       \
+  X(add, Add)                                     \
+  X(swiglu_forward, SwigluForward)                \
+  X(swiglu_backward, SwigluBackward)              \
+  X(rope, Rope)                                   \
+  X(cache_write, CacheWrite)                      \
+  X(index_select, IndexSelect)                    \
+  X(index_loss, IndexLoss)                        \
+  X(attention_forward, AttentionForward)          \
+  X(attention_backward, AttentionBackward)        \
+  X(attention_target, AttentionTarget)            \
+  X(router_forward, RouterForward)                \
+  X(router_backward, RouterBackward)              \
+  X(router_load, RouterLoad)                      \
+  X(expert_plan, ExpertPlan)                      \
+  X(expert_gather, ExpertGather)                  \
+  X(expert_combine, ExpertCombine)                \
+  X(expert_spread, ExpertSpread)                  \
+  X(head_loss, HeadLoss)                          \
+  X(head_logits, HeadLogits)                      \
+  X(sample, Sample)                               \
+  X(square_sum, SquareSum)                        \
+  X(adamw, AdamW)                                 \
+  X(finish_bins, FinishBins)
+
+namespace lockstep {
+
+#define LOCKSTEP_DECLARE(kernel, Arguments) \
+  template <class V>                        \
+  void kernel(const Arguments&, ThreadPool&);
+LOCKSTEP_KERNELS(LOCKSTEP_DECLARE)
+#undef LOCKSTEP_DECLARE
+
+struct KernelTable {
+#define LOCKSTEP_MEMBER(kernel, Arguments) void (*kernel)(const Arguments&, ThreadPool&);
+  LOCKSTEP_KERNELS(LOCKSTEP_MEMBER)
+#undef LOCKSTEP_MEMBER
+};
+
+enum class InstructionSet { scalar, avx2, avx512 };
+// The table of an instruction set; `traced`: the same tiles over {value, hash}.
+const KernelTable& kernel_table(InstructionSet isa, bool traced);
+
+}  // namespace lockstep
+
+// Ends an .inl: LOCKSTEP_INSTANTIATE(linear_forward, LinearForward)
+#define LOCKSTEP_INSTANTIATE(kernel, Arguments) \
+  template void kernel<LOCKSTEP_VECTOR>(const Arguments&, ThreadPool&);

@@ -1,0 +1,33 @@
+// Templates over the virtual vector that every kernel uses. Included after the instruction set's pragma (and so, like every
+// template over V, compiled for it): an .inl finds it already there.
+#pragma once
+#include "numerics/accumulator.h"
+#include "numerics/elementary.h"
+#include "numerics/form.h"
+
+namespace lockstep {
+
+// The element types of a view as kernel code sees them: fp32, or {value, hash} on the traced backend.
+template <class V>
+inline typename V::Elem* elements(const View& v) {
+  return device_pointer<typename V::Elem>(v);
+}
+
+// Calls f with a typed pointer to a view that is fp32 or bf16 (compute copies, caches).
+template <class V, class F>
+inline decltype(auto) with_stored(const View& v, const F& f) {
+  if constexpr (std::is_same_v<typename V::Elem, typename V::Half>) {
+    return f(device_pointer<typename V::Elem>(v));  // traced: one storage form
+  } else {
+    if (v.dtype == DType::bf16) return f(device_pointer<typename V::Half>(v));
+    return f(device_pointer<typename V::Elem>(v));
+  }
+}
+// Stores a vector to a cache that may be bf16 (rounded) or fp32; n lanes.
+template <class V>
+inline void store_as(const View& v, std::int64_t offset, const V& x, int n) {
+  if (v.dtype == DType::bf16) x.store_half_partial(device_pointer<typename V::Half>(v) + offset, n);
+  else x.store_partial(elements<V>(v) + offset, n);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,329 @@
+#include "model/context.h"
+
+namespace lockstep {
+
+Context::Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
+                 const Batch& batch, const View& rope_table, const ForwardOptions& options, Tape* tape)
+    : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
+      rope_table_(rope_table), options_(options), tape_(tape),
+      flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {}
+
+Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
+  return {allocate(DType::f32, rows, cols), tape_ ? tape_->new_node() : -1};
+}
+
+Tensor Context::embedding(ParameterId table) {
+  Tensor y = output(manifest_.parameter(table).inputs);
+  backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token});
+  if (recording())
+    tape_->record([this, table, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(), dy.view(),
+                                                                          batch_.rows().token, batch_.rows().segment});
+    });
+  return y;
+}
+
+Tensor Context::rms_norm(const Tensor& x, ParameterId w, float eps) {
+  Tensor y = output(x.view().cols);
+  backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{y.view(), x.view(), weight(w), eps});
+  if (recording())
+    tape_->record([this, x, w, eps, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      backend_.launch(&KernelTable::rms_norm_backward, RmsNormBackward{dx.view(), g.gradient(w), g.bins(w), g.finish_at_once(), dy.view(),
+                                                                       x.view(), weight(w), batch_.rows().segment, eps});
+      tape_->contribute(x.node, dx);
+    });
+  return y;
+}
+
+Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float eps) {
+  Tensor y = output(x.view().cols);
+  backend_.launch(&KernelTable::layer_norm_forward, LayerNormForward{y.view(), x.view(), weight(w), weight(b), eps});
+  if (recording())
+    tape_->record([this, x, w, b, eps, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      backend_.launch(&KernelTable::layer_norm_backward,
+                      LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(), dy.view(),
+                                        x.view(), weight(w), batch_.rows().segment, eps});
+      tape_->contribute(x.node, dx);
+    });
+  return y;
+}
+
+Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step,
+                            std::int64_t columns, const View& offsets, const View& row_of) {
+  Tensor y = output_rows(rows, columns);
+  const bool round = profile_.bf16_activations;
+  LinearForward forward{y.view(), x.view(), packed(w), x_step, y_step, offsets};
+  forward.round_input_bf16 = round;
+  backend_.launch(&KernelTable::linear_forward, forward);
+  if (recording())
+    tape_->record([this, x, w, x_step, y_step, offsets, row_of, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      LinearBackwardWeight backward;
+      backward.gradient = g.gradient(w);
+      backward.bins = g.bins(w);
+      backward.finish = g.finish_at_once();
+      backward.dy = dy.view();
+      backward.x = x.view();
+      backward.w = packed(w);
+      backward.x_step = x_step;
+      backward.y_step = y_step;
+      backward.offsets = offsets;
+      backward.segment = batch_.rows().segment;
+      backward.row_of = row_of;
+      backend_.launch(&KernelTable::linear_backward_weight, backward);
+      if (x.node < 0) return;
+      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w), x_step, y_step, offsets});
+      tape_->contribute(x.node, dx);
+    });
+  return y;
+}
+
+Tensor Context::linear(const Tensor& x, ParameterId w) {
+  return linear_over(x, w, x.view().rows, 0, 0, manifest_.parameter(w).outputs, {}, {});
+}
+
+Tensor Context::mla_values(const Tensor& o, ParameterId w_uv) {
+  const Parameter& p = manifest_.parameter(w_uv);
+  return linear_over(o, w_uv, o.view().rows, p.inputs, p.outputs, p.count * p.outputs, {}, {});
+}
+
+Tensor Context::add(const Tensor& a, const Tensor& b) {
+  Tensor y = output_rows(a.view().rows, a.view().cols);
+  backend_.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
+  if (recording())
+    tape_->record([this, a_node = a.node, b_node = b.node, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      tape_->contribute(b_node, dy);
+      tape_->contribute(a_node, dy);
+    });
+  return y;
+}
+
+Tensor Context::swiglu(const Tensor& gate, const Tensor& up) {
+  Tensor y = output_rows(gate.view().rows, gate.view().cols);
+  backend_.launch(&KernelTable::swiglu_forward, SwigluForward{y.view(), gate.view(), up.view()});
+  if (recording())
+    tape_->record([this, gate, up, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      Buffer dgate = allocate(DType::f32, gate.view().rows, gate.view().cols);
+      Buffer dup = allocate(DType::f32, gate.view().rows, gate.view().cols);
+      backend_.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), gate.view(), up.view()});
+      tape_->contribute(up.node, dup);
+      tape_->contribute(gate.node, dgate);
+    });
+  return y;
+}
+
+void Context::launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
+                          std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse) {
+  backend_.launch(&KernelTable::rope, Rope{y, x, heads, rotary, pass, x_offset, x_step, y_offset, y_step, rope_table_,
+                                           batch_.rows().position, inverse});
+}
+
+Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t size, std::int64_t rotary) {
+  Tensor y = output(heads * size);
+  launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
+  if (recording())
+    tape_->record([this, x, heads, size, rotary, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      launch_rope(dx.view(), dy.view(), heads, rotary, size - rotary, 0, size, 0, size, true);
+      tape_->contribute(x.node, dx);
+    });
+  return y;
+}
+
+Tensor Context::mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary) {
+  const Parameter& p = manifest_.parameter(w_uk);  // heads items of [latent, nope]
+  const std::int64_t heads = p.count, latent = p.outputs, nope = p.inputs;
+  Tensor y = output(heads * (latent + rotary));
+  LinearForward absorb{y.view(), q.view(), packed(w_uk), nope + rotary, latent + rotary, {}};
+  absorb.round_input_bf16 = profile_.bf16_activations;
+  backend_.launch(&KernelTable::linear_forward, absorb);
+  launch_rope(y.view(), q.view(), heads, rotary, 0, nope, nope + rotary, latent, latent + rotary, false);
+  if (recording())
+    tape_->record([this, q, w_uk, rotary, heads, latent, nope, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      LinearBackwardWeight backward;
+      backward.gradient = g.gradient(w_uk);
+      backward.bins = g.bins(w_uk);
+      backward.finish = g.finish_at_once();
+      backward.dy = dy.view();
+      backward.x = q.view();
+      backward.w = packed(w_uk);
+      backward.x_step = nope + rotary;
+      backward.y_step = latent + rotary;
+      backward.segment = batch_.rows().segment;
+      backend_.launch(&KernelTable::linear_backward_weight, backward);
+      Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
+      backend_.launch(&KernelTable::linear_backward_input,
+                      LinearBackwardInput{dq.view(), dy.view(), packed(w_uk), nope + rotary, latent + rotary, {}});
+      launch_rope(dq.view(), dy.view(), heads, rotary, 0, latent, latent + rotary, nope, nope + rotary, true);
+      tape_->contribute(q.node, dq);
+    });
+  return y;
+}
+
+Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::int64_t rotary) {
+  const std::int64_t latent = manifest_.parameter(norm).inputs;
+  Tensor y = output(latent + rotary);
+  backend_.launch(&KernelTable::rms_norm_forward,
+                  RmsNormForward{y.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm), eps});
+  launch_rope(y.view(), kv.view(), 1, rotary, 0, latent, 0, latent, 0, false);
+  if (recording())
+    tape_->record([this, kv, norm, eps, rotary, latent, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      GradientSet& g = tape_->gradients();
+      Buffer dkv = allocate(DType::f32, kv.view().rows, kv.view().cols);
+      backend_.launch(&KernelTable::rms_norm_backward,
+                      RmsNormBackward{dkv.view().column_range(0, latent), g.gradient(norm), g.bins(norm), g.finish_at_once(),
+                                      dy.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm),
+                                      batch_.rows().segment, eps});
+      launch_rope(dkv.view(), dy.view(), 1, rotary, 0, latent, 0, latent, 0, true);
+      tape_->contribute(kv.node, dkv);
+    });
+  return y;
+}
+
+Tensor Context::attention(const Tensor& q, const Tensor& entry, int layer, Selection* selection, const AttentionShape& shape) {
+  const View cache = cache_.layers[static_cast<std::size_t>(layer)].entry.view();
+  backend_.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), batch_.rows()});
+  const bool dense = !selection || options_.dense_attention;
+  const View positions = dense ? View{} : selection->positions.view(), count = dense ? View{} : selection->count.view();
+  const Buffer positions_buffer = dense ? Buffer{} : selection->positions, count_buffer = dense ? Buffer{} : selection->count;
+  Tensor o = output(shape.heads * shape.latent);
+  Buffer log_sum = allocate(DType::f32, batch_.count(), shape.heads);
+  backend_.launch(&KernelTable::attention_forward,
+                  AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});
+  if (!recording()) return o;
+  if (selection && selection->target)
+    backend_.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), log_sum.view(), q.view(), cache, positions,
+                                                                    count, batch_.rows(), shape});
+  tape_->record([this, q, entry, o_buffer = o.buffer, log_sum, cache, positions_buffer, count_buffer, shape, node = o.node] {
+    Buffer dout = tape_->take(node);
+    if (!dout) return;
+    Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
+    Buffer dentry = allocate(DType::f32, entry.view().rows, entry.view().cols);
+    backend_.launch(&KernelTable::attention_backward,
+                    AttentionBackward{dq.view(), dentry.view(), dout.view(), o_buffer.view(), log_sum.view(), q.view(), cache,
+                                      positions_buffer.view(), count_buffer.view(), batch_.rows(), shape});
+    tape_->contribute(entry.node, dentry);
+    tape_->contribute(q.node, dq);
+  });
+  return o;
+}
+
+Selection Context::index_select(const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,
+                                std::int64_t top_k) {
+  const View cache = cache_.layers[static_cast<std::size_t>(layer)].index_key.view();
+  backend_.launch(&KernelTable::cache_write, CacheWrite{cache, 0, k.view(), batch_.rows()});
+  Selection selection;
+  const bool dense = options_.dense_attention;
+  if (!dense) {
+    selection.positions = allocate(DType::i32, batch_.count(), top_k);
+    selection.count = allocate(DType::i32, batch_.count(), 1);
+    backend_.launch(&KernelTable::index_select, IndexSelect{selection.positions.view(), selection.count.view(), flags_.view(), q.view(),
+                                                            w.view(), cache, batch_.rows(), heads, size, top_k});
+  }
+  if (!recording() || !options_.index_loss) return selection;
+  selection.target = backend_.device().allocate_zero(DType::f32, batch_.count(), dense ? batch_.longest() : top_k, MemoryCategory::activations);
+  index_losses_.push_back(allocate(DType::f32, batch_.count(), 1));
+  // Runs in backward, when every layer that shares the selection has added its probabilities to the target.
+  tape_->record([this, q, w, k, cache, selection, heads, size, loss = index_losses_.back()] {
+    Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
+    Buffer dw = allocate(DType::f32, w.view().rows, w.view().cols);
+    Buffer dk = allocate(DType::f32, k.view().rows, k.view().cols);
+    backend_.launch(&KernelTable::index_loss,
+                    IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), q.view(), w.view(), cache, selection.target.view(),
+                              selection.positions.view(), selection.count.view(), batch_.rows(), heads, size, options_.index_loss_weight});
+    tape_->contribute(k.node, dk);
+    tape_->contribute(w.node, dw);
+    tape_->contribute(q.node, dq);
+  });
+  return selection;
+}
+
+Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_k, bool normalise, float scaling, int sparse_layer) {
+  const std::int64_t rows = batch_.count(), experts = logits.view().cols;
+  Routing routing;
+  routing.expert = allocate(DType::i32, rows, top_k);
+  routing.slot_of = allocate(DType::i32, rows, top_k);
+  routing.offsets = allocate(DType::i32, experts + 1, 1);
+  routing.row_of = allocate(DType::i32, rows * top_k, 1);
+  routing.weight = output_rows(rows, top_k);
+  backend_.launch(&KernelTable::router_forward, RouterForward{routing.expert.view(), routing.weight.view(), flags_.view(), logits.view(),
+                                                              weight(bias), normalise, scaling});
+  backend_.launch(&KernelTable::expert_plan,
+                  ExpertPlan{routing.offsets.view(), routing.row_of.view(), routing.slot_of.view(), routing.expert.view()});
+  if (options_.router_loads)
+    backend_.launch(&KernelTable::router_load,
+                    RouterLoad{(*options_.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.expert.view()});
+  if (recording())
+    tape_->record([this, logits, expert = routing.expert, normalise, scaling, node = routing.weight.node] {
+      Buffer dweight = tape_->take(node);
+      if (!dweight) return;
+      Buffer dlogits = allocate(DType::f32, logits.view().rows, logits.view().cols);
+      backend_.launch(&KernelTable::router_backward,
+                      RouterBackward{dlogits.view(), dweight.view(), expert.view(), logits.view(), normalise, scaling});
+      tape_->contribute(logits.node, dlogits);
+    });
+  return routing;
+}
+
+Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down) {
+  const std::int64_t slots = routing.row_of.view().rows, experts = manifest_.parameter(gate).count;
+  const View offsets = routing.offsets.view(), row_of = routing.row_of.view();
+  Tensor gathered = output_rows(slots, x.view().cols);
+  backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), row_of});
+  if (recording())
+    tape_->record([this, x, routing, experts, node = gathered.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      backend_.launch(&KernelTable::expert_combine,
+                      ExpertCombine{dx.view(), dy.view(), {}, routing.expert.view(), routing.slot_of.view(), experts});
+      tape_->contribute(x.node, dx);
+    });
+  const std::int64_t inner = manifest_.parameter(gate).outputs;
+  const Tensor a = linear_over(gathered, gate, slots, 0, 0, inner, offsets, row_of);
+  const Tensor b = linear_over(gathered, up, slots, 0, 0, inner, offsets, row_of);
+  const Tensor act = swiglu(a, b);
+  const Tensor out = linear_over(act, down, slots, 0, 0, manifest_.parameter(down).outputs, offsets, row_of);
+  Tensor y = output(out.view().cols);
+  backend_.launch(&KernelTable::expert_combine, ExpertCombine{y.view(), out.view(), routing.weight.view(), routing.expert.view(),
+                                                              routing.slot_of.view(), experts});
+  if (recording())
+    tape_->record([this, out, routing, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      Buffer dx = allocate(DType::f32, out.view().rows, out.view().cols);
+      Buffer dweight = allocate(DType::f32, routing.weight.view().rows, routing.weight.view().cols);
+      backend_.launch(&KernelTable::expert_spread, ExpertSpread{dx.view(), dweight.view(), dy.view(), out.view(), routing.weight.view(),
+                                                                routing.slot_of.view()});
+      tape_->contribute(routing.weight.node, dweight);
+      tape_->contribute(out.node, dx);
+    });
+  return y;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,133 @@
+// The context of one forward: families call its operations, in order. Without a tape it executes; with one it also records.
+// No data-dependent control flow: what depends on values (chosen experts, selected keys) stays on the device.
+//   Tensor h = ctx.rms_norm(x, norm, eps); Tensor q = ctx.linear(h, q_proj);
+// Shapes: T rows of the batch; see kernels/ for the mathematics and order of each operation.
+#pragma once
+#include <vector>
+
+#include "model/batch.h"
+#include "model/kv_cache.h"
+#include "model/tape.h"
+#include "model/weights.h"
+
+namespace lockstep {
+
+struct ForwardOptions {
+  bool dense_attention = false;   // attend to all visible keys, whatever the indexer would select (indexer warm-up)
+  bool index_loss = false;        // train the indexer by its KL loss
+  float index_loss_weight = 0;    // of one row's KL in the gradient
+  bool checkpoint = false;        // drop and replay segments of layers
+  const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
+};
+
+// The keys that rows attend to: positions ascending. Empty views: dense.
+struct Selection {
+  Buffer positions, count;
+  Buffer target;  // index loss: attention probabilities of the layers that share this selection, summed
+};
+struct Routing {
+  Buffer expert, slot_of, offsets, row_of;
+  Tensor weight;
+};
+
+class Context {
+ public:
+  Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
+          const Batch& batch, const View& rope_table, const ForwardOptions& options, Tape* tape);
+
+  const ForwardOptions& options() const { return options_; }
+  Backend& backend() { return backend_; }
+  const Batch& batch() const { return batch_; }
+  const View& flags() const { return flags_.view(); }  // i32 [T, 1]: what went wrong in a row (kernels/*/*.h)
+
+  Tensor embedding(ParameterId table);
+  Tensor rms_norm(const Tensor& x, ParameterId w, float eps);
+  Tensor layer_norm(const Tensor& x, ParameterId w, ParameterId b, float eps);
+  Tensor linear(const Tensor& x, ParameterId w);
+  Tensor add(const Tensor& a, const Tensor& b);
+  Tensor swiglu(const Tensor& gate, const Tensor& up);
+  // x [T, heads * size] with the first `rotary` columns of each head rotated.
+  Tensor rope_heads(const Tensor& x, std::int64_t heads, std::int64_t size, std::int64_t rotary);
+
+  // Multi-head latent attention, absorbed (kernels/attention): q [T, H * (nope + R)] -> [T, H * (L + R)].
+  Tensor mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary);
+  // kv [T, L + R] -> the cache entry [norm(latent) | rope(key)].
+  Tensor mla_entry(const Tensor& kv, ParameterId norm, float eps, std::int64_t rotary);
+  // Writes the entries to the layer's cache, attends over it: [T, H * L]. `selection` null: dense.
+  Tensor attention(const Tensor& q, const Tensor& entry, int layer, Selection* selection, const AttentionShape& shape);
+  // [T, H * L] -> [T, H * v]
+  Tensor mla_values(const Tensor& o, ParameterId w_uv);
+
+  // The indexer: writes k to the layer's index cache, selects top_k keys a row. With options().index_loss, records the loss.
+  Selection index_select(const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,
+                         std::int64_t top_k);
+
+  Routing route(const Tensor& logits, ParameterId bias, std::int64_t top_k, bool normalise, float scaling, int sparse_layer);
+  // SwiGLU experts over the routed rows, combined: [T, h].
+  Tensor experts(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);
+
+  // Runs body(context, input); with options().checkpoint and a tape its activations are dropped and made again in backward.
+  template <class F>
+  Tensor segment(const Tensor& input, const F& body);
+
+  // KL of the index loss, f32 [T, 1] a full layer (after forward).
+  const std::vector<Buffer>& index_losses() const { return index_losses_; }
+  Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category = MemoryCategory::activations) {
+    return backend_.device().allocate(dtype, rows, cols, category);
+  }
+  PackedWeight packed(ParameterId id) const { return packed_weight(manifest_, weights_, id, profile_); }
+  const View& weight(ParameterId id) const { return weights_.parameters[static_cast<std::size_t>(id)].view(); }
+  const Profile& profile() const { return profile_; }
+
+ private:
+  Tensor output(std::int64_t cols) { return output_rows(batch_.count(), cols); }
+  Tensor output_rows(std::int64_t rows, std::int64_t cols);
+  Tensor linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step, std::int64_t columns,
+                     const View& offsets, const View& row_of);
+  void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
+                   std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);
+  bool recording() const { return tape_ != nullptr; }
+
+  Backend& backend_;
+  const Manifest& manifest_;
+  const Profile& profile_;
+  const WeightSet& weights_;
+  KvCache& cache_;
+  const Batch& batch_;
+  View rope_table_;
+  ForwardOptions options_;
+  Tape* tape_;
+  Buffer flags_;
+  std::vector<Buffer> index_losses_;
+};
+
+template <class F>
+Tensor Context::segment(const Tensor& input, const F& body) {
+  if (!tape_ || !options_.checkpoint) return body(*this, input);
+  Tape* tape = tape_;
+  tape_ = nullptr;
+  Tensor y = body(*this, input.detached());
+  tape_ = tape;
+  y.node = tape_->new_node();
+  tape_->record([this, input, y_node = y.node, body] {
+    Tape* outer = tape_;
+    Buffer dy = outer->take(y_node);
+    if (!dy) return;
+    Tape inner(backend_, outer->gradients());
+    const ForwardOptions options = options_;
+    options_.checkpoint = false;
+    options_.router_loads = nullptr;  // counted in the forward already
+    tape_ = &inner;
+    Tensor again{input.buffer, inner.new_node()};
+    const Tensor y2 = body(*this, again);
+    inner.contribute(y2.node, dy);
+    inner.backward();
+    Buffer dx = inner.take(again.node);
+    tape_ = outer;
+    options_ = options;
+    if (dx) outer->contribute(input.node, dx);
+  });
+  return y;
+}
+
+}  // namespace lockstep

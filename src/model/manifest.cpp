@@ -1,0 +1,70 @@
+#include "model/manifest.h"
+
+namespace lockstep {
+
+ParameterId Manifest::add(Parameter parameter) {
+  parameters_.push_back(std::move(parameter));
+  return static_cast<ParameterId>(parameters_.size()) - 1;
+}
+
+ParameterId Manifest::matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer) {
+  const ParameterId id = add({file, ParameterLayout::packed, 1, outputs, inputs, true, indexer});
+  files_.push_back({file, {outputs, inputs}, false, {{id, 0, 0, outputs, false}}});
+  return id;
+}
+
+ParameterId Manifest::vector(const std::string& file, std::int64_t n, bool indexer) {
+  const ParameterId id = add({file, ParameterLayout::table, 1, 1, n, true, indexer});
+  files_.push_back({file, {n}, false, {{id, 0, 0, 1, false}}});
+  return id;
+}
+
+ParameterId Manifest::table(const std::string& file, std::int64_t rows, std::int64_t columns) {
+  const ParameterId id = add({file, ParameterLayout::table, 1, rows, columns});
+  files_.push_back({file, {rows, columns}, false, {{id, 0, 0, rows, false}}});
+  return id;
+}
+
+ParameterId Manifest::untrained_vector(const std::string& file, std::int64_t n) {
+  const ParameterId id = add({file, ParameterLayout::table, 1, 1, n, false});
+  files_.push_back({file, {n}, true, {{id, 0, 0, 1, false}}});
+  return id;
+}
+
+std::int64_t Manifest::trained_size() const {
+  std::int64_t total = 0;
+  for (const Parameter& p : parameters_)
+    if (p.trained) total += p.count * p.outputs * p.inputs;
+  return total;
+}
+
+namespace {
+// Calls f(index in the file tensor, offset in the parameter's image) for every element of a piece.
+template <class F>
+void each_element(const FileTensor& file, const Piece& piece, const Parameter& parameter, const F& f) {
+  const std::int64_t columns = file.columns();
+  for (std::int64_t r = 0; r < piece.rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c)
+      f((piece.row_begin + r) * columns + c,
+        piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
+}
+}  // namespace
+
+void Manifest::scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images) const {
+  for (const Piece& piece : file.pieces) {
+    std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
+    const Parameter& p = parameter(piece.parameter);
+    if (image.empty()) image.assign(static_cast<std::size_t>(p.size()), 0.0f);
+    each_element(file, piece, p, [&](std::int64_t at, std::int64_t offset) { image[static_cast<std::size_t>(offset)] = values[at]; });
+  }
+}
+
+void Manifest::gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const {
+  for (const Piece& piece : file.pieces) {
+    const std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
+    each_element(file, piece, parameter(piece.parameter),
+                 [&](std::int64_t at, std::int64_t offset) { values[at] = image[static_cast<std::size_t>(offset)]; });
+  }
+}
+
+}  // namespace lockstep

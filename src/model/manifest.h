@@ -1,0 +1,83 @@
+// The tensors of a model: what each is called in a Hugging Face folder, and how it lies in memory here.
+// A Parameter is what kernels see (packed panels, experts stacked, kv_b cut in two); a Piece says which rows of which file
+// tensor fill which item of it. Names and shapes of files appear in archs/ only; importers, exporters, hashes, gradients and
+// initialisation all walk this list.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+using ParameterId = int;
+
+enum class ParameterLayout {
+  packed,  // count items of [outputs, inputs] in panels [N/16][K][16]
+  table,   // row-major [outputs, inputs]: embedding; also norms and biases as [1, inputs]
+};
+
+struct Parameter {
+  std::string name;  // of the parameter here, for messages
+  ParameterLayout layout = ParameterLayout::packed;
+  std::int64_t count = 1, outputs = 0, inputs = 0;
+  bool trained = true;   // false: state that no gradient reaches (the router's correction bias), kept in fp32
+  bool indexer = false;  // trained by the index loss only
+  std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
+  std::int64_t size() const { return count * item_size(); }
+  // Where element (n, k) of item g lies.
+  std::int64_t offset(std::int64_t g, std::int64_t n, std::int64_t k) const {
+    return g * item_size() + (layout == ParameterLayout::packed ? (n / 16 * inputs + k) * 16 + n % 16 : n * inputs + k);
+  }
+};
+
+// Rows [row_begin, row_begin + rows) of a file tensor [file rows, file columns] are item `item` of a parameter:
+// element (n, k) = file (row_begin + n, k), or, transposed, file (row_begin + k, n).
+struct Piece {
+  ParameterId parameter = 0;
+  std::int64_t item = 0, row_begin = 0, rows = 0;
+  bool transposed = false;
+};
+
+struct FileTensor {
+  std::string name;                  // Hugging Face name
+  std::vector<std::int64_t> shape;   // [rows, columns] or [n]
+  bool fp32 = false;                 // stays fp32 in a bf16 file
+  std::vector<Piece> pieces;
+  std::int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
+  std::int64_t columns() const { return shape.back(); }
+  std::int64_t size() const { return rows() * columns(); }
+};
+
+class Manifest {
+ public:
+  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const Parameter& parameter(ParameterId id) const { return parameters_[static_cast<std::size_t>(id)]; }
+  const std::vector<FileTensor>& files() const { return files_; }  // in the order of the model
+  std::int64_t trained_size() const;  // number of trained weights without padding
+
+  // For archs/: each declares a parameter and the file tensors that fill it.
+  ParameterId matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer = false);
+  ParameterId vector(const std::string& file, std::int64_t n, bool indexer = false);
+  ParameterId table(const std::string& file, std::int64_t rows, std::int64_t columns);
+  ParameterId untrained_vector(const std::string& file, std::int64_t n);
+  // `file_of(g)` names the tensor [outputs, inputs] of item g.
+  template <class F>
+  ParameterId matrices(const std::string& name, std::int64_t count, std::int64_t outputs, std::int64_t inputs, const F& file_of) {
+    const ParameterId id = add({name, ParameterLayout::packed, count, outputs, inputs});
+    for (std::int64_t g = 0; g < count; ++g) files_.push_back({file_of(g), {outputs, inputs}, false, {{id, g, 0, outputs, false}}});
+    return id;
+  }
+  // A parameter without a file of its own; pieces are added to a file tensor declared by hand.
+  ParameterId add(Parameter parameter);
+  void add_file(FileTensor file) { files_.push_back(std::move(file)); }
+
+  // File values (row-major, fp32) into / out of the packed host image of a parameter. Images hold size() elements, padding 0.
+  void scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images) const;
+  void gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const;
+
+ private:
+  std::vector<Parameter> parameters_;
+  std::vector<FileTensor> files_;
+};
+
+}  // namespace lockstep

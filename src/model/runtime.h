@@ -1,0 +1,27 @@
+// What engine and trainer share: a backend, a model, a profile and the constant tables on the device. One runtime a device;
+// several engines and trainers may stand on it, used by one thread at a time.
+//   Runtime runtime(backend_options, make_model(config), profile_by_name("cpu-bf16w"), max_positions);
+#pragma once
+#include <memory>
+
+#include "model/model.h"
+
+namespace lockstep {
+
+struct Runtime {
+  Backend backend;
+  std::shared_ptr<const Model> model;
+  const Profile& profile;
+  std::int64_t max_positions;  // positions the rope table covers; sequences are at most this long
+  Buffer rope_table;
+
+  // `positions` 0: what the model's config allows, at most 65536 (a longer table costs memory: ask for it).
+  Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions = 0);
+
+  // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's.
+  Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, const ForwardOptions& options = {}, Tape* tape = nullptr) {
+    return Context(backend, model->manifest(), profile, weights, cache, batch, rope_table.view(), options, tape);
+  }
+};
+
+}  // namespace lockstep

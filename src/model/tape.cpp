@@ -1,0 +1,61 @@
+#include "model/tape.h"
+
+namespace lockstep {
+
+namespace {
+// Bins cover a table row in whole groups of 16 lanes.
+std::int64_t bin_columns(const Parameter& p) {
+  return p.layout == ParameterLayout::packed ? p.size() : (p.inputs + 15) / 16 * 16;
+}
+}  // namespace
+
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins) : backend_(backend), manifest_(manifest) {
+  for (const Parameter& p : manifest.parameters()) {
+    const std::int64_t rows = p.layout == ParameterLayout::packed ? 1 : p.outputs;
+    const std::int64_t columns = p.layout == ParameterLayout::packed ? p.size() : p.inputs;
+    gradients_.push_back(backend.device().allocate_zero(DType::f32, rows, columns, MemoryCategory::gradients));
+    if (persistent_bins)
+      bins_.push_back(backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients));
+  }
+}
+
+void GradientSet::finish() {
+  for (std::size_t i = 0; i < bins_.size(); ++i) {
+    const Parameter& p = manifest_.parameters()[i];
+    backend_.launch(&KernelTable::finish_bins,
+                    FinishBins{gradients_[i].view(), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
+  }
+}
+
+void GradientSet::clear() {
+  for (Buffer& gradient : gradients_) backend_.stream().fill_zero(gradient.view());
+  for (Buffer& bins : bins_) backend_.stream().fill_zero(bins.view());
+}
+
+void Tape::contribute(int node, Buffer gradient) {
+  if (node < 0) return;
+  Buffer& sum = node_gradients_[static_cast<std::size_t>(node)];
+  if (!sum) {
+    sum = std::move(gradient);
+    return;
+  }
+  // Out of place: either side may also be the gradient of another node.
+  Buffer total = backend_.device().allocate(DType::f32, sum.view().rows, sum.view().cols, MemoryCategory::activations);
+  backend_.launch(&KernelTable::add, Add{total.view(), sum.view(), gradient.view()});
+  sum = std::move(total);
+}
+
+Buffer Tape::take(int node) {
+  if (node < 0) return {};
+  return std::exchange(node_gradients_[static_cast<std::size_t>(node)], Buffer());
+}
+
+void Tape::backward() {
+  while (!records_.empty()) {
+    std::function<void()> record = std::move(records_.back());
+    records_.pop_back();
+    record();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,62 @@
+// The tape: what a forward did, to be replayed in reverse. Holds the gradients of activations while they are needed.
+// An activation used n times receives its gradients by plain adds in reverse record order.
+#pragma once
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "model/manifest.h"
+
+namespace lockstep {
+
+// An activation: its buffer, and its node on the tape (-1: no gradient reaches it).
+struct Tensor {
+  Buffer buffer;
+  int node = -1;
+  const View& view() const { return buffer.view(); }
+  Tensor detached() const { return {buffer, -1}; }
+};
+
+// Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
+// deposit, and finish() turns the bins into gradients.
+class GradientSet {
+ public:
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins);
+  const View& gradient(ParameterId id) const { return gradients_[static_cast<std::size_t>(id)].view(); }
+  View bins(ParameterId id) const { return bins_.empty() ? View{} : bins_[static_cast<std::size_t>(id)].view(); }
+  bool finish_at_once() const { return bins_.empty(); }
+  void finish();      // bins -> gradients; nothing to do without bins
+  void clear();       // all gradients +0, all bins empty
+  const Manifest& manifest() const { return manifest_; }
+
+ private:
+  Backend& backend_;
+  const Manifest& manifest_;
+  std::vector<Buffer> gradients_, bins_;
+};
+
+class Tape {
+ public:
+  Tape(Backend& backend, GradientSet& gradients) : backend_(backend), gradients_(gradients) {}
+  GradientSet& gradients() { return gradients_; }
+  int new_node() {
+    node_gradients_.emplace_back();
+    return static_cast<int>(node_gradients_.size()) - 1;
+  }
+  void record(std::function<void()> backward) { records_.push_back(std::move(backward)); }
+  // Adds a gradient to a node (node -1: dropped). The buffer is kept, never written again.
+  void contribute(int node, Buffer gradient);
+  // The gradient that has reached a node; empty when none has.
+  Buffer take(int node);
+  // Replays all records in reverse; each is dropped, with the activations it held, as soon as it is done.
+  void backward();
+
+ private:
+  Backend& backend_;
+  GradientSet& gradients_;
+  std::vector<std::function<void()>> records_;
+  std::vector<Buffer> node_gradients_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+#include "numerics/profile.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace lockstep {
+
+const std::vector<Profile>& profiles() {
+  static const std::vector<Profile> all = {
+      {"cpu-f32", "weights, cache and arithmetic in fp32; goldens are held against it", false, false, false, 8, false},
+      {"cpu-bf16w", "bf16 compute copy and cache, fp32 activations, sums and masters; the default", true, true, false, 8, false},
+      {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true,
+       true, 2, true},
+      {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
+      {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
+  };
+  return all;
+}
+
+const Profile& profile_by_name(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Profile& p : profiles()) {
+    if (p.name == name) return p;
+    names.push_back(p.name);
+  }
+  fail(ErrorCode::invalid_argument, "profile is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+}
+
+std::string Profile::digest() const {
+  const std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion,
+                                       kElementaryVersion, bf16_weights, bf16_cache, bf16_activations, maximum_leaves);
+  return sha256_hex(text).substr(0, 16);
+}
+
+}  // namespace lockstep

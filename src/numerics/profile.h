@@ -1,0 +1,31 @@
+// A numerics profile: a complete contract under a name. Its digest goes with every checkpoint, sample and gradient;
+// mixing two profiles is refused unless the caller asks for it.
+//   const Profile& p = profile_by_name("cpu-bf16w");
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct Profile {
+  std::string name;
+  std::string description;
+  bool bf16_weights;      // compute copy of every parameter but the router's correction bias
+  bool bf16_cache;        // cached latents, rope keys and index keys
+  bool bf16_activations;  // study only: the input of every linear layer is rounded to bf16
+  int maximum_leaves;     // of chain(G); 8 in every published profile
+  bool study;             // never chosen silently: names a mismatch to be studied
+  // Hex digest over everything above and the function versions below.
+  std::string digest() const;
+};
+
+// Bumped when any form or elementary function changes its bits; published hashes are rebuilt in the same commit.
+inline constexpr int kFormVersion = 1;
+inline constexpr int kElementaryVersion = 1;
+
+const std::vector<Profile>& profiles();
+// Throws invalid_argument with the known names.
+const Profile& profile_by_name(std::string_view name);
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+// Countdown behind the environments' port (the game itself: countdown.h).
+#pragma once
+#include <memory>
+
+#include "rl/environment.h"
+
+namespace lockstep {
+
+std::unique_ptr<Environment> make_countdown_environment();
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// A device: memory with accounts, a stream, threads. Knows no kernel.
+// Buffers come from size-class pools; a freed block is handed out again in stream order, so queued work stays valid.
+// One thread at a time talks to a device (the executor's); buffers may be dropped from any thread.
+//   Device device({.backend = BackendKind::cpu, .threads = 2}); Buffer b = device.allocate(DType::f32, rows, cols, category);
+#pragma once
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "tensor/memory.h"
+#include "tensor/stream.h"
+
+namespace lockstep {
+
+enum class BackendKind { cpu, deferred, traced };
+
+// Owns device memory behind a view; copies share it.
+class Buffer {
+ public:
+  Buffer() = default;
+  const View& view() const { return view_; }
+  explicit operator bool() const { return static_cast<bool>(block_); }
+  void reset() { *this = Buffer(); }
+
+ private:
+  friend class Device;
+  View view_;
+  std::shared_ptr<void> block_;
+};
+
+class Device {
+ public:
+  Device(BackendKind kind, int threads);
+  ~Device();
+  Device(const Device&) = delete;
+
+  BackendKind kind() const { return kind_; }
+  bool traced() const { return kind_ == BackendKind::traced; }
+  Stream& stream() { return stream_; }
+  ThreadPool& threads() { return threads_; }
+  MemoryAccounts& memory() { return *memory_; }
+
+  // Uninitialised, 64-byte aligned, rows x cols without gaps. Throws resource_exhausted when memory is out.
+  Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+  Buffer allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+  Buffer upload(const std::vector<float>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category, DType dtype = DType::f32);
+  Buffer upload(const std::vector<std::int32_t>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+
+ private:
+  struct Pool;
+  BackendKind kind_;
+  ThreadPool threads_;
+  std::shared_ptr<MemoryAccounts> memory_;
+  std::shared_ptr<Pool> pool_;
+  Stream stream_;  // last: its thread stops before anything it uses goes away
+};
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// From a device address to a pointer: for kernels and streams only (tools/check_layers.py refuses it elsewhere).
+#pragma once
+#include "tensor/stream.h"
+
+namespace lockstep {
+
+template <class T>
+inline T* device_pointer(const View& view) {
+  return reinterpret_cast<T*>(view.address & ~kDeviceTag);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// Memory by category: what is allocated now, and the most there ever was. What the planner predicts is what it measures.
+// Thread-safe.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+enum class MemoryCategory : std::uint8_t { weights, gradients, optimizer, activations, cache, workspace };
+inline constexpr int kMemoryCategories = 6;
+inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames = {
+    "weights", "gradients", "optimizer", "activations", "cache", "workspace"};
+
+class MemoryAccounts {
+ public:
+  void add(MemoryCategory category, std::int64_t bytes) {
+    Account& a = accounts_[static_cast<int>(category)];
+    const std::int64_t now = a.current.fetch_add(bytes) + bytes;
+    for (std::int64_t peak = a.peak.load(); now > peak && !a.peak.compare_exchange_weak(peak, now);) {}
+  }
+  void remove(MemoryCategory category, std::int64_t bytes) { accounts_[static_cast<int>(category)].current.fetch_sub(bytes); }
+  std::int64_t current(MemoryCategory category) const { return accounts_[static_cast<int>(category)].current; }
+  std::int64_t peak(MemoryCategory category) const { return accounts_[static_cast<int>(category)].peak; }
+  void reset_peaks() {
+    for (Account& a : accounts_) a.peak = a.current.load();
+  }
+
+ private:
+  struct Account {
+    std::atomic<std::int64_t> current{0}, peak{0};
+  };
+  std::array<Account, kMemoryCategories> accounts_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,178 @@
+#include "tensor/stream.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "base/error.h"
+#include "tensor/device_pointer.h"
+
+namespace lockstep {
+
+struct Stream::Queue {
+  std::mutex mutex;
+  std::condition_variable wake, idle;
+  std::deque<std::function<void()>> work;
+  bool running = false, stop = false;
+  std::exception_ptr error;
+  std::thread thread;
+
+  void loop() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake.wait(lock, [&] { return stop || !work.empty(); });
+      if (work.empty()) return;
+      std::function<void()> item = std::move(work.front());
+      work.pop_front();
+      running = true;
+      const bool skip = static_cast<bool>(error);
+      lock.unlock();
+      std::exception_ptr caught;
+      if (!skip) {
+        try {
+          item();
+        } catch (...) {
+          caught = std::current_exception();
+        }
+      }
+      item = nullptr;  // destroy captured buffers outside the lock
+      lock.lock();
+      if (caught) error = caught;
+      running = false;
+      if (work.empty()) idle.notify_all();
+    }
+  }
+};
+
+Stream::Stream(bool deferred, bool traced) : deferred_(deferred), traced_(traced) {
+  if (!deferred_) return;
+  queue_ = std::make_unique<Queue>();
+  queue_->thread = std::thread([this] { queue_->loop(); });
+}
+
+Stream::~Stream() {
+  if (!queue_) return;
+  {
+    std::lock_guard lock(queue_->mutex);
+    queue_->stop = true;
+  }
+  queue_->wake.notify_all();
+  queue_->thread.join();
+}
+
+void Stream::enqueue(std::function<void()> work) {
+  if (!queue_) return work();
+  {
+    std::lock_guard lock(queue_->mutex);
+    queue_->work.push_back(std::move(work));
+  }
+  queue_->wake.notify_one();
+}
+
+void Stream::synchronize() {
+  if (!queue_) return;
+  std::unique_lock lock(queue_->mutex);
+  queue_->idle.wait(lock, [&] { return queue_->work.empty() && !queue_->running; });
+  if (queue_->error) {
+    std::exception_ptr error = queue_->error;
+    queue_->error = nullptr;
+    std::rethrow_exception(error);
+  }
+}
+
+namespace {
+// Calls f(element pointer, index) for each element in row-major order.
+template <class T, class F>
+void each_element(const View& view, const F& f) {
+  for (std::int64_t r = 0; r < view.rows; ++r) {
+    T* row = device_pointer<T>(view) + r * view.stride;
+    for (std::int64_t c = 0; c < view.cols; ++c) f(row[c], r * view.cols + c);
+  }
+}
+
+void check_count(const View& view, std::size_t count) {
+  if (static_cast<std::int64_t>(count) != view.size())
+    fail(ErrorCode::internal, "a copy of {} values meets a view of {} x {}", count, view.rows, view.cols);
+}
+}  // namespace
+
+void Stream::write(const View& view, const std::vector<float>& values) {
+  check_count(view, values.size());
+  auto copy = [view, traced = traced_](const std::vector<float>& v) {
+    if (traced)
+      each_element<Traced>(view, [&](Traced& e, std::int64_t i) {
+        e = traced_constant(view.dtype == DType::bf16 ? widen(round_to_bf16(v[i])) : v[i]);
+      });
+    else if (view.dtype == DType::bf16)
+      each_element<Bf16>(view, [&](Bf16& e, std::int64_t i) { e = round_to_bf16(v[i]); });
+    else
+      each_element<float>(view, [&](float& e, std::int64_t i) { e = v[i]; });
+  };
+  if (!queue_) return copy(values);
+  enqueue([copy, values] { copy(values); });
+}
+
+void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
+  check_count(view, values.size());
+  auto copy = [view](const std::vector<std::int32_t>& v) {
+    each_element<std::int32_t>(view, [&](std::int32_t& e, std::int64_t i) { e = v[i]; });
+  };
+  if (!queue_) return copy(values);
+  enqueue([copy, values] { copy(values); });
+}
+
+void Stream::fill_zero(const View& view) {
+  enqueue([view, traced = traced_] {
+    for (std::int64_t r = 0; r < view.rows; ++r) {
+      if (traced && (view.dtype == DType::f32 || view.dtype == DType::bf16)) {
+        Traced* row = device_pointer<Traced>(view) + r * view.stride;
+        for (std::int64_t c = 0; c < view.cols; ++c) row[c] = traced_constant(0.0f);
+      } else {
+        unsigned char* row = device_pointer<unsigned char>(view) + r * view.stride * view.element_bytes;
+        std::memset(row, 0, static_cast<std::size_t>(view.cols * view.element_bytes));
+      }
+    }
+  });
+}
+
+template <class T, class Fill>
+static std::future<std::vector<T>> read_with(Stream& stream, const View& view, const Fill& fill) {
+  auto task = std::make_shared<std::packaged_task<std::vector<T>()>>([view, fill] {
+    std::vector<T> values(static_cast<std::size_t>(view.size()));
+    fill(view, values);
+    return values;
+  });
+  std::future<std::vector<T>> result = task->get_future();
+  // If earlier work failed, the task is dropped and get() would say "broken promise": synchronize first to rethrow it.
+  stream.enqueue([task] { (*task)(); });
+  if (stream.deferred()) stream.synchronize();
+  return result;
+}
+
+std::future<std::vector<float>> Stream::read(const View& view) {
+  return read_with<float>(*this, view, [traced = traced_](const View& v, std::vector<float>& out) {
+    if (traced)
+      each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.value; });
+    else if (v.dtype == DType::bf16)
+      each_element<Bf16>(v, [&](Bf16& e, std::int64_t i) { out[i] = widen(e); });
+    else
+      each_element<float>(v, [&](float& e, std::int64_t i) { out[i] = e; });
+  });
+}
+
+std::future<std::vector<std::int32_t>> Stream::read_ints(const View& view) {
+  return read_with<std::int32_t>(*this, view, [](const View& v, std::vector<std::int32_t>& out) {
+    each_element<std::int32_t>(v, [&](std::int32_t& e, std::int64_t i) { out[i] = e; });
+  });
+}
+
+std::future<std::vector<std::uint64_t>> Stream::read_hashes(const View& view) {
+  if (!traced_) fail(ErrorCode::internal, "only the traced backend has hashes");
+  return read_with<std::uint64_t>(*this, view, [](const View& v, std::vector<std::uint64_t>& out) {
+    each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.hash; });
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// A stream: work in order. Direct: done at once, on the caller's thread. Deferred: queued on another thread, as a GPU would;
+// its buffers' addresses are tagged so that the host cannot dereference them.
+// The only way back to the host is read(). One caller thread at a time.
+#pragma once
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "numerics/element.h"
+#include "tensor/view.h"
+
+namespace lockstep {
+
+// Set in every address of a deferred device: not a canonical x86-64 address, so a dereference on the host faults.
+inline constexpr std::uint64_t kDeviceTag = std::uint64_t{1} << 63;
+
+class Stream {
+ public:
+  Stream(bool deferred, bool traced);
+  ~Stream();
+  bool deferred() const { return deferred_; }
+
+  // Work runs after all work enqueued before. On a deferred stream an exception in it is rethrown by the next
+  // synchronize() or read; later work is dropped.
+  void enqueue(std::function<void()> work);
+  void synchronize();
+
+  // Copies host values to the view (row-major, size() of them); the host array may go away at once.
+  // float values go to f32 views and, rounded, to bf16 views; on the traced backend they become constants.
+  void write(const View& view, const std::vector<float>& values);
+  void write(const View& view, const std::vector<std::int32_t>& values);
+  void fill_zero(const View& view);  // all elements +0; any dtype; bins become empty
+
+  // Values of a view once all earlier work is done. Bits are the device's (bf16 is widened exactly).
+  std::future<std::vector<float>> read(const View& view);
+  std::future<std::vector<std::int32_t>> read_ints(const View& view);
+  std::future<std::vector<std::uint64_t>> read_hashes(const View& view);  // traced backend only
+
+ private:
+  struct Queue;
+  bool deferred_, traced_;
+  std::unique_ptr<Queue> queue_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,123 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+#include <map>
+
+#include "text/regex.h"
+#include "text/utf8.h"
+
+namespace lockstep {
+
+// A tree of bytes; the walk from a position finds the longest token that starts there.
+class AddedTokens::Trie {
+ public:
+  void insert(std::string_view content, std::size_t token) {
+    std::size_t node = 0;
+    for (const char c : content) {
+      const auto [edge, fresh] = edges_.try_emplace({node, c}, ends_.size());
+      if (fresh) ends_.push_back(-1);
+      node = edge->second;
+    }
+    ends_[node] = static_cast<std::int64_t>(token);
+    if (!content.empty()) starts_[static_cast<unsigned char>(content.front())] = true;
+  }
+
+  // The token and its length; length 0 when none starts here.
+  std::pair<std::size_t, std::size_t> longest(std::string_view text) const {
+    std::pair<std::size_t, std::size_t> best{0, 0};
+    if (text.empty() || !starts_[static_cast<unsigned char>(text.front())]) return best;
+    std::size_t node = 0;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+      const auto edge = edges_.find({node, text[i]});
+      if (edge == edges_.end()) break;
+      node = edge->second;
+      if (ends_[node] >= 0) best = {static_cast<std::size_t>(ends_[node]), i + 1};
+    }
+    return best;
+  }
+
+ private:
+  std::map<std::pair<std::size_t, char>, std::size_t> edges_;
+  std::vector<std::int64_t> ends_ = {-1};
+  bool starts_[256] = {};
+};
+
+namespace {
+std::size_t last_character(std::string_view text) {
+  std::size_t at = text.size() - 1;
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+bool is_word(std::string_view character) {
+  static const Regex word("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200C}\\x{200D}]");
+  return !word.find_all(character).empty();
+}
+
+bool stands_alone(std::string_view text, std::size_t begin, std::size_t end) {
+  if (begin > 0) {
+    const std::size_t at = last_character(text.substr(0, begin));
+    if (is_word(text.substr(at, begin - at))) return false;
+  }
+  return end == text.size() || !is_word(text.substr(end, utf8_front(text.substr(end)).bytes));
+}
+}  // namespace
+
+AddedTokens::AddedTokens() : tries_{std::make_unique<Trie>(), std::make_unique<Trie>()} {}
+AddedTokens::AddedTokens(AddedTokens&&) noexcept = default;
+AddedTokens& AddedTokens::operator=(AddedTokens&&) noexcept = default;
+AddedTokens::~AddedTokens() = default;
+
+void AddedTokens::add(AddedToken token, std::string_view found_as) {
+  const std::size_t index = tokens_.size();
+  by_id_[token.id] = index;
+  by_content_[token.content] = index;
+  tries_[token.normalized]->insert(found_as, index);
+  tokens_.push_back(std::move(token));
+}
+
+const AddedToken* AddedTokens::find(std::int32_t id) const {
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : &tokens_[it->second];
+}
+
+const AddedToken* AddedTokens::find(std::string_view content) const {
+  const auto it = by_content_.find(std::string(content));
+  return it == by_content_.end() ? nullptr : &tokens_[it->second];
+}
+
+// The rules are those of AddedVocabulary::find_matches in Hugging Face tokenizers.
+void AddedTokens::scan(std::string_view text, bool normalized, bool parse_special,
+                       const std::function<void(std::string_view)>& on_text,
+                       const std::function<void(std::int32_t)>& on_token) const {
+  const Trie& trie = *tries_[normalized];
+  std::size_t reported = 0, at = 0;
+  while (at < text.size()) {
+    const auto [index, length] = trie.longest(text.substr(at));
+    if (length == 0) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = tokens_[index];
+    std::size_t begin = at, end = at + length;
+    at = end;
+    if (token.special && !parse_special) continue;
+    if (token.single_word && !stands_alone(text, begin, end)) continue;
+    while (token.lstrip && begin > reported) {
+      const std::size_t character = last_character(text.substr(0, begin));
+      if (character < reported || !is_white_space(utf8_front(text.substr(character)).codepoint)) break;
+      begin = character;
+    }
+    while (token.rstrip && end < text.size()) {
+      const Utf8Unit unit = utf8_front(text.substr(end));
+      if (!is_white_space(unit.codepoint)) break;
+      end += unit.bytes;
+    }
+    if (reported < begin) on_text(text.substr(reported, begin - reported));
+    on_token(token.id);
+    reported = end;
+  }
+  if (reported < text.size()) on_text(text.substr(reported));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// The entries of "added_tokens": texts that are found in the input before any splitting, special ones among them.
+// Knows ids but no merges. Thread rule: immutable once filled.
+//   tokens.scan(text, /*normalized=*/false, parse_special, [&](std::string_view between) {...}, [&](int32_t id) {...});
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace lockstep {
+
+struct AddedToken {
+  std::int32_t id = 0;
+  std::string content;
+  bool single_word = false;  // found only where no word character touches it
+  bool lstrip = false;       // swallows white space to its left
+  bool rstrip = false;
+  bool normalized = false;   // looked for after normalising the text
+  bool special = false;      // left out of decoded text on request
+};
+
+class AddedTokens {
+ public:
+  AddedTokens();
+  AddedTokens(AddedTokens&&) noexcept;
+  AddedTokens& operator=(AddedTokens&&) noexcept;
+  ~AddedTokens();
+
+  // `found_as` is what is looked for: the content, normalised when the token is.
+  void add(AddedToken token, std::string_view found_as);
+  const AddedToken* find(std::int32_t id) const;
+  const AddedToken* find(std::string_view content) const;
+  const std::vector<AddedToken>& all() const { return tokens_; }
+
+  // Cuts `text` at the tokens of one kind (leftmost, then longest) and reports parts in order. With parse_special false,
+  // special tokens are ordinary text: what a user typed can then never become one.
+  void scan(std::string_view text, bool normalized, bool parse_special, const std::function<void(std::string_view)>& on_text,
+            const std::function<void(std::int32_t)>& on_token) const;
+
+ private:
+  class Trie;
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::int32_t, std::size_t> by_id_;
+  std::unordered_map<std::string, std::size_t> by_content_;
+  std::unique_ptr<Trie> tries_[2];  // looked for before normalising, after
+};
+
+}  // namespace lockstep

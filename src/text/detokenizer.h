@@ -1,0 +1,28 @@
+// Text of a stream of tokens, as it becomes certain: never half a character, and all parts together are exactly what
+// Tokenizer::decode gives for the whole stream. Thread rule: one stream, one thread.
+//   Detokenizer d(tokenizer, true); for (id : ids) send(d.push(id)); send(d.flush());
+#pragma once
+#include <cstdint>
+#include <string>
+
+#include "text/tokenizer.h"
+
+namespace lockstep {
+
+class Detokenizer {
+ public:
+  // `tokenizer` outlives this object.
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special) : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+
+  // What is certain after this token: maybe nothing, while a character waits for its other bytes (at most 3 are held).
+  std::string push(std::int32_t id);
+  // The end of the stream: bytes still held become U+FFFD. The object is ready for another stream.
+  std::string flush();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  std::string held_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,5 @@
+# PCRE2 runs the splitting patterns of tokenizer.json; utf8proc normalises (NFC).
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+target_link_libraries(lockstep_text PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC)

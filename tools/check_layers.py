@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""The rules of the tree that a compiler does not enforce (ARCHITECTURE.md, "Layers"):
+
+- a folder of src/ includes only itself and the folders below it (the table here), by the path from src/;
+- intrinsics stand in src/numerics/isa/ alone;
+- no libm function decides a bit of a result;
+- a device's pointer is known to tensor/ and kernels/ alone;
+- Boost is http's;
+- no file is longer than 600 lines.
+
+Prints `file:line: rule` a violation and one line PASS or FAIL. --self-test plants one violation of each rule and
+requires that it is found.
+"""
+import re
+import sys
+import tempfile
+from pathlib import Path
+
+# What each folder may include, besides itself, base/ and observe/. A folder that sees the model sees its vocabulary
+# too: tensor/ (shapes, buffers) and numerics/ (profiles, rounding).
+LAYERS = {
+    "base": None,  # nothing at all
+    "observe": [],
+    "numerics": [],
+    "tensor": [],
+    "kernels": ["numerics", "tensor"],
+    "parallel": ["tensor"],
+    "model": ["kernels", "parallel", "numerics", "tensor"],
+    "checkpoint": ["model", "numerics", "tensor"],
+    "text": [],
+    "engine": ["model", "kernels", "parallel", "numerics", "tensor"],
+    "train": ["model", "kernels", "parallel", "numerics", "tensor"],
+    "service": ["engine", "train", "checkpoint", "text", "model", "numerics", "tensor"],
+    "rl": ["service", "text"],
+    "api": ["service"],
+    "http": ["api"],
+    "cli": ["http", "rl", "service"],
+}
+# Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
+SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}
+LONGEST_FILE = 600
+LIBM_FREE = ("numerics", "kernels", "model", "engine", "train")
+LIBM = ("acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp2 expm1 hypot lgamma log log10 log1p "
+        "log2 pow sin sinh tan tanh tgamma").split()
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+INTRINSIC = re.compile(r"\b_mm\d*_\w+|\b__m(?:128|256|512)\w*|\b__builtin_ia32_\w+")
+INTRINSIC_HEADERS = re.compile(r"^(?:\w+intrin\.h)$")
+LIBM_QUALIFIED = re.compile(r"\bstd\s*::\s*(?:%s)[fl]?\s*[(<]|\b__builtin_(?:%s)[fl]?\s*\(" % (("|".join(LIBM),) * 2))
+LIBM_SUFFIXED = re.compile(r"(?<![\w.>:])(?:::\s*)?(?:%s)[fl]\s*\(" % "|".join(LIBM))
+LIBM_BARE = re.compile(r"(?<![\w.>:])(?:::\s*)?(?:%s)\s*\(" % "|".join(LIBM))
+
+
+TOKEN = re.compile(r'''^[ \t]*\#[ \t]*include[^\n]*|//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"
+                       |(?<!\w)'(?:\\.|[^'\\\n])+\'''', re.S | re.M | re.X)
+
+
+def without_comments_and_strings(text):
+    """The code alone, line for line; #include lines stay as they are."""
+    def kept(token):
+        return token[0] if token[0].lstrip().startswith("#") else " " + "\n" * token[0].count("\n")
+
+    return TOKEN.sub(kept, text).split("\n")
+
+
+def check_source(path, root):
+    """The violations of one C++ file, as (line, text)."""
+    relative = path.relative_to(root / "src")
+    folder = relative.parts[0]
+    is_test = path.name.endswith("_test.cpp")
+    if folder not in LAYERS:
+        return [(1, f"src/{folder} is not in the table of layers; allowed are {', '.join(LAYERS)}")]
+    below = LAYERS[folder]
+    allowed = {folder} if below is None else {folder, "base", "observe", *below}
+    lines = without_comments_and_strings(path.read_text(errors="replace"))
+    uses_libm_header = any((m := INCLUDE.match(line)) and m[2] in ("cmath", "math.h", "complex") for line in lines)
+    pause_only = relative.as_posix() == "base/thread_pool.cpp"
+    found = []
+    for number, line in enumerate(lines, 1):
+        if match := INCLUDE.match(line):
+            quoted, name = match[1] == '"', match[2]
+            target = name.split("/")[0]
+            if quoted and "/" not in name:
+                found.append((number, f'includes "{name}" without its folder; write the path from src/'))
+            elif quoted and target in LAYERS and target not in allowed and name not in SINGLE_HEADERS.get(folder, ()):
+                may = ", ".join(sorted(allowed - {folder})) or "nothing"
+                found.append((number, f"{folder}/ may not include {target}/ (it may: {may})"))
+            elif quoted and target not in LAYERS:
+                found.append((number, f'includes "{name}", and src/{target} is not in the table of layers'))
+            if name.endswith("device_pointer.h") and folder not in ("kernels", "tensor"):
+                found.append((number, f"{folder}/ may not see a device's pointer; kernels/ and tensor/ may"))
+            if not quoted and target == "boost" and folder != "http":
+                found.append((number, f"{folder}/ may not include Boost; http/ may"))
+            if INTRINSIC_HEADERS.match(name) and relative.parts[:2] != ("numerics", "isa") and not pause_only:
+                found.append((number, f"<{name}> outside src/numerics/isa/"))
+            continue
+        if relative.parts[:2] != ("numerics", "isa"):
+            for match in INTRINSIC.finditer(line):
+                if not (pause_only and match[0] == "_mm_pause"):
+                    found.append((number, f"{match[0]} outside src/numerics/isa/"))
+                    break
+        if folder in LIBM_FREE and not is_test:
+            match = LIBM_QUALIFIED.search(line) or LIBM_SUFFIXED.search(line)
+            match = match or (uses_libm_header and LIBM_BARE.search(line))
+            if match:
+                found.append((number, f"{match[0].rstrip('(< ')} is libm's; numerics/ has our own"))
+    return found
+
+
+def check_tree(root):
+    violations, files = [], 0
+    lengths = [p for folder in ("src", "tools", "tests", "python", "cmake") for p in (root / folder).rglob("*")
+               if p.suffix in (".h", ".cpp", ".cu", ".py", ".sh", ".cmake") and p.is_file()]
+    for path in sorted(lengths):
+        files += 1
+        count = path.read_bytes().count(b"\n")
+        if count > LONGEST_FILE:
+            violations.append((path, count, f"{count} lines; at most {LONGEST_FILE}, one concept a file"))
+        if path.suffix in (".h", ".cpp", ".cu") and path.is_relative_to(root / "src"):
+            violations += [(path, number, text) for number, text in check_source(path, root)]
+    return [f"{p.relative_to(root)}:{n}: {t}" for p, n, t in violations], files
+
+
+def self_test():
+    """Each planted file must give exactly the violation at the line named here; the clean ones none."""
+    planted = {
+        "src/engine/a.cpp": ('#include "train/trainer.h"\n', 1),
+        "src/train/a.cpp": ('\n#include "engine/engine.h"\n', 2),
+        "src/kernels/a.h": ('#include "model/model.h"\n', 1),
+        "src/http/a.cpp": ('#include "engine/engine.h"\n', 1),
+        "src/rl/a.cpp": ('#include "train/trainer.h"\n', 1),
+        "src/tensor/a.h": ('#include "numerics/element.h"\n#include "numerics/reduce.h"\n', 2),
+        "src/base/a.h": ('#include "observe/progress.h"\n', 1),
+        "src/text/a.h": ('#include "neighbour.h"\n', 1),
+        "src/text/b.h": ('#include "unheard/of.h"\n', 1),
+        "src/unheard/a.cpp": ("\n", 1),
+        "src/kernels/b.cpp": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
+        "src/numerics/b.cpp": ("#include <immintrin.h>\n", 1),
+        "src/base/thread_pool.cpp": ("#include <immintrin.h>\nvoid f() { _mm_pause(); }\n__m256 x;\n", 3),
+        "src/kernels/c.cpp": ("float f(float x) { return std::exp(x); }\n", 1),
+        "src/numerics/c.cpp": ("float f(float x) { return expf(x); }\n", 1),
+        "src/model/c.cpp": ("#include <cmath>\ndouble f(double x) { return tanh(x); }\n", 2),
+        "src/model/e.cpp": ('auto a = "//"; float b = std::exp(x);\n', 1),
+        "src/train/c.cpp": ("double f(double x) { return std::pow (x, 2); }\n", 1),
+        "src/model/d.cpp": ('#include "tensor/device_pointer.h"\n', 1),
+        "src/service/d.cpp": ("#include <boost/asio.hpp>\n", 1),
+        "src/cli/long.cpp": ("\n" * 601, 601),
+        "tools/long.py": ("\n" * 700, 700),
+    }
+    clean = {
+        "src/engine/ok.cpp": '#include "model/model.h"\n#include "base/error.h"\n#include <vector>\n',
+        "src/numerics/isa/avx2.h": "#include <immintrin.h>\n__m256 f() { return _mm256_setzero_ps(); }\n",
+        "src/kernels/ok.cpp": '#include <cmath>\n// std::exp(x) of libm\nauto a = std::sqrt(x) + std::fma(a, b, c);\n'
+                              'auto e = V::exp(x) + numerics::log(y) + v.tanh() + exp_f32(z); f("std::exp(x)");\n',
+        "src/kernels/ok_test.cpp": "double f(double x) { return std::exp(x); }\n",
+        "src/tensor/ok.h": '#include "tensor/device_pointer.h"\n',
+        "src/http/ok.cpp": '#include <boost/beast.hpp>\n#include "api/openai/routes.h"\n',
+        "src/model/ok.cpp": 'auto a = "/*"; auto b = R"(\nstd::exp(x))"; /* std::exp(x)\n*/ char c = \'"\';\n'
+                            'int d = 1\'000; // "\n',
+        "src/cli/ok.cpp": "double f(double x) { return std::exp(x); }\n" + "\n" * 599,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in {**{n: t for n, (t, _) in planted.items()}, **clean}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        got = sorted(":".join(v.split(":")[:2]) for v in check_tree(root)[0])
+    wanted = sorted(f"{name}:{line}" for name, (_, line) in planted.items())
+    missed, surplus = sorted(set(wanted) - set(got)), [g for g in got if g not in wanted or got.count(g) > 1]
+    for name in missed:
+        print(f"self-test: missed the violation planted at {name}")
+    for name in surplus:
+        print(f"self-test: reported one that is none, or twice: {name}")
+    word = "FAIL" if missed or surplus else "PASS"
+    print(f"{word} layers self-test: {len(wanted)} planted violations, {len(wanted) - len(missed)} found")
+    return 1 if missed or surplus else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if sys.argv[1:]:
+        print(f"check_layers.py: unknown argument '{sys.argv[1]}'; known is --self-test", file=sys.stderr)
+        return 2
+    violations, files = check_tree(Path(__file__).resolve().parent.parent)
+    for violation in violations:
+        print(violation)
+    print(f"{'FAIL' if violations else 'PASS'} layers: {files} files, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Random weights that Python and C++ regenerate bit for bit, so that goldens need not carry them.
+
+Definition. For the Hugging Face tensor `name`, its row-major element `i` and a 64-bit `seed`:
+
+    key     = (seed mod 2^32, seed div 2^32)
+    counter = (i div 4, w0, w1, 0)      w0, w1: first two little-endian uint32 of SHA-256(name in UTF-8)
+    word    = Philox4x32-10(counter, key)[i mod 4]
+    u       = float32((word >> 8) * 2^-23 - 1)                  exact, in [-1, 1)
+    value   = float32(offset + float32(u * amplitude))          one rounding for the product, one for the sum
+
+Everything after `u` is float32; no fused multiply-add. Offset and amplitude depend on the name alone:
+
+    name                                              offset  amplitude
+    ends in norm.weight (layernorm, indexer k_norm)   1       0.3
+    ends in .bias or e_score_correction_bias          0       0.3
+    model.embed_tokens.weight                         0       1.0
+    any other matrix [out, in]                        0       float32(2.0 / sqrt(float64(in)))
+
+A matrix thus has standard deviation 1.155 / sqrt(in): real spread, which the default initialisation (0.02) lacks.
+Source of Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the known answers below
+are those of its Random123 library.
+
+Use: golden_weights.tensor(7, "model.norm.weight", (48,)), or `golden_weights.py SEED NAME DIM...` to print a tensor.
+"""
+
+import hashlib
+import math
+import sys
+
+import numpy as np
+
+MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+KEY_STEPS = 0x9E3779B9, 0xBB67AE85
+MASK = np.uint64(0xFFFFFFFF)
+SHIFT = np.uint64(32)
+
+KNOWN_ANSWERS = [  # counter, key, output
+    ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+    ((MASK,) * 4, (MASK,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+    (
+        (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+        (0xA4093822, 0x299F31D0),
+        (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+    ),
+]
+
+
+def philox4x32_10(counters, key):
+    """Ten rounds. counters: four uint64 arrays of one shape holding 32-bit values; returns [..., 4] uint32."""
+    c0, c1, c2, c3 = counters
+    k0, k1 = int(key[0]), int(key[1])
+    for _ in range(10):
+        p0, p1 = MULTIPLIERS[0] * c0, MULTIPLIERS[1] * c2
+        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ np.uint64(k0), p1 & MASK, (p0 >> SHIFT) ^ c3 ^ np.uint64(k1), p0 & MASK
+        k0, k1 = (k0 + KEY_STEPS[0]) & 0xFFFFFFFF, (k1 + KEY_STEPS[1]) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
+
+
+def words(seed, name, count):
+    """The first `count` random words of a name: uint32 [count]."""
+    blocks = np.arange((count + 3) // 4, dtype=np.uint64)
+    if len(blocks) > 2**32:
+        raise ValueError(f"{name}: {count} elements exceed the 2^34 that one counter reaches")
+    digest = hashlib.sha256(name.encode("utf-8")).digest()
+    w0, w1 = (np.full_like(blocks, int.from_bytes(digest[at : at + 4], "little")) for at in (0, 4))
+    key = seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+    return philox4x32_10((blocks, w0, w1, np.zeros_like(blocks)), key).reshape(-1)[:count]
+
+
+def offset_and_amplitude(name, shape):
+    if name.endswith("norm.weight"):
+        return np.float32(1), np.float32(0.3)
+    if name.endswith((".bias", "e_score_correction_bias")):
+        return np.float32(0), np.float32(0.3)
+    if name == "model.embed_tokens.weight":
+        return np.float32(0), np.float32(1)
+    if len(shape) != 2:
+        raise ValueError(f"{name}: no rule for a tensor of shape {tuple(shape)}; a matrix [out, in] was expected")
+    return np.float32(0), np.float32(2.0 / math.sqrt(float(shape[1])))
+
+
+def tensor(seed, name, shape):
+    """The tensor `name` of this seed: float32, row-major."""
+    offset, amplitude = offset_and_amplitude(name, shape)
+    top_bits = (words(seed, name, math.prod(shape)) >> np.uint32(8)).astype(np.float64)
+    u = (top_bits * 2.0**-23 - 1.0).astype(np.float32)
+    return (offset + u * amplitude).reshape(shape)
+
+
+def tokens(seed, count, vocab_size):
+    """Token ids of a golden: words of the name `tokens`, modulo the vocabulary. int32 [count]."""
+    return (words(seed, "tokens", count) % np.uint32(vocab_size)).astype(np.int32)
+
+
+def glm_moe_dsa_manifest(config):
+    """Hugging Face name -> shape of GLM-5.x, as its files hold them. config: the parsed config.json, indexer_types resolved."""
+    h, heads, q_rank, kv_rank = (config[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank"))
+    nope, rope, v = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], h)}
+
+    def add_mlp(prefix, inner):
+        shapes[prefix + "gate_proj.weight"] = shapes[prefix + "up_proj.weight"] = (inner, h)
+        shapes[prefix + "down_proj.weight"] = (h, inner)
+
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        attention = layer + "self_attn."
+        shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
+        shapes[attention + "q_a_proj.weight"] = (q_rank, h)
+        shapes[attention + "q_a_layernorm.weight"] = (q_rank,)
+        shapes[attention + "q_b_proj.weight"] = (heads * (nope + rope), q_rank)
+        shapes[attention + "kv_a_proj_with_mqa.weight"] = (kv_rank + rope, h)
+        shapes[attention + "kv_a_layernorm.weight"] = (kv_rank,)
+        shapes[attention + "kv_b_proj.weight"] = (heads * (nope + v), kv_rank)
+        shapes[attention + "o_proj.weight"] = (h, heads * v)
+        if config["indexer_types"][i] == "full":
+            shapes[attention + "indexer.wq_b.weight"] = (index_heads * index_dim, q_rank)
+            shapes[attention + "indexer.wk.weight"] = (index_dim, h)
+            shapes[attention + "indexer.k_norm.weight"] = shapes[attention + "indexer.k_norm.bias"] = (index_dim,)
+            shapes[attention + "indexer.weights_proj.weight"] = (index_heads, h)
+        if config["mlp_layer_types"][i] == "dense":
+            add_mlp(layer + "mlp.", config["intermediate_size"])
+            continue
+        shapes[layer + "mlp.gate.weight"] = (config["n_routed_experts"], h)
+        shapes[layer + "mlp.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
+        for e in range(config["n_routed_experts"]):
+            add_mlp(f"{layer}mlp.experts.{e}.", config["moe_intermediate_size"])
+        add_mlp(layer + "mlp.shared_experts.", config["moe_intermediate_size"] * config["n_shared_experts"])
+    shapes["model.norm.weight"] = (h,)
+    shapes["lm_head.weight"] = (config["vocab_size"], h)
+    return shapes
+
+
+def glm_moe_dsa_weights(config, seed):
+    return {name: tensor(seed, name, shape) for name, shape in glm_moe_dsa_manifest(config).items()}
+
+
+def check_known_answers():
+    for counter, key, expected in KNOWN_ANSWERS:
+        output = philox4x32_10([np.asarray([c], np.uint64) for c in counter], key)[0]
+        if tuple(output.tolist()) != expected:
+            raise AssertionError(f"Philox4x32-10 of {counter}, {key} is {output}, expected {expected}")
+
+
+if __name__ == "__main__":
+    check_known_answers()
+    if len(sys.argv) < 4:
+        sys.exit("usage: golden_weights.py SEED NAME DIM...   (Philox known answers hold)")
+    for value in tensor(int(sys.argv[1], 0), sys.argv[2], tuple(map(int, sys.argv[3:]))).reshape(-1):
+        print(f"0x{value.view(np.uint32):08x} {value!r}")

@@ -1,0 +1,382 @@
+#!/usr/bin/env python3
+"""Runs the tests of this checkout: the second half of ./check, which builds them first.
+
+Four groups of checks, each with a name that --list prints and patterns select:
+  unit/PROGRAM/Suite.Test     build/test_*, GoogleTest; a crash is one failure with the name of the test it hit
+  script/FILE/NAME            tests/check.d/*.sh: each prints `PASS name`, `FAIL name` or `SKIP name reason` a check
+  layers, layers/self-test    tools/check_layers.py
+  oracle/FILE::TEST           tests/oracle, pytest against transformers, where that environment exists
+The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
+"""
+import argparse
+import fnmatch
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SIGN_OF_LIFE_SECONDS = 15
+NO_ORACLE = "no oracle environment (.ci/run makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
+
+
+def say(text):
+    print(text, flush=True)
+
+
+class Tally:
+    """Counts, and keeps what the end of the report names."""
+
+    def __init__(self):
+        self.passed, self.failures, self.skips = 0, [], []
+        self.allowed = []
+        for line in (ROOT / "tests/skips.txt").read_text().splitlines():
+            if line.strip() and not line.startswith("#"):
+                name, _, reason = line.partition(" : ")
+                if not reason.strip():
+                    raise SystemExit(f"check: tests/skips.txt: '{line}' is not `NAME : REASON`")
+                self.allowed.append((name.strip(), reason.strip().lower()))
+
+    def add_pass(self):
+        self.passed += 1
+
+    def add_failure(self, name, why=""):
+        self.failures.append(f"{name}{': ' + why if why else ''}")
+        say(f"FAIL {name}{': ' + why if why else ''}")
+
+    def add_skip(self, name, reason):
+        reason = " ".join(reason.split())
+        if any(fnmatch.fnmatchcase(name, n) and r in reason.lower() for n, r in self.allowed):
+            self.skips.append(f"{name}: {reason}")
+        else:
+            self.add_failure(name, f"skipped, and tests/skips.txt does not allow it: {reason or 'no reason given'}")
+
+    def close(self):
+        for skip in self.skips[:20]:
+            say(f"SKIP {skip}")
+        if len(self.skips) > 20:
+            say(f"SKIP ... and {len(self.skips) - 20} more")
+        if self.failures:
+            say("failed:")
+            for failure in self.failures:
+                say(f"  {failure}")
+        if not self.passed and not self.failures and not self.skips:
+            self.failures.append("no check ran")
+            say("no check ran")
+        say(f"{self.passed} passed, {len(self.failures)} failed, {len(self.skips)} skipped")
+        return 1 if self.failures else 0
+
+
+def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
+    """Runs a command, hands each line of its output to on_line, prints a sign of life now and then.
+    Returns (status, all output, seconds); a status below 0 is a signal, "timeout" a time limit passed."""
+    begin = time.monotonic()
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               env=environment, cwd=cwd, text=True, errors="replace", start_new_session=True)
+    lines, done, timed_out = [], threading.Event(), threading.Event()
+
+    def stop():
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def watch():
+        while not done.wait(SIGN_OF_LIFE_SECONDS):
+            seconds = time.monotonic() - begin
+            last = lines[-1].strip()[:90] if lines else ""
+            say(f"     {name} ... {seconds:.0f} s{'  ' + last if last else ''}")
+            if seconds > timeout:
+                timed_out.set()
+                stop()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if on_line:
+                on_line(line.rstrip("\n"))
+        status = process.wait()
+    finally:
+        done.set()
+        stop()  # whatever it left behind
+    return ("timeout" if timed_out.is_set() else status), "".join(lines), time.monotonic() - begin
+
+
+def how_it_ended(status, timeout):
+    if status == "timeout":
+        return f"ran past {timeout} s"
+    if status < 0:
+        return f"crashed ({signal.Signals(-status).name})"
+    return f"exited with status {status}"
+
+
+def show_tail(output, lines=40):
+    for line in output.splitlines()[-lines:]:
+        say(f"     | {line}")
+
+
+def chosen(name, patterns):
+    return not patterns or any(p in name or fnmatch.fnmatchcase(name, p) for p in patterns)
+
+
+# --- unit tests ------------------------------------------------------------------------------------------------------
+def unit_programs(build):
+    """One test program a folder of src that has tests; missing ones too."""
+    folders = sorted({p.relative_to(ROOT / "src").parts[0] for p in (ROOT / "src").rglob("*_test.cpp")})
+    return [build / f"test_{folder}" for folder in folders]
+
+
+def unit_names(program):
+    listing = subprocess.run([program, "--gtest_list_tests"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if listing.returncode != 0:
+        return None
+    names, suite = [], ""
+    for line in listing.stdout.splitlines():
+        text = line.split("#")[0].rstrip()
+        if text.startswith("  "):
+            names.append(suite + text.strip())
+        elif text.endswith("."):
+            suite = text
+    return names
+
+
+def run_unit(program, tally, patterns, environment, timeout):
+    group = f"unit/{program.name}"
+    if not program.exists():
+        return tally.add_failure(group, f"{program.name} was not built")
+    names = unit_names(program)
+    if names is None:
+        return tally.add_failure(group, "cannot list its tests")
+    left = [n for n in names if chosen(f"{group}/{n}", patterns)]
+    everything = left == names
+    total, seconds, failures_before = len(left), 0.0, len(tally.failures)
+    while left:
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder) / "report.json"
+            filter_file = [] if everything else [f"--gtest_filter={':'.join(left)}"]
+            status, output, took = run_watched(
+                group, [str(program), "--gtest_color=no", f"--gtest_output=json:{report}", *filter_file],
+                environment, timeout)
+            seconds += took
+            finished, blocks = set(), test_outputs(output)
+            if report.exists() and status in (0, 1):
+                for suite in json.loads(report.read_text())["testsuites"]:
+                    for test in suite["testsuite"]:
+                        name = f"{suite['name']}.{test['name']}"
+                        if name not in left:
+                            continue
+                        finished.add(name)
+                        if test.get("failures"):
+                            show_tail(blocks.get(name, "\n".join(f["failure"] for f in test["failures"])))
+                            tally.add_failure(f"{group}/{name}")
+                        elif test.get("status") == "NOTRUN":
+                            tally.add_skip(f"{group}/{name}", "disabled")
+                        elif test.get("result") == "SKIPPED":
+                            text = [l for l in blocks.get(name, "").splitlines()[1:] if not l.startswith("[ ")]
+                            tally.add_skip(f"{group}/{name}", " ".join(text))
+                        else:
+                            tally.add_pass()
+                if status == 1 and len(tally.failures) == failures_before:
+                    show_tail(output)
+                    tally.add_failure(group, "exited with status 1 though every test passed")
+                for name in left:
+                    if name not in finished:
+                        tally.add_failure(f"{group}/{name}", "did not report")
+                break
+            # It crashed: those that ended before count, the one that ran is the failure, the others run again.
+            running = None
+            for line in output.splitlines():
+                if match := re.search(r"\[ RUN      \] (\S+)", line):
+                    running = match[1]
+                elif match := re.search(r"\[       OK \] (\S+)", line):
+                    tally.add_pass()
+                    finished.add(match[1])
+                    running = None
+                elif match := re.search(r"\[  (FAILED|SKIPPED) +\] (\S+?),? ", line):
+                    if running == match[2]:
+                        show_tail(blocks.get(running, ""))
+                        why = "" if match[1] == "FAILED" else "skipped in a run that crashed"
+                        tally.add_failure(f"{group}/{running}", why)
+                        finished.add(running)
+                        running = None
+            show_tail(blocks.get(running, "") if running else output)
+            if running is None or status == "timeout":
+                tally.add_failure(f"{group}{'/' + running if running else ''}", how_it_ended(status, timeout))
+                for name in left:
+                    if name not in finished and name != running:
+                        tally.add_failure(f"{group}/{name}", "did not run")
+                break
+            tally.add_failure(f"{group}/{running}", how_it_ended(status, timeout))
+            left = [n for n in left if n not in finished and n != running]
+            everything = False
+    if total:
+        failed = len(tally.failures) - failures_before
+        word, count = ("FAIL", f", {failed} failed") if failed else ("PASS", "")
+        say(f"{word} {group}  {total} tests{count} ({seconds:.1f} s)")
+
+
+def test_outputs(output):
+    """What each test printed, from its RUN line to its end."""
+    blocks, name = {}, None
+    for line in output.splitlines():
+        if match := re.search(r"\[ RUN      \] (\S+)", line):
+            name = match[1]
+            blocks[name] = ""
+        if name:
+            blocks[name] += line + "\n"
+            if re.search(r"\[(       OK|  FAILED  |  SKIPPED ) \]", line):
+                name = None
+    return blocks
+
+
+# --- scripts ---------------------------------------------------------------------------------------------------------
+def run_script(script, tally, environment, timeout):
+    group = f"script/{script.stem}"
+    seen, failures_before = [], len(tally.failures)
+
+    def on_line(line):
+        word, _, rest = line.partition(" ")
+        name, _, reason = rest.partition(" ")
+        if word not in ("PASS", "FAIL", "SKIP") or not name:
+            return
+        seen.append(word)
+        if word == "PASS":
+            say(f"PASS {group}/{name}")
+            tally.add_pass()
+        elif word == "FAIL":
+            tally.add_failure(f"{group}/{name}", reason)
+        else:
+            tally.add_skip(f"{group}/{name}", reason)
+
+    with tempfile.TemporaryDirectory(prefix="lockstep-check-") as folder:
+        status, output, _ = run_watched(group, ["/bin/sh", str(script)], {**environment, "LOCKSTEP_TMP": folder},
+                                        timeout, on_line)
+    if status != 0 and "FAIL" not in seen:
+        tally.add_failure(group, how_it_ended(status, timeout))
+    elif not seen:
+        tally.add_failure(group, "reported no check")
+    if len(tally.failures) > failures_before:
+        show_tail(output)
+
+
+# --- layers and oracle -----------------------------------------------------------------------------------------------
+def run_layers(name, arguments, tally):
+    command = [sys.executable, str(ROOT / "tools/check_layers.py"), *arguments]
+    status, output, _ = run_watched(name, command, os.environ, 120)
+    if status == 0:
+        tally.add_pass()
+        say(f"PASS {name}")
+    else:
+        show_tail(output)
+        tally.add_failure(name)
+
+
+def oracle_names():
+    names = []
+    for path in sorted((ROOT / "tests/oracle").glob("test_*.py")):
+        names += [f"oracle/{path.name}::{n}" for n in re.findall(r"^def (test_\w+)", path.read_text(), re.M)]
+    return names
+
+
+def run_oracle(tally, patterns, environment, timeout):
+    names = [n for n in oracle_names() if chosen(n, patterns)]
+    if not names:
+        return
+    python = os.environ.get("LOCKSTEP_ORACLE_PYTHON") or str(ROOT / ".oracle/bin/python")
+    if not os.path.exists(python):
+        if os.environ.get("LOCKSTEP_ORACLE_PYTHON"):
+            return tally.add_failure("oracle", f"LOCKSTEP_ORACLE_PYTHON is {python}, which does not exist")
+        for name in names:
+            tally.add_skip(name, NO_ORACLE)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        wanted = [f"tests/oracle/{n.removeprefix('oracle/')}" for n in names]
+        status, output, seconds = run_watched(
+            "oracle", [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--junitxml={report}", *wanted],
+            environment, timeout)
+        if not report.exists():
+            show_tail(output)
+            return tally.add_failure("oracle", how_it_ended(status, timeout))
+        failures_before, count = len(tally.failures), 0
+        for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
+            name = f"oracle/{case.get('classname', '').split('.')[-1]}.py::{case.get('name')}"
+            count += 1
+            if (skip := case.find("skipped")) is not None:
+                tally.add_skip(name, skip.get("message") or "")
+            elif (bad := case.find("failure")) is not None or (bad := case.find("error")) is not None:
+                show_tail(bad.text or bad.get("message") or "")
+                tally.add_failure(name)
+            else:
+                tally.add_pass()
+        if status != 0 and len(tally.failures) == failures_before:
+            show_tail(output)
+            tally.add_failure("oracle", how_it_ended(status, timeout))
+        say(f"{'FAIL' if len(tally.failures) > failures_before else 'PASS'} oracle  {count} tests ({seconds:.1f} s)")
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="./check", description="Runs the tests (see tools/run_checks.py).")
+    parser.add_argument("patterns", nargs="*", metavar="PATTERN", help="a part of a name, or a name with * and ?")
+    parser.add_argument("--list", action="store_true", help="print the names and stop")
+    parser.add_argument("--asan", action="store_true", help="the unit tests of build-asan/")
+    parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
+    options = parser.parse_args()
+
+    build = ROOT / ("build-asan" if options.asan else "build")
+    environment = dict(os.environ)
+    for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT"):
+        environment.pop(variable, None)
+    environment.update(LOCKSTEP_BINARY=str(build / "lockstep"), LOCKSTEP_ROOT=str(ROOT), LOCKSTEP_BUILD=str(build))
+    if options.asan:
+        environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1")
+        environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    patterns, programs = options.patterns, unit_programs(build)
+    scripts = [] if options.asan else sorted((ROOT / "tests/check.d").glob("*.sh"))
+    layers = [] if options.asan else [("layers", []), ("layers/self-test", ["--self-test"])]
+
+    if options.list:
+        for program in programs:
+            for name in unit_names(program) or ["(not built)"] if program.exists() else ["(not built)"]:
+                say(f"unit/{program.name}/{name}")
+        for name in [f"script/{s.stem}" for s in scripts] + [n for n, _ in layers]:
+            say(name)
+        for name in [] if options.asan else oracle_names():
+            say(name)
+        return 0
+
+    tally = Tally()
+    for program in programs:
+        run_unit(program, tally, patterns, environment, options.timeout)
+    for script in scripts:
+        if chosen(f"script/{script.stem}", patterns):
+            run_script(script, tally, environment, options.timeout)
+    for name, arguments in layers:
+        if chosen(name, patterns):
+            run_layers(name, arguments, tally)
+    if not options.asan:
+        run_oracle(tally, patterns, environment, options.timeout)
+    return tally.close()
+
+
+def stop_as_by_ctrl_c(*_):
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # ./check --list | head
+    signal.signal(signal.SIGTERM, stop_as_by_ctrl_c)  # so that what runs is ended with us
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("check: interrupted")
+        sys.exit(130)
