@@ -3,8 +3,9 @@
 
 One small byte-level BPE model, trained here on a few built-in sentences, under many pipelines (the pre-tokenizers,
 normalisers, added tokens and post-processors of real model families). For every pipeline the ids of every text with and
-without special tokens, the decoded text both ways, and the SHA-256 of the ids of every assigned code point of Unicode 14
-in a fixed context (the classes of the patterns). Needs `tokenizers` (tools/oracle-requirements.txt):
+without special tokens and the decoded text both ways; for those of the model families also the SHA-256 of the ids of every
+assigned code point of Unicode 14 in a fixed context, which holds all classes of their patterns against ours. Needs
+`tokenizers` (tools/oracle-requirements.txt) under Python 3.11:
 
     python3 tools/make_tokenizer_fixtures.py
 """

@@ -26,7 +26,13 @@ class Company {
  public:
   Company(Engine& engine, const ScoreMode& mode) : engine_(engine), draws_(mode.seed, RandomStream::fuzz, 1), wanted_(mode.company) {}
   ~Company() {
-    for (std::uint64_t id : std::vector<std::uint64_t>(ids_)) engine_.cancel(id);
+    wanted_ = 0;
+    for (std::uint64_t id : std::vector<std::uint64_t>(ids_)) {
+      try {
+        engine_.cancel(id);
+      } catch (...) {  // a callback of another request threw: that request has been told, and ours is cancelled
+      }
+    }
   }
   void keep() {
     while (static_cast<std::int32_t>(ids_.size()) < wanted_) {
@@ -96,26 +102,27 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
       std::vector<float> first = pass(whole, nothing);
       const std::int64_t full = (static_cast<std::int64_t>(tokens.size()) - 1) / options_.page_size;
       const std::int64_t most = draws.below(2) || full == 0 ? full : 1 + draws.below(static_cast<std::uint32_t>(full));
-      std::int64_t taken = 0;
-      const std::vector<float> second = pass([&](Sequence& s) { s.most_hit_pages = most; }, [&](Sequence& s) { taken = std::max(taken, s.begin); });
-      // What came from the cache was not computed again.
-      std::copy(second.begin() + std::min(second.size(), static_cast<std::size_t>(taken)), second.end(),
-                first.begin() + std::min(second.size(), static_cast<std::size_t>(taken)));
+      const std::vector<float> second = pass(
+          [&](Sequence& s) {
+            s.most_hit_pages = most;
+            std::fill(s.generation.prompt_logprobs.begin(), s.generation.prompt_logprobs.end(), std::numeric_limits<float>::quiet_NaN());
+          },
+          nothing);
+      // What came from the cache was not computed again and is still NaN.
+      for (std::size_t i = 0; i < first.size(); ++i)
+        if (second[i] == second[i]) first[i] = second[i];
       return first;
     }
     case ScoreKind::preempted: {
-      std::int64_t steps = 0, at = 1;
-      return pass(
-          [&](Sequence& s) {
-            odd_chunks(s);
-            s.most_hit_pages = draws.below(2) ? s.most_hit_pages : 0;
-          },
-          [&](Sequence& s) {
-            if (s.running && ++steps == at) {
-              scheduler_->preempt(s);
-              at = steps + 2 + draws.below(3);
-            }
-          });
+      std::int64_t steps = 0, times = 1 + draws.below(2), at = 1 + draws.below(3);
+      return pass(odd_chunks, [&](Sequence& s) {
+        if (!s.running || times == 0 || steps++ < at) return;
+        // What has been scored may come from the prefix cache when it goes on, or be computed again.
+        s.most_hit_pages = draws.below(2) ? s.computed / options_.page_size : 0;
+        scheduler_->preempt(s);
+        at = steps + 1 + draws.below(3);
+        --times;
+      });
     }
   }
   fail(ErrorCode::internal, "a way to score without a case");

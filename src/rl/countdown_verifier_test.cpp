@@ -279,15 +279,15 @@ TEST(CountdownVerifier, EveryShortText) {
     for (;;) {
       std::string text;
       for (const std::size_t d : digits) text += symbols[d];
-      const bool expected = judged(numbers, 6, text);
-      ASSERT_EQ(countdown_correct(numbers, 6, text), expected) << text;
+      const bool expected = judged(numbers, 12, text);
+      ASSERT_EQ(countdown_correct(numbers, 12, text), expected) << text;
       right += expected;
       std::size_t at = 0;
       while (at < length && ++digits[at] == symbols.size()) digits[at++] = 0;
       if (at == length) break;
     }
   }
-  EXPECT_GT(right, 5u);
+  EXPECT_GE(right, 4u);  // 2*3+6 in its four orders
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Splits text into the pieces that BPE merges within: the object "pre_tokenizer" of a byte-level tokenizer.json
 // (Split, Digits, ByteLevel, or a Sequence of them that ends in ByteLevel).
 // Knows no vocabulary. Thread rule: immutable once read.
-//   std::string copy; for (std::string_view piece : pre_tokenizer.split(text, arena)) ...
+//   PreTokenizer::Arena arena; for (std::string_view piece : pre_tokenizer.split(text, arena)) ...
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

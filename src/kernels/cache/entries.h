@@ -12,6 +12,8 @@ namespace lockstep {
 template <class V>
 inline constexpr int kHeadTile = V::kRows >= 12 ? 4 : 2;
 template <class V>
+inline constexpr int kPanelTile = V::kRows >= 12 ? 2 : 1;  // heads in the transposed form: its tree holds five vectors a head
+template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
 // From this many keys on, the transposed form of dot16 pays.
@@ -78,27 +80,33 @@ class EntryBlock {
   Elem* scratch_;
 };
 
-// dot16 of heads_ queries with the sixteen keys of a panel: out[h]'s lane k. First and Step name the part of the tree.
-template <class V, int Heads, int First, int Step>
-[[gnu::always_inline]] inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel,
+// dot16 of `Heads` queries with the sixteen keys of a panel: out[h]'s lane k. First and Step name the part of the tree.
+// Width: that of the entries where it is known to the compiler, else 0.
+template <class V, int Heads, int Width, int First, int Step>
+[[gnu::always_inline]] inline void panel_tree(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel,
                                               std::int64_t width, V (&out)[Heads]) {
   if constexpr (Step == 16) {
     for (int h = 0; h < Heads; ++h) out[h] = V::zero();
-    for (std::int64_t i = First; i < width; i += 16) {
+    for (std::int64_t i = First; i < (Width ? Width : width); i += 16) {
       const V key = V::load(panel + i * 16);
       for (int h = 0; h < Heads; ++h) out[h] = fma(V::set1(q[h * q_step + i]), key, out[h]);
     }
   } else {
     V right[Heads];
-    panel_dots<V, Heads, First, 2 * Step>(q, q_step, panel, width, out);
-    panel_dots<V, Heads, First + Step, 2 * Step>(q, q_step, panel, width, right);
+    panel_tree<V, Heads, Width, First, 2 * Step>(q, q_step, panel, width, out);
+    panel_tree<V, Heads, Width, First + Step, 2 * Step>(q, q_step, panel, width, right);
     for (int h = 0; h < Heads; ++h) out[h] = out[h] + right[h];
   }
 }
-template <class V, int Heads>
+template <class V, int Heads, int Width>
 [[gnu::noinline]] void panel_dots_of(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width,
                                      V (&out)[Heads]) {
-  panel_dots<V, Heads, 0, 1>(q, q_step, panel, width, out);
+  panel_tree<V, Heads, Width, 0, 1>(q, q_step, panel, width, out);
+}
+template <class V, int Heads>
+inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
+  if (width == 16) panel_dots_of<V, Heads, 16>(q, q_step, panel, width, out);
+  else panel_dots_of<V, Heads, 0>(q, q_step, panel, width, out);
 }
 
 // dot16 of `Heads` queries with one entry.
@@ -143,19 +151,25 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     if constexpr (Scaled) return x * scale;
     else return x;
   };
+  const auto panel_group = [&](auto count, std::int64_t h) {
+    constexpr int kHeads = decltype(count)::value;
+    for (std::int64_t k = 0; k < n; k += 16) {
+      V sum[kHeads];
+      panel_dots<V, kHeads>(q + h * q_step, q_step, panels + k * entry_width, width, sum);
+      for (int j = 0; j < kHeads; ++j) {
+        if constexpr (Scaled) sum[j] = sum[j] * V::set1(scale);
+        sum[j].store(out + (h + j) * out_step + k);
+      }
+    }
+  };
+  if (panels) {
+    std::int64_t h = 0;
+    for (; h + kPanelTile<V> <= heads; h += kPanelTile<V>) panel_group(std::integral_constant<int, kPanelTile<V>>(), h);
+    for (; h < heads; ++h) panel_group(std::integral_constant<int, 1>(), h);
+    return;
+  }
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
-    if (panels) {
-      for (std::int64_t k = 0; k < n; k += 16) {
-        V sum[kHeads];
-        panel_dots_of<V, kHeads>(q + h * q_step, q_step, panels + k * entry_width, width, sum);
-        for (int j = 0; j < kHeads; ++j) {
-          if constexpr (Scaled) sum[j] = sum[j] * V::set1(scale);
-          sum[j].store(out + (h + j) * out_step + k);
-        }
-      }
-      return;
-    }
     const V tail_lanes = lane_mask<V>(width % 16);
     for (std::int64_t k = 0; k < n; ++k) {
       Elem sum[kHeads];

@@ -8,12 +8,12 @@ namespace lockstep {
 template <class V>
 inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight, std::int64_t heads, std::int64_t size,
                       const typename V::Elem* panel, const V& key_scale) {
-  constexpr int kTile = kHeadTile<V>;
+  constexpr int kTile = kPanelTile<V>;
   V score = V::zero();
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     V dots[kHeads];
-    panel_dots_of<V, kHeads>(q + h * size, size, panel, size, dots);
+    panel_dots<V, kHeads>(q + h * size, size, panel, size, dots);
     // 0 > x ? 0 : x lets a NaN through.
     for (int j = 0; j < kHeads; ++j) score = fma(V::set1(weight[h + j]), max(V::zero(), dots[j] * key_scale), score);
   };

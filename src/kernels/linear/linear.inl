@@ -70,7 +70,9 @@ template <class V>
 void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   using Accumulator = AccumulatorVec<V>;
   using Storage = typename Accumulator::Storage;
-  const std::int64_t panels = op.w.panels(), k_step = 96;
+  const std::int64_t panels = op.w.panels();
+  // All inputs of a panel at once, so that its dy is read once, unless that leaves threads without work.
+  const std::int64_t k_step = op.w.count * panels >= pool.threads() * 2 ? 256 : 64;
   const std::int64_t k_items = (op.w.inputs + k_step - 1) / k_step;
   pool.run(op.w.count * panels * k_items, [&](std::int64_t item) {
     const std::int64_t g = item / (panels * k_items), panel = item / k_items % panels, k = item % k_items * k_step;

@@ -133,58 +133,91 @@ inline void product_input(typename V::Elem* dx, std::int64_t dx_stride, const ty
   product_forward<V, Elem>(op, rows, maximum_leaves, 0, 8, 0, end - begin);
 }
 
-// The gradient of one weight's panel `panel`, inputs [k_begin, k_end): segments of rows of dy and x, each a chain, deposited.
-// segment_of(t) names the segment of row t; equal segments stand together.
-template <class V, int KK, class SegmentOf>
-inline void product_weight_tile(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
-                                const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
-                                std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
-                                std::int64_t panel, std::int64_t k0, const SegmentOf& segment_of) {
+// A run of whole segments for one panel of outputs: dy of its rows, dense, 16 lanes a row (padding +0); ends[s] is one past the last
+// row of its segment s. Adds to `totals` (of inputs k .. k + KK) one deposit a segment.
+template <class V, int KK>
+inline void product_weight_tile(typename AccumulatorVec<V>::Storage* totals, const typename V::Elem* dy, const typename V::Elem* x,
+                                std::int64_t x_stride, const std::int64_t* ends, int segments) {
   using Accumulator = AccumulatorVec<V>;
-  const int lanes = lanes_left(outputs, panel * 16);
-  Accumulator total[KK];
-  for (int i = 0; i < KK; ++i)
-    total[i] = bins ? Accumulator::load(bins + (panel * inputs + k0 + i) * Accumulator::kStorage) : Accumulator::zero();
-  int deposits = 0;
-  for (std::int64_t t = row_begin; t < row_end;) {
-    const std::int32_t segment = segment_of(t);
+  for (int s = 0; s < segments; ++s) {
     V sum[KK];
 #pragma GCC unroll 16
     for (int i = 0; i < KK; ++i) sum[i] = V::zero();
-    do {
-      const typename V::Elem* dy_row = dy + t * dy_stride + panel * 16;
-      const V d = lanes == 16 ? V::load(dy_row) : V::load_partial(dy_row, lanes);
-      const typename V::Elem* x_row = x + t * x_stride + k0;
+    for (std::int64_t t = s ? ends[s - 1] : 0; t < ends[s]; ++t) {
+      const V d = V::load(dy + t * 16);
+      const typename V::Elem* x_row = x + t * x_stride;
+      __builtin_prefetch(x_row + 31);  // of a tile to come: rows stand too far apart for the machine to foresee
 #pragma GCC unroll 16
       for (int i = 0; i < KK; ++i) sum[i] = fma(V::set1(x_row[i]), d, sum[i]);
-      ++t;
-    } while (t < row_end && segment_of(t) == segment);
-    for (int i = 0; i < KK; ++i) total[i].deposit(sum[i]);
-    if (++deposits == kDepositsBeforeCarry) {
-      for (int i = 0; i < KK; ++i) total[i].normalise();
-      deposits = 0;
     }
-  }
-  for (int i = 0; i < KK; ++i) {
-    total[i].normalise();
-    if (finish || !bins) total[i].total().store(gradient + (panel * inputs + k0 + i) * 16);
-    if (bins) (finish ? Accumulator::zero() : total[i]).store(bins + (panel * inputs + k0 + i) * Accumulator::kStorage);
+#pragma GCC unroll 16
+    for (int i = 0; i < KK; ++i) {
+      Accumulator total = Accumulator::load(totals + i * Accumulator::kStorage);
+      total.deposit(sum[i]);
+      total.store(totals + i * Accumulator::kStorage);
+    }
   }
 }
 
+// The gradient of one weight's panel `panel`, inputs [k_begin, k_end): segments of rows of dy and x, each a chain, deposited.
+// segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments whose dy stays
+// in cache for all inputs.
 template <class V, class SegmentOf>
 inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
                            const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
                            std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
                            std::int64_t panel, std::int64_t k_begin, std::int64_t k_end, const SegmentOf& segment_of) {
-  constexpr int kWide = V::kRows >= 8 ? 16 : 6;
-  std::int64_t k = k_begin;
-  for (; k + kWide <= k_end; k += kWide)
-    product_weight_tile<V, kWide>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
-  for (; k + 4 <= k_end; k += 4)
-    product_weight_tile<V, 4>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
-  for (; k < k_end; ++k)
-    product_weight_tile<V, 1>(gradient, bins, finish, dy, dy_stride, x, x_stride, row_begin, row_end, outputs, inputs, panel, k, segment_of);
+  using Accumulator = AccumulatorVec<V>;
+  using Elem = typename V::Elem;
+  constexpr int kWide = V::kRows >= 8 ? 16 : 6, kSegments = 64;
+  constexpr std::int64_t kBlockRows = 192;
+  const int lanes = lanes_left(outputs, panel * 16);
+  auto* totals = thread_scratch<typename Accumulator::Storage>(static_cast<std::size_t>((k_end - k_begin) * Accumulator::kStorage));
+  const auto each_total = [&](const auto& f) {
+    for (std::int64_t k = k_begin; k < k_end; ++k) f(totals + (k - k_begin) * Accumulator::kStorage, panel * inputs + k);
+  };
+  each_total([&](auto* total, std::int64_t at) {
+    (bins ? Accumulator::load(bins + at * Accumulator::kStorage) : Accumulator::zero()).store(total);
+  });
+  const auto normalise = [&](auto* total, std::int64_t) {
+    Accumulator sum = Accumulator::load(total);
+    sum.normalise();
+    sum.store(total);
+  };
+  int deposits = 0;
+  for (std::int64_t begin = row_begin; begin < row_end;) {
+    std::int64_t ends[kSegments], end = begin;
+    int segments = 0;
+    while (end < row_end && segments < kSegments) {
+      const std::int32_t segment = segment_of(end);
+      std::int64_t next = end + 1;
+      while (next < row_end && segment_of(next) == segment) ++next;
+      if (segments > 0 && next - begin > kBlockRows) break;
+      end = next;
+      ends[segments++] = end - begin;
+    }
+    Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>((end - begin) * 16));
+    for (std::int64_t t = begin; t < end; ++t) {
+      const Elem* row = dy + t * dy_stride + panel * 16;
+      __builtin_prefetch(row + kBlockRows * dy_stride);  // of the next block
+      V::load_partial(row, lanes).store(strip + (t - begin) * 16);
+    }
+    if (deposits + segments > kDepositsBeforeCarry) each_total(normalise), deposits = 0;
+    deposits += segments;
+    const Elem* rows = x + begin * x_stride;
+    std::int64_t k = k_begin;
+    const auto total = [&] { return totals + (k - k_begin) * Accumulator::kStorage; };
+    for (; k + kWide <= k_end; k += kWide) product_weight_tile<V, kWide>(total(), strip, rows + k, x_stride, ends, segments);
+    for (; k + 4 <= k_end; k += 4) product_weight_tile<V, 4>(total(), strip, rows + k, x_stride, ends, segments);
+    for (; k < k_end; ++k) product_weight_tile<V, 1>(total(), strip, rows + k, x_stride, ends, segments);
+    begin = end;
+  }
+  each_total([&](auto* total, std::int64_t at) {
+    Accumulator sum = Accumulator::load(total);
+    sum.normalise();
+    if (finish || !bins) sum.total().store(gradient + at * 16);
+    if (bins) (finish ? Accumulator::zero() : sum).store(bins + at * Accumulator::kStorage);
+  });
 }
 
 // Copies rows rounded to bf16 (study profiles) to `out`, dense.

@@ -1,0 +1,38 @@
+// The one place where an error becomes an HTTP status and OpenAI's words for it:
+//   {"error": {"message", "type", "param", "code"}}
+// Knows no route. Any thread.
+//   responder->send(error_response(error));
+#pragma once
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "api/exchange.h"
+#include "base/error.h"
+
+namespace lockstep {
+
+// An error in a request, with the field at fault ("prompt[2]") and, where the default is not it, the status and the code.
+class RequestError : public Error {
+ public:
+  RequestError(ErrorCode code, std::string param, std::string message, int status = 0, std::string word = {})
+      : Error(code, std::move(message)), param_(std::move(param)), status_(status), word_(std::move(word)) {}
+  const std::string& param() const { return param_; }  // empty: none
+  int status() const { return status_; }               // 0: that of its code
+  const std::string& word() const { return word_; }    // empty: the name of its code
+
+ private:
+  std::string param_;
+  int status_;
+  std::string word_;
+};
+
+int http_status(ErrorCode code);
+// The body of an error: JSON, one line. An unforeseen exception says nothing of our insides.
+std::string error_body(const std::exception& error);
+ApiResponse error_response(const std::exception& error);
+// For what has no Error: limits of HTTP itself.
+ApiResponse error_response_of(int status, std::string_view message);
+
+}  // namespace lockstep

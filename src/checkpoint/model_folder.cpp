@@ -1,0 +1,237 @@
+#include "checkpoint/model_folder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/model_files.h"
+#include "model/kv_cache.h"
+#include "numerics/profile.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+
+// `model.layers.3.mlp.experts.7.gate_proj.weight` as its parts.
+struct ExpertName {
+  std::string experts;  // "model.layers.3.mlp.experts"
+  std::int64_t expert = 0;
+  enum class Part { gate, up, down } part = Part::gate;
+};
+
+std::optional<ExpertName> expert_name(const std::string& name) {
+  constexpr std::string_view parts[] = {".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"};
+  for (int i = 0; i < 3; ++i) {
+    if (!name.ends_with(parts[i])) continue;
+    const std::string prefix = name.substr(0, name.size() - parts[i].size());
+    const std::size_t dot = prefix.rfind('.');
+    if (dot == std::string::npos || !prefix.substr(0, dot).ends_with(".experts")) return {};
+    ExpertName result{prefix.substr(0, dot), 0, static_cast<ExpertName::Part>(i)};
+    const char* end = prefix.data() + prefix.size();
+    if (std::from_chars(prefix.data() + dot + 1, end, result.expert).ptr != end || dot + 1 == prefix.size()) return {};
+    return result;
+  }
+  return {};
+}
+
+// The layer's number of `model.layers.N.…`, or -1.
+std::int64_t layer_of(const std::string& name) {
+  constexpr std::string_view prefix = "model.layers.";
+  if (!name.starts_with(prefix)) return -1;
+  std::int64_t layer = -1;
+  const char* end = name.data() + name.size();
+  const auto result = std::from_chars(name.data() + prefix.size(), end, layer);
+  return result.ec == std::errc() && result.ptr != end && *result.ptr == '.' ? layer : -1;
+}
+
+std::string first_few(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
+  return text + (names.size() > 3 ? ", ..." : "");
+}
+
+std::vector<std::string> of_like_length(const std::string& name, const std::vector<std::string>& names) {
+  std::vector<std::string> like;
+  for (const std::string& other : names)
+    if (like.size() < 10'000 && other.size() <= name.size() + 3 && name.size() <= other.size() + 3)
+      like.push_back(other);
+  return like;
+}
+
+class Loader {
+ public:
+  Loader(const fs::path& path, const Model& model) : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {
+    for (const FileTensor& file : manifest_.files())
+      if (const auto name = expert_name(file.name)) expert_counts_[name->experts] = std::max(expert_counts_[name->experts], name->expert + 1);
+  }
+
+  LoadedModel load() {
+    for (const FileTensor& file : manifest_.files()) place(file);
+    check_names();
+    LoadedModel loaded;
+    loaded.masters.resize(manifest_.parameters().size());
+    bool all_bf16 = true;
+    std::vector<float> values;
+    for (const Placed& placed : placed_) {
+      values.resize(static_cast<std::size_t>(placed.file->size()));
+      placed.found.file->read(*placed.found.tensor, values, placed.first);
+      check_values(placed, values);
+      manifest_.scatter(*placed.file, values.data(), loaded.masters);
+      all_bf16 = all_bf16 && (placed.file->fp32 || placed.found.tensor->type == SafetensorsType::bf16);
+    }
+    loaded.file_dtype = all_bf16 ? DType::bf16 : DType::f32;
+    loaded.notes = std::move(notes_);
+    return loaded;
+  }
+
+ private:
+  // Where the values of a manifest's tensor lie: `first` is the element of the found tensor they begin at.
+  struct Placed {
+    const FileTensor* file;
+    ModelFiles::Found found;
+    std::int64_t first = 0;
+  };
+
+  void place(const FileTensor& file) {
+    if (const auto found = files_.find(file.name)) {
+      check_shape(*found.file, *found.tensor, file.shape);
+      used_.insert(file.name);
+      placed_.push_back({&file, found, 0});
+    } else if (!place_fused(file)) {
+      missing_.push_back(file.name);
+    }
+  }
+
+  bool place_fused(const FileTensor& file) {
+    const auto name = expert_name(file.name);
+    if (!name) return false;
+    const bool down = name->part == ExpertName::Part::down;
+    const std::string fused = name->experts + (down ? ".down_proj" : ".gate_up_proj");
+    const auto found = files_.find(fused);
+    if (!found) return false;
+    const std::int64_t rows = down ? file.rows() : 2 * file.rows();
+    check_shape(*found.file, *found.tensor, {expert_counts_[name->experts], rows, file.columns()});
+    used_.insert(fused);
+    const std::int64_t row = name->expert * rows + (name->part == ExpertName::Part::up ? file.rows() : 0);
+    placed_.push_back({&file, found, row * file.columns()});
+    return true;
+  }
+
+  static void check_shape(const SafetensorsFile& file, const SafetensorsTensor& tensor, const std::vector<std::int64_t>& shape) {
+    if (tensor.shape != shape)
+      fail(ErrorCode::corrupt_file, "'{}': tensor {} has the shape {}, config.json says {}", file.label(), quoted_name(tensor.name),
+           shape_text(tensor.shape), shape_text(shape));
+  }
+
+  void check_names() {
+    std::vector<std::string> surplus;
+    std::map<std::int64_t, std::int64_t> beyond;  // layer -> tensors
+    for (const std::string& name : files_.names()) {
+      if (used_.contains(name)) continue;
+      const std::int64_t layer = layer_of(name);
+      if (layer >= layers_) ++beyond[layer];
+      else surplus.push_back(name);
+    }
+    if (!missing_.empty()) {
+      const std::string hint = did_you_mean(missing_[0], of_like_length(missing_[0], surplus));
+      fail(ErrorCode::corrupt_file, "'{}' lacks {} of {} tensors: {}{}", path_.string(), missing_.size(), manifest_.files().size(),
+           first_few(missing_), hint);
+    }
+    if (!surplus.empty()) {
+      std::vector<std::string> known;
+      for (const FileTensor& file : manifest_.files()) known.push_back(file.name);
+      fail(ErrorCode::corrupt_file, "'{}' has {} tensors that the model does not know: {}{}", path_.string(), surplus.size(), first_few(surplus),
+           did_you_mean(surplus[0], of_like_length(surplus[0], known)));
+    }
+    for (const auto& [layer, count] : beyond) {
+      notes_.push_back(fmt::format("{} tensors of model.layers.{} were passed over: the model has {} layers (multi-token prediction)", count, layer, layers_));
+      log_info(notes_.back(), {{"path", path_.string()}});
+    }
+  }
+
+  static void check_values(const Placed& placed, const std::vector<float>& values) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (!std::isfinite(values[i]))
+        fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers", placed.found.file->label(),
+             placed.first + static_cast<std::int64_t>(i), quoted_name(placed.found.tensor->name), values[i]);
+  }
+
+  const fs::path& path_;
+  const Manifest& manifest_;
+  std::int64_t layers_;
+  ModelFiles files_;
+  std::map<std::string, std::int64_t> expert_counts_;
+  std::vector<Placed> placed_;
+  std::set<std::string> used_;
+  std::vector<std::string> missing_, notes_;
+};
+
+}  // namespace
+
+LoadedModel load_model_folder(const fs::path& path, const ModelOptions& options) {
+  return with_context(fmt::format("reading the model '{}'", path.string()), [&] {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) fail(ErrorCode::not_found, "there is no folder '{}'", path.string());
+    if (!fs::exists(path / "config.json", error)) fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());
+    const std::shared_ptr<const Model> model = make_model(read_json_file(path / "config.json"), options);
+    LoadedModel loaded = Loader(path, *model).load();
+    loaded.model = model;
+    return loaded;
+  });
+}
+
+ModelFolderInfo model_folder_info(const fs::path& path, const ModelOptions& options) {
+  return model_folder_info(path, load_model_folder(path, options));
+}
+
+ModelFolderInfo model_folder_info(const fs::path& path, const LoadedModel& loaded) {
+  const Model& model = *loaded.model;
+  ModelFolderInfo info;
+  info.path = path.string();
+  info.family = model.family();
+  info.parameters_total = model.manifest().trained_size();
+  info.parameters_active = model.active_size;
+  info.layers = model.layers;
+  info.hidden = model.hidden;
+  info.vocabulary = model.vocabulary;
+  info.context = model.max_positions;
+  info.experts = model.expert_count;
+  info.experts_a_token = model.experts_a_token;
+  info.select_top_k = model.select_top_k;
+  info.tensors = static_cast<std::int64_t>(model.manifest().files().size());
+  info.dtype = dtype_name(loaded.file_dtype);
+  info.weights_sha256 = weights_sha256(model.manifest(), loaded.masters);
+  for (const Profile& profile : profiles())
+    if (!profile.study) info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(), profile));
+  info.notes = loaded.notes;
+  return info;
+}
+
+Json to_json(const ModelFolderInfo& info) {
+  Json cache = Json::object();
+  for (const auto& [profile, bytes] : info.cache_bytes_a_token) cache[profile] = bytes;
+  return {{"path", info.path},
+          {"family", info.family},
+          {"parameters", {{"total", info.parameters_total}, {"active", info.parameters_active}}},
+          {"layers", info.layers},
+          {"hidden", info.hidden},
+          {"experts", info.experts},
+          {"experts_a_token", info.experts_a_token},
+          {"select_top_k", info.select_top_k},
+          {"vocabulary", info.vocabulary},
+          {"context", info.context},
+          {"tensors", info.tensors},
+          {"dtype", info.dtype},
+          {"cache_bytes_a_token", cache},
+          {"weights_sha256", info.weights_sha256},
+          {"notes", info.notes}};
+}
+
+}  // namespace lockstep

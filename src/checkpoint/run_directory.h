@@ -1,0 +1,46 @@
+// The folder of a run, runs/NAME: config.json as resolved, metrics.jsonl, checkpoints/, export/, and a lock that keeps a
+// second process out for as long as this object lives (and ends with the process, however that ends). Knows nothing of
+// what is in them. One owner.
+//   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep ..."});
+#pragma once
+#include <filesystem>
+#include <string>
+
+#include "model/config_reader.h"
+
+namespace lockstep {
+
+struct RunOptions {
+  bool resume = false;
+  std::string resume_line;  // what the user types to go on, for the message that refuses
+};
+
+class RunDirectory {
+ public:
+  // A new run: the folder and its config.json. With resume: one that exists; its config.json stays as it is.
+  // Errors: already_exists (without resume; the message has resume_line), not_found (with resume, and the nearest name),
+  // invalid_argument (name), resource_exhausted (another process uses it), io.
+  static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config, const RunOptions& options);
+  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory& operator=(RunDirectory&&) = delete;
+  ~RunDirectory();
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path config_file() const { return path_ / "config.json"; }
+  std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
+  std::filesystem::path export_folder() const { return path_ / "export"; }
+  bool resumed() const { return resumed_; }  // it had been begun before
+  Json config() const;                       // as it stands in config_file()
+
+ private:
+  RunDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  std::filesystem::path path_;
+  int lock_ = -1;
+  bool resumed_ = false;
+};
+
+// Letters, digits, '.', '_', '-'; at most 100; the first is a letter or a digit. Error invalid_argument.
+void check_run_name(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,251 @@
+#include "checkpoint/training_checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/safetensors.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+constexpr int kFormat = 1;
+constexpr std::string_view kRemoved = ".removed";
+
+struct Group {
+  const char* prefix;
+  WeightImages TrainingCheckpoint::*images;
+};
+constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters}, {"m.", &TrainingCheckpoint::first_moments}, {"v.", &TrainingCheckpoint::second_moments}};
+
+// Whether the images hold values for every parameter that the file tensor is made of.
+bool has_values(const FileTensor& file, const WeightImages& images, const Manifest& manifest) {
+  std::size_t filled = 0;
+  for (const Piece& piece : file.pieces) {
+    const auto id = static_cast<std::size_t>(piece.parameter);
+    if (id >= images.size() || images[id].empty()) continue;
+    if (static_cast<std::int64_t>(images[id].size()) != manifest.parameter(piece.parameter).size())
+      fail(ErrorCode::internal, "the image of '{}' has {} elements, the parameter {}", file.name, images[id].size(), manifest.parameter(piece.parameter).size());
+    ++filled;
+  }
+  if (filled != 0 && filled != file.pieces.size()) fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
+  return filled != 0;
+}
+
+// The state as a safetensors stream; returns its SHA-256.
+std::string write_state(const fs::path& path, const Manifest& manifest, const TrainingCheckpoint& checkpoint) {
+  struct Source {
+    const FileTensor* file;
+    const WeightImages* images;
+  };
+  std::vector<SafetensorsWriter::Entry> entries;
+  std::unordered_map<std::string, Source> sources;
+  for (const Group& group : kGroups) {
+    const WeightImages& images = checkpoint.*group.images;
+    for (const FileTensor& file : manifest.files()) {
+      if (!has_values(file, images, manifest)) {
+        if (group.images == &TrainingCheckpoint::masters) fail(ErrorCode::internal, "the master of '{}' is missing", file.name);
+        continue;
+      }
+      entries.push_back({group.prefix + file.name, SafetensorsType::f32, file.shape});
+      sources.emplace(entries.back().name, Source{&file, &images});
+    }
+  }
+  AtomicFile out(path);
+  Sha256 hash;
+  SafetensorsWriter writer(
+      [&](const void* data, std::size_t bytes) {
+        hash.update(data, bytes);
+        out.write(data, bytes);
+      },
+      std::move(entries), {});
+  std::vector<float> values;
+  std::size_t written = 0;
+  for (const SafetensorsWriter::Entry& entry : writer.entries()) {
+    const Source& source = sources.at(entry.name);
+    values.resize(static_cast<std::size_t>(source.file->size()));
+    manifest.gather(*source.file, *source.images, values.data());
+    writer.write(values);
+    if (++written == (writer.entries().size() + 1) / 2) kill_point("checkpoint:write");
+  }
+  writer.finish();
+  kill_point("checkpoint:fsync");
+  out.commit();
+  return hash.hex();
+}
+
+void read_state(const fs::path& path, const Manifest& manifest, const std::string& sha256, TrainingCheckpoint& checkpoint) {
+  const SafetensorsFile state = SafetensorsFile::open(path);
+  const std::string found_sha256 = state.sha256();
+  if (found_sha256 != sha256) fail(ErrorCode::corrupt_file, "'{}' has the SHA-256 {}, state.json says {}", path.string(), found_sha256, sha256);
+  std::size_t used = 0;
+  std::vector<float> values;
+  for (const Group& group : kGroups) {
+    WeightImages& images = checkpoint.*group.images;
+    images.assign(manifest.parameters().size(), {});
+    for (const FileTensor& tensor : manifest.files()) {
+      const SafetensorsTensor* found = state.find(group.prefix + tensor.name);
+      if (!found) {
+        if (group.images == &TrainingCheckpoint::masters) fail(ErrorCode::corrupt_file, "'{}' lacks the tensor '{}{}'", path.string(), group.prefix, tensor.name);
+        continue;
+      }
+      if (found->shape != tensor.shape || found->type != SafetensorsType::f32)
+        fail(ErrorCode::corrupt_file, "'{}': tensor '{}' is {} {}, the model says F32 {}", path.string(), found->name, safetensors_type_name(found->type),
+             shape_text(found->shape), shape_text(tensor.shape));
+      values.resize(static_cast<std::size_t>(tensor.size()));
+      state.read(*found, values);
+      manifest.scatter(tensor, values.data(), images);
+      ++used;
+    }
+  }
+  if (used != state.tensors().size())
+    for (const SafetensorsTensor& tensor : state.tensors()) {
+      const auto known = [&](const FileTensor& t) {
+        return std::any_of(std::begin(kGroups), std::end(kGroups), [&](const Group& g) { return tensor.name == g.prefix + t.name; });
+      };
+      if (std::none_of(manifest.files().begin(), manifest.files().end(), known))
+        fail(ErrorCode::corrupt_file, "'{}' has the tensor {}, which the model does not know", path.string(), quoted_name(tensor.name));
+    }
+  for (std::size_t i = 0; i < checkpoint.first_moments.size(); ++i)
+    if (checkpoint.first_moments[i].size() != checkpoint.second_moments[i].size())
+      fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(), manifest.parameters()[i].name);
+}
+
+// -1: not the name of a checkpoint.
+std::int64_t step_of(const std::string& name) {
+  constexpr std::string_view prefix = "step-";
+  if (!name.starts_with(prefix)) return -1;
+  std::int64_t step = -1;
+  const char* end = name.data() + name.size();
+  if (std::from_chars(name.data() + prefix.size(), end, step).ptr != end || step < 0 || checkpoint_name(step) != name) return -1;
+  return step;
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
+  return names;
+}
+
+// Removal is best effort: what stays costs disk, not correctness. A folder is renamed first, so that a crash in the middle
+// never leaves half of one under a valid name.
+void remove_checkpoint(const fs::path& folder) {
+  std::error_code error;
+  fs::path doomed = folder;
+  doomed += kRemoved;
+  fs::rename(folder, doomed, error);
+  if (!error) fs::remove_all(doomed, error);
+  if (error) log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
+}
+
+void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) {
+  std::error_code error;
+  for (const std::string& name : names_in(checkpoints))
+    if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial"))) fs::remove_all(checkpoints / name, error);
+  std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
+  std::reverse(steps.begin(), steps.end());
+  int kept = 0;
+  for (const std::int64_t step : steps)
+    if (step > saved_step || (keep_last > 0 && ++kept > keep_last)) remove_checkpoint(checkpoints / checkpoint_name(step));
+}
+}  // namespace
+
+std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:06}", step); }
+
+std::vector<std::int64_t> checkpoint_steps(const fs::path& checkpoints) {
+  std::vector<std::int64_t> steps;
+  for (const std::string& name : names_in(checkpoints))
+    if (const std::int64_t step = step_of(name); step >= 0) steps.push_back(step);
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const CheckpointOptions& options) {
+  const fs::path path = checkpoints / checkpoint_name(checkpoint.step);
+  with_context(fmt::format("saving the checkpoint '{}'; earlier ones are intact", path.string()), [&] {
+    AtomicFolder folder(path, AtomicFolder::Existing::replace);
+    const std::string sha256 = write_state(folder.partial() / "state.safetensors", manifest, checkpoint);
+    const Json state = {{"format", kFormat},
+                        {"step", checkpoint.step},
+                        {"profile_digest", checkpoint.profile_digest},
+                        {"config_hash", checkpoint.config_hash},
+                        {"state_sha256", sha256},
+                        {"position", checkpoint.position}};
+    write_file_atomic(folder.partial() / "state.json", json_text(state));
+    folder.commit();
+    kill_point("checkpoint:rename");
+    write_file_atomic(checkpoints / "latest", checkpoint_name(checkpoint.step) + "\n");
+  });
+  prune(checkpoints, checkpoint.step, options.keep_last);
+  return path;
+}
+
+TrainingCheckpoint load_checkpoint(const fs::path& folder, const Manifest& manifest) {
+  return with_context(fmt::format("reading the checkpoint '{}'", folder.string()), [&] {
+    const Json json = read_json_file(folder / "state.json");
+    const auto wrong = [&](const char* key, const char* allowed) {
+      fail(ErrorCode::corrupt_file, "'{}': '{}' is {}, allowed is {}", (folder / "state.json").string(), key,
+           json.contains(key) ? json.at(key).dump().substr(0, 100) : "missing", allowed);
+    };
+    if (!json.contains("format") || json.at("format") != kFormat) wrong("format", "1");
+    for (const char* key : {"profile_digest", "config_hash", "state_sha256"})
+      if (!json.contains(key) || !json.at(key).is_string()) wrong(key, "a string");
+    if (!json.contains("step") || !json.at("step").is_number_integer() || checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
+      wrong("step", "the number in the folder's name");
+    if (!json.contains("position") || !json.at("position").is_object()) wrong("position", "an object");
+    TrainingCheckpoint checkpoint;
+    checkpoint.step = json.at("step").get<std::int64_t>();
+    checkpoint.profile_digest = json.at("profile_digest").get<std::string>();
+    checkpoint.config_hash = json.at("config_hash").get<std::string>();
+    checkpoint.position = json.at("position");
+    read_state(folder / "state.safetensors", manifest, json.at("state_sha256").get<std::string>(), checkpoint);
+    return checkpoint;
+  });
+}
+
+std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoints, const Manifest& manifest) {
+  std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
+  std::vector<std::string> notes;
+  const auto note = [&](std::string text) {
+    log_warning(text);
+    notes.push_back(std::move(text));
+  };
+  std::error_code error;
+  const fs::path latest = checkpoints / "latest";
+  if (fs::exists(latest, error)) {
+    std::string name;
+    try {
+      name = read_file(latest, 100);
+    } catch (const Error& e) {
+      note(fmt::format("{}; the newest valid checkpoint is used", e.what()));
+    }
+    if (name.ends_with('\n')) name.pop_back();
+    const auto named = std::find(steps.begin(), steps.end(), step_of(name));
+    if (named != steps.end()) {
+      std::rotate(named, named + 1, steps.end());  // to the end: it is tried first
+    } else if (notes.empty()) {
+      note(fmt::format("'{}' names no checkpoint that is there; the newest valid one is used", latest.string()));
+    }
+  }
+  if (steps.empty()) return {};
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const fs::path folder = checkpoints / checkpoint_name(*step);
+    try {
+      TrainingCheckpoint checkpoint = load_checkpoint(folder, manifest);
+      return LoadedCheckpoint{std::move(checkpoint), folder, std::move(notes)};
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found && e.code() != ErrorCode::resource_exhausted) throw;
+      note(fmt::format("the checkpoint '{}' is passed over: {}", folder.string(), e.message()));
+    }
+  }
+  fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(), checkpoints.string(), notes.back());
+}
+
+}  // namespace lockstep

@@ -1,0 +1,332 @@
+// The engine on small random models: whatever runs beside a request, and however it is cut, cached or put back, its tokens and
+// log-probabilities have the same bits; and what must not be accepted is not.
+#include "engine/engine.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "engine/engine_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+// Each request in an engine of its own, in one chunk, on one thread without vectors, without a prefix cache.
+std::vector<std::vector<std::uint32_t>> alone(const std::vector<Request>& requests, const std::string& config, const std::string& profile) {
+  Plant plant(config, profile, {.isa = InstructionSet::scalar, .threads = 1});
+  std::vector<std::vector<std::uint32_t>> bits;
+  for (const Request& r : requests) {
+    Engine engine(plant.runtime, plant.weights, {.page_size = 64, .cache_pages = 2, .prefix_cache = false});
+    bits.push_back(bits_of(engine.generate({r})[0]));
+  }
+  return bits;
+}
+
+struct Ways {
+  std::string config = "sharing", profile = "cpu-bf16w";
+  std::vector<Request> requests;
+  std::vector<std::vector<std::uint32_t>> expected;
+
+  Ways(const std::string& c, const std::string& p, std::uint64_t seed) : config(c), profile(p) {
+    requests = random_requests(24, seed, make_model(golden_config(c))->vocabulary);
+    expected = alone(requests, c, p);
+  }
+  EngineCounters run(const EngineOptions& options, const BackendOptions& backend, const std::string& what) const {
+    Plant plant(config, profile, backend);
+    Engine engine(plant.runtime, plant.weights, options);
+    const auto got = bits_of(engine.generate(requests));
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) different += got[i] != expected[i];
+    EXPECT_EQ(different, 0u) << what << ": of " << got.size() << " requests";
+    const Scheduler& s = engine.scheduler();
+    EXPECT_EQ(s.pages().free_pages() + s.prefix_cache().idle(), s.pages().total()) << what;
+    return engine.counters();
+  }
+};
+
+TEST(Engine, BitsDoNotDependOnCompanyChunksPagesOrCache) {
+  const Ways ways("sharing", "cpu-bf16w", 1);
+  std::int64_t hits = 0, chunks = 0, mixed = 0;
+  for (std::int64_t page_size : {1, 4, 16})
+    for (std::int64_t chunk : {1, 3, 128})
+      for (bool prefix_cache : {false, true}) {
+        const EngineCounters c = ways.run({.page_size = page_size, .cache_pages = 1024 / page_size, .max_batch_rows = 48, .prefill_chunk = chunk, .prefix_cache = prefix_cache},
+                                          {.threads = 1}, fmt::format("page {}, chunk {}, cache {}", page_size, chunk, prefix_cache));
+        if (prefix_cache && page_size < 16) EXPECT_GT(c.cache_hit_tokens, 0);
+        if (!prefix_cache) EXPECT_EQ(c.cache_hit_tokens, 0);
+        hits += c.cache_hit_tokens;
+        chunks += c.chunks;
+        mixed += c.mixed_batches;
+      }
+  EXPECT_GT(hits, 0);
+  EXPECT_GT(chunks, 0);
+  EXPECT_GT(mixed, 0);
+}
+
+TEST(Engine, BitsDoNotDependOnPreemption) {
+  const Ways ways("sharing", "cpu-bf16w", 2);
+  for (bool prefix_cache : {false, true}) {
+    const EngineCounters c = ways.run({.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 7, .prefix_cache = prefix_cache}, {.threads = 1},
+                                      prefix_cache ? "few pages, cache" : "few pages");
+    EXPECT_GT(c.preemptions, 0);
+    if (prefix_cache) EXPECT_GT(c.evictions, 0);
+  }
+}
+
+TEST(Engine, BitsDoNotDependOnThreadsInstructionsOrBackend) {
+  const EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 40, .prefill_chunk = 9};
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const Ways ways("sharing", profile, 3);
+    for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {
+      if (!machine_has(isa)) continue;
+      for (int threads : {1, 2})
+        ways.run(options, {.isa = isa, .threads = threads}, fmt::format("{} {} threads {}", profile, instruction_set_name(isa), threads));
+    }
+    ways.run(options, {.kind = BackendKind::deferred, .threads = 2}, fmt::format("{} deferred", profile));
+    if (std::string(profile) == "cpu-f32") ways.run(options, {.kind = BackendKind::traced, .threads = 2}, "traced");
+  }
+}
+
+TEST(Engine, DenseRangeAndWideModelsAgreeToo) {
+  for (const char* config : {"dense-range", "wide"}) {
+    const Ways ways(config, "cpu-bf16w", 4);
+    ways.run({.page_size = 4, .cache_pages = 40, .max_batch_rows = 40, .prefill_chunk = 9}, {.threads = 2}, config);
+  }
+}
+
+TEST(Engine, EveryWayToScoreGivesTheSameBits) {
+  Plant plant("wide");
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
+  RandomSequence draws(5, RandomStream::fuzz);
+  for (int round = 0; round < 4; ++round) {
+    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->vocabulary);
+    const std::vector<float> expected = engine.score(tokens);
+    ASSERT_EQ(expected.size(), tokens.size() - 1);
+    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
+      for (std::int32_t company : {0, 5})
+        EXPECT_EQ(different_bits(engine.score(tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .company = company}), expected), 0u)
+            << score_kind_name(kind) << " company " << company;
+    EXPECT_TRUE(engine.idle());
+  }
+  const EngineCounters& c = engine.counters();
+  EXPECT_GT(c.chunks, 0);
+  EXPECT_GT(c.decode_tokens, 0);
+  EXPECT_GT(c.cache_hit_tokens, 0);
+  EXPECT_GT(c.preemptions, 0);
+  EXPECT_GT(c.mixed_batches, 0);
+  EXPECT_GT(c.pairs_skipped, 0);
+}
+
+TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
+  Plant plant;
+  Engine engine(plant.runtime, plant.weights);
+  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->vocabulary))) ASSERT_NE(g.finish, FinishReason::error);
+  for (const Request& request : random_requests(6, 6, plant.runtime.model->vocabulary)) {
+    const Generation g = engine.generate({request})[0];
+    std::vector<std::int32_t> tokens = request.prompt;
+    for (const GeneratedToken& t : g.tokens) tokens.push_back(t.id);
+    const std::vector<float> scored = engine.score(tokens);
+    std::vector<float> raw, last(scored.end() - static_cast<std::ptrdiff_t>(g.tokens.size()), scored.end());
+    for (const GeneratedToken& t : g.tokens) {
+      raw.push_back(t.raw_logprob);
+      EXPECT_TRUE(std::isfinite(t.sampling_logprob));
+    }
+    EXPECT_EQ(different_bits(raw, last), 0u);
+    if (request.prompt_logprobs)
+      EXPECT_EQ(different_bits(g.prompt_logprobs, {scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()) - 1}), 0u);
+  }
+}
+
+// The control: another number of leaves must show.
+TEST(Engine, AnotherLeafCountIsNoticed) {
+  RandomSequence draws(8, RandomStream::fuzz);
+  std::string study;
+  for (const Profile& p : profiles())
+    if (p.study && p.maximum_leaves != profile_by_name("cpu-bf16w").maximum_leaves && !p.bf16_activations) study = p.name;
+  ASSERT_FALSE(study.empty());
+  Plant plant("wide"), other("wide", study);
+  Engine engine(plant.runtime, plant.weights), control(other.runtime, other.weights);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->vocabulary);
+  EXPECT_GT(different_bits(engine.score(tokens), control.score(tokens)), 0u);
+}
+
+TEST(Engine, CountersAreWhatTheLengthsImply) {
+  Plant plant;
+  const Model& model = *plant.runtime.model;
+  Engine engine(plant.runtime, plant.weights, {.page_size = 16, .cache_pages = 16, .max_batch_rows = 64, .prefill_chunk = 8});
+  engine.generate({{.prompt = std::vector<std::int32_t>(20, 3), .sampling = {.max_tokens = 5}}});
+  const EngineCounters& c = engine.counters();
+  EXPECT_EQ(c.rows, 24);  // the last token is not computed
+  EXPECT_EQ(c.prefill_tokens, 20);
+  EXPECT_EQ(c.decode_tokens, 4);
+  EXPECT_EQ(c.chunks, 3);
+  EXPECT_EQ(c.forwards, 3 + 4);
+  EXPECT_EQ(c.largest_batch, 8);
+  EXPECT_EQ(c.sampled_tokens, 5);
+  EXPECT_EQ(c.expert_rows, 24 * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size()));
+  const std::int64_t k = model.select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
+  EXPECT_EQ(c.pairs_visible, 300 * model.layers);
+  EXPECT_EQ(c.pairs_skipped, (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.layers);
+}
+
+TEST(Engine, NewWeightsAreUsedFromTheNextStepOn) {
+  Plant plant;
+  const auto second = [&] {
+    plant.images = initial_weights(plant.runtime.model->manifest(), 99, 0.25);
+    return plant.make(2);
+  }();
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4});
+  const Request request{.prompt = std::vector<std::int32_t>(13, 5), .sampling = {.seed = 3, .max_tokens = 12}};
+  const auto before = bits_of(engine.generate({request})[0]);
+  Generation across;
+  engine.submit(request, [&](std::uint64_t, const GeneratedToken&) {
+    if (engine.counters().sampled_tokens == 12 + 6) engine.set_weights(second);
+  }, [&](Generation&& g) { across = std::move(g); });
+  engine.run_until_idle();
+  ASSERT_EQ(across.tokens.size(), 12u);
+  for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(across.tokens[i].weights_version, i < 6 ? 1u : 2u);
+  EXPECT_EQ(engine.counters().mixed_version_tokens, 6);
+  const std::int64_t hits = engine.counters().cache_hit_tokens;
+  const auto after = bits_of(engine.generate({request})[0]);
+  EXPECT_EQ(engine.counters().cache_hit_tokens, hits);  // no page of the first version
+  EXPECT_NE(after, before);
+  Engine fresh(plant.runtime, second, {.page_size = 16, .prefix_cache = false});
+  EXPECT_EQ(after, bits_of(fresh.generate({request})[0]));
+}
+
+// An embedding that is NaN: whoever says that token fails, the others do not notice.
+TEST(Engine, ANaNFailsItsRequestAlone) {
+  Plant clean;
+  Plant plant;
+  const Manifest& manifest = plant.runtime.model->manifest();
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->vocabulary) continue;
+    for (std::int64_t k = 0; k < p.inputs; ++k) plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
+  }
+  std::vector<Request> requests;
+  for (std::int32_t i = 0; i < 12; ++i) {
+    Request r{.prompt = {1, 2, 3, 4, 5, 6, i % 3 == 0 ? 11 : 7, 8, 9, 10, 12, 13}, .sampling = {.seed = static_cast<std::uint64_t>(i), .max_tokens = 6}};
+    if (i % 3 == 2) r.prompt[0] = 20 + i;
+    requests.push_back(r);
+  }
+  Engine good(clean.runtime, clean.weights);
+  const std::vector<Generation> expected = good.generate(requests);
+  for (std::int64_t page_size : {1, 4, 16})
+    for (std::int64_t chunk : {3, 64}) {
+      Engine engine(plant.runtime, plant.make(1), {.page_size = page_size, .cache_pages = 400 / page_size, .prefill_chunk = chunk});
+      const std::vector<Generation> got = engine.generate(requests);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        if (i % 3 == 0) {
+          EXPECT_EQ(got[i].finish, FinishReason::error);
+          EXPECT_NE(got[i].error.find("NaN"), std::string::npos);
+          EXPECT_TRUE(got[i].tokens.empty());
+        } else if (std::none_of(expected[i].tokens.begin(), expected[i].tokens.end(), [](const GeneratedToken& t) { return t.id == 11; })) {
+          EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << "request " << i;
+        }
+      }
+      EXPECT_GE(engine.counters().failed_requests, 4);
+      EXPECT_THROW(engine.score(requests[0].prompt), Error);
+      EXPECT_EQ(different_bits(engine.score(requests[1].prompt), good.score(requests[1].prompt)), 0u);
+      const Scheduler& s = engine.scheduler();
+      EXPECT_EQ(s.pages().free_pages() + s.prefix_cache().idle(), s.pages().total());
+    }
+}
+
+TEST(Engine, StopTokensLengthAndCallbacks) {
+  Plant plant;
+  Engine engine(plant.runtime, plant.weights);
+  const Request request{.prompt = {4, 5, 6}, .sampling = {.seed = 1, .max_tokens = 10}};
+  const Generation whole = engine.generate({request})[0];
+  EXPECT_EQ(whole.finish, FinishReason::length);
+  ASSERT_EQ(whole.tokens.size(), 10u);
+  Request stopped = request;
+  stopped.sampling.stop_tokens = {whole.tokens[4].id};
+  std::size_t first = 0;
+  while (whole.tokens[first].id != whole.tokens[4].id) ++first;
+  std::vector<std::int32_t> streamed;
+  Generation result;
+  const std::uint64_t id = engine.submit(stopped, [&](std::uint64_t, const GeneratedToken& t) { streamed.push_back(t.id); },
+                                         [&](Generation&& g) { result = std::move(g); });
+  engine.run_until_idle();
+  EXPECT_EQ(result.id, id);
+  EXPECT_EQ(result.finish, FinishReason::stop);
+  ASSERT_EQ(result.tokens.size(), first + 1);
+  ASSERT_EQ(streamed.size(), result.tokens.size());
+  for (std::size_t i = 0; i < streamed.size(); ++i) EXPECT_EQ(streamed[i], result.tokens[i].id);
+  Request empty = request;
+  empty.sampling.max_tokens = 0;
+  empty.prompt_logprobs = true;
+  const Generation scored = engine.generate({empty})[0];
+  EXPECT_TRUE(scored.tokens.empty());
+  EXPECT_EQ(scored.prompt_logprobs.size(), 2u);
+  EXPECT_FALSE(engine.step());
+}
+
+TEST(Engine, CallbacksMayCancelSubmitAndThrow) {
+  Plant plant;
+  Engine engine(plant.runtime, plant.weights, {.max_sequences = 2});
+  const Request request{.prompt = {4, 5, 6}, .sampling = {.seed = 1, .max_tokens = 10}};
+  std::vector<FinishReason> ends;
+  const auto end = [&](Generation&& g) { ends.push_back(g.finish); };
+  std::uint64_t waiting = 0;
+  int tokens = 0;
+  engine.submit(request, [&](std::uint64_t id, const GeneratedToken&) {
+    if (++tokens == 3) {
+      engine.cancel(waiting);
+      engine.cancel(id);
+      engine.cancel(id);
+      engine.submit(request, {}, end);
+      throw std::runtime_error("a callback failed");
+    }
+  }, end);
+  engine.submit(request, {}, end);
+  waiting = engine.submit(request, {}, end);
+  EXPECT_THROW(engine.run_until_idle(), std::runtime_error);
+  EXPECT_EQ(tokens, 3);
+  engine.run_until_idle();
+  EXPECT_EQ(ends, (std::vector<FinishReason>{FinishReason::cancelled, FinishReason::cancelled, FinishReason::length, FinishReason::length}));
+  EXPECT_TRUE(engine.idle());
+  engine.submit(request, [&](std::uint64_t, const GeneratedToken&) { engine.step(); });
+  EXPECT_THROW(engine.run_until_idle(), Error);
+}
+
+TEST(Engine, RefusesWhatItCannotDo) {
+  Plant plant;
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 8});
+  const auto refused = [&](const std::string& field, auto&& change) {
+    Request r{.prompt = {1, 2, 3}, .sampling = {.max_tokens = 4}};
+    change(r);
+    try {
+      engine.submit(r);
+      ADD_FAILURE() << field << " was accepted";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+      EXPECT_EQ(e.message().rfind(field, 0), 0u) << e.message();
+      EXPECT_NE(e.message().find("allowed"), std::string::npos) << e.message();
+    }
+  };
+  const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
+  refused("prompt", [](Request& r) { r.prompt.clear(); });
+  refused("prompt[1]", [](Request& r) { r.prompt[1] = -1; });
+  refused("prompt[2]", [&](Request& r) { r.prompt[2] = static_cast<std::int32_t>(plant.runtime.model->vocabulary); });
+  refused("prompt", [](Request& r) { r.prompt.assign(33, 1); });
+  refused("max_tokens", [](Request& r) { r.sampling.max_tokens = 30; });
+  refused("max_tokens", [](Request& r) { r.sampling.max_tokens = -1; });
+  refused("max_tokens", [](Request& r) { r.sampling.max_tokens = std::numeric_limits<std::int32_t>::max(); });
+  for (float t : {-0.1f, 100.5f, nan, infinity}) refused("temperature", [t](Request& r) { r.sampling.temperature = t; });
+  for (float p : {-0.1f, 1.5f, nan}) refused("top_p", [p](Request& r) { r.sampling.top_p = p; });
+  refused("top_k", [](Request& r) { r.sampling.top_k = -1; });
+  refused("sample_index", [](Request& r) { r.sampling.sample_index = -2; });
+  refused("stop_tokens[0]", [](Request& r) { r.sampling.stop_tokens = {-7}; });
+  EXPECT_TRUE(engine.idle());
+  EXPECT_THROW(engine.generate({{.prompt = {1}}, {.prompt = {}}}), Error);
+  EXPECT_TRUE(engine.idle());
+  EXPECT_THROW(Engine(plant.runtime, plant.weights, {.page_size = 0}), Error);
+  EXPECT_THROW(Engine(plant.runtime, plant.weights, {.cache_bytes = 10}), Error);
+  EXPECT_THROW(Engine(plant.runtime, nullptr), Error);
+  engine.generate({{.prompt = {1, 2}, .sampling = {.max_tokens = 30}}});  // exactly the cache
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,253 @@
+#include "engine/scheduler.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+// Stands in for engine and model: a page remembers which text was written to each of its positions; "sampling" hashes the text.
+class Bench {
+ public:
+  Bench(const EngineOptions& options, std::int64_t pages) : options_(options), scheduler(options, pages, counters), written_(static_cast<std::size_t>(pages * options.page_size)) {
+    scheduler.set_version(version, "profile");
+  }
+  Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens) {
+    auto s = std::make_unique<Sequence>();
+    s->id = next_id_++;
+    s->tokens = std::move(prompt);
+    s->prompt_length = s->decode_from = s->known();
+    s->sampling.max_tokens = max_tokens;
+    scheduler.add(*s);
+    sequences.push_back(std::move(s));
+    return *sequences.back();
+  }
+  static std::int32_t next_token(const std::vector<std::int32_t>& text) {
+    std::uint32_t h = 17;
+    for (std::int32_t t : text) h = h * 31 + static_cast<std::uint32_t>(t) + 1;
+    return static_cast<std::int32_t>(h >> 3 & 1);
+  }
+  // One forward. Every row is written first, then every row checks all positions it reads.
+  bool step() {
+    if (scheduler.idle()) return false;
+    const std::vector<PlannedSlice> plan = scheduler.plan();
+    if (plan.empty()) throw Error(ErrorCode::internal, "nothing planned");
+    std::int64_t rows = 0;
+    std::set<const Sequence*> seen;
+    std::map<std::int64_t, int> writers;
+    for (const PlannedSlice& p : plan) {
+      const Sequence& s = *p.sequence;
+      EXPECT_TRUE(seen.insert(&s).second) << "planned twice";
+      EXPECT_EQ(p.begin, s.computed);
+      EXPECT_GT(p.count, 0);
+      EXPECT_EQ(p.last, p.begin + p.count == s.known());
+      EXPECT_LE(p.count, p.decode ? 1 : options_.prefill_chunk);
+      rows += p.count;
+      for (std::int64_t at = p.begin; at < p.begin + p.count; ++at) {
+        EXPECT_EQ(++writers[slot(s, at)], 1) << "two rows write one position";
+        write(s, at);
+      }
+    }
+    EXPECT_LE(rows, options_.max_batch_rows);
+    EXPECT_LE(static_cast<std::int64_t>(scheduler.running().size()), options_.max_sequences);
+    for (const PlannedSlice& p : plan)
+      for (std::int64_t at = 0; at < p.begin + p.count; ++at) EXPECT_TRUE(holds(*p.sequence, at)) << "a row reads another text";
+    for (const PlannedSlice& p : plan) {
+      Sequence& s = *p.sequence;
+      scheduler.commit(p);
+      if (!p.last) continue;
+      if (s.known() - s.prompt_length < s.sampling.max_tokens) s.tokens.push_back(next_token(s.tokens));
+      if (s.known() - s.prompt_length >= s.sampling.max_tokens) {
+        scheduler.remove(s);
+        finished.push_back(s.id);
+        s.generation.finish = FinishReason::length;
+      }
+    }
+    check();
+    return true;
+  }
+  // Every page's users are those who list it, and the prefix cache.
+  void check() const {
+    std::map<std::int32_t, std::int32_t> users;
+    for (const auto& s : sequences)
+      for (std::int32_t page : s->pages) ++users[page];
+    std::int64_t in_use = 0;
+    for (const auto& [page, n] : users) {
+      EXPECT_EQ(scheduler.pages().users(page), n + scheduler.prefix_cache().holds(page));
+      ++in_use;
+    }
+    EXPECT_EQ(scheduler.pages().free_pages() + scheduler.prefix_cache().idle() + in_use, scheduler.pages().total());
+    EXPECT_TRUE(std::is_sorted(scheduler.running().begin(), scheduler.running().end(), [](auto* a, auto* b) { return a->id < b->id; }));
+  }
+  Sequence& at(std::size_t i) { return *sequences[i]; }
+
+  EngineCounters counters;
+
+ private:
+  EngineOptions options_;
+
+ public:
+  Scheduler scheduler;
+  std::uint64_t version = 1;
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  std::vector<std::uint64_t> finished;
+
+ private:
+  std::int64_t slot(const Sequence& s, std::int64_t at) const {
+    return s.pages[static_cast<std::size_t>(at / options_.page_size)] * options_.page_size + at % options_.page_size;
+  }
+  static std::vector<std::int32_t> text(const Sequence& s, std::int64_t at) { return {s.tokens.begin(), s.tokens.begin() + at + 1}; }
+  void write(const Sequence& s, std::int64_t at) { written_[static_cast<std::size_t>(slot(s, at))] = text(s, at); }
+  bool holds(const Sequence& s, std::int64_t at) const { return written_[static_cast<std::size_t>(slot(s, at))] == text(s, at); }
+
+  std::vector<std::vector<std::int32_t>> written_;  // by slot
+  std::uint64_t next_id_ = 1;
+};
+
+std::vector<std::int32_t> bits_of(int value, int length) {
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(length));
+  for (int i = 0; i < length; ++i) tokens[static_cast<std::size_t>(i)] = value >> (i % 16) & 1;
+  return tokens;
+}
+
+TEST(Scheduler, DecodesFirstThenChunks) {
+  Bench b({.page_size = 4, .max_batch_rows = 6, .max_sequences = 4, .prefill_chunk = 4}, 64);
+  b.add(bits_of(1, 3), 8);
+  EXPECT_TRUE(b.step());
+  b.add(bits_of(2, 10), 1);
+  const std::vector<PlannedSlice> plan = b.scheduler.plan();
+  ASSERT_EQ(plan.size(), 2u);
+  EXPECT_TRUE(plan[0].decode);
+  EXPECT_EQ(plan[1].count, 4);
+  EXPECT_FALSE(plan[1].last);
+  EXPECT_EQ(b.counters.mixed_batches, 1);
+  EXPECT_EQ(b.counters.chunks, 1);
+}
+
+TEST(Scheduler, OnePromptSubmittedManyTimesIsComputedOnce) {
+  Bench b({.page_size = 4, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
+  for (int i = 0; i < 8; ++i) b.add(bits_of(5, 9), 4);
+  EXPECT_TRUE(b.step());
+  EXPECT_EQ(b.counters.rows, 9 + 7);  // the last page is each one's own
+  EXPECT_EQ(b.counters.cache_hit_tokens, 7 * 8);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.finished.size(), 8u);
+}
+
+TEST(Scheduler, TheLastPromptTokenIsAlwaysComputed) {
+  Bench b({.page_size = 4, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
+  b.add(bits_of(5, 8), 1);
+  EXPECT_TRUE(b.step());
+  b.add(bits_of(5, 8), 1);
+  EXPECT_TRUE(b.step());
+  EXPECT_EQ(b.counters.cache_hit_tokens, 4);
+  EXPECT_EQ(b.counters.rows, 8 + 4);
+}
+
+TEST(Scheduler, TheYoungestMakesRoomAndComesBackFirst) {
+  Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 16, .prefix_cache = false}, 6);
+  b.add(bits_of(1, 4), 8);
+  b.add(bits_of(2, 4), 8);
+  b.add(bits_of(3, 4), 8);
+  while (b.step()) {
+  }
+  EXPECT_GT(b.counters.preemptions, 0);
+  EXPECT_EQ(b.finished, (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
+TEST(Scheduler, NewWeightsDoNotUseOldPages) {
+  Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
+  Sequence& long_one = b.add(bits_of(9, 6), 10);
+  EXPECT_TRUE(b.step());
+  b.scheduler.set_version(2, "profile");
+  EXPECT_TRUE(long_one.mixed_versions);
+  b.add(bits_of(9, 6), 1);
+  EXPECT_TRUE(b.step());
+  EXPECT_EQ(b.counters.cache_hit_tokens, 0);
+  b.add(bits_of(9, 6), 1);
+  EXPECT_TRUE(b.step());
+  EXPECT_EQ(b.counters.cache_hit_tokens, 4);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.finished.size(), 3u);
+}
+
+TEST(Scheduler, AFailedForwardStartsAllOver) {
+  Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 4}, 16);
+  b.add(bits_of(9, 6), 3);
+  b.add(bits_of(9, 7), 3);
+  EXPECT_TRUE(b.step());
+  b.scheduler.plan();
+  b.scheduler.roll_back();
+  b.check();
+  EXPECT_EQ(b.scheduler.prefix_cache().entries(), 0);
+  EXPECT_EQ(b.scheduler.waiting(), 2);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.finished.size(), 2u);
+}
+
+// Random requests come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends with the
+// text it would have had alone, in bounded time, and every page comes back.
+TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
+  rc::check([] {
+    EngineOptions options;
+    options.page_size = *rc::gen::inRange(1, 6);
+    options.max_batch_rows = *rc::gen::inRange(1, 12);
+    options.max_sequences = *rc::gen::inRange(1, 6);
+    options.prefill_chunk = *rc::gen::inRange(1, 7);
+    options.prefix_cache = *rc::gen::arbitrary<bool>();
+    constexpr int kLongest = 20;
+    const std::int64_t smallest = (kLongest + options.page_size - 1) / options.page_size;
+    Bench b(options, *rc::gen::inRange<std::int64_t>(smallest, 3 * smallest + 1));
+    const auto operations = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 100000));
+    for (int op : operations) {
+      const int value = op / 16;
+      switch (op % 16) {
+        case 0: case 1: case 2: case 3: case 4: {
+          const int prompt = 1 + value % (kLongest - 1);
+          b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1));
+          break;
+        }
+        case 5:
+          if (!b.scheduler.running().empty()) {
+            Sequence& s = *b.scheduler.running()[static_cast<std::size_t>(value) % b.scheduler.running().size()];
+            if (value % 2) b.scheduler.preempt(s);
+            else b.scheduler.remove(s), s.generation.finish = FinishReason::cancelled;
+          }
+          break;
+        case 6: b.scheduler.set_version(++b.version, "profile"); break;
+        case 7:
+          b.scheduler.plan();
+          b.scheduler.roll_back();
+          break;
+        default: b.step();
+      }
+      b.check();
+    }
+    std::int64_t left = 0;
+    for (const auto& s : b.sequences)
+      if (s->generation.finish == FinishReason::none) left += kLongest + 1;
+    // The oldest moves on at every step, at least by one row, and when it does not it waits for decodes, which end.
+    std::int64_t steps = 0;
+    while (b.step()) RC_ASSERT(++steps <= 4 * left + 100);
+    for (const auto& s : b.sequences) {
+      RC_ASSERT(s->generation.finish != FinishReason::none);
+      std::vector<std::int32_t> text(s->tokens.begin(), s->tokens.begin() + s->prompt_length);
+      while (text.size() < s->tokens.size()) text.push_back(Bench::next_token(text));
+      RC_ASSERT(text == s->tokens);
+      if (s->generation.finish == FinishReason::length) RC_ASSERT(s->known() - s->prompt_length == s->sampling.max_tokens);
+    }
+    RC_ASSERT(b.scheduler.pages().free_pages() + b.scheduler.prefix_cache().idle() == b.scheduler.pages().total());
+  });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "service/loading.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+constexpr std::array<std::string_view, 3> kBackendNames = {"cpu", "deferred", "traced"};  // in the order of BackendKind
+
+BackendOptions backend_options(const RuntimeSettings& settings) {
+  const std::vector<std::string> names = backend_names();
+  const auto found = std::find(names.begin(), names.end(), settings.backend);
+  if (found == names.end())
+    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
+         did_you_mean(settings.backend, names));
+  if (settings.threads < 0 || settings.threads > 4096)
+    fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
+  BackendOptions options{.kind = static_cast<BackendKind>(found - names.begin()), .threads = static_cast<int>(settings.threads)};
+  if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
+  return options;
+}
+
+// "models/a/" and "." have a name too.
+std::string folder_name(const std::string& folder) {
+  std::error_code error;
+  const fs::path whole = fs::canonical(folder, error);
+  const std::string name = (error ? fs::path(folder) : whole).filename().string();
+  return name.empty() ? "model" : name;
+}
+}  // namespace
+
+std::vector<std::string> backend_names() { return {kBackendNames.begin(), kBackendNames.end()}; }
+
+std::vector<std::string> instruction_set_names() { return {"auto", "scalar", "avx2", "avx512"}; }
+
+std::vector<std::string> profile_names() {
+  std::vector<std::string> names;
+  for (const Profile& profile : profiles()) names.push_back(profile.name);
+  return names;
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::exists(folder / "tokenizer.json", error)) return nullptr;
+  return std::make_shared<const Tokenizer>(Tokenizer::from_file(folder / "tokenizer.json"));
+}
+
+OpenedModel open_model(const RuntimeSettings& settings) {
+  const Profile& profile = profile_by_name(settings.profile);
+  const BackendOptions backend = backend_options(settings);
+  OpenedModel opened;
+  opened.name = folder_name(settings.model);
+  opened.loaded = load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps});
+  opened.tokenizer = load_tokenizer(settings.model);
+  const Model& model = *opened.loaded.model;
+  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
+    fail(ErrorCode::corrupt_file, "'{}': tokenizer.json has {} token ids, config.json says 'vocab_size' {}", settings.model,
+         opened.tokenizer->vocab_size(), model.vocabulary);
+  opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
+  return opened;
+}
+
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
+  ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
+  Runtime& runtime = *opened.runtime;
+  serving.weights = make_weight_set(runtime.backend, runtime.model->manifest(), opened.loaded.masters, runtime.profile, version);
+  return serving;
+}
+
+nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {
+  nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));
+  const auto tokenizer = load_tokenizer(folder);
+  json["tokenizer_vocabulary"] = tokenizer ? nlohmann::ordered_json(tokenizer->vocab_size()) : nlohmann::ordered_json(nullptr);
+  return json;
+}
+
+nlohmann::ordered_json describe_build() {
+  nlohmann::ordered_json json;
+  json["profiles"] = nlohmann::ordered_json::array();
+  for (const Profile& p : profiles())
+    json["profiles"].push_back({{"name", p.name}, {"digest", p.digest()}, {"description", p.description}, {"study", p.study}});
+  json["instruction_set"] = instruction_set_name(widest_instruction_set());
+  json["processors"] = available_processors();
+  return json;
+}
+
+}  // namespace lockstep

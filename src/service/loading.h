@@ -1,0 +1,48 @@
+// From the options that every command shares to a model that is ready to run: the folder read, a runtime on a backend, the
+// tokenizer. Also what can be said of a folder and of this build without running anything.
+// Knows no command line. Any thread; a runtime is then used by one thread at a time.
+//   OpenedModel opened = open_model({.model = "models/countdown-glm"});
+//   GenerationService service(serving_model(opened), {});
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/model_folder.h"
+#include "service/serving.h"
+
+namespace lockstep {
+
+struct RuntimeSettings {
+  std::string model;                  // folder
+  std::string profile = "cpu-bf16w";
+  std::int64_t threads = 0;           // 0: all processors
+  std::string backend = "cpu";        // one of backend_names()
+  std::string isa = "auto";           // one of instruction_set_names(): auto is the widest this machine has
+  double mla_norm_eps = 0;            // 0: the family's own
+  std::int64_t context = 0;           // longest sequence; 0: what the model allows, at most 65536
+};
+
+struct OpenedModel {
+  std::string name;                   // the folder's
+  LoadedModel loaded;
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has no tokenizer.json
+};
+
+// Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
+OpenedModel open_model(const RuntimeSettings& settings);
+// Uploads the compute copy of the masters as weights version `version`.
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
+
+std::vector<std::string> backend_names();          // cpu, deferred, traced
+std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
+std::vector<std::string> profile_names();
+// The file tokenizer.json of a folder, or null where there is none.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+
+// `lockstep info`: to_json(model_folder_info(...)) and the tokenizer's size.
+nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps = 0);
+
+// `lockstep --version`: {"profiles": [{"name", "digest", "description", "study"}], "instruction_set", "processors"}.
+nlohmann::ordered_json describe_build();
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+#include "service/serving.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace lockstep {
+namespace {
+// A callback's exception is a bug of ours; other requests go on.
+template <class F>
+void guarded(std::string_view what, F&& call) {
+  try {
+    call();
+  } catch (const std::exception& e) {
+    log_error("a callback of a request failed", {{"callback", what}, {"reason", e.what()}});
+  }
+}
+}  // namespace
+
+GenerationService::GenerationService(ServingModel model, const ServingOptions& options) : model_(std::move(model)), options_(options) {
+  if (!model_.executor) model_.executor = std::make_shared<Executor>();
+  for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
+  profile_digest_ = model_.runtime->profile.digest();
+  version_ = model_.weights->version;
+  // The device is the executor's from here on.
+  model_.executor
+      ->run(options_.priority, [this] { engine_ = std::make_unique<Engine>(*model_.runtime, model_.weights, options_.engine); })
+      .get();
+  limits_ = engine_->limits();
+}
+
+GenerationService::~GenerationService() {
+  stop();
+  // Its buffers go back to the device on the device's thread.
+  try {
+    model_.executor->run(options_.priority, [this] { engine_.reset(); }).get();
+  } catch (const std::exception&) {  // the executor stopped before us: nobody else is on the device
+    engine_.reset();
+  }
+}
+
+const Tokenizer& GenerationService::tokenizer() const {
+  if (!model_.tokenizer) fail(ErrorCode::unsupported, "model '{}' has no tokenizer.json, so it takes token ids only", model_.name);
+  return *model_.tokenizer;
+}
+
+void GenerationService::post(std::function<void()> command) {
+  const std::lock_guard lock(mutex_);
+  if (stopped_) fail(ErrorCode::cancelled, "the service of model '{}' has stopped", model_.name);
+  if (!scheduled_) model_.executor->submit(options_.priority, [this] { return step(); });
+  scheduled_ = true;
+  commands_.push_back(std::move(command));
+}
+
+std::uint64_t GenerationService::generate(Request request, OnToken on_token, OnDone on_done) {
+  check(request);
+  if (open_.fetch_add(1) >= options_.max_open) {
+    --open_;
+    fail(ErrorCode::resource_exhausted, "model '{}' already has {} open requests, allowed are {}; try again later", model_.name,
+         options_.max_open, options_.max_open);
+  }
+  const std::uint64_t id = next_id_++;
+  try {
+    post([this, id, request = std::move(request), on_token = std::move(on_token), on_done = std::move(on_done)]() mutable {
+      begin(id, std::move(request), std::move(on_token), std::move(on_done));
+    });
+  } catch (...) {
+    --open_;
+    throw;
+  }
+  return id;
+}
+
+void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done) {
+  requests_.emplace(id, Open{0, std::move(on_done)});
+  try {
+    auto token = [on_token = std::move(on_token)](std::uint64_t, const GeneratedToken& t) {
+      if (on_token) guarded("on_token", [&] { on_token(t); });
+    };
+    const std::uint64_t engine_id =
+        engine_->submit(std::move(request), std::move(token), [this, id](Generation&& g) { finish(id, std::move(g)); });
+    if (const auto it = requests_.find(id); it != requests_.end()) it->second.engine_id = engine_id;
+  } catch (const std::exception& e) {
+    Generation failed;
+    failed.finish = FinishReason::error;
+    failed.error = e.what();
+    finish(id, std::move(failed));
+  }
+}
+
+void GenerationService::finish(std::uint64_t id, Generation&& generation) {
+  auto node = requests_.extract(id);
+  if (node.empty()) return;
+  generation.id = id;
+  --open_;
+  if (node.mapped().on_done) guarded("on_done", [&] { node.mapped().on_done(std::move(generation)); });
+}
+
+void GenerationService::cancel(std::uint64_t id) {
+  const auto command = [this, id] {
+    if (const auto it = requests_.find(id); it != requests_.end()) engine_->cancel(it->second.engine_id);
+  };
+  if (model_.executor->inside() && requests_.contains(id)) return command();
+  try {  // behind the command that begins it
+    post(command);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::cancelled) throw;  // a stopped service has no open request
+  }
+}
+
+void GenerationService::set_weights(std::shared_ptr<const WeightSet> weights) {
+  post([this, weights = std::move(weights)] {
+    guarded("set_weights", [&] {
+      engine_->set_weights(weights);
+      version_ = weights->version;
+    });
+  });
+}
+
+void GenerationService::run_commands() {
+  std::vector<std::function<void()>> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(commands_);
+  }
+  for (auto& command : commands) command();
+}
+
+bool GenerationService::step() {
+  run_commands();
+  try {
+    engine_->step();
+    failures_ = 0;
+  } catch (const std::exception& e) {
+    // The engine starts its requests over; what fails twice in a row would fail for ever.
+    log_error("a step of the engine failed", {{"model", model_.name}, {"reason", e.what()}});
+    if (++failures_ >= 2) fail_all(e.what());
+  }
+  const std::lock_guard lock(mutex_);
+  scheduled_ = !commands_.empty() || !engine_->idle();
+  return scheduled_;
+}
+
+void GenerationService::fail_all(const std::string& message) {
+  failures_ = 0;
+  std::vector<std::uint64_t> ids;
+  for (const auto& [id, open] : requests_) ids.push_back(id);
+  for (const std::uint64_t id : ids) {
+    const auto it = requests_.find(id);
+    if (it == requests_.end()) continue;
+    const std::uint64_t engine_id = it->second.engine_id;
+    Generation failed;
+    failed.finish = FinishReason::error;
+    failed.error = message;
+    finish(id, std::move(failed));
+    engine_->cancel(engine_id);  // its own on_done finds nobody
+  }
+}
+
+void GenerationService::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+  }
+  const auto cancel_all = [this] {
+    run_commands();
+    std::vector<std::uint64_t> engine_ids;
+    for (const auto& [id, open] : requests_) engine_ids.push_back(open.engine_id);
+    for (const std::uint64_t id : engine_ids) engine_->cancel(id);
+  };
+  try {
+    model_.executor->run(WorkPriority::live, cancel_all).get();
+    model_.executor->run(options_.priority, [] {}).get();  // behind our own item, which finds nothing to do
+  } catch (const std::exception&) {
+    cancel_all();  // the executor stopped first: nobody else is there
+  }
+}
+
+EngineCounters GenerationService::counters() {
+  return model_.executor->run(WorkPriority::live, [this] { return engine_->counters(); }).get();
+}
+
+}  // namespace lockstep

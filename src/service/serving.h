@@ -1,0 +1,100 @@
+// Generation for many callers: an engine, its tokenizer and the executor they run on, behind functions that any thread may
+// call at any time. Tokens in and out; text is service/text_stream.h's; no transport.
+// Callbacks run on the executor's thread, in order, and must neither block nor throw; they may call generate and cancel, not stop.
+// At most `max_open` requests are open; one more is refused (resource_exhausted).
+//   GenerationService service(load_serving_model(settings), {});
+//   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine.h"
+#include "service/executor.h"
+#include "text/tokenizer.h"
+
+namespace lockstep {
+
+// What a service is made of. Engine and trainer may share runtime and executor.
+struct ServingModel {
+  std::string name;
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: token ids only
+  std::shared_ptr<Executor> executor;          // null: one of its own
+};
+
+struct ServingOptions {
+  EngineOptions engine;
+  std::int64_t max_open = 1024;
+  WorkPriority priority = WorkPriority::live;
+};
+
+class GenerationService {
+ public:
+  using OnToken = std::function<void(const GeneratedToken&)>;
+  using OnDone = std::function<void(Generation&&)>;
+
+  GenerationService(ServingModel model, const ServingOptions& options = {});
+  ~GenerationService();  // stop()
+  GenerationService(const GenerationService&) = delete;
+  GenerationService& operator=(const GenerationService&) = delete;
+
+  // Returns at once with an id of this service. Exactly one on_done follows, after all on_token. The model's end tokens stop a
+  // request only where they stand in its stop_tokens (see end_tokens()).
+  // Errors, and then neither callback is called: invalid_argument, resource_exhausted (full), cancelled (stopped).
+  std::uint64_t generate(Request request, OnToken on_token, OnDone on_done);
+  // What generate would refuse of the request itself.
+  void check(const Request& request) const { check_request(request, limits_); }
+  // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
+  void cancel(std::uint64_t id);
+  // Weights of the steps that begin after this call.
+  void set_weights(std::shared_ptr<const WeightSet> weights);
+  // Ends every request with FinishReason::cancelled and takes no more. Again: nothing happens.
+  void stop();
+
+  const std::string& name() const { return model_.name; }
+  const Tokenizer& tokenizer() const;  // Error unsupported when there is none
+  const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
+  const RequestLimits& limits() const { return limits_; }
+  std::string profile_name() const { return model_.runtime->profile.name; }
+  const std::string& profile_digest() const { return profile_digest_; }
+  std::uint64_t weights_version() const { return version_; }
+  std::int64_t open() const { return open_; }
+  std::int64_t max_open() const { return options_.max_open; }
+  EngineCounters counters();  // waits for the running step
+
+ private:
+  struct Open {
+    std::uint64_t engine_id = 0;
+    OnDone on_done;
+  };
+  void post(std::function<void()> command);
+  bool step();
+  void run_commands();
+  void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done);
+  void finish(std::uint64_t id, Generation&& generation);
+  void fail_all(const std::string& message);
+
+  ServingModel model_;
+  ServingOptions options_;
+  std::vector<std::int32_t> end_tokens_;
+  std::string profile_digest_;
+  std::unique_ptr<Engine> engine_;      // executor's thread
+  RequestLimits limits_;
+  std::unordered_map<std::uint64_t, Open> requests_;  // executor's thread
+  int failures_ = 0;                    // steps in a row; executor's thread
+
+  std::atomic<std::uint64_t> next_id_{1}, version_{0};
+  std::atomic<std::int64_t> open_{0};
+  std::mutex mutex_;                    // commands_, scheduled_, stopped_
+  std::vector<std::function<void()>> commands_;
+  bool scheduled_ = false;              // an item of ours is in the executor
+  bool stopped_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "service/text_stream.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lockstep {
+
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops)
+    : detokenizer_(tokenizer, true), stops_(std::move(stops)) {
+  std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
+}
+
+std::string TextStream::push(std::int32_t id) {
+  if (stopped_) return "";
+  return release(detokenizer_.push(id), false);
+}
+
+std::string TextStream::flush() {
+  if (stopped_) return "";
+  return release(detokenizer_.flush(), true);
+}
+
+std::string TextStream::release(std::string_view added, bool end) {
+  held_ += added;
+  std::size_t first = std::string::npos;
+  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
+  if (first != std::string::npos) {
+    stopped_ = true;
+    held_.resize(first);
+    return std::exchange(held_, {});
+  }
+  // The longest end of the text that begins a stop string waits. Both are valid UTF-8, so no character is cut.
+  std::size_t waits = 0;
+  for (const std::string& stop : stops_) {
+    for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > waits && !end; --n)
+      if (held_.ends_with(std::string_view(stop).substr(0, n))) waits = n;
+  }
+  std::string certain = held_.substr(0, held_.size() - waits);
+  held_.erase(0, certain.size());
+  return certain;
+}
+
+std::int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// Text of a generation as it becomes certain: whole characters only, and never a part of a stop string. A stop string is found
+// wherever it lies across tokens; the text ends before it. Knows token ids and text, nothing of requests.
+// One stream, one thread.
+//   TextStream stream(tokenizer, {"\n"}); for (id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
+//   send(stream.flush());
+#pragma once
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/detokenizer.h"
+
+namespace lockstep {
+
+class TextStream {
+ public:
+  // Special tokens give no text. Empty stop strings are ignored. `tokenizer` outlives this object.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
+  // What is certain after this token; "" once stopped.
+  std::string push(std::int32_t id);
+  // The end: what was held back. "" once stopped.
+  std::string flush();
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::string release(std::string_view added, bool end);
+  Detokenizer detokenizer_;
+  std::vector<std::string> stops_;
+  std::string held_;  // could still become a stop string
+  bool stopped_ = false;
+};
+
+// Characters (code points) of valid UTF-8.
+std::int64_t count_characters(std::string_view text);
+
+}  // namespace lockstep

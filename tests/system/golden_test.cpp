@@ -1,0 +1,117 @@
+// The family against transformers in float64 (tests/golden, made by tools/make_goldens.py): logits within 1e-5 and gradients within
+// 1e-4 of the largest value of each tensor, in cpu-f32.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "checkpoint/safetensors.h"
+#include "model/runtime.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Golden {
+  std::shared_ptr<const Model> model;
+  WeightImages weights;
+  std::vector<std::int32_t> tokens;
+  std::map<std::string, std::vector<float>> tensors;  // logits, grad.*
+};
+
+// Weights by the rules of tools/golden_weights.py.
+WeightImages golden_weights(const Manifest& manifest, std::uint64_t seed) {
+  WeightImages images(manifest.parameters().size());
+  for (const FileTensor& file : manifest.files()) {
+    NamedUniform uniform(seed, file.name);
+    float offset = 0, amplitude;
+    if (file.name.ends_with("norm.weight")) offset = 1, amplitude = 0.3f;
+    else if (file.shape.size() == 1) amplitude = 0.3f;
+    else if (file.name == "model.embed_tokens.weight") amplitude = 1.0f;
+    else amplitude = static_cast<float>(2.0 / std::sqrt(static_cast<double>(file.columns())));
+    std::vector<float> values(static_cast<std::size_t>(file.size()));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = offset + uniform(i) * amplitude;
+    manifest.scatter(file, values.data(), images);
+  }
+  return images;
+}
+
+Golden load_golden(const std::string& name) {
+  const fs::path folder = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa" / name;
+  Golden golden;
+  std::ifstream config(folder / "config.json");
+  golden.model = make_model(Json::parse(config));
+  const SafetensorsFile file = SafetensorsFile::open(folder / "golden.safetensors");
+  golden.weights = golden_weights(golden.model->manifest(), std::stoull(file.metadata().at("seed")));
+  for (const std::string& tensor : file.names()) {
+    if (tensor == "tokens") golden.tokens = file.read_ints(tensor);
+    else golden.tensors[tensor] = file.read_floats(tensor);
+  }
+  return golden;
+}
+
+double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
+  double error = 0, scale = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    error = std::max(error, std::fabs(static_cast<double>(a[i]) - b[i]));
+    scale = std::max(scale, std::fabs(static_cast<double>(b[i])));
+  }
+  return error / scale;
+}
+
+class GoldenTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(GoldenTest, LogitsAgreeWithTransformers) {
+  const Golden golden = load_golden(GetParam());
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name("cpu-f32"));
+  const auto weights = make_weight_set(runtime.backend, golden.model->manifest(), golden.weights, runtime.profile, 0);
+  KvCache cache(runtime.backend, golden.model->cache_shapes(), runtime.profile, 64, 16);
+  SequenceSlice slice{golden.tokens, 0, {}};
+  for (std::int32_t page = 0; page * 16 < static_cast<std::int32_t>(golden.tokens.size()); ++page) slice.pages.push_back(63 - page);
+  const Batch batch(runtime.backend, {slice}, 16, false);
+  Context ctx = runtime.context(*weights, cache, batch);
+  const Tensor hidden = golden.model->forward(ctx);
+  std::vector<std::int32_t> rows;
+  for (std::size_t i = 0; i < golden.tokens.size(); ++i) rows.push_back(static_cast<std::int32_t>(i));
+  const Buffer index = runtime.backend.device().upload(rows, batch.count(), 1, MemoryCategory::activations);
+  const Buffer logits = ctx.allocate(DType::f32, batch.count(), golden.model->vocabulary);
+  runtime.backend.launch(&KernelTable::head_logits, HeadLogits{logits.view(), hidden.view(), index.view(), ctx.packed(golden.model->head)});
+  EXPECT_LE(relative_error(runtime.backend.stream().read(logits.view()).get(), golden.tensors.at("logits")), 1e-5);
+}
+
+TEST_P(GoldenTest, GradientsAgreeWithTransformers) {
+  const Golden golden = load_golden(GetParam());
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name("cpu-f32"));
+  Trainer trainer(runtime, golden.weights, {});
+  LossOptions sum;
+  sum.normaliser = 1;
+  trainer.forward_backward({TrainSequence::next_token(golden.tokens)}, sum);
+  const WeightImages gradients = trainer.gradient_images();
+  int compared = 0;
+  for (const FileTensor& file : golden.model->manifest().files()) {
+    std::vector<float> values(static_cast<std::size_t>(file.size()));
+    golden.model->manifest().gather(file, gradients, values.data());
+    const auto expected = golden.tensors.find("grad." + file.name);
+    if (expected == golden.tensors.end()) {
+      // The indexer and the correction bias get no gradient from the language-model loss.
+      EXPECT_TRUE(file.name.find("indexer") != std::string::npos || file.fp32) << file.name;
+      for (const float v : values) EXPECT_EQ(v, 0.0f) << file.name;
+      continue;
+    }
+    ++compared;
+    bool any = false;
+    for (const float v : expected->second) any |= v != 0.0f;
+    if (any) EXPECT_LE(relative_error(values, expected->second), 1e-4) << file.name;
+    else for (const float v : values) EXPECT_EQ(v, 0.0f) << file.name;
+  }
+  EXPECT_GT(compared, 20);
+}
+
+INSTANTIATE_TEST_SUITE_P(GlmMoeDsa, GoldenTest, testing::Values("sharing", "wide", "dense-range"),
+                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+
+}  // namespace
+}  // namespace lockstep
