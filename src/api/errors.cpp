@@ -74,7 +74,9 @@ std::string error_body(const std::exception& error) { return describe(error).bod
 ApiResponse error_response(const std::exception& error) {
   Described d = describe(error);
   if (d.status >= 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
-  return {d.status, "application/json", std::move(d.body), {}};
+  ApiResponse response{d.status, "application/json", std::move(d.body), {}};
+  if (d.status == 429) response.headers.emplace_back("Retry-After", "1");
+  return response;
 }
 
 ApiResponse error_response_of(int status, std::string_view message) {

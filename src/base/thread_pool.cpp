@@ -13,43 +13,55 @@
 
 namespace lockstep {
 
-// A job is published under a generation number; workers spin for a moment (jobs of one forward follow each other
-// within microseconds), then sleep.
+// A job is a generation number and a next index in one word, so that a thread that comes late can never take an index of a
+// job with the fields of another. The caller waits for indices, not for threads: a worker that sleeps through a small job
+// costs nothing. Workers spin for a moment (the jobs of one forward follow each other within microseconds), then sleep.
 struct ThreadPool::State {
+  static constexpr std::uint64_t kClosed = 0xffffffffu;  // as the index: nothing to take
   std::mutex mutex;
   std::condition_variable wake;
-  std::atomic<std::uint64_t> generation{0};
-  std::atomic<int> busy{0};
+  std::atomic<std::uint64_t> next{kClosed};  // generation << 32 | index
+  std::atomic<std::uint32_t> count{0}, done{0};
+  std::atomic<const std::function<void(std::int64_t)>*> work{nullptr};
   std::atomic<bool> stop{false};
-  std::atomic<std::int64_t> next{0};
-  std::int64_t count = 0;
-  const std::function<void(std::int64_t)>* work = nullptr;
+  std::atomic<int> sleeping{0};
   std::exception_ptr error;
   std::mutex error_mutex;
   std::vector<std::thread> workers;
 
+  // Runs indices until the job is used up.
   void take_part() {
-    try {
-      for (std::int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) (*work)(i);
-    } catch (...) {
-      std::lock_guard lock(error_mutex);
-      if (!error) error = std::current_exception();
-      next.store(count, std::memory_order_relaxed);
+    for (;;) {
+      std::uint64_t ticket = next.load();
+      const std::uint32_t total = count.load();
+      const auto* job = work.load();
+      if ((ticket & kClosed) >= total) return;
+      if (!next.compare_exchange_weak(ticket, ticket + 1)) continue;
+      try {
+        (*job)(static_cast<std::int64_t>(ticket & kClosed));
+      } catch (...) {
+        std::lock_guard lock(error_mutex);
+        if (!error) error = std::current_exception();
+      }
+      done.fetch_add(1, std::memory_order_release);
     }
   }
+
+  bool idle(std::uint64_t seen) const { return next.load() >> 32 == seen && !stop.load(); }
 
   void worker() {
     std::uint64_t seen = 0;
     for (;;) {
-      for (int spin = 0; spin < 4000 && generation.load(std::memory_order_acquire) == seen; ++spin) _mm_pause();
-      if (generation.load(std::memory_order_acquire) == seen) {
+      for (int spin = 0; spin < 2000 && idle(seen); ++spin) _mm_pause();
+      if (idle(seen)) {
         std::unique_lock lock(mutex);
-        wake.wait(lock, [&] { return generation.load(std::memory_order_acquire) != seen; });
+        sleeping.fetch_add(1);
+        wake.wait(lock, [&] { return !idle(seen); });
+        sleeping.fetch_sub(1);
       }
-      seen = generation.load(std::memory_order_acquire);
-      if (stop.load(std::memory_order_acquire)) return;
+      if (stop.load()) return;
+      seen = next.load() >> 32;
       take_part();
-      busy.fetch_sub(1, std::memory_order_release);
     }
   }
 };
@@ -62,7 +74,6 @@ ThreadPool::~ThreadPool() {
   {
     std::lock_guard lock(state_->mutex);
     state_->stop = true;
-    state_->generation.fetch_add(1, std::memory_order_release);
   }
   state_->wake.notify_all();
   for (std::thread& worker : state_->workers) worker.join();
@@ -75,18 +86,19 @@ void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t)>
     return;
   }
   State& s = *state_;
-  s.count = count;
-  s.work = &work;
+  const std::uint64_t generation = (s.next.load() >> 32) + 1;
+  s.next.store(((generation - 1) << 32) | State::kClosed);  // no late thread takes from the old job while the fields change
+  s.count.store(static_cast<std::uint32_t>(count));
+  s.done.store(0);
+  s.work.store(&work);
   s.error = nullptr;
-  s.next.store(0, std::memory_order_relaxed);
-  s.busy.store(threads_ - 1, std::memory_order_relaxed);
-  {
-    std::lock_guard lock(s.mutex);
-    s.generation.fetch_add(1, std::memory_order_release);
+  s.next.store((generation & 0xffffffffu) << 32);
+  if (s.sleeping.load() > 0) {
+    { std::lock_guard lock(s.mutex); }  // a worker between its check and its sleep has the lock
+    s.wake.notify_all();
   }
-  s.wake.notify_all();
   s.take_part();
-  for (int spin = 0; s.busy.load(std::memory_order_acquire) != 0; ++spin) {
+  for (int spin = 0; s.done.load(std::memory_order_acquire) != static_cast<std::uint32_t>(count); ++spin) {
     if (spin < 20000) _mm_pause();
     else std::this_thread::yield();
   }

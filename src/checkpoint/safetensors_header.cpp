@@ -30,7 +30,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override { unexpected(value ? "true" : "false"); }
   bool number_integer(std::int64_t value) override { unexpected(std::to_string(value)); }
   bool number_float(double, const std::string& text) override { unexpected(text.substr(0, 40)); }
-  bool binary(std::vector<std::uint8_t>&) override { unexpected("binary"); }
+  bool binary(binary_t&) override { unexpected("binary"); }
 
   bool number_unsigned(std::uint64_t value) override {
     if (place_ == Place::shape) {

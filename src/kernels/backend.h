@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct BackendOptions {
   BackendKind kind = BackendKind::cpu;
-  std::optional<InstructionSet> isa;  // none: the widest this machine has
+  std::optional<InstructionSet> isa = std::nullopt;  // none: the widest this machine has
   int threads = 0;                    // 0: all processors
 };
 

@@ -6,7 +6,9 @@ Context::Context(Backend& backend, const Manifest& manifest, const Profile& prof
                  const Batch& batch, const View& rope_table, const ForwardOptions& options, Tape* tape)
     : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
       rope_table_(rope_table), options_(options), tape_(tape),
-      flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {}
+      flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
+  if (options_.observer) options_.observer->begin_forward(batch);
+}
 
 Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
   return {allocate(DType::f32, rows, cols), tape_ ? tape_->new_node() : -1};
@@ -15,6 +17,7 @@ Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
 Tensor Context::embedding(ParameterId table) {
   Tensor y = output(manifest_.parameter(table).inputs);
   backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token});
+  observe("embedding", y.view(), table);
   if (recording())
     tape_->record([this, table, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -29,6 +32,7 @@ Tensor Context::embedding(ParameterId table) {
 Tensor Context::rms_norm(const Tensor& x, ParameterId w, float eps) {
   Tensor y = output(x.view().cols);
   backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{y.view(), x.view(), weight(w), eps});
+  observe("rms_norm", y.view(), w);
   if (recording())
     tape_->record([this, x, w, eps, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -45,6 +49,7 @@ Tensor Context::rms_norm(const Tensor& x, ParameterId w, float eps) {
 Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float eps) {
   Tensor y = output(x.view().cols);
   backend_.launch(&KernelTable::layer_norm_forward, LayerNormForward{y.view(), x.view(), weight(w), weight(b), eps});
+  observe("layer_norm", y.view(), w);
   if (recording())
     tape_->record([this, x, w, b, eps, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -93,17 +98,22 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, s
 }
 
 Tensor Context::linear(const Tensor& x, ParameterId w) {
-  return linear_over(x, w, x.view().rows, 0, 0, manifest_.parameter(w).outputs, {}, {});
+  Tensor y = linear_over(x, w, x.view().rows, 0, 0, manifest_.parameter(w).outputs, {}, {});
+  observe("linear", y.view(), w);
+  return y;
 }
 
 Tensor Context::mla_values(const Tensor& o, ParameterId w_uv) {
   const Parameter& p = manifest_.parameter(w_uv);
-  return linear_over(o, w_uv, o.view().rows, p.inputs, p.outputs, p.count * p.outputs, {}, {});
+  Tensor y = linear_over(o, w_uv, o.view().rows, p.inputs, p.outputs, p.count * p.outputs, {}, {});
+  observe("mla_values", y.view(), w_uv);
+  return y;
 }
 
 Tensor Context::add(const Tensor& a, const Tensor& b) {
   Tensor y = output_rows(a.view().rows, a.view().cols);
   backend_.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
+  observe("add", y.view());
   if (recording())
     tape_->record([this, a_node = a.node, b_node = b.node, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -115,6 +125,12 @@ Tensor Context::add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor Context::swiglu(const Tensor& gate, const Tensor& up) {
+  Tensor y = swiglu_over(gate, up);
+  observe("swiglu", y.view());
+  return y;
+}
+
+Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
   Tensor y = output_rows(gate.view().rows, gate.view().cols);
   backend_.launch(&KernelTable::swiglu_forward, SwigluForward{y.view(), gate.view(), up.view()});
   if (recording())
@@ -139,6 +155,7 @@ void Context::launch_rope(const View& y, const View& x, std::int64_t heads, std:
 Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t size, std::int64_t rotary) {
   Tensor y = output(heads * size);
   launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
+  observe("rope_heads", y.view());
   if (recording())
     tape_->record([this, x, heads, size, rotary, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -158,6 +175,7 @@ Tensor Context::mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary
   absorb.round_input_bf16 = profile_.bf16_activations;
   backend_.launch(&KernelTable::linear_forward, absorb);
   launch_rope(y.view(), q.view(), heads, rotary, 0, nope, nope + rotary, latent, latent + rotary, false);
+  observe("mla_query", y.view(), w_uk);
   if (recording())
     tape_->record([this, q, w_uk, rotary, heads, latent, nope, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -189,6 +207,7 @@ Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::in
   backend_.launch(&KernelTable::rms_norm_forward,
                   RmsNormForward{y.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm), eps});
   launch_rope(y.view(), kv.view(), 1, rotary, 0, latent, 0, latent, 0, false);
+  observe("mla_entry", y.view(), norm);
   if (recording())
     tape_->record([this, kv, norm, eps, rotary, latent, node = y.node] {
       Buffer dy = tape_->take(node);
@@ -215,6 +234,7 @@ Tensor Context::attention(const Tensor& q, const Tensor& entry, int layer, Selec
   Buffer log_sum = allocate(DType::f32, batch_.count(), shape.heads);
   backend_.launch(&KernelTable::attention_forward,
                   AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});
+  observe("attention", o.view(), -1, layer);
   if (!recording()) return o;
   if (selection && selection->target)
     backend_.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), log_sum.view(), q.view(), cache, positions,
@@ -244,6 +264,7 @@ Selection Context::index_select(const Tensor& q, const Tensor& w, const Tensor& 
     selection.count = allocate(DType::i32, batch_.count(), 1);
     backend_.launch(&KernelTable::index_select, IndexSelect{selection.positions.view(), selection.count.view(), flags_.view(), q.view(),
                                                             w.view(), cache, batch_.rows(), heads, size, top_k});
+    observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!recording() || !options_.index_loss) return selection;
   selection.target = backend_.device().allocate_zero(DType::f32, batch_.count(), dense ? batch_.longest() : top_k, MemoryCategory::activations);
@@ -273,6 +294,8 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
   routing.weight = output_rows(rows, top_k);
   backend_.launch(&KernelTable::router_forward, RouterForward{routing.expert.view(), routing.weight.view(), flags_.view(), logits.view(),
                                                               weight(bias), normalise, scaling});
+  observe("route", routing.expert.view(), bias);
+  observe("route_weight", routing.weight.view(), bias);
   backend_.launch(&KernelTable::expert_plan,
                   ExpertPlan{routing.offsets.view(), routing.row_of.view(), routing.slot_of.view(), routing.expert.view()});
   if (options_.router_loads)
@@ -294,7 +317,9 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
   const std::int64_t slots = routing.row_of.view().rows, experts = manifest_.parameter(gate).count;
   const View offsets = routing.offsets.view(), row_of = routing.row_of.view();
   Tensor gathered = output_rows(slots, x.view().cols);
+  const View slot_of = routing.slot_of.view();
   backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), row_of});
+  observe("expert_gather", gathered.view(), -1, -1, slot_of);
   if (recording())
     tape_->record([this, x, routing, experts, node = gathered.node] {
       Buffer dy = tape_->take(node);
@@ -306,12 +331,17 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
     });
   const std::int64_t inner = manifest_.parameter(gate).outputs;
   const Tensor a = linear_over(gathered, gate, slots, 0, 0, inner, offsets, row_of);
+  observe("expert_linear", a.view(), gate, -1, slot_of);
   const Tensor b = linear_over(gathered, up, slots, 0, 0, inner, offsets, row_of);
-  const Tensor act = swiglu(a, b);
+  observe("expert_linear", b.view(), up, -1, slot_of);
+  const Tensor act = swiglu_over(a, b);
+  observe("expert_swiglu", act.view(), -1, -1, slot_of);
   const Tensor out = linear_over(act, down, slots, 0, 0, manifest_.parameter(down).outputs, offsets, row_of);
+  observe("expert_linear", out.view(), down, -1, slot_of);
   Tensor y = output(out.view().cols);
   backend_.launch(&KernelTable::expert_combine, ExpertCombine{y.view(), out.view(), routing.weight.view(), routing.expert.view(),
                                                               routing.slot_of.view(), experts});
+  observe("expert_combine", y.view());
   if (recording())
     tape_->record([this, out, routing, node = y.node] {
       Buffer dy = tape_->take(node);

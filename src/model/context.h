@@ -7,6 +7,7 @@
 
 #include "model/batch.h"
 #include "model/kv_cache.h"
+#include "model/observer.h"
 #include "model/tape.h"
 #include "model/weights.h"
 
@@ -18,6 +19,7 @@ struct ForwardOptions {
   float index_loss_weight = 0;    // of one row's KL in the gradient
   bool checkpoint = false;        // drop and replay segments of layers
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
+  OperationObserver* observer = nullptr;              // sees every operation's output
 };
 
 // The keys that rows attend to: positions ascending. Empty views: dense.
@@ -84,9 +86,13 @@ class Context {
   Tensor output_rows(std::int64_t rows, std::int64_t cols);
   Tensor linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step, std::int64_t columns,
                      const View& offsets, const View& row_of);
+  Tensor swiglu_over(const Tensor& gate, const Tensor& up);
   void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                    std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);
   bool recording() const { return tape_ != nullptr; }
+  void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) {
+    if (options_.observer) options_.observer->operation({name, parameter < 0 ? std::string_view() : manifest_.parameter(parameter).name, layer, output, slot_of});
+  }
 
   Backend& backend_;
   const Manifest& manifest_;
@@ -117,6 +123,7 @@ Tensor Context::segment(const Tensor& input, const F& body) {
     const ForwardOptions options = options_;
     options_.checkpoint = false;
     options_.router_loads = nullptr;  // counted in the forward already
+    if (options_.observer) options_.observer->replay_segment();
     tape_ = &inner;
     Tensor again{input.buffer, inner.new_node()};
     const Tensor y2 = body(*this, again);

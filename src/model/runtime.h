@@ -14,12 +14,14 @@ struct Runtime {
   const Profile& profile;
   std::int64_t max_positions;  // positions the rope table covers; sequences are at most this long
   Buffer rope_table;
+  OperationObserver* observer = nullptr;  // of every forward, while it is set (model/observer.h)
 
   // `positions` 0: what the model's config allows, at most 65536 (a longer table costs memory: ask for it).
   Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions = 0);
 
   // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's.
-  Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, const ForwardOptions& options = {}, Tape* tape = nullptr) {
+  Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr) {
+    options.observer = observer;
     return Context(backend, model->manifest(), profile, weights, cache, batch, rope_table.view(), options, tape);
   }
 };

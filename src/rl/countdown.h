@@ -33,10 +33,10 @@ enum class CountdownAnswer { expression, steps };  // "(12*3)*7" or "12*3=36,36*
 
 // How problems and answers are written; the one place that decides it.
 struct CountdownFormat {
-  std::string_view between_numbers = ",";
+  std::string_view between_numbers = " ";
   std::string_view before_target = "=";
   std::string_view end_of_prompt = ":";
-  CountdownAnswer answer = CountdownAnswer::expression;
+  CountdownAnswer answer = CountdownAnswer::steps;
 };
 inline constexpr CountdownFormat kCountdownFormat{};
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/thread_pool.h"
+#include "checkpoint/json_file.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -50,12 +51,12 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& folder) {
   return std::make_shared<const Tokenizer>(Tokenizer::from_file(folder / "tokenizer.json"));
 }
 
-OpenedModel open_model(const RuntimeSettings& settings) {
+static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel loaded) {
   const Profile& profile = profile_by_name(settings.profile);
   const BackendOptions backend = backend_options(settings);
   OpenedModel opened;
   opened.name = folder_name(settings.model);
-  opened.loaded = load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps});
+  opened.loaded = std::move(loaded);
   opened.tokenizer = load_tokenizer(settings.model);
   const Model& model = *opened.loaded.model;
   if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
@@ -63,6 +64,18 @@ OpenedModel open_model(const RuntimeSettings& settings) {
          opened.tokenizer->vocab_size(), model.vocabulary);
   opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
   return opened;
+}
+
+OpenedModel open_model(const RuntimeSettings& settings) {
+  profile_by_name(settings.profile);  // a wrong name is told before a large file is read
+  return open_loaded(settings, load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps}));
+}
+
+OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation) {
+  LoadedModel loaded;
+  loaded.model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  loaded.masters = initial_weights(loaded.model->manifest(), seed, deviation);
+  return open_loaded(settings, std::move(loaded));
 }
 
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {

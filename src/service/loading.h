@@ -30,6 +30,8 @@ struct OpenedModel {
 
 // Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
+// The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
+OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);
 // Uploads the compute copy of the masters as weights version `version`.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 

@@ -53,31 +53,59 @@ void GenerationService::post(std::function<void()> command) {
   commands_.push_back(std::move(command));
 }
 
+void GenerationService::reserve(std::size_t requests) {
+  const auto more = static_cast<std::int64_t>(requests);
+  const std::int64_t before = open_.fetch_add(more);
+  if (before + more <= options_.max_open) return;
+  open_ -= more;
+  fail(ErrorCode::resource_exhausted, "model '{}' has {} open requests and gets {} more, allowed are {}; try again later", model_.name, before,
+       more, options_.max_open);
+}
+
 std::uint64_t GenerationService::generate(Request request, OnToken on_token, OnDone on_done) {
-  check(request);
-  if (open_.fetch_add(1) >= options_.max_open) {
-    --open_;
-    fail(ErrorCode::resource_exhausted, "model '{}' already has {} open requests, allowed are {}; try again later", model_.name,
-         options_.max_open, options_.max_open);
-  }
-  const std::uint64_t id = next_id_++;
+  std::vector<Request> one;
+  one.push_back(std::move(request));
+  OnTokenOf token;
+  if (on_token) token = [on_token = std::move(on_token)](std::size_t, const GeneratedToken& t) { return on_token(t); };
+  return generate_all(std::move(one), std::move(token), [on_done = std::move(on_done)](std::size_t, Generation&& g) {
+           if (on_done) on_done(std::move(g));
+         })
+      .front();
+}
+
+std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done) {
+  for (const Request& request : requests) check(request);
+  reserve(requests.size());
+  std::vector<std::uint64_t> ids(requests.size());
+  for (std::uint64_t& id : ids) id = next_id_++;
+  const auto open = static_cast<std::int64_t>(requests.size());
   try {
-    post([this, id, request = std::move(request), on_token = std::move(on_token), on_done = std::move(on_done)]() mutable {
-      begin(id, std::move(request), std::move(on_token), std::move(on_done));
+    post([this, ids, requests = std::move(requests), on_token = std::move(on_token), on_done = std::move(on_done)]() mutable {
+      for (std::size_t i = 0; i < ids.size(); ++i) {
+        OnToken token;
+        if (on_token) token = [on_token, i](const GeneratedToken& t) { return on_token(i, t); };
+        begin(ids[i], std::move(requests[i]), std::move(token), [on_done, i](Generation&& g) { on_done(i, std::move(g)); });
+      }
     });
   } catch (...) {
-    --open_;
+    open_ -= open;
     throw;
   }
-  return id;
+  return ids;
 }
 
 void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done) {
   requests_.emplace(id, Open{0, std::move(on_done)});
-  try {
-    auto token = [on_token = std::move(on_token)](std::uint64_t, const GeneratedToken& t) {
-      if (on_token) guarded("on_token", [&] { on_token(t); });
+  Engine::OnToken token;
+  if (on_token)
+    token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) {
+      bool more = false;
+      guarded("on_token", [&] { more = on_token(t); });
+      if (more) return;
+      if (const auto it = requests_.find(id); it != requests_.end()) it->second.enough = true;
+      engine_->cancel(engine_id);
     };
+  try {
     const std::uint64_t engine_id =
         engine_->submit(std::move(request), std::move(token), [this, id](Generation&& g) { finish(id, std::move(g)); });
     if (const auto it = requests_.find(id); it != requests_.end()) it->second.engine_id = engine_id;
@@ -93,6 +121,7 @@ void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   auto node = requests_.extract(id);
   if (node.empty()) return;
   generation.id = id;
+  if (node.mapped().enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
   --open_;
   if (node.mapped().on_done) guarded("on_done", [&] { node.mapped().on_done(std::move(generation)); });
 }

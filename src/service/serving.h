@@ -36,7 +36,8 @@ struct ServingOptions {
 
 class GenerationService {
  public:
-  using OnToken = std::function<void(const GeneratedToken&)>;
+  // False: no more tokens; the request ends with FinishReason::stop.
+  using OnToken = std::function<bool(const GeneratedToken&)>;
   using OnDone = std::function<void(Generation&&)>;
 
   GenerationService(ServingModel model, const ServingOptions& options = {});
@@ -48,6 +49,10 @@ class GenerationService {
   // request only where they stand in its stop_tokens (see end_tokens()).
   // Errors, and then neither callback is called: invalid_argument, resource_exhausted (full), cancelled (stopped).
   std::uint64_t generate(Request request, OnToken on_token, OnDone on_done);
+  // The same for several, all of them or none; callbacks are told which.
+  using OnTokenOf = std::function<bool(std::size_t index, const GeneratedToken&)>;
+  using OnDoneOf = std::function<void(std::size_t index, Generation&&)>;
+  std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done);
   // What generate would refuse of the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
   // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
@@ -72,8 +77,10 @@ class GenerationService {
   struct Open {
     std::uint64_t engine_id = 0;
     OnDone on_done;
+    bool enough = false;  // on_token said so
   };
   void post(std::function<void()> command);
+  void reserve(std::size_t requests);
   bool step();
   void run_commands();
   void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done);

@@ -253,7 +253,7 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
                    AdamW{flat(masters_[i]), flat(first_moments_[i]), flat(second_moments_[i]), separate ? flat(masters_[i]) : flat(compute),
                          separate ? flat(compute) : View{}, gradients_->gradient(static_cast<ParameterId>(i)).reshape(1, p.size()), norm.view(),
                          static_cast<float>(adam.learning_rate), static_cast<float>(adam.beta1), static_cast<float>(adam.beta2),
-                         static_cast<float>(adam.eps), static_cast<float>(adam.weight_decay), bias1, bias2, static_cast<float>(adam.max_norm)});
+                         static_cast<float>(adam.eps), static_cast<float>(p.outputs > 1 ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
     if (!separate) masters_[i] = compute;
     next->parameters.push_back(std::move(compute));
   }

@@ -25,7 +25,9 @@ struct IndexTraining {
 };
 
 struct AdamParameters {
-  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, max_norm = 1.0;
+  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
+  double max_norm = 1.0;         // 0: no clipping
   double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
 };
 

@@ -11,16 +11,19 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
   const std::int64_t rows = op.q.rows, width = shape.latent + shape.rotary;
   const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32), items = (rows + per_item - 1) / per_item;
   // Too few rows for all threads: dense rows are also cut by heads.
-  const std::int64_t pieces = op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(pool.threads(), shape.heads);
+  const std::int64_t pieces =
+      op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(pool.threads(), shape.heads);
   pool.run(items * pieces, [&](std::int64_t item) {
     const std::int64_t begin = item / pieces * per_item, end = std::min(rows, begin + per_item);
-    const std::int64_t h0 = shape.heads * (item % pieces) / pieces, heads = shape.heads * (item % pieces + 1) / pieces - h0;
+    const std::int64_t h0 = shape.heads * (item % pieces) / pieces,
+                       heads = shape.heads * (item % pieces + 1) / pieces - h0;
     const std::int64_t padded = padded16(heads);
-    Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
+    Elem* scratch =
+        thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
     EntryBlock<V> block(op.cache, op.rows, width, scratch);
     Elem* s = scratch + EntryBlock<V>::scratch_size(width);
     Elem* alpha = s + heads * kKeyBlock + 16;
-    Elem* fresh = alpha + padded;   // this block's maxima, then its denominators
+    Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
     Elem* row_state = fresh + padded;
     const Elem scale = element<Elem>(shape.scale);
 
@@ -42,7 +45,8 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       subtract_by_head<V>(s, heads, step, n, largest);
       exp_all<V>(s, heads * step);
       sums_by_head<V>(s, step, heads, n, fresh);
-      for (std::int64_t h = 0; h < heads; ++h) denominator[h] = first ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
+      for (std::int64_t h = 0; h < heads; ++h)
+        denominator[h] = first ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
       weighted_sums<V>(
           s, step, heads, block.entry, n, shape.latent, [](std::int64_t, std::int64_t, int) { return V::zero(); },
           [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
@@ -73,7 +77,8 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
     const Elem scale = element<Elem>(shape.scale);
     const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
       const std::int64_t step = score_step(n);
-      dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n, scale, s, step);
+      dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n,
+                            scale, s, step);
       subtract_by_head<V>(s, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride);
       exp_all<V>(s, heads * step);
       Elem* target = elements<V>(op.target) + t * op.target.stride + at;
@@ -83,8 +88,8 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
         target[k] = target[k] + sum;
       }
     };
-    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, item * per_item, std::min(rows, (item + 1) * per_item), 0, INT64_MAX,
-                      visit);
+    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, item * per_item,
+                      std::min(rows, (item + 1) * per_item), 0, INT64_MAX, visit);
   });
 }
 

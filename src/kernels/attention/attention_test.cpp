@@ -26,8 +26,13 @@ struct Problem {
   std::vector<std::int32_t> selection, count;
 
   explicit Problem(const Case& k)
-      : c(k), rows(k.sequences, 4), width(k.latent + k.rotary), T(rows.rows()), scale(1.7f / std::sqrt(static_cast<float>(width))),
-        q(random_floats(std::int64_t{T} * k.heads * width, 1)), cache(as_stored(random_floats(std::int64_t{rows.slots()} * width, 2), k.cache)),
+      : c(k),
+        rows(k.sequences, 4),
+        width(k.latent + k.rotary),
+        T(rows.rows()),
+        scale(1.7f / std::sqrt(static_cast<float>(width))),
+        q(random_floats(std::int64_t{T} * k.heads * width, 1)),
+        cache(as_stored(random_floats(std::int64_t{rows.slots()} * width, 2), k.cache)),
         dout(random_floats(std::int64_t{T} * k.heads * k.latent, 3)) {
     if (k.top_k > 0) selection = rows.random_selection(k.top_k, count);
   }
@@ -40,10 +45,13 @@ struct Problem {
     return p;
   }
   template <class E>
-  const E* entry(const std::vector<E>& from, int t, int p) const { return from.data() + std::size_t(rows.slot(rows.sequence[t], p)) * width; }
+  const E* entry(const std::vector<E>& from, int t, int p) const {
+    return from.data() + std::size_t(rows.slot(rows.sequence[t], p)) * width;
+  }
 
   // Probabilities and log-sum of (row, head), in double.
-  std::vector<double> probabilities(const std::vector<double>& qs, const std::vector<double>& entries, int t, int h, double* log_sum = nullptr) const {
+  std::vector<double> probabilities(const std::vector<double>& qs, const std::vector<double>& entries, int t, int h,
+                                    double* log_sum = nullptr) const {
     const std::vector<int> ks = keys(t);
     std::vector<double> s;
     double largest = -1e300, sum = 0;
@@ -58,15 +66,18 @@ struct Problem {
     if (log_sum) *log_sum = largest + std::log(sum);
     return s;
   }
-  std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries, std::vector<double>* log_sums = nullptr) const {
+  std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries,
+                              std::vector<double>* log_sums = nullptr) const {
     std::vector<double> o(std::size_t(T) * c.heads * c.latent);
     if (log_sums) log_sums->assign(std::size_t(T) * c.heads, 0.0);
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < c.heads; ++h) {
         const std::vector<int> ks = keys(t);
-        const std::vector<double> p = probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
+        const std::vector<double> p =
+            probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
         for (std::size_t k = 0; k < ks.size(); ++k)
-          for (int i = 0; i < c.latent; ++i) o[(std::size_t(t) * c.heads + h) * c.latent + i] += p[k] * entry(entries, t, ks[k])[i];
+          for (int i = 0; i < c.latent; ++i)
+            o[(std::size_t(t) * c.heads + h) * c.latent + i] += p[k] * entry(entries, t, ks[k])[i];
       }
     return o;
   }
@@ -85,7 +96,9 @@ struct Problem {
     Written w;
     const int H = c.heads, L = c.latent;
     w.o.assign(std::size_t(T) * H * L, 0), w.log_sum.assign(std::size_t(T) * H, 0);
-    const auto score = [&](int t, int h, int p) { return dot16<ScalarVec>(&q[(std::size_t(t) * H + h) * width], entry(cache, t, p), width) * scale; };
+    const auto score = [&](int t, int h, int p) {
+      return dot16<ScalarVec>(&q[(std::size_t(t) * H + h) * width], entry(cache, t, p), width) * scale;
+    };
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < H; ++h) {
         const std::vector<int> ks = keys(t);
@@ -124,7 +137,8 @@ struct Problem {
           const float probability = exp_element<ScalarVec>(score(t, h, p) - w.log_sum[row]);
           const float ds = probability * (dot16<ScalarVec>(&dout[row * L], entry(cache, t, p), L) - delta);
           pairs[t][h].push_back({ds, probability});
-          for (int i = 0; i < width; ++i) w.dq[row * width + i] = fused(ds, entry(cache, t, p)[i], w.dq[row * width + i]);
+          for (int i = 0; i < width; ++i)
+            w.dq[row * width + i] = fused(ds, entry(cache, t, p)[i], w.dq[row * width + i]);
         }
         for (int i = 0; i < width; ++i) w.dq[row * width + i] *= scale;
       }
@@ -181,7 +195,8 @@ struct Problem {
     op.rows = f.rows, op.shape = f.shape;
     b.launch(&KernelTable::attention_backward, op);
     v.target = b.zeros(T, c.top_k > 0 ? c.top_k : longest());
-    b.launch(&KernelTable::attention_target, AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
+    b.launch(&KernelTable::attention_target,
+             AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
     return v;
   }
   int longest() const {
@@ -231,7 +246,8 @@ TEST(Attention, BackwardAgainstFiniteDifferences) {
     const std::vector<double> by_slot = finite_difference([&](const auto& x) { return p.objective(q, x); }, cache);
     std::vector<double> by_row;
     for (int t = 0; t < p.T; ++t)
-      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * p.width, by_slot.begin() + (p.rows.slot_of_row(t) + 1) * p.width);
+      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * p.width,
+                    by_slot.begin() + (p.rows.slot_of_row(t) + 1) * p.width);
     expect_close(b.read(v.dentry), by_row, 1e-5, "dentry");
   }
 }
@@ -261,8 +277,8 @@ TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
     expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
   }
   std::vector<Case> cases = training_cases();
-  cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});     // keys in tiles, two query blocks and more
-  cases.push_back({64, 16, 2, 150, {{170, 0}}});           // the same over a selection
+  cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});  // keys in tiles, two query blocks and more
+  cases.push_back({64, 16, 2, 150, {{170, 0}}});        // the same over a selection
   for (const Case& c : cases) {
     const Problem p(c);
     const Problem::Written w = p.written(true);
@@ -311,7 +327,8 @@ TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
       expect_same_words(words_of(b.read(o)), words_of(b.read(all.o)), "o");
       expect_same_words(words_of(b.read(log_sum)), words_of(b.read(all.log_sum)), "log_sum");
       if (b.traced())
-        expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(), "hashes of o");
+        expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(),
+                          "hashes of o");
     }
 }
 

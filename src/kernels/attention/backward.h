@@ -19,10 +19,10 @@ inline constexpr std::int64_t kPairScratch = 1 << 19;
 template <class V>
 struct BackwardTile {
   std::int64_t begin, row, rows, key, keys;
-  typename V::Elem* coefficients;  // per pair: dS * scale of the heads, P of the heads
-  std::int32_t* pair_begin;        // [rows + 1]: first pair of each row
-  std::int32_t* rank_begin;        // [rows]: the rank of that pair
-  std::int32_t* key_begin;         // [keys + 1]: first list entry of each key
+  typename V::Elem* coefficients;      // per pair: dS * scale of the heads, P of the heads
+  std::int32_t* pair_begin;            // [rows + 1]: first pair of each row
+  std::int32_t* rank_begin;            // [rows]: the rank of that pair
+  std::int32_t* key_begin;             // [keys + 1]: first list entry of each key
   std::int32_t *list_row, *list_pair;  // by key, rows ascending
 };
 
@@ -35,7 +35,8 @@ void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile) {
     const RowKeys keys = keys_of_row<V>(op.rows, op.selection, op.count, tile.row + r);
     const RankRange ranks = ranks_between<V>(keys, tile.key, tile.key + tile.keys);
     tile.rank_begin[r] = static_cast<std::int32_t>(ranks.begin);
-    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank) visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
+    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank)
+      visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
   };
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     tile.pair_begin[r] = pairs;
@@ -106,8 +107,8 @@ enum class EntryColumns { value, mixed, key };
 
 // Step 2 of one key for `Vectors` column vectors from `column` on; list entries [begin, end).
 template <class V, int Vectors, EntryColumns kind>
-void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end, std::int64_t column,
-                      typename V::Elem* dentry) {
+void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end,
+                      std::int64_t column, typename V::Elem* dentry) {
   using Elem = typename V::Elem;
   const std::int64_t heads = op.shape.heads, latent = op.shape.latent, width = latent + op.shape.rotary;
   const int leaves = head_leaf_count(heads), lanes = kind == EntryColumns::value ? 16 : lanes_left(width, column);
@@ -183,7 +184,8 @@ void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int
   const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
   const std::int64_t tile_keys = whole ? length : std::min(length, blocks_that_fit(kKeyBlock));
   const std::int64_t pairs = span * std::min(most_keys, tile_keys);
-  auto* coefficients = reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
+  auto* coefficients =
+      reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
   std::int32_t* lists = thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2));
 
   for (std::int64_t t = begin; t < end; ++t)
@@ -192,7 +194,8 @@ void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int
   for (std::int64_t row = begin; row < end; row += span) {
     const std::int64_t rows = std::min(span, end - row), visible = row + rows - begin;
     for (std::int64_t key = 0; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{begin, row, rows, key, std::min(tile_keys, visible - key), coefficients, lists, nullptr, nullptr, nullptr, nullptr};
+      BackwardTile<V> tile{begin,   row,     rows,    key,    std::min(tile_keys, visible - key), coefficients, lists,
+                           nullptr, nullptr, nullptr, nullptr};
       tile.rank_begin = tile.pair_begin + span + 1;
       tile.key_begin = tile.rank_begin + span;
       tile.list_row = tile.key_begin + tile_keys + 1;
@@ -202,8 +205,9 @@ void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int
       run((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::int64_t i) {
         backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce));
       });
-      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce,
-          [&](std::int64_t i) { backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce)); });
+      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce, [&](std::int64_t i) {
+        backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce));
+      });
     }
   }
 }
@@ -217,7 +221,8 @@ void attention_backward(const AttentionBackward& op, ThreadPool& pool) {
   };
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
-    if (shared(end - begin)) backward_sequence<V>(op, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
+    if (shared(end - begin))
+      backward_sequence<V>(op, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
   }
   pool.run(sequences, [&](std::int64_t s) {
     const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];

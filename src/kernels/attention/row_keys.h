@@ -32,12 +32,13 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
 // Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
 static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }
 
-// For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross a
-// multiple of 64 ranks, ascending per row: visit(row, first rank, n, panels or null, these were the row's last keys).
+// For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross
+// a multiple of 64 ranks, ascending per row: visit(row, first rank, n, panels or null, these were the row's last keys).
 // `block` then holds the n keys. Dense rows of one sequence share what is read. first_key is a multiple of 64.
 template <class V, class Visit>
-void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count, std::int64_t heads,
-                    std::int64_t begin, std::int64_t end, std::int64_t first_key, std::int64_t end_key, const Visit& visit) {
+void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count,
+                    std::int64_t heads, std::int64_t begin, std::int64_t end, std::int64_t first_key,
+                    std::int64_t end_key, const Visit& visit) {
   if (selection) {
     for (std::int64_t t = begin; t < end; ++t) {
       const RowKeys keys = keys_of_row<V>(rows, selection, count, t);
@@ -75,7 +76,8 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
 // The largest of each head's n scores: the earliest of equals; a NaN at rank 0 stays, later ones are passed over (their
 // exponential is a NaN all the same). Four heads at a time hide the chain's latency.
 template <class V>
-inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* largest) {
+inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n,
+                           typename V::Elem* largest) {
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     typename V::Elem m[kHeads];
@@ -91,7 +93,8 @@ inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::in
 
 // Each head's n values added in ascending order from +0.
 template <class V>
-inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* sums) {
+inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int64_t heads, std::int64_t n,
+                         typename V::Elem* sums) {
   using Elem = typename V::Elem;
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;

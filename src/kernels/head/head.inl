@@ -51,7 +51,7 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z, bo
     put(op.loss, zero);
   } else {
     const LogSum<V> row = log_sum<V>(z, vocabulary, op.w.maximum_leaves);
-    if (!is_finite(row.log_sum) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
+    if (!is_finite<V>(row.log_sum) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
     const Elem logprob = z[target] - row.log_sum;
     put(op.logprob, logprob);
     result = row_loss<V>(op, t, logprob);

@@ -12,6 +12,11 @@ struct LogSum {
   typename V::Elem maximum, log_sum;
 };
 
+template <class V>
+inline bool is_finite(const typename V::Elem& x) {
+  return value_of(x) - value_of(x) == 0.0f;
+}
+
 // Largest of n >= 1 elements: 16 lanes as in dot16, then lanes i and i + 8, + 4, + 2, + 1.
 template <class V>
 inline typename V::Elem row_maximum(const typename V::Elem* z, std::int64_t n) {
@@ -57,14 +62,8 @@ inline LogSum<V> log_sum(const typename V::Elem* z, std::int64_t n, int maximum_
     for (int i = 0; i < count; i += 2) s[i / 2] = fused(s[i], scale[i], s[i + 1] * scale[i + 1]);
   }
   Elem result = m[0] + log_element<V>(s[0]);
-  const float distance = value_of(result) - value_of(result);
-  if (!(distance == 0.0f)) result = result - result;  // infinities and NaN alike
+  if (!is_finite<V>(result)) result = result - result;  // infinities and NaN alike
   return {m[0], result};
-}
-
-template <class E>
-inline bool is_finite(const E& x) {
-  return value_of(x) - value_of(x) == 0.0f;
 }
 
 }  // namespace lockstep

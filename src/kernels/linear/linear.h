@@ -6,6 +6,7 @@
 // A weight is packed in panels [N/16][K][16], N padded with zeros (docs/numerics.md section 4), fp32 or bf16 (widened exactly).
 // `count` weights lie one after another; item g reads x columns g * x_step.. and writes y columns g * y_step.. (heads), or,
 // where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then).
+// Backward, items must not share columns or rows of dx (steps of 0 mean one item); rows outside every item are left as they are.
 // The bits of a row depend on that row and the weight alone, whatever rows stand beside it.
 #pragma once
 #include "kernels/rows.h"

@@ -15,14 +15,26 @@ struct Problem {
 
   Problem(int t, int h, int r, int p, int xo, int xs, int yo, int ys)
       : T(t), heads(h), rotary(r), pass(p), x_offset(xo), x_step(xs), y_offset(yo), y_step(ys) {
-    for (float angle : random_floats(positions * rotary / 2, 1, -3, 3)) table.push_back(std::cos(angle)), table.push_back(std::sin(angle));
+    for (float angle : random_floats(positions * rotary / 2, 1, -3, 3))
+      table.push_back(std::cos(angle)), table.push_back(std::sin(angle));
     x = random_floats(std::int64_t{T} * x_columns(), 2);
     position = random_ints(T, 3, positions);
   }
   int x_columns() const { return x_offset + heads * x_step; }
   int y_columns() const { return y_offset + heads * y_step; }
   Rope op(KernelBench& b, const View& y, const View& from, bool inverse) const {
-    return {y, from, heads, rotary, pass, x_offset, x_step, y_offset, y_step, b.floats(table, positions, rotary), b.ints(position, T), inverse};
+    return {y,
+            from,
+            heads,
+            rotary,
+            pass,
+            x_offset,
+            x_step,
+            y_offset,
+            y_step,
+            b.floats(table, positions, rotary),
+            b.ints(position, T),
+            inverse};
   }
   std::vector<double> want(bool inverse) const {
     std::vector<double> y(std::size_t(T) * y_columns(), 12345.0);
@@ -31,7 +43,8 @@ struct Problem {
         const float* from = &x[std::size_t(t) * x_columns() + x_offset + h * x_step];
         double* to = &y[std::size_t(t) * y_columns() + y_offset + h * y_step];
         for (int i = 0; i < rotary; i += 2) {
-          const double c = table[position[t] * rotary + i], s = (inverse ? -1.0 : 1.0) * table[position[t] * rotary + i + 1];
+          const double c = table[position[t] * rotary + i],
+                       s = (inverse ? -1.0 : 1.0) * table[position[t] * rotary + i + 1];
           to[i] = from[i] * c - from[i + 1] * s;
           to[i + 1] = from[i + 1] * c + from[i] * s;
         }
@@ -42,7 +55,10 @@ struct Problem {
 };
 
 std::vector<Problem> problems() {
-  return {{1, 1, 2, 0, 0, 2, 0, 2}, {15, 3, 8, 0, 12, 20, 24, 32}, {33, 16, 8, 8, 0, 16, 0, 16}, {70, 1, 32, 1, 17, 33, 3, 40}};
+  return {{1, 1, 2, 0, 0, 2, 0, 2},
+          {15, 3, 8, 0, 12, 20, 24, 32},
+          {33, 16, 8, 8, 0, 16, 0, 16},
+          {70, 1, 32, 1, 17, 33, 3, 40}};
 }
 
 TEST(Rope, RotatesPairsAndLeavesTheRest) {

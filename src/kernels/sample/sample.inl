@@ -122,7 +122,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
     put(-1, not_a_number, not_a_number);
   };
   const LogSum<V> raw = log_sum<V>(logits, n, op.maximum_leaves);
-  if (!is_finite(raw.log_sum)) return refuse(raw.log_sum);
+  if (!is_finite<V>(raw.log_sum)) return refuse(raw.log_sum);
   const Elem temperature = number(op.temperature);
   const float t = value_of(temperature);
   if (!(t > 0.0f)) {
@@ -143,7 +143,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
     }
     z = scratch;
     whole = log_sum<V>(z, n, op.maximum_leaves);
-    if (!is_finite(whole.log_sum)) return refuse(whole.log_sum);
+    if (!is_finite<V>(whole.log_sum)) return refuse(whole.log_sum);
   }
   const NoiseKey key{static_cast<std::uint32_t>(ints(op.seed)[row * op.seed.stride]) |
                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(ints(op.seed)[row * op.seed.stride + 1])) << 32,

@@ -1,0 +1,99 @@
+#include "api/json_fields.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+void fail_field(const std::string& name, const std::string& problem, ErrorCode code) {
+  throw RequestError(code, name, name + " " + problem);
+}
+
+std::string describe_json(const Json& value) {
+  if (value.is_array()) return fmt::format("an array of {}", value.size());
+  if (value.is_object()) return "an object";
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > 40) text = text.substr(0, 40) + "...";
+  return text;
+}
+
+std::int64_t json_integer(const Json& value, const std::string& name, std::int64_t low, std::int64_t high) {
+  const bool fits = value.is_number_integer() && !(value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX));
+  if (!fits || value.get<std::int64_t>() < low || value.get<std::int64_t>() > high)
+    fail_field(name, fmt::format("is {}, allowed is an integer from {} to {}", describe_json(value), low, high));
+  return value.get<std::int64_t>();
+}
+
+std::string json_text(const Json& value, const std::string& name) {
+  if (!value.is_string()) fail_field(name, fmt::format("is {}, allowed is a string", describe_json(value)));
+  return value.get<std::string>();
+}
+
+Json parse_object(std::string_view body) {
+  try {
+    Json json = Json::parse(body);
+    if (!json.is_object())
+      throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
+    return json;
+  } catch (const Json::parse_error& e) {
+    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is not JSON: fault at byte {} of {}", e.byte, body.size()));
+  }
+}
+
+void JsonFields::integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) { *value = json_integer(json, field, low, high); });
+}
+
+void JsonFields::integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) { *value = json_integer(json, field, low, high); });
+}
+
+void JsonFields::number(std::string name, float* value, double low, double high) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) {
+    if (!json.is_number() || !(json.get<double>() >= low && json.get<double>() <= high))
+      fail_field(field, fmt::format("is {}, allowed is a number from {} to {}", describe_json(json), low, high));
+    *value = json.get<float>();
+  });
+}
+
+void JsonFields::boolean(std::string name, bool* value) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) {
+    if (!json.is_boolean()) fail_field(field, fmt::format("is {}, allowed are true and false", describe_json(json)));
+    *value = json.get<bool>();
+  });
+}
+
+void JsonFields::text(std::string name, std::string* value) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) { *value = json_text(json, field); });
+}
+
+void JsonFields::ignored(std::string name) {
+  custom(std::move(name), [](const Json& json, const std::string& field) { json_text(json, field); });
+}
+
+void JsonFields::only(std::string name, std::vector<Json> harmless) {
+  custom(std::move(name), [harmless = std::move(harmless)](const Json& json, const std::string& field) {
+    for (const Json& value : harmless)
+      if (json == value) return;
+    std::string allowed;
+    for (const Json& value : harmless) allowed += value.dump() + ", ";
+    fail_field(field, fmt::format("is {}, which is not offered; allowed are {}null and leaving it out", describe_json(json), allowed),
+               ErrorCode::unsupported);
+  });
+}
+
+void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
+
+void JsonFields::read(const Json& object) const {
+  for (const auto& [name, value] : object.items()) {
+    const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.name == name; });
+    if (row == rows_.end()) {
+      std::vector<std::string> names;
+      for (const Row& r : rows_) names.push_back(r.name);
+      const std::string shown = name.size() > 60 ? name.substr(0, 60) + "..." : name;
+      throw RequestError(ErrorCode::invalid_argument, shown, fmt::format("unknown field '{}'{}", shown, did_you_mean(name, names)));
+    }
+    if (!value.is_null()) row->reader(value, name);
+  }
+}
+
+}  // namespace lockstep

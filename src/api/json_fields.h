@@ -1,0 +1,53 @@
+// Reads a JSON object whose fields are rows: name, where the value goes, what is allowed. A field that no row names is refused
+// with "did you mean"; a wrong type or value is refused with the field's name. null is as good as absent.
+// Throws RequestError with the field as param. One object, one thread.
+//   JsonFields fields; fields.integer("n", &n, 1, 128); fields.boolean("stream", &stream); fields.read(json);
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/errors.h"
+
+namespace lockstep {
+
+using Json = nlohmann::ordered_json;
+
+class JsonFields {
+ public:
+  using Reader = std::function<void(const Json& value, const std::string& name)>;
+
+  void integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high);
+  void integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high);
+  void number(std::string name, float* value, double low, double high);
+  void boolean(std::string name, bool* value);
+  void text(std::string name, std::string* value);
+  // Text of any meaning that changes nothing.
+  void ignored(std::string name);
+  // Known and not offered: only values that ask for nothing are accepted.
+  void only(std::string name, std::vector<Json> harmless);
+  void custom(std::string name, Reader reader);
+
+  void read(const Json& object) const;
+
+ private:
+  struct Row {
+    std::string name;
+    Reader reader;
+  };
+  std::vector<Row> rows_;
+};
+
+[[noreturn]] void fail_field(const std::string& name, const std::string& problem, ErrorCode code = ErrorCode::invalid_argument);
+// A value for an error message: scalars in full (cut at 40 characters), "an array of 3", "an object".
+std::string describe_json(const Json& value);
+std::int64_t json_integer(const Json& value, const std::string& name, std::int64_t low, std::int64_t high);
+std::string json_text(const Json& value, const std::string& name);
+// An object from a body. RequestError when it is not JSON, not UTF-8 or no object.
+Json parse_object(std::string_view body);
+
+}  // namespace lockstep

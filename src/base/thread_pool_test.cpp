@@ -1,0 +1,33 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+TEST(ThreadPool, EveryIndexRunsOnceInManySmallJobs) {
+  for (const int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    for (int job = 0; job < 3000; ++job) {
+      const int count = 1 + job % 37;
+      std::vector<std::atomic<int>> runs(static_cast<std::size_t>(count));
+      pool.run(count, [&](std::int64_t i) { runs[static_cast<std::size_t>(i)].fetch_add(1); });
+      for (int i = 0; i < count; ++i) ASSERT_EQ(runs[static_cast<std::size_t>(i)].load(), 1) << "job " << job << ", index " << i;
+    }
+  }
+}
+
+TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.run(20, [](std::int64_t i) { if (i == 7) throw std::runtime_error("seven"); }), std::runtime_error);
+  std::atomic<int> ran{0};
+  pool.run(20, [&](std::int64_t) { ran.fetch_add(1); });
+  EXPECT_EQ(ran.load(), 20);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,267 @@
+#include "checkpoint/model_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "base/file.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/safetensors_test_tools.h"
+#include "numerics/element.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+struct Values {
+  SafetensorsType type = SafetensorsType::f32;
+  std::vector<std::int64_t> shape;
+  std::vector<float> values;
+};
+using Tensors = std::map<std::string, Values>;
+
+class ModelFolderTest : public testing::Test {
+ protected:
+  ModelFolderTest() : model_(make_model(read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa/sharing/config.json"))) {
+    masters_.resize(model_->manifest().parameters().size());
+    for (const FileTensor& file : model_->manifest().files()) {
+      NamedUniform uniform(7, file.name);
+      Values v{SafetensorsType::f32, file.shape, std::vector<float>(static_cast<std::size_t>(file.size()))};
+      for (std::size_t i = 0; i < v.values.size(); ++i) v.values[i] = uniform(i);
+      model_->manifest().scatter(file, v.values.data(), masters_);
+      tensors_[file.name] = std::move(v);
+    }
+  }
+
+  // The folder as another program would have written it, after `change`.
+  fs::path write(const std::function<void(Tensors&)>& change) {
+    Tensors tensors = tensors_;
+    change(tensors);
+    const fs::path path = folder_.path() / "m";
+    fs::create_directories(path);
+    write_file_atomic(path / "config.json", json_text(model_->config()));
+    write_file_atomic(path / "model.safetensors", bytes_of(tensors));
+    return path;
+  }
+  static std::string bytes_of(const Tensors& tensors) {
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (const auto& [name, v] : tensors) entries.push_back({name, v.type, v.shape});
+    std::string bytes;
+    SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); }, entries);
+    for (const auto& entry : writer.entries()) writer.write(tensors.at(entry.name).values);
+    writer.finish();
+    return bytes;
+  }
+
+  TemporaryFolder folder_;
+  std::unique_ptr<Model> model_;
+  WeightImages masters_;
+  Tensors tensors_;
+};
+
+TEST_F(ModelFolderTest, Fp32RoundTripIsExact) {
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {.dtype = DType::f32});
+  const LoadedModel loaded = load_model_folder(path);
+  EXPECT_EQ(loaded.masters, masters_);
+  EXPECT_EQ(loaded.file_dtype, DType::f32);
+  EXPECT_EQ(loaded.model->config().at("dtype"), "float32");
+  EXPECT_TRUE(loaded.notes.empty());
+  EXPECT_EQ(weights_sha256(loaded.model->manifest(), loaded.masters), weights_sha256(model_->manifest(), masters_));
+  EXPECT_FALSE(fs::exists(path / "generation_config.json"));  // no eos in this config
+}
+
+TEST_F(ModelFolderTest, Bf16HoldsTheRoundedMastersAndKeepsFp32Tensors) {
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {.dtype = DType::bf16});
+  const LoadedModel loaded = load_model_folder(path);
+  EXPECT_EQ(loaded.file_dtype, DType::bf16);
+  EXPECT_EQ(loaded.model->config().at("dtype"), "bfloat16");
+  for (std::size_t p = 0; p < masters_.size(); ++p)
+    for (std::size_t i = 0; i < masters_[p].size(); ++i) {
+      const float want = model_->manifest().parameters()[p].trained ? widen(round_to_bf16(masters_[p][i])) : masters_[p][i];
+      ASSERT_EQ(float_bits(loaded.masters[p][i]), float_bits(want)) << model_->manifest().parameters()[p].name << " " << i;
+    }
+  // Saved again, the bytes are the same: bf16 is a fixed point.
+  const fs::path again = folder_.path() / "again";
+  save_model_folder(again, *loaded.model, loaded.masters, {.dtype = DType::bf16});
+  for (const char* name : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
+}
+
+TEST_F(ModelFolderTest, ConfigKeepsWhatNobodyAskedFor) {
+  Json config = model_->config();
+  config["house"] = {{"unknown", {1, 2.5, "x"}}};
+  config["torch_dtype"] = "float16";
+  config["eos_token_id"] = {3, 5};
+  config["pad_token_id"] = 4;
+  const std::unique_ptr<Model> model = make_model(config);
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model, masters_, {.dtype = DType::f32});
+  Json want = config;
+  want["dtype"] = want["torch_dtype"] = "float32";
+  EXPECT_EQ(read_json_file(path / "config.json"), want);
+  EXPECT_EQ(read_json_file(path / "generation_config.json"), (Json{{"_from_model_config", true}, {"eos_token_id", {3, 5}}, {"pad_token_id", 4}}));
+}
+
+TEST_F(ModelFolderTest, ShardsWithAnIndex) {
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {.dtype = DType::f32, .max_shard_bytes = 60'000});
+  EXPECT_FALSE(fs::exists(path / "model.safetensors"));
+  const Json index = read_json_file(path / "model.safetensors.index.json");
+  std::uint64_t total = 0;
+  std::set<std::string> shards;
+  for (const auto& [name, file] : index.at("weight_map").items()) {
+    shards.insert(file.get<std::string>());
+    total += tensors_.at(name).values.size() * 4;
+  }
+  EXPECT_EQ(index.at("weight_map").size(), tensors_.size());
+  EXPECT_EQ(index.at("metadata").at("total_size"), total);
+  EXPECT_GT(shards.size(), 3u);
+  EXPECT_TRUE(shards.contains(fmt::format("model-00001-of-{:05}.safetensors", shards.size())));
+  EXPECT_EQ(load_model_folder(path).masters, masters_);
+
+  const std::string moved = "model.embed_tokens.weight";  // not alone in its shard
+  const auto with_index = [&](const std::function<void(Json&)>& change) {
+    Json changed = index;
+    change(changed);
+    write_file_atomic(path / "model.safetensors.index.json", json_text(changed));
+    return [&] { load_model_folder(path); };
+  };
+  expect_error(ErrorCode::corrupt_file, {moved, "does not place"}, with_index([&](Json& j) { j["weight_map"].erase(moved); }));
+  expect_error(ErrorCode::corrupt_file, {"'not.there'", "does not hold"}, with_index([&](Json& j) { j["weight_map"]["not.there"] = *shards.begin(); }));
+  expect_error(ErrorCode::corrupt_file, {moved, "../x"}, with_index([&](Json& j) { j["weight_map"][moved] = "../x"; }));
+  expect_error(ErrorCode::corrupt_file, {moved, "number"}, with_index([&](Json& j) { j["weight_map"][moved] = 3; }));
+  expect_error(ErrorCode::corrupt_file, {"weight_map"}, with_index([&](Json& j) { j.erase("weight_map"); }));
+  expect_error(ErrorCode::not_found, {"model-9.safetensors"}, with_index([&](Json& j) { j["weight_map"]["a"] = "model-9.safetensors"; }));
+}
+
+TEST_F(ModelFolderTest, FusedExpertsAreRead) {
+  const fs::path path = write([&](Tensors& tensors) {
+    for (int layer = 3; layer < 11; ++layer) {
+      const std::string experts = fmt::format("model.layers.{}.mlp.experts", layer);
+      Values gate_up{SafetensorsType::f32, {12, 14, 48}, {}}, down{SafetensorsType::f32, {12, 48, 7}, {}};
+      for (int e = 0; e < 12; ++e)
+        for (const char* part : {"gate", "up", "down"}) {
+          const auto node = tensors.extract(fmt::format("{}.{}.{}_proj.weight", experts, e, part));
+          ASSERT_TRUE(node);
+          std::vector<float>& to = (part[0] == 'd' ? down : gate_up).values;
+          to.insert(to.end(), node.mapped().values.begin(), node.mapped().values.end());
+        }
+      tensors[experts + ".gate_up_proj"] = gate_up;
+      tensors[experts + ".down_proj"] = down;
+    }
+  });
+  EXPECT_EQ(load_model_folder(path).masters, masters_);
+  expect_error(ErrorCode::corrupt_file, {"experts.gate_up_proj", "[12, 48, 14]", "[12, 14, 48]"}, [&] {
+    load_model_folder(write([](Tensors& tensors) {
+      tensors.erase("model.layers.3.mlp.experts.0.gate_proj.weight");
+      tensors["model.layers.3.mlp.experts.gate_up_proj"] = {SafetensorsType::bf16, {12, 48, 14}, std::vector<float>(12 * 48 * 14)};
+    }));
+  });
+}
+
+TEST_F(ModelFolderTest, LayersBeyondTheModelArePassedOver) {
+  const fs::path path = write([](Tensors& tensors) {
+    tensors["model.layers.11.enorm.weight"] = {SafetensorsType::f32, {48}, std::vector<float>(48)};
+    tensors["model.layers.11.hnorm.weight"] = {SafetensorsType::f32, {48}, std::vector<float>(48)};
+  });
+  const LoadedModel loaded = load_model_folder(path);
+  EXPECT_EQ(loaded.masters, masters_);
+  ASSERT_EQ(loaded.notes.size(), 1u);
+  EXPECT_EQ(loaded.notes[0], "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
+}
+
+TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {
+  const auto load = [&](const std::function<void(Tensors&)>& change) { return [this, change] { load_model_folder(write(change)); }; };
+  const std::string norm = "model.norm.weight";
+  expect_error(ErrorCode::corrupt_file, {"lacks 1 of", norm, "did you mean 'model.morn.weight'", "while reading the model"}, load([&](Tensors& t) {
+                 t["model.morn.weight"] = t[norm];
+                 t.erase(norm);
+               }));
+  expect_error(ErrorCode::corrupt_file, {"lacks 5 of", ", ..."}, load([&](Tensors& t) {
+                 for (int i = 0; i < 5; ++i) t.erase(fmt::format("model.layers.{}.input_layernorm.weight", i));
+               }));
+  expect_error(ErrorCode::corrupt_file, {"1 tensors that the model does not know", "model.norms.weight", "did you mean 'model.norm.weight'"},
+               load([&](Tensors& t) { t["model.norms.weight"] = t[norm]; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "[47]", "[48]"}, load([&](Tensors& t) { t[norm] = {SafetensorsType::f32, {47}, std::vector<float>(47)}; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "[1, 48]", "[48]"}, load([&](Tensors& t) { t[norm].shape = {1, 48}; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "element 5", "nan"}, load([&](Tensors& t) { t[norm].values[5] = NAN; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "element 6", "inf"}, load([&](Tensors& t) { t[norm].values[6] = INFINITY; }));
+
+  const fs::path path = write([](Tensors&) {});
+  EXPECT_EQ(load_model_folder(path).masters, masters_);
+  const std::string whole = read_file(path / "model.safetensors", 1 << 26);
+  write_file_atomic(path / "model.safetensors", whole.substr(0, whole.size() - 1));
+  expect_error(ErrorCode::corrupt_file, {"truncated", "model.safetensors"}, [&] { load_model_folder(path); });
+  write_file_atomic(path / "config.json", "{\"model_type\": ");
+  expect_error(ErrorCode::corrupt_file, {"config.json", "not valid JSON"}, [&] { load_model_folder(path); });
+  write_file_atomic(path / "config.json", std::string(1000, '['));
+  expect_error(ErrorCode::corrupt_file, {"config.json", "64 levels"}, [&] { load_model_folder(path); });
+  write_file_atomic(path / "config.json", "{\"a\": 1e999}");
+  expect_error(ErrorCode::corrupt_file, {"config.json", "out of range"}, [&] { load_model_folder(path); });
+  write_file_atomic(path / "config.json", "[]");
+  expect_error(ErrorCode::corrupt_file, {"config.json", "array", "object"}, [&] { load_model_folder(path); });
+  write_file_atomic(path / "config.json", "{\"model_type\": \"glm_moe_dsb\"}");
+  expect_error(ErrorCode::unsupported, {"glm_moe_dsb", "did you mean"}, [&] { load_model_folder(path); });
+  fs::remove(path / "config.json");
+  expect_error(ErrorCode::not_found, {"holds no config.json"}, [&] { load_model_folder(path); });
+  expect_error(ErrorCode::not_found, {"there is no folder"}, [&] { load_model_folder(path / "none"); });
+}
+
+TEST_F(ModelFolderTest, SavingIsWholeOrNothing) {
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {.dtype = DType::f32});
+  expect_error(ErrorCode::already_exists, {"out"}, [&] { save_model_folder(path, *model_, masters_, {}); });
+  WeightImages wrong = masters_;
+  wrong[0][3] = NAN;
+  expect_error(ErrorCode::numeric, {"element 3", "model.embed_tokens.weight"}, [&] { save_model_folder(path, *model_, wrong, {.dtype = DType::f32, .overwrite = true}); });
+  wrong[0][3] = 3.4e38f;  // finite, and infinite in bf16
+  expect_error(ErrorCode::numeric, {"BF16"}, [&] { save_model_folder(path, *model_, wrong, {.overwrite = true}); });
+  EXPECT_EQ(load_model_folder(path).masters, masters_);
+  EXPECT_FALSE(fs::exists(folder_.path() / "out.partial"));
+  wrong[0][3] = 2;
+  save_model_folder(path, *model_, wrong, {.dtype = DType::f32, .overwrite = true});
+  EXPECT_EQ(load_model_folder(path).masters, wrong);
+}
+
+TEST_F(ModelFolderTest, TokenizerFilesComeAlong) {
+  const fs::path from = folder_.path() / "from", path = folder_.path() / "out";
+  fs::create_directories(from);
+  expect_error(ErrorCode::not_found, {"tokenizer.json"}, [&] { save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from}); });
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "notes.txt"})
+    write_file_atomic(from / name, std::string("{\"of\": \"") + name + "\"}");
+  save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from});
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"})
+    EXPECT_EQ(read_file(path / name, 1000), read_file(from / name, 1000)) << name;
+  EXPECT_FALSE(fs::exists(path / "notes.txt"));
+}
+
+TEST_F(ModelFolderTest, Info) {
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {});
+  const ModelFolderInfo info = model_folder_info(path);
+  EXPECT_EQ(info.family, "glm_moe_dsa");
+  EXPECT_EQ(info.dtype, "bf16");
+  EXPECT_EQ(info.layers, 11);
+  EXPECT_EQ(info.vocabulary, 101);
+  EXPECT_EQ(info.context, 512);
+  EXPECT_EQ(info.tensors, static_cast<std::int64_t>(tensors_.size()));
+  std::int64_t total = 0;
+  for (const auto& [name, v] : tensors_)
+    if (!name.ends_with("e_score_correction_bias")) total += static_cast<std::int64_t>(v.values.size());
+  EXPECT_EQ(info.parameters_total, total);
+  EXPECT_LT(info.parameters_active, total);
+  const LoadedModel loaded = load_model_folder(path);
+  EXPECT_EQ(info.weights_sha256, weights_sha256(loaded.model->manifest(), loaded.masters));
+  // Per token: 11 layers of a latent 24 and rope 8, and 5 index keys of 16.
+  const std::int64_t values = 11 * (24 + 8) + 5 * 16;
+  EXPECT_EQ(info.cache_bytes_a_token, (std::vector<std::pair<std::string, std::int64_t>>{{"cpu-f32", 4 * values}, {"cpu-bf16w", 2 * values}}));
+  EXPECT_EQ(to_json(info).at("parameters").at("total"), total);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+#include "cli/commands.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+#include "base/error.h"
+#include "base/signals.h"
+#include "cli/options.h"
+
+namespace lockstep {
+
+const std::vector<Command>& commands() {
+  static const std::vector<Command> rows = {
+      {"generate", "continue a prompt, text as it comes", generate_command},
+      {"serve", "answer OpenAI's completions API over HTTP", serve_command},
+      {"info", "what a model folder holds", info_command},
+  };
+  return rows;
+}
+
+namespace {
+std::string overview() {
+  std::string text =
+      "lockstep trains and serves open language models with one forward pass: the log-probabilities of both agree to the bit.\n\n"
+      "  lockstep COMMAND --help      an example and every option\n\n";
+  for (const Command& command : commands()) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+  text += fmt::format("  {:<12}{}\n  {:<12}{}\n", "help", "this text; `help COMMAND` is `COMMAND --help`", "--version",
+                      "commit, numerics profiles, instruction set");
+  return text;
+}
+
+const Command& find_command(const std::string& name) {
+  std::vector<std::string> names = {"help"};
+  for (const Command& command : commands()) {
+    if (command.name == name) return command;
+    names.emplace_back(command.name);
+  }
+  throw UsageError(fmt::format("unknown command '{}'{}; `lockstep help` lists them", name.substr(0, 60), did_you_mean(name, names)));
+}
+
+int dispatch(const Arguments& arguments) {
+  if (arguments.empty() || arguments == Arguments{"help"} || arguments == Arguments{"--help"} || arguments == Arguments{"-h"}) {
+    std::fputs(overview().c_str(), stdout);
+    return kExitOk;
+  }
+  if (arguments[0] == "--version" || arguments[0] == "version") {
+    std::fputs(version_text().c_str(), stdout);
+    return kExitOk;
+  }
+  if (arguments[0] == "help") return find_command(arguments[1]).run({"--help"});
+  return find_command(arguments[0]).run({arguments.begin() + 1, arguments.end()});
+}
+
+// One line whatever a message holds.
+int report(std::string message, int code) {
+  for (char& c : message)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  std::fprintf(stderr, "error: %s\n", message.c_str());
+  return code;
+}
+}  // namespace
+
+int run_program(const Arguments& arguments) {
+  try {
+    const int code = dispatch(arguments);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout)) return report(fmt::format("writing the output: {}", std::strerror(errno)), kExitError);
+    return code;
+  } catch (const UsageError& e) {
+    return report(e.what(), kExitUsage);
+  } catch (const Error& e) {
+    std::fflush(stdout);
+    return report(e.what(), e.code() == ErrorCode::cancelled && interrupted() ? 128 + interrupt_signal() : kExitError);
+  } catch (const std::bad_alloc&) {
+    return report("out of memory", kExitError);
+  } catch (const std::exception& e) {
+    return report(fmt::format("internal: {}", e.what()), kExitError);
+  }
+}
+
+}  // namespace lockstep
+
+int lockstep_main(int argc, char** argv) {
+  lockstep::Arguments arguments;
+  for (int i = 1; i < argc; ++i) arguments.emplace_back(argv[i]);
+  return lockstep::run_program(arguments);
+}

@@ -1,0 +1,33 @@
+// The subcommands of `lockstep`, a row each, and the program around them: overview, help, version, exit codes.
+// A command is a file NAME_command.cpp and its row in commands.cpp. One thread.
+#pragma once
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+using Arguments = std::vector<std::string>;  // behind the command's name
+
+// 0 done, 1 an error, 2 the command line or the configuration is wrong, 130 interrupted. A command returns or throws; the
+// Error's text becomes one line on stderr.
+inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2, kExitInterrupted = 130;
+
+struct Command {
+  std::string_view name, summary;
+  int (*run)(const Arguments& arguments);
+};
+const std::vector<Command>& commands();
+// argv without the program's name.
+int run_program(const Arguments& arguments);
+
+int generate_command(const Arguments& arguments);
+int info_command(const Arguments& arguments);
+int serve_command(const Arguments& arguments);
+
+// version.cpp: the commit, and the text of --version.
+std::string version_commit();
+std::string version_text();
+
+}  // namespace lockstep
+
+int lockstep_main(int argc, char** argv);

@@ -1,0 +1,25 @@
+#include "cli/common_options.h"
+
+namespace lockstep {
+
+void add_device_options(OptionTable& table, RuntimeSettings& settings) {
+  table.choice("profile", &settings.profile, profile_names(), "Numerics profile: which bits");
+  table.integer("threads", &settings.threads, 0, 4096, "N", "Threads, 0: one a processor; changes no bit");
+  table.choice("backend", &settings.backend, backend_names(), "Where operations run; changes no bit");
+  table.choice("isa", &settings.isa, instruction_set_names(), "Instruction set, auto: the widest there is; changes no bit");
+  table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
+  table.integer("context", &settings.context, 0, std::int64_t{1} << 30, "N", "Longest sequence, 0: the model's own, at most 65536");
+}
+
+void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
+  table.text("model", &settings.model, "DIR", "Model folder (Hugging Face: config.json, safetensors, tokenizer.json)");
+  table.require();
+  add_device_options(table, settings);
+}
+
+void add_json_option(OptionTable& table, bool* json, std::string one_line) {
+  table.flag("json", json, std::move(one_line));
+  table.command_line_only();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,131 @@
+// `lockstep generate`: one prompt continued, streamed to stdout.
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <random>
+
+#include "base/signals.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "service/text_stream.h"
+
+namespace lockstep {
+namespace {
+struct Settings {
+  RuntimeSettings runtime;
+  std::optional<std::string> prompt;
+  std::optional<std::vector<std::int32_t>> tokens;
+  std::int64_t max_tokens = 128, top_k = 0;
+  double temperature = 1, top_p = 1;
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;
+  bool json = false;
+};
+
+bool parse(const Arguments& arguments, Settings& s) {
+  OptionTable table("generate", "Continues a prompt; text goes to stdout as it comes, up to the model's end token, a stop string or --max-tokens.",
+                    {"lockstep generate --model models/countdown-glm --prompt \"3,7,12=36:\"",
+                     "lockstep generate --model models/countdown-glm --tokens 1,5,7 --temperature 0 --json"});
+  table.text("prompt", &s.prompt, "TEXT", "What is continued; this or --tokens");
+  table.integers("tokens", &s.tokens, "IDS", "The prompt as token ids, such as 1,5,7");
+  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens at most");
+  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
+  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
+  table.seed("seed", &s.seed, "Of the random numbers (default: another one every time; --json shows it)");
+  table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
+  add_runtime_options(table, s.runtime);
+  add_json_option(table, &s.json, "Print one JSON object at the end: text, token ids, both log-probabilities");
+  table.accept_config();
+  if (!table.parse(arguments)) return false;
+  if (s.prompt.has_value() == s.tokens.has_value()) throw UsageError("exactly one of --prompt and --tokens is needed");
+  return true;
+}
+
+// What callbacks gather and the main thread waits for.
+struct Answer {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  Generation generation;
+  std::string text;
+};
+}  // namespace
+
+int generate_command(const Arguments& arguments) {
+  Settings s;
+  if (!parse(arguments, s)) return kExitOk;
+  install_interrupt_handlers();
+  const OpenedModel opened = open_model(s.runtime);
+  GenerationService service(serving_model(opened), {.max_open = 1});
+  std::random_device entropy;
+  const std::uint64_t seed = s.seed.value_or((static_cast<std::uint64_t>(entropy()) << 32 | entropy()) >> 11);
+
+  Request request{.prompt = s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true),
+                  .sampling = {.temperature = static_cast<float>(s.temperature),
+                               .top_p = static_cast<float>(s.top_p),
+                               .top_k = static_cast<std::int32_t>(s.top_k),
+                               .seed = seed,
+                               .max_tokens = static_cast<std::int32_t>(s.max_tokens),
+                               .stop_tokens = service.end_tokens()}};
+  const std::vector<std::int32_t> prompt = request.prompt;
+  // A model without a tokenizer answers in token ids.
+  std::optional<TextStream> stream;
+  if (opened.tokenizer) stream.emplace(*opened.tokenizer, s.stop);
+  else if (!s.stop.empty()) fail(ErrorCode::unsupported, "--stop needs a tokenizer.json, and '{}' has none", s.runtime.model);
+
+  Answer answer;
+  const auto show = [&](const std::string& part) {
+    answer.text += part;
+    if (s.json || part.empty()) return;
+    std::fwrite(part.data(), 1, part.size(), stdout);
+    std::fflush(stdout);
+  };
+  const auto on_token = [&](const GeneratedToken& token) {
+    show(stream ? stream->push(token.id) : fmt::format("{}{}", answer.text.empty() ? "" : ",", token.id));
+    return !stream || !stream->stopped();
+  };
+  const auto on_done = [&](Generation&& generation) {
+    if (stream) show(stream->flush());
+    const std::lock_guard lock(answer.mutex);
+    answer.generation = std::move(generation);
+    answer.done = true;
+    answer.changed.notify_all();
+  };
+  const std::uint64_t id = service.generate(std::move(request), on_token, on_done);
+  {
+    std::unique_lock lock(answer.mutex);
+    for (bool cancelled = false; !answer.done;) {
+      answer.changed.wait_for(lock, std::chrono::milliseconds(50));
+      if (answer.done || cancelled || !interrupted()) continue;
+      cancelled = true;
+      lock.unlock();
+      service.cancel(id);
+      lock.lock();
+    }
+  }
+  const Generation& g = answer.generation;
+  if (!s.json) std::fputs("\n", stdout);
+  throw_if_interrupted();
+  if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "generation failed after {} tokens: {}", g.tokens.size(), g.error);
+  if (!s.json) return kExitOk;
+
+  nlohmann::ordered_json json{{"text", opened.tokenizer ? nlohmann::ordered_json(answer.text) : nlohmann::ordered_json(nullptr)},
+                              {"token_ids", nlohmann::ordered_json::array()},
+                              {"logprobs", nlohmann::ordered_json::array()},
+                              {"sampling_logprobs", nlohmann::ordered_json::array()},
+                              {"finish_reason", finish_reason_name(g.finish)},
+                              {"prompt_token_ids", prompt},
+                              {"seed", seed},
+                              {"weights_version", service.weights_version()},
+                              {"profile", service.profile_digest()}};
+  for (const GeneratedToken& token : g.tokens) {
+    json["token_ids"].push_back(token.id);
+    json["logprobs"].push_back(token.raw_logprob);
+    json["sampling_logprobs"].push_back(token.sampling_logprob);
+  }
+  std::printf("%s\n", json.dump().c_str());
+  return kExitOk;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// `lockstep info DIR`: family, sizes, hash of a model folder.
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/common_options.h"
+
+namespace lockstep {
+namespace {
+std::string value_text(const nlohmann::ordered_json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_null()) return "none";
+  if (value.is_object()) {
+    std::string text;
+    for (const auto& [name, inner] : value.items()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value_text(inner));
+    return text;
+  }
+  if (value.is_array()) {
+    std::string text;
+    for (const auto& inner : value) text += (text.empty() ? "" : "; ") + value_text(inner);
+    return text.empty() ? "none" : text;
+  }
+  return value.dump();
+}
+}  // namespace
+
+int info_command(const Arguments& arguments) {
+  std::string folder;
+  RuntimeSettings settings;
+  bool json = false;
+  OptionTable table("info", "What a model folder holds: family, sizes, cache cost, and the SHA-256 of its weights. Reads every tensor.",
+                    {"lockstep info models/countdown-glm", "lockstep info models/countdown-glm --json"});
+  table.positional("DIR", &folder, true, "Model folder");
+  table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
+  add_json_option(table, &json);
+  if (!table.parse(arguments)) return kExitOk;
+
+  const auto info = describe_model(folder, settings.mla_norm_eps);
+  if (json) {
+    std::printf("%s\n", info.dump().c_str());
+    return kExitOk;
+  }
+  for (const auto& [name, value] : info.items()) {
+    std::string label = name;
+    for (char& c : label)
+      if (c == '_') c = ' ';
+    std::printf("%-22s%s\n", label.c_str(), value_text(value).c_str());
+  }
+  return kExitOk;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// The options of a command as rows: name, where the value goes, what is allowed, help. From these rows come parsing, --help,
+// the keys of --config FILE.toml and --set, validation, and the configuration as resolved. The default is what the variable holds
+// when its row is declared.
+// Names are written with dashes on the command line (--max-tokens) and in any way in files (max_tokens, max-tokens); a dot is a
+// TOML table (--optimizer.learning-rate is learning_rate in [optimizer]). Later settings win: file, then --set and flags in order.
+// Knows no command. One thread.
+//   OptionTable table("generate", "Continues a prompt.", {"lockstep generate --model DIR --prompt TEXT"});
+//   table.integer("max-tokens", &max_tokens, 0, 1 << 20, "N", "Tokens at most");
+//   table.parse(arguments);
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+// A fault of the command line or of a config key: exit code 2.
+class UsageError : public Error {
+ public:
+  explicit UsageError(std::string message) : Error(ErrorCode::invalid_argument, std::move(message)) {}
+};
+
+class OptionTable {
+ public:
+  OptionTable(std::string command, std::string summary, std::vector<std::string> examples);
+  OptionTable(const OptionTable&) = delete;
+
+  // Rows. `low` and `high` are allowed too; an optional has no default.
+  void text(std::string name, std::string* value, std::string placeholder, std::string help);
+  void text(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help);
+  void texts(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help);  // may be repeated
+  void choice(std::string name, std::string* value, std::vector<std::string> allowed, std::string help);
+  void integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help);
+  void seed(std::string name, std::uint64_t* value, std::string help);
+  void seed(std::string name, std::optional<std::uint64_t>* value, std::string help);
+  void integers(std::string name, std::optional<std::vector<std::int32_t>>* value, std::string placeholder, std::string help);  // 1,2,3
+  void number(std::string name, double* value, double low, double high, std::string placeholder, std::string help);
+  void flag(std::string name, bool* value, std::string help);  // --name, --no-name
+  // An argument without a name; those that are required come first.
+  void positional(std::string name, std::string* value, bool required, std::string help);
+  // The row last declared must be given.
+  void require();
+  // The row last declared is no key of a file and no part of the resolved configuration (--json, --resume).
+  void command_line_only();
+  // Adds --config and --set.
+  void accept_config();
+
+  // Arguments behind the command's name. False: --help was printed. Throws UsageError.
+  bool parse(const std::vector<std::string>& arguments);
+  // One key as --set does it. Throws UsageError.
+  void set(std::string_view key, const std::string& value);
+  void read_toml(std::string_view toml, const std::string& label);
+
+  bool given(std::string_view name) const;
+  std::string help() const;
+  // Every row's value, a file that --config reads back to the same.
+  std::string resolved_toml() const;
+
+ private:
+  struct Row {
+    std::string name, placeholder, allowed, help;
+    std::function<void(const std::string&)> assign;  // throws UsageError with what is allowed
+    std::function<std::string()> toml;               // the value as TOML; "" when it has none
+    std::string default_text;
+    bool is_flag = false, is_list = false, required = false, file_key = true, given = false, positional = false;
+  };
+  Row& add(std::string name, std::string placeholder, std::string help);
+  Row* find(std::string_view name);
+  void assign(Row& row, const std::string& shown, const std::string& value);
+  std::vector<std::string> names() const;
+
+  std::string command_, summary_;
+  std::vector<std::string> examples_;
+  std::vector<std::unique_ptr<Row>> rows_;
+  bool config_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,12 @@
+// The server that `lockstep serve` and the demo run: OpenAI's API (api/openai) over a generation service. Any thread.
+//   const auto server = serve_openai(service, {.port = 0});
+#pragma once
+#include "api/openai/openai_api.h"
+#include "http/server.h"
+
+namespace lockstep {
+
+// Errors as HttpServer's.
+std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<GenerationService> service, const HttpOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// Parity: that the forward of training, of every way of serving and of every machine form gives the same bits, and that the
+// optimiser's step does not depend on how the batch was cut, packed, ordered or computed. Random cases over everything that must
+// not matter; counters that say that each path really ran; a negative control that must be found at the right operation.
+// Knows no command line. One thread at a time; it makes its own runtimes.
+//   ParityReport report = run_parity({loaded.model, loaded.masters}, {.cases = 100}); if (!report.passed()) ...
+#pragma once
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "model/model.h"
+
+namespace lockstep {
+
+struct ParityModel {
+  std::shared_ptr<const Model> model;
+  WeightImages masters;
+};
+
+struct ParityOptions {
+  std::int64_t cases = 100;  // random ones; edge lengths come on top
+  std::uint64_t seed = 0;
+  std::string profile = "cpu-bf16w";
+  bool quiet = true;         // no progress on stderr
+};
+
+// Where two runs first differ.
+struct ParityMismatch {
+  std::string operation;            // "linear model.layers.0.self_attn.q_a_proj.weight", "gradient NAME", "log-probability"
+  int layer = -1;                   // -1: none
+  std::vector<std::int64_t> coordinate;  // of the operation's output: [position, column]; of a tensor: its indices
+  std::uint32_t expected = 0, got = 0;   // bits
+  std::string run;                  // what was compared: way, place, case
+};
+
+struct ParityControl {
+  std::string profile;       // the contract with another leaf count
+  bool internal_model = false;  // the model has no sum that is long enough; a small one of our own took its place
+  bool detected = false;     // differs, and first at the operation that the manifest says
+  bool step_detected = false;   // and so do the weights after a step
+  std::string operation, expected_operation;
+  int layer = -1;
+  std::int64_t different = 0;   // log-probabilities that the control changed
+};
+
+struct ParityCounter {
+  std::string name;
+  std::int64_t value = 0;
+  bool required = false;  // 0 fails
+};
+
+struct ParityReport {
+  std::int64_t cases = 0, comparisons = 0;  // sequences; (sequence, way) pairs
+  std::int64_t steps = 0;                   // optimiser steps compared
+  std::int64_t tokens = 0;                  // log-probabilities compared
+  std::int64_t mismatches = 0;              // comparisons and steps with a different bit
+  std::optional<ParityMismatch> first_mismatch;
+  std::vector<ParityCounter> engagement;
+  ParityControl control;
+  std::vector<std::string> places;          // where it ran: backend, instruction set, threads, page size
+  std::string profile;
+  std::uint64_t seed = 0;
+  double seconds = 0, forward_seconds = 0;
+  double tokens_per_second() const { return forward_seconds > 0 ? static_cast<double>(tokens) / forward_seconds : 0; }
+  std::vector<std::string> idle() const;    // required counters that are 0
+  bool passed() const { return mismatches == 0 && idle().empty() && control.detected && control.step_detected; }
+};
+
+// Errors: invalid_argument; numeric when the model's values are no numbers; cancelled.
+ParityReport run_parity(const ParityModel& model, const ParityOptions& options);
+nlohmann::ordered_json to_json(const ParityReport& report);
+std::string to_text(const ParityReport& report);
+
+}  // namespace lockstep

@@ -1,0 +1,128 @@
+// Log-probabilities of the same tokens over every way of computing them, in random company, at every place.
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+#include "base/signals.h"
+#include "service/parity_run.h"
+
+namespace lockstep {
+
+namespace {
+// Training, then the engine's ways in the order of ScoreKind.
+constexpr int kWays = 6;
+constexpr std::int64_t kScalarEvery = 7;  // one comparison of this many is made at a scalar place
+
+std::string way_name(int way) { return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1))); }
+
+// Lengths at which blocks, pages and the selection begin and end.
+std::vector<std::int64_t> edge_lengths(const ParityScene& scene) {
+  std::vector<std::int64_t> lengths = {15, 16, 17, 63, 64, 65, scene.longest};
+  const std::int64_t k = scene.model.model->select_top_k;
+  for (std::int64_t n : {k, k + 1, k + 2}) lengths.push_back(n);
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  std::erase_if(lengths, [&](std::int64_t n) { return n < 2 || n > scene.longest; });
+  return lengths;
+}
+
+struct Case {
+  Tokens tokens;
+  std::vector<float> logprobs;  // of the reference: training, alone
+};
+
+std::vector<Case> make_cases(const ParityScene& scene) {
+  std::vector<Case> cases;
+  for (std::int64_t n : edge_lengths(scene)) {
+    RandomSequence draws = scene.draws(1000 + cases.size());
+    cases.push_back({scene.random_tokens(draws, n), {}});
+  }
+  for (std::int64_t i = 0; i < scene.options.cases; ++i) {
+    RandomSequence draws = scene.draws(1'000'000 + static_cast<std::uint64_t>(i));
+    cases.push_back({scene.random_tokens(draws, 2 + draws.below(static_cast<std::uint32_t>(scene.longest - 1))), {}});
+  }
+  return cases;
+}
+
+// Where comparison `at` is made: index into fast places, then scalar ones.
+std::size_t place_of(std::int64_t at, std::size_t fast, std::size_t scalar) {
+  if (at % kScalarEvery == kScalarEvery - 1) return fast + static_cast<std::size_t>(at / kScalarEvery) % scalar;
+  return static_cast<std::size_t>(at / kWays + at % kWays) % fast;
+}
+
+std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way, std::uint64_t item) {
+  RandomSequence draws = scene.draws(item);
+  if (way > 0) return bench.engine->score(tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
+  std::vector<TrainSequence> data;
+  for (std::uint32_t others = draws.below(4); others > 0; --others)
+    data.push_back(TrainSequence::next_token(scene.random_tokens(draws, 2 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 40))))));
+  const std::size_t at = draws.below(static_cast<std::uint32_t>(data.size() + 1));
+  data.insert(data.begin() + static_cast<std::ptrdiff_t>(at), TrainSequence::next_token(tokens));
+  return bench.trainer->score(data)[at];
+}
+
+void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, const Case& c, std::int64_t at) {
+  const int way = static_cast<int>(at % kWays);
+  const auto item = 2'000'000'000 + static_cast<std::uint64_t>(at);
+  const std::vector<float> got = run_way(scene, bench, c.tokens, way, item);
+  std::size_t first = c.logprobs.size();
+  for (std::size_t i = c.logprobs.size(); i-- > 0;)
+    if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(c.logprobs[i])) first = i;
+  if (first < c.logprobs.size())
+    scene.mismatch([&] {
+      const auto run_reference = [&] { reference.trainer->score({TrainSequence::next_token(c.tokens)}); };
+      auto found = first_operation_mismatch(c.tokens, reference, run_reference, bench, [&] { run_way(scene, bench, c.tokens, way, item); });
+      if (!found)
+        found = ParityMismatch{"log-probability", -1, {static_cast<std::int64_t>(first)}, std::bit_cast<std::uint32_t>(c.logprobs[first]),
+                               std::bit_cast<std::uint32_t>(got[first]), {}};
+      found->run = fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(), bench.place.text(), reference.place.text());
+      return *found;
+    });
+  const auto tokens = static_cast<std::int64_t>(got.size());
+  ++scene.report.comparisons;
+  scene.report.tokens += tokens;
+  ++scene.counters[fmt::format("{}_comparisons", instruction_set_name(bench.place.isa))];
+  if (way == 0) ++scene.counters["training_forwards"];
+  if (bench.place.backend == BackendKind::deferred) ++scene.counters["deferred_comparisons"];
+  scene.progress.advance(1, static_cast<double>(tokens));
+}
+}  // namespace
+
+std::int64_t parity_forward_comparisons(const ParityScene& scene) {
+  return (static_cast<std::int64_t>(edge_lengths(scene).size()) + scene.options.cases) * kWays;
+}
+
+void fuzz_forward(ParityScene& scene) {
+  std::vector<Case> cases = make_cases(scene);
+  ParityBench reference(scene, parity_reference(), scene.profile, false);
+  for (Case& c : cases) {
+    throw_if_interrupted();
+    c.logprobs = reference.trainer->score({TrainSequence::next_token(c.tokens)})[0];
+  }
+  scene.report.cases = static_cast<std::int64_t>(cases.size());
+  std::vector<ParityPlace> places = fast_parity_places();
+  const std::size_t fast = places.size();
+  for (const ParityPlace& p : scalar_parity_places()) places.push_back(p);
+  const auto comparisons = static_cast<std::int64_t>(cases.size()) * kWays;
+  // Place by place: the memory of one bench at a time.
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    ParityBench bench(scene, places[p], scene.profile, true);
+    scene.report.places.push_back(places[p].text());
+    for (std::int64_t at = 0; at < comparisons; ++at) {
+      if (place_of(at, fast, places.size() - fast) != p) continue;
+      throw_if_interrupted();
+      compare(scene, reference, bench, cases[static_cast<std::size_t>(at / kWays)], at);
+    }
+    const EngineCounters& n = bench.engine->counters();
+    scene.counters["chunks"] += n.chunks;
+    scene.counters["cache_hits"] += n.cache_hit_tokens;
+    scene.counters["preemptions"] += n.preemptions;
+    scene.counters["evictions"] += n.evictions;
+    scene.counters["mixed_batches"] += n.mixed_batches;
+    scene.counters["decode_tokens"] += n.decode_tokens;
+    scene.counters["sparse_pairs_skipped"] += n.pairs_skipped;
+    scene.counters["expert_rows"] += n.expert_rows;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,80 @@
+#include "service/parity_run.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+std::string ParityPlace::text() const {
+  constexpr std::string_view kBackends[] = {"cpu", "deferred", "traced"};
+  return fmt::format("{} {}, {} thread{}, pages of {}", kBackends[static_cast<int>(backend)], instruction_set_name(isa), threads,
+                     threads == 1 ? "" : "s", page_size);
+}
+
+ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
+
+std::vector<ParityPlace> fast_parity_places() {
+  const InstructionSet widest = widest_instruction_set();
+  std::vector<ParityPlace> places = {{BackendKind::cpu, widest, 1, 4},
+                                     {BackendKind::cpu, widest, 2, 16},
+                                     {BackendKind::deferred, widest, 2, 4},
+                                     {BackendKind::cpu, widest, 3, 1},
+                                     {BackendKind::deferred, widest, 1, 16}};
+  if (widest == InstructionSet::avx512) {
+    places.push_back({BackendKind::cpu, InstructionSet::avx2, 2, 1});
+    places.push_back({BackendKind::deferred, InstructionSet::avx2, 3, 16});
+  }
+  return places;
+}
+
+std::vector<ParityPlace> scalar_parity_places() {
+  return {{BackendKind::cpu, InstructionSet::scalar, 2, 16}, {BackendKind::deferred, InstructionSet::scalar, 1, 1}};
+}
+
+Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
+  Tokens tokens(static_cast<std::size_t>(n));
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->vocabulary)));
+  return tokens;
+}
+
+void ParityScene::mismatch(const std::function<ParityMismatch()>& describe) {
+  if (report.mismatches++ == 0) report.first_mismatch = describe();
+}
+
+ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine)
+    : place(at),
+      runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile, std::max(scene.longest, scene.longest_step)) {
+  TrainerOptions options;
+  options.page_size = at.page_size;
+  trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
+  if (!with_engine) return;
+  const std::int64_t positions = scene.longest + 48;
+  // Small forwards where pages are small: prompts then meet others on the way.
+  engine = std::make_unique<Engine>(runtime, trainer->weights(),
+                                    EngineOptions{.page_size = at.page_size,
+                                                  .cache_pages = (positions + at.page_size - 1) / at.page_size,
+                                                  .max_batch_rows = at.page_size == 16 ? 512 : at.page_size == 4 ? 96 : 40,
+                                                  .prefill_chunk = 32});
+}
+
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, ParityBench& expected, const std::function<void()>& run_expected,
+                                                       ParityBench& got, const std::function<void()>& run_got) {
+  std::optional<ParityMismatch> found;
+  int keep = OperationRecording::kNone;
+  for (int pass = 0; pass < 2; ++pass) {
+    OperationRecording a(expected.runtime.backend, tokens, nullptr, keep);
+    expected.observed(a, run_expected);
+    OperationRecording b(got.runtime.backend, tokens, &a, keep);
+    got.observed(b, run_got);
+    const auto& first = b.first_difference();
+    if (!first) return found;
+    const OperationRecording::RecordedOperation& operation = b.operations()[static_cast<std::size_t>(first->operation)];
+    found = ParityMismatch{operation.text(), operation.layer, {first->position}, first->expected, first->got, {}};
+    if (first->column >= 0) found->coordinate.push_back(first->column);
+    keep = first->operation;
+  }
+  return found;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,84 @@
+// The parts of a parity run (service/parity.h), for service/parity*.cpp alone: what they share, the benches on which things are
+// computed, and one function a part.
+#pragma once
+#include <functional>
+#include <map>
+
+#include "base/philox.h"
+#include "engine/engine.h"
+#include "observe/progress.h"
+#include "service/parity.h"
+#include "service/parity_recording.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+using Tokens = std::vector<std::int32_t>;
+
+// One way in which this machine can compute.
+struct ParityPlace {
+  BackendKind backend = BackendKind::cpu;
+  InstructionSet isa = InstructionSet::scalar;
+  int threads = 1;
+  std::int64_t page_size = 16;
+  std::string text() const;  // "deferred avx2, 3 threads, pages of 4"
+};
+// What everything is compared with, and what it is compared on; scalar ones are slow and stand apart.
+ParityPlace parity_reference();
+std::vector<ParityPlace> fast_parity_places();
+std::vector<ParityPlace> scalar_parity_places();
+
+// What all parts share.
+struct ParityScene {
+  const ParityModel& model;
+  const ParityOptions& options;
+  const Profile& profile;
+  ParityReport& report;
+  Progress& progress;
+  std::int64_t longest = 0;       // tokens of a case
+  std::int64_t longest_step = 0;  // tokens of a training sequence
+  std::map<std::string, std::int64_t> counters;
+
+  RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
+  Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
+  // Counts a mismatch; the first is described (which may run things again).
+  void mismatch(const std::function<ParityMismatch()>& describe);
+};
+
+// A runtime at a place. The engine's cache holds little more than one case, so that pages run out.
+struct ParityBench {
+  ParityPlace place;
+  Runtime runtime;
+  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<Engine> engine;  // null: not asked for
+
+  ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine);
+  // Runs `work` with `observer` on every forward.
+  template <class F>
+  auto observed(OperationObserver& observer, const F& work) -> decltype(work()) {
+    struct Guard {
+      Runtime& runtime;
+      ~Guard() { runtime.observer = nullptr; }
+    } guard{runtime};
+    runtime.observer = &observer;
+    return work();
+  }
+};
+
+// Two runs of the same rows, each with an observer set: the first operation that differs (kept bits come from a second pass).
+// Empty: none does, or not when run again.
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, ParityBench& expected, const std::function<void()>& run_expected,
+                                                       ParityBench& got, const std::function<void()>& run_got);
+
+// Log-probabilities over all ways and places.
+void fuzz_forward(ParityScene& scene);
+// Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
+void fuzz_steps(ParityScene& scene);
+std::int64_t parity_step_comparisons(const ParityScene& scene);
+std::int64_t parity_forward_comparisons(const ParityScene& scene);
+// Whether a step under the two profiles gives other weights: report.control.step_detected.
+void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other);
+// The same under another leaf count.
+void run_parity_control(ParityScene& scene);
+
+}  // namespace lockstep

@@ -1,0 +1,222 @@
+// Gradients and weights of the same data over micro-batches, order of arrival, packing, checkpointing, threads, instruction
+// sets, backends and calls.
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/signals.h"
+#include "service/parity_run.h"
+
+namespace lockstep {
+
+namespace {
+enum class StepMode { cross_entropy, policy, indexer };
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer"};
+constexpr int kSteps = 2;  // the second meets moments that are not zero; the indexer's first is its dense warm-up
+
+struct StepPlan {
+  ParityPlace place;
+  std::int64_t micro_batch = 0;
+  bool shuffle = false, checkpoint = false;
+  bool two_calls = false;  // two forward_backward before each optimiser step
+  std::string text() const {
+    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
+                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", place.text());
+  }
+};
+
+std::vector<StepPlan> step_plans(StepMode mode) {
+  const InstructionSet widest = widest_instruction_set();
+  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::cpu, isa, threads, page}; };
+  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::deferred, isa, threads, page}; };
+  std::vector<StepPlan> plans = {
+      {cpu(widest, 1, 16), 1},
+      {cpu(widest, 2, 4), 2, true},
+      {cpu(widest, 3, 1), 3, false, true},
+      {cpu(widest, 1, 16), 0, true},
+      {cpu(widest, 2, 16), 0, false, true},
+      {deferred(widest, 2, 16), 0, true},
+      {deferred(widest, 3, 4), 2, false, true},
+      {cpu(InstructionSet::scalar, 2, 16), 2, true},
+  };
+  if (widest == InstructionSet::avx512) {
+    plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
+    plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
+  }
+  // The indexer's loss is a mean over the rows of a call: two calls are another loss.
+  if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true});
+  return plans;
+}
+
+std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
+
+struct StepResult {
+  std::vector<std::vector<float>> logprobs;  // of all steps, by sequence as it came
+  std::vector<WeightImages> gradients;       // a step; none in two calls
+  std::vector<WeightImages> masters;         // a step
+};
+
+class SegmentCounter : public OperationObserver {
+ public:
+  std::int64_t segments = 0;
+  void begin_forward(const Batch&) override {}
+  void operation(const Operation&) override {}
+  void replay_segment() override { ++segments; }
+};
+
+std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, std::int64_t round) {
+  RandomSequence draws = scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
+  std::vector<TrainSequence> data;
+  const std::int64_t usual = std::min<std::int64_t>(scene.longest - 1, 80);
+  for (int i = 0; i < 5; ++i) {
+    std::int64_t n = 1 + draws.below(static_cast<std::uint32_t>(usual));
+    if (i == 2 && round == 0 && mode == StepMode::cross_entropy) n = scene.longest_step - 1;  // several blocks of gradient chains
+    data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
+  }
+  for (TrainSequence& d : data) {
+    const std::size_t prompt = draws.below(static_cast<std::uint32_t>(d.tokens.size()));
+    for (std::size_t i = 0; i < d.tokens.size(); ++i) {
+      // Weights of many sizes: their sum must not depend on the order either.
+      if (mode != StepMode::cross_entropy) d.weights[i] = i < prompt ? 0.0f : 1.0f;
+      else if (draws.below(3) == 0) d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
+    }
+    if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
+  }
+  return data;
+}
+
+// Sampler's log-probabilities: those of the model, some far enough off to be clipped.
+void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data) {
+  ParityBench bench(scene, parity_reference(), scene.profile, false);
+  RandomSequence draws = scene.draws(4'000'000'000);
+  const auto logprobs = bench.trainer->score(data);
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    data[s].old_logprobs = logprobs[s];
+    for (float& l : data[s].old_logprobs) l += static_cast<float>(draws.uniform() - 0.5);
+  }
+}
+
+StepResult run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile) {
+  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model, profile,
+                  std::max(scene.longest, scene.longest_step));
+  SegmentCounter segments;
+  runtime.observer = &segments;
+  const bool indexer = mode == StepMode::indexer;
+  Trainer trainer(runtime, scene.model.masters,
+                  {.micro_batch = plan.micro_batch, .checkpoint_activations = plan.checkpoint, .accumulate = plan.two_calls,
+                   .train_indexer = indexer, .page_size = plan.place.page_size});
+  StepResult result;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<std::size_t> order(data.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
+    if (plan.shuffle)
+      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
+    std::vector<std::vector<float>> logprobs(data.size());
+    LossOptions loss;
+    loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
+    if (plan.two_calls || mode == StepMode::policy) loss.normaliser = 64;
+    const std::size_t cut = plan.two_calls ? 2 : data.size();
+    for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
+      if (begin == end) continue;
+      std::vector<TrainSequence> part;
+      for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
+      const ForwardBackwardResult r = trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
+      for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
+    }
+    for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
+    result.gradients.push_back(plan.two_calls ? WeightImages() : trainer.gradient_images());
+    AdamParameters adam;
+    if (indexer) adam.router_bias_rate = 1e-3;
+    trainer.optim_step(adam);
+    result.masters.push_back(trainer.master_images());
+  }
+  scene.counters["checkpointed_segments"] += segments.segments;
+  return result;
+}
+
+// The first value of two sets of tensors that differs, in the order of the model's files.
+std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const WeightImages& want, const WeightImages& got, const std::string& what) {
+  std::vector<float> a, b;
+  for (const FileTensor& file : manifest.files()) {
+    a.resize(static_cast<std::size_t>(file.size()));
+    b.resize(a.size());
+    manifest.gather(file, want, a.data());
+    manifest.gather(file, got, b.data());
+    if (xxh3(a.data(), a.size() * sizeof(float)) == xxh3(b.data(), b.size() * sizeof(float))) continue;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto expected = std::bit_cast<std::uint32_t>(a[i]), found = std::bit_cast<std::uint32_t>(b[i]);
+      if (expected == found) continue;
+      const auto at = static_cast<std::int64_t>(i);
+      std::vector<std::int64_t> coordinate = {at % file.columns()};
+      if (file.shape.size() == 2) coordinate.insert(coordinate.begin(), at / file.columns());
+      return ParityMismatch{what + " " + file.name, layer_of_parameter(file.name), std::move(coordinate), expected, found, {}};
+    }
+  }
+  return {};
+}
+
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepResult& want, const StepResult& got, std::size_t step) {
+  const std::size_t sequences = want.logprobs.size() / kSteps;
+  for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
+    for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
+      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]), found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
+      if (expected != found)
+        return ParityMismatch{"log-probability", -1, {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)}, expected, found, {}};
+    }
+  if (!got.gradients[step].empty() && !want.gradients[step].empty())
+    if (auto found = compare_tensors(manifest, want.gradients[step], got.gradients[step], "gradient")) return found;
+  return compare_tensors(manifest, want.masters[step], got.masters[step], "weight after the step");
+}
+}  // namespace
+
+std::int64_t parity_step_comparisons(const ParityScene& scene) {
+  std::int64_t plans = 0;
+  for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer}) plans += static_cast<std::int64_t>(step_plans(mode).size());
+  return plans * kSteps * step_rounds(scene);
+}
+
+void fuzz_steps(ParityScene& scene) {
+  const Manifest& manifest = scene.model.model->manifest();
+  const StepPlan alone{parity_reference()};
+  for (std::int64_t round = 0; round < step_rounds(scene); ++round)
+    for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer}) {
+      std::vector<TrainSequence> data = step_data(scene, mode, round);
+      if (mode == StepMode::policy) add_old_logprobs(scene, data);
+      const StepResult want = run_steps(scene, alone, data, mode, scene.profile);
+      std::optional<StepResult> want_in_calls;  // cross-entropy's normaliser is another there
+      for (const StepPlan& plan : step_plans(mode)) {
+        throw_if_interrupted();
+        const StepResult got = run_steps(scene, plan, data, mode, scene.profile);
+        if (plan.two_calls && !want_in_calls) {
+          StepPlan in_calls = alone;
+          in_calls.two_calls = true;
+          want_in_calls = run_steps(scene, in_calls, data, mode, scene.profile);
+        }
+        for (std::size_t step = 0; step < kSteps; ++step) {
+          if (auto found = first_step_mismatch(manifest, plan.two_calls ? *want_in_calls : want, got, step))
+            scene.mismatch([&] {
+              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)], step + 1, plan.text(), alone.place.text());
+              return *found;
+            });
+          ++scene.report.steps;
+          ++scene.counters[fmt::format("{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
+          scene.counters["shuffled_steps"] += plan.shuffle;
+          scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
+          scene.counters["deferred_steps"] += plan.place.backend == BackendKind::deferred;
+          scene.progress.advance(1, 0);
+        }
+      }
+    }
+}
+
+void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
+  std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
+  const StepPlan alone{parity_reference()};
+  const StepResult want = run_steps(scene, alone, data, StepMode::cross_entropy, profile), got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
+  scene.report.control.step_detected = compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight").has_value();
+}
+
+}  // namespace lockstep

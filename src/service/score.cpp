@@ -1,0 +1,108 @@
+#include "service/score.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/signals.h"
+#include "checkpoint/safetensors.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked", "decode"};  // in the order of ScoreVia
+constexpr std::size_t kRowsAtOnce = 4096;  // of the training way, in one forward
+
+ScoredRow scored(std::vector<float> logprobs) {
+  ScoredRow row{std::move(logprobs), {}};
+  row.bits = hex64(xxh3(row.logprobs.data(), row.logprobs.size() * sizeof(float)));
+  return row;
+}
+}  // namespace
+
+std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaNames.end()}; }
+
+ScoreVia score_via_by_name(std::string_view name) {
+  const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
+  if (found == kViaNames.end())
+    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "), did_you_mean(name, score_via_names()));
+  return static_cast<ScoreVia>(found - kViaNames.begin());
+}
+
+std::string to_json_line(const ScoredRow& row) {
+  std::string text = "{\"logprobs\":[";
+  for (std::size_t i = 0; i < row.logprobs.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
+  return text + "],\"bits\":\"" + row.bits + "\"}";
+}
+
+Scorer::Scorer(const OpenedModel& opened, ScoreVia via) : runtime_(opened.runtime), via_(via) {
+  if (via == ScoreVia::train)
+    trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{});
+  else
+    engine_ = std::make_unique<Engine>(*runtime_, make_weight_set(runtime_->backend, runtime_->model->manifest(), opened.loaded.masters, runtime_->profile, 0));
+}
+
+void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row) {
+  if (via_ != ScoreVia::train) {
+    const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      throw_if_interrupted();
+      on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1), [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i}); })));
+    }
+    return;
+  }
+  // Several sequences a forward; one of a single token has nothing to score and no row.
+  for (std::size_t begin = 0; begin < sequences.size();) {
+    throw_if_interrupted();
+    std::vector<TrainSequence> data;
+    std::size_t end = begin, rows = 0;
+    for (; end < sequences.size() && (end == begin || rows + sequences[end].size() <= kRowsAtOnce); ++end) {
+      rows += sequences[end].size();
+      if (sequences[end].size() > 1) data.push_back(TrainSequence::next_token(sequences[end]));
+    }
+    const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end),
+                                       [&] { return data.empty() ? std::vector<std::vector<float>>() : trainer_->score(data); });
+    for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
+    begin = end;
+  }
+}
+
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences, const std::filesystem::path& path) {
+  Runtime& runtime = *opened.runtime;
+  const Manifest& manifest = runtime.model->manifest();
+  GradientSummary summary;
+  std::vector<TrainSequence> data;
+  for (const std::vector<std::int32_t>& tokens : sequences) {
+    data.push_back(TrainSequence::next_token(tokens));
+    summary.tokens += static_cast<std::int64_t>(tokens.size()) - 1;
+  }
+  summary.sequences = static_cast<std::int64_t>(data.size());
+  // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
+  Trainer trainer(runtime, opened.loaded.masters, {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0});
+  LossOptions sum;
+  sum.normaliser = 1;
+  summary.loss = trainer.forward_backward(data, sum).loss;
+  const WeightImages gradients = trainer.gradient_images();
+
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const FileTensor& file : manifest.files())
+    if (!file.fp32) entries.push_back({file.name, SafetensorsType::f32, file.shape});
+  AtomicFile out(path);
+  SafetensorsWriter writer([&](const void* bytes, std::size_t n) { out.write(bytes, n); }, std::move(entries),
+                           {{"format", "pt"}, {"profile", runtime.profile.name}});
+  std::vector<float> values;
+  for (const SafetensorsWriter::Entry& entry : writer.entries()) {
+    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(), [&](const FileTensor& f) { return f.name == entry.name; });
+    values.resize(static_cast<std::size_t>(file->size()));
+    manifest.gather(*file, gradients, values.data());
+    writer.write(values);
+    ++summary.tensors;
+  }
+  writer.finish();
+  out.commit();
+  return summary;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Log-probabilities and gradients of given token sequences, for anyone who wants to hold this program against another:
+// what `lockstep score` and `lockstep grad` do. Knows no command line. One thread at a time.
+//   Scorer scorer(open_model(settings), ScoreVia::decode); scorer.score({{1, 5, 7}}, print);
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "engine/engine.h"
+#include "service/loading.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+// By which way the rows are computed; all give the same bits.
+enum class ScoreVia { train, prefill, chunked, decode };
+std::vector<std::string> score_via_names();
+ScoreVia score_via_by_name(std::string_view name);  // throws invalid_argument
+
+struct ScoredRow {
+  std::vector<float> logprobs;  // n - 1: [i] of token i + 1 given tokens 0..i
+  std::string bits;             // XXH3-64 of them as little-endian fp32, hex
+};
+// {"logprobs":[...],"bits":"..."} with 9 significant digits, so that an fp32 reader gets the same bits.
+std::string to_json_line(const ScoredRow& row);
+
+class Scorer {
+ public:
+  Scorer(const OpenedModel& opened, ScoreVia via);
+  // One call of on_row a sequence, in order. Errors: invalid_argument for tokens out of range; numeric when a value is no number.
+  void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row);
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  ScoreVia via_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Trainer> trainer_;
+};
+
+struct GradientSummary {
+  double loss = 0;  // summed cross-entropy
+  std::int64_t sequences = 0, tokens = 0, tensors = 0;
+};
+// The gradient of the summed cross-entropy of `sequences` (at least 2 tokens each) with respect to every trained weight, as a
+// safetensors file: fp32, names and shapes of the model folder; the indexer has zeros, the correction bias is left out.
+// The file is in place whole or not at all.
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences, const std::filesystem::path& path);
+
+}  // namespace lockstep

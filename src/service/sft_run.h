@@ -1,0 +1,49 @@
+// A supervised fine-tuning run: data, schedule, the phases of the indexer, checkpoints, metrics, export. Resumes to the same
+// bits. Knows no command line.
+//   SftConfig config; config.name = "my-run"; run_sft(config, *source_maker, false);
+#pragma once
+#include <functional>
+#include <memory>
+
+#include "service/loading.h"
+#include "service/sft_data.h"
+#include "train/schedule.h"
+
+namespace lockstep {
+
+struct SftConfig {
+  std::string name = "sft", runs = "runs";
+  RuntimeSettings runtime;              // runtime.model: the folder to start from
+  bool from_scratch = false;            // random initial weights instead of the folder's (it needs config.json and the tokenizer only)
+  std::uint64_t init_seed = 0;
+  double init_deviation = 0.02;
+  std::uint64_t seed = 0;               // of the data order
+  std::int64_t batch = 32;              // sequences a step
+  Schedule schedule;                    // steps, peak, warm-up
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, max_norm = 1.0;
+  double router_bias_rate = 1e-3;
+  // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
+  std::int64_t index_from = 0, sparse_from = 0;
+  bool train_indexer = true;
+  std::int64_t micro_batch = 0;
+  bool checkpoint_activations = false;
+  std::int64_t checkpoint_every = 500;  // steps; also at the end and on an interrupt
+  int keep_last = 2;
+  std::string export_dtype = "bf16";
+  std::string export_to;                // empty: runs/NAME/export
+  bool quiet = false;
+  nlohmann::ordered_json resolved;      // the config as the user wrote it, resolved: goes to config.json
+  std::string resume_line;              // printed when interrupted
+};
+
+struct SftSummary {
+  std::int64_t steps = 0, tokens = 0;
+  double loss = 0, index_loss = 0, seconds = 0;  // last step's losses
+  std::string weights_sha256, exported;
+  bool interrupted = false;
+};
+
+// `make_source` gets the opened model (tokenizer, vocabulary). With `resume` the run goes on from its newest checkpoint.
+SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<SftSource>(const OpenedModel&)>& make_source, bool resume);
+
+}  // namespace lockstep
