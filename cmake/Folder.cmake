@@ -24,6 +24,19 @@ function(lockstep_folder name)
   include(${CMAKE_SOURCE_DIR}/src/${name}/folder.cmake OPTIONAL) # flags of single files, extra libraries
 endfunction()
 
+# The test program test_system of tests/system/**_test.cpp: what holds for several folders at once.
+function(lockstep_system_tests)
+  file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/system/*_test.cpp)
+  if(LOCKSTEP_TESTS AND tests)
+    find_package(GTest REQUIRED)
+    add_executable(test_system ${tests})
+    target_include_directories(test_system PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(test_system PRIVATE ${ARGN} GTest::gtest_main rapidcheck)
+    target_compile_definitions(test_system PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_system)
+  endif()
+endfunction()
+
 # The program build/lockstep, once src/cli/main.cpp stands.
 function(lockstep_program)
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)

@@ -14,8 +14,12 @@ namespace lockstep {
 const std::vector<Command>& commands() {
   static const std::vector<Command> rows = {
       {"generate", "continue a prompt, text as it comes", generate_command},
+      {"train", "supervised fine-tuning, reinforcement learning", train_command},
       {"serve", "answer OpenAI's completions API over HTTP", serve_command},
       {"info", "what a model folder holds", info_command},
+      {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
+      {"grad", "gradients of the cross-entropy of given tokens", grad_command},
+      {"parity", "compare every way of computing, bit by bit", parity_command},
   };
   return rows;
 }

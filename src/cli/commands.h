@@ -21,8 +21,12 @@ const std::vector<Command>& commands();
 int run_program(const Arguments& arguments);
 
 int generate_command(const Arguments& arguments);
+int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
+int parity_command(const Arguments& arguments);
+int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
+int train_command(const Arguments& arguments);
 
 // version.cpp: the commit, and the text of --version.
 std::string version_commit();

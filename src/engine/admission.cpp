@@ -7,15 +7,18 @@ namespace lockstep {
 void check_tokens(const char* field, const std::vector<std::int32_t>& tokens, std::int64_t vocabulary) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocabulary)
-      fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are token ids from 0 to {}", field, i, tokens[i], vocabulary - 1);
+      fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are token ids from 0 to {}", field, i, tokens[i],
+           vocabulary - 1);
 }
 
 void check_request(const Request& request, const RequestLimits& limits) {
   const SamplingParameters& s = request.sampling;
-  if (request.prompt.empty()) fail(ErrorCode::invalid_argument, "prompt is empty, allowed are 1 to {} tokens", limits.max_positions);
+  if (request.prompt.empty())
+    fail(ErrorCode::invalid_argument, "prompt is empty, allowed are 1 to {} tokens", limits.max_positions);
   check_tokens("prompt", request.prompt, limits.vocabulary);
   // Comparisons that a NaN fails.
-  if (!(s.temperature >= 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", s.temperature);
+  if (!(s.temperature >= 0 && s.temperature <= 100))
+    fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", s.temperature);
   if (!(s.top_p >= 0 && s.top_p <= 1)) fail(ErrorCode::invalid_argument, "top_p is {}, allowed is 0 to 1", s.top_p);
   if (s.top_k < 0) fail(ErrorCode::invalid_argument, "top_k is {}, allowed is 0 (all) or more", s.top_k);
   if (s.max_tokens < 0) fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is 0 or more", s.max_tokens);
@@ -23,10 +26,11 @@ void check_request(const Request& request, const RequestLimits& limits) {
   check_tokens("stop_tokens", s.stop_tokens, limits.vocabulary);
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto check_length = [&](std::int64_t most, const char* what) {
-    if (prompt > most) fail(ErrorCode::invalid_argument, "prompt has {} tokens, allowed are at most {} ({})", prompt, most, what);
+    if (prompt > most)
+      fail(ErrorCode::invalid_argument, "prompt has {} tokens, allowed are at most {} ({})", prompt, most, what);
     if (prompt + s.max_tokens > most)
-      fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is at most {} after a prompt of {} tokens ({} {})", s.max_tokens,
-           most - prompt, prompt, what, most);
+      fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is at most {} after a prompt of {} tokens ({} {})",
+           s.max_tokens, most - prompt, prompt, what, most);
   };
   check_length(limits.max_positions, "the longest context");
   check_length(limits.cache_positions, "positions in the cache");
@@ -34,7 +38,8 @@ void check_request(const Request& request, const RequestLimits& limits) {
 
 void check_options(const EngineOptions& o) {
   const auto check = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
-    if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
+    if (value < low || value > high)
+      fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   check("page_size", o.page_size, 1, 65536);

@@ -9,16 +9,19 @@ namespace lockstep {
 namespace {
 std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
   if (o.cache_pages > 0) return o.cache_pages;
-  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
+  const std::int64_t page_bytes =
+      KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
   const std::int64_t pages = o.cache_bytes / std::max<std::int64_t>(page_bytes, 1);
   if (pages < 1)
-    fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more", o.cache_bytes, page_bytes, o.page_size);
+    fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more",
+         o.cache_bytes, page_bytes, o.page_size);
   const std::int64_t pages_a_sequence = (runtime.max_positions + o.page_size - 1) / o.page_size;
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
 std::string describe_flags(std::int32_t flags) {
-  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
+  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability",
+                                         "the logits"};
   std::string text;
   for (int bit = 0; bit < 4; ++bit)
     if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
@@ -42,7 +45,8 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
   const std::size_t parameters = runtime_.model->manifest().parameters().size();
   if (weights->parameters.size() != parameters)
-    fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model", weights->parameters.size(), parameters);
+    fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model",
+         weights->parameters.size(), parameters);
   if (weights == weights_) return;
   weights_ = std::move(weights);
   scheduler_->set_version(weights_->version, runtime_.profile.digest());
@@ -109,7 +113,8 @@ bool Engine::step() {
   deliver();  // what a callback that threw left behind
   if (scheduler_->idle()) return false;
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
-  if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  if (plan.empty())
+    fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
   try {
     const std::shared_ptr<const WeightSet> pinned = weights_;
     runner_->run(*pinned, plan, result_);
@@ -144,8 +149,9 @@ void Engine::count_pairs(const std::vector<PlannedSlice>& plan) {
 }
 
 void Engine::absorb(const std::vector<PlannedSlice>& plan) {
-  const bool flagged = std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
-                       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
+  const bool flagged =
+      std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
+      std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
   std::size_t sampled = 0, scored = 0;
   for (const PlannedSlice& p : plan) {
@@ -173,11 +179,12 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled) {
   if (s.on_token) events_.push_back({&s, token, nullptr});
   const std::vector<std::int32_t>& stops = s.sampling.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token.id) != stops.end()) finish(s, FinishReason::stop);
-  else if (static_cast<std::int32_t>(s.generation.tokens.size()) >= s.sampling.max_tokens) finish(s, FinishReason::length);
+  else if (static_cast<std::int32_t>(s.generation.tokens.size()) >= s.sampling.max_tokens)
+    finish(s, FinishReason::length);
 }
 
-// Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the same
-// order, so they would have flagged it themselves.
+// Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the
+// same order, so they would have flagged it themselves.
 void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   struct Fault {
     std::int64_t position = -1;
@@ -200,12 +207,14 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i)
     for (std::int32_t page : plan[i].sequence->pages) {
       const auto bad = bad_pages.find(page);
-      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position)) faults[i] = bad->second;
+      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position))
+        faults[i] = bad->second;
     }
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
-    s.generation.error = fmt::format("a NaN or an infinity in {} at position {} of the request", describe_flags(faults[i].flags), faults[i].position);
+    s.generation.error = fmt::format("a NaN or an infinity in {} at position {} of the request",
+                                     describe_flags(faults[i].flags), faults[i].position);
     ++counters_.failed_requests;
     finish(s, FinishReason::error, faults[i].position);
   }

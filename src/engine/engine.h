@@ -1,7 +1,8 @@
-// The serving engine: continuous batching over a paged cache. Tokens in, tokens and log-probabilities out. What a request gets
-// depends on weights, tokens, sampling parameters and seed alone, never on what else runs, on chunks, pages, cache or threads.
-// Knows no text, no HTTP, no training. Used by one thread at a time; callbacks run on that thread inside submit, cancel or step,
-// in order, and may call submit, cancel and set_weights, but not step. One that throws leaves the engine as it was after it.
+// The serving engine: continuous batching over a paged cache. Tokens in, tokens and log-probabilities out. What a
+// request gets depends on weights, tokens, sampling parameters and seed alone, never on what else runs, on chunks,
+// pages, cache or threads. Knows no text, no HTTP, no training. Used by one thread at a time; callbacks run on that
+// thread inside submit, cancel or step, in order, and may call submit, cancel and set_weights, but not step. One that
+// throws leaves the engine as it was after it.
 //   Engine engine(runtime, weights, {}); std::vector<Generation> g = engine.generate({{.prompt = {1, 2, 3}}});
 #pragma once
 #include <deque>
@@ -28,16 +29,16 @@ class Engine {
   std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
   // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored.
   void cancel(std::uint64_t id);
-  // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A request
-  // with a NaN or an infinity in its rows ends with FinishReason::error, alone. When the forward itself throws, all
-  // requests stay and start over at the next step.
+  // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
+  // request with a NaN or an infinity in its rows ends with FinishReason::error, alone. When the forward itself throws,
+  // all requests stay and start over at the next step.
   bool step();
   void run_until_idle();
   // Submits all, runs until they are done (others go on beside them), returns them in order.
   std::vector<Generation> generate(std::vector<Request> requests);
 
-  // From the next step on. Cached prefixes of other versions are never used again; running requests go on, their later tokens
-  // carry the new version and are counted as mixed. The same pointer again: nothing happens.
+  // From the next step on. Cached prefixes of other versions are never used again; running requests go on, their later
+  // tokens carry the new version and are counted as mixed. The same pointer again: nothing happens.
   void set_weights(std::shared_ptr<const WeightSet> weights);
   const WeightSet& weights() const { return *weights_; }
 

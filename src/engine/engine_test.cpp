@@ -1,5 +1,5 @@
-// The engine on small random models: whatever runs beside a request, and however it is cut, cached or put back, its tokens and
-// log-probabilities have the same bits; and what must not be accepted is not.
+// The engine on small random models: whatever runs beside a request, and however it is cut, cached or put back, its
+// tokens and log-probabilities have the same bits; and what must not be accepted is not.
 #include "engine/engine.h"
 
 #include <cmath>
@@ -12,7 +12,8 @@ namespace lockstep {
 namespace {
 
 // Each request in an engine of its own, in one chunk, on one thread without vectors, without a prefix cache.
-std::vector<std::vector<std::uint32_t>> alone(const std::vector<Request>& requests, const std::string& config, const std::string& profile) {
+std::vector<std::vector<std::uint32_t>> alone(const std::vector<Request>& requests, const std::string& config,
+                                              const std::string& profile) {
   Plant plant(config, profile, {.isa = InstructionSet::scalar, .threads = 1});
   std::vector<std::vector<std::uint32_t>> bits;
   for (const Request& r : requests) {
@@ -50,8 +51,13 @@ TEST(Engine, BitsDoNotDependOnCompanyChunksPagesOrCache) {
   for (std::int64_t page_size : {1, 4, 16})
     for (std::int64_t chunk : {1, 3, 128})
       for (bool prefix_cache : {false, true}) {
-        const EngineCounters c = ways.run({.page_size = page_size, .cache_pages = 1024 / page_size, .max_batch_rows = 48, .prefill_chunk = chunk, .prefix_cache = prefix_cache},
-                                          {.threads = 1}, fmt::format("page {}, chunk {}, cache {}", page_size, chunk, prefix_cache));
+        const EngineCounters c =
+            ways.run({.page_size = page_size,
+                      .cache_pages = 1024 / page_size,
+                      .max_batch_rows = 48,
+                      .prefill_chunk = chunk,
+                      .prefix_cache = prefix_cache},
+                     {.threads = 1}, fmt::format("page {}, chunk {}, cache {}", page_size, chunk, prefix_cache));
         EXPECT_TRUE(prefix_cache || c.cache_hit_tokens == 0);
         hits += c.cache_hit_tokens;
         chunks += c.chunks;
@@ -65,8 +71,9 @@ TEST(Engine, BitsDoNotDependOnCompanyChunksPagesOrCache) {
 TEST(Engine, BitsDoNotDependOnPreemption) {
   const Ways ways("sharing", "cpu-bf16w", 2);
   for (bool prefix_cache : {false, true}) {
-    const EngineCounters c = ways.run({.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 7, .prefix_cache = prefix_cache}, {.threads = 1},
-                                      prefix_cache ? "few pages, cache" : "few pages");
+    const EngineCounters c = ways.run(
+        {.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 7, .prefix_cache = prefix_cache},
+        {.threads = 1}, prefix_cache ? "few pages, cache" : "few pages");
     EXPECT_GT(c.preemptions, 0);
     EXPECT_EQ(c.evictions > 0, prefix_cache);
   }
@@ -79,7 +86,8 @@ TEST(Engine, BitsDoNotDependOnThreadsInstructionsOrBackend) {
     for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {
       if (!machine_has(isa)) continue;
       for (int threads : {1, 2})
-        ways.run(options, {.isa = isa, .threads = threads}, fmt::format("{} {} threads {}", profile, instruction_set_name(isa), threads));
+        ways.run(options, {.isa = isa, .threads = threads},
+                 fmt::format("{} {} threads {}", profile, instruction_set_name(isa), threads));
     }
     ways.run(options, {.kind = BackendKind::deferred, .threads = 2}, fmt::format("{} deferred", profile));
   }
@@ -95,15 +103,21 @@ TEST(Engine, DenseRangeAndWideModelsAgreeToo) {
 
 TEST(Engine, EveryWayToScoreGivesTheSameBits) {
   Plant plant("wide");
-  Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
+  Engine engine(plant.runtime, plant.weights,
+                {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
   RandomSequence draws(5, RandomStream::fuzz);
   for (int round = 0; round < 4; ++round) {
     const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->vocabulary);
     const std::vector<float> expected = engine.score(tokens);
     ASSERT_EQ(expected.size(), tokens.size() - 1);
-    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
+    for (ScoreKind kind :
+         {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
       for (std::int32_t company : {0, 5})
-        EXPECT_EQ(different_bits(engine.score(tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .company = company}), expected), 0u)
+        EXPECT_EQ(
+            different_bits(
+                engine.score(tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .company = company}),
+                expected),
+            0u)
             << score_kind_name(kind) << " company " << company;
     EXPECT_TRUE(engine.idle());
   }
@@ -119,7 +133,8 @@ TEST(Engine, EveryWayToScoreGivesTheSameBits) {
 TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
   Plant plant;
   Engine engine(plant.runtime, plant.weights);
-  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->vocabulary))) ASSERT_NE(g.finish, FinishReason::error);
+  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->vocabulary)))
+    ASSERT_NE(g.finish, FinishReason::error);
   for (const Request& request : random_requests(6, 6, plant.runtime.model->vocabulary)) {
     const Generation g = engine.generate({request})[0];
     std::vector<std::int32_t> tokens = request.prompt;
@@ -132,7 +147,9 @@ TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
     }
     EXPECT_EQ(different_bits(raw, last), 0u);
     if (!request.prompt_logprobs) continue;
-    EXPECT_EQ(different_bits(g.prompt_logprobs, {scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()) - 1}), 0u);
+    EXPECT_EQ(different_bits(g.prompt_logprobs,
+                             {scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()) - 1}),
+              0u);
   }
 }
 
@@ -141,7 +158,8 @@ TEST(Engine, AnotherLeafCountIsNoticed) {
   RandomSequence draws(8, RandomStream::fuzz);
   std::string study;
   for (const Profile& p : profiles())
-    if (p.study && p.maximum_leaves != profile_by_name("cpu-bf16w").maximum_leaves && !p.bf16_activations) study = p.name;
+    if (p.study && p.maximum_leaves != profile_by_name("cpu-bf16w").maximum_leaves && !p.bf16_activations)
+      study = p.name;
   ASSERT_FALSE(study.empty());
   Plant plant("wide"), other("wide", study);
   Engine engine(plant.runtime, plant.weights), control(other.runtime, other.weights);
@@ -152,7 +170,8 @@ TEST(Engine, AnotherLeafCountIsNoticed) {
 TEST(Engine, CountersAreWhatTheLengthsImply) {
   Plant plant;
   const Model& model = *plant.runtime.model;
-  Engine engine(plant.runtime, plant.weights, {.page_size = 16, .cache_pages = 16, .max_batch_rows = 64, .prefill_chunk = 8});
+  Engine engine(plant.runtime, plant.weights,
+                {.page_size = 16, .cache_pages = 16, .max_batch_rows = 64, .prefill_chunk = 8});
   engine.generate({{.prompt = std::vector<std::int32_t>(20, 3), .sampling = {.max_tokens = 5}}});
   const EngineCounters& c = engine.counters();
   EXPECT_EQ(c.rows, 24);  // the last token is not computed
@@ -178,9 +197,12 @@ TEST(Engine, NewWeightsAreUsedFromTheNextStepOn) {
   const Request request{.prompt = std::vector<std::int32_t>(13, 5), .sampling = {.seed = 3, .max_tokens = 12}};
   const auto before = bits_of(engine.generate({request})[0]);
   Generation across;
-  engine.submit(request, [&](std::uint64_t, const GeneratedToken&) {
-    if (engine.counters().sampled_tokens == 12 + 6) engine.set_weights(second);
-  }, [&](Generation&& g) { across = std::move(g); });
+  engine.submit(
+      request,
+      [&](std::uint64_t, const GeneratedToken&) {
+        if (engine.counters().sampled_tokens == 12 + 6) engine.set_weights(second);
+      },
+      [&](Generation&& g) { across = std::move(g); });
   engine.run_until_idle();
   ASSERT_EQ(across.tokens.size(), 12u);
   for (std::size_t i = 0; i < 12; ++i) EXPECT_EQ(across.tokens[i].weights_version, i < 6 ? 1u : 2u);
@@ -201,11 +223,13 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
     if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->vocabulary) continue;
-    for (std::int64_t k = 0; k < p.inputs; ++k) plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
+    for (std::int64_t k = 0; k < p.inputs; ++k)
+      plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
   }
   std::vector<Request> requests;
   for (std::int32_t i = 0; i < 12; ++i) {
-    Request r{.prompt = {1, 2, 3, 4, 5, 6, i % 3 == 0 ? 11 : 7, 8, 9, 10, 12, 13}, .sampling = {.seed = static_cast<std::uint64_t>(i), .max_tokens = 6}};
+    Request r{.prompt = {1, 2, 3, 4, 5, 6, i % 3 == 0 ? 11 : 7, 8, 9, 10, 12, 13},
+              .sampling = {.seed = static_cast<std::uint64_t>(i), .max_tokens = 6}};
     if (i % 3 == 2) r.prompt[0] = 20 + i;
     requests.push_back(r);
   }
@@ -213,14 +237,16 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
   const std::vector<Generation> expected = good.generate(requests);
   for (std::int64_t page_size : {1, 4, 16})
     for (std::int64_t chunk : {3, 64}) {
-      Engine engine(plant.runtime, plant.make(1), {.page_size = page_size, .cache_pages = 400 / page_size, .prefill_chunk = chunk});
+      Engine engine(plant.runtime, plant.make(1),
+                    {.page_size = page_size, .cache_pages = 400 / page_size, .prefill_chunk = chunk});
       const std::vector<Generation> got = engine.generate(requests);
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (i % 3 == 0) {
           EXPECT_EQ(got[i].finish, FinishReason::error);
           EXPECT_NE(got[i].error.find("NaN"), std::string::npos);
           EXPECT_TRUE(got[i].tokens.empty());
-        } else if (std::none_of(expected[i].tokens.begin(), expected[i].tokens.end(), [](const GeneratedToken& t) { return t.id == 11; })) {
+        } else if (std::none_of(expected[i].tokens.begin(), expected[i].tokens.end(),
+                                [](const GeneratedToken& t) { return t.id == 11; })) {
           EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << "request " << i;
         }
       }
@@ -245,8 +271,9 @@ TEST(Engine, StopTokensLengthAndCallbacks) {
   while (whole.tokens[first].id != whole.tokens[4].id) ++first;
   std::vector<std::int32_t> streamed;
   Generation result;
-  const std::uint64_t id = engine.submit(stopped, [&](std::uint64_t, const GeneratedToken& t) { streamed.push_back(t.id); },
-                                         [&](Generation&& g) { result = std::move(g); });
+  const std::uint64_t id = engine.submit(
+      stopped, [&](std::uint64_t, const GeneratedToken& t) { streamed.push_back(t.id); },
+      [&](Generation&& g) { result = std::move(g); });
   engine.run_until_idle();
   EXPECT_EQ(result.id, id);
   EXPECT_EQ(result.finish, FinishReason::stop);
@@ -270,21 +297,25 @@ TEST(Engine, CallbacksMayCancelSubmitAndThrow) {
   const auto end = [&](Generation&& g) { ends.push_back(g.finish); };
   std::uint64_t waiting = 0;
   int tokens = 0;
-  engine.submit(request, [&](std::uint64_t id, const GeneratedToken&) {
-    if (++tokens == 3) {
-      engine.cancel(waiting);
-      engine.cancel(id);
-      engine.cancel(id);
-      engine.submit(request, {}, end);
-      throw std::runtime_error("a callback failed");
-    }
-  }, end);
+  engine.submit(
+      request,
+      [&](std::uint64_t id, const GeneratedToken&) {
+        if (++tokens == 3) {
+          engine.cancel(waiting);
+          engine.cancel(id);
+          engine.cancel(id);
+          engine.submit(request, {}, end);
+          throw std::runtime_error("a callback failed");
+        }
+      },
+      end);
   engine.submit(request, {}, end);
   waiting = engine.submit(request, {}, end);
   EXPECT_THROW(engine.run_until_idle(), std::runtime_error);
   EXPECT_EQ(tokens, 3);
   engine.run_until_idle();
-  EXPECT_EQ(ends, (std::vector<FinishReason>{FinishReason::cancelled, FinishReason::cancelled, FinishReason::length, FinishReason::length}));
+  EXPECT_EQ(ends, (std::vector<FinishReason>{FinishReason::cancelled, FinishReason::cancelled, FinishReason::length,
+                                             FinishReason::length}));
   EXPECT_TRUE(engine.idle());
   engine.submit(request, [&](std::uint64_t, const GeneratedToken&) { engine.step(); });
   EXPECT_THROW(engine.run_until_idle(), Error);
@@ -313,7 +344,8 @@ TEST(Engine, RefusesWhatItCannotDo) {
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = 30; });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = -1; });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = std::numeric_limits<std::int32_t>::max(); });
-  for (float t : {-0.1f, 100.5f, nan, infinity}) refused("temperature", [t](Request& r) { r.sampling.temperature = t; });
+  for (float t : {-0.1f, 100.5f, nan, infinity})
+    refused("temperature", [t](Request& r) { r.sampling.temperature = t; });
   for (float p : {-0.1f, 1.5f, nan}) refused("top_p", [p](Request& r) { r.sampling.top_p = p; });
   refused("top_k", [](Request& r) { r.sampling.top_k = -1; });
   refused("sample_index", [](Request& r) { r.sampling.sample_index = -2; });

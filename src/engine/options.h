@@ -5,29 +5,30 @@
 namespace lockstep {
 
 struct EngineOptions {
-  std::int64_t page_size = 16;                          // positions of a page
-  std::int64_t cache_pages = 0;                         // 0: as many as cache_bytes holds and all sequences can use
+  std::int64_t page_size = 16;   // positions of a page
+  std::int64_t cache_pages = 0;  // 0: as many as cache_bytes holds and all sequences can use
   std::int64_t cache_bytes = std::int64_t{256} << 20;
-  std::int64_t max_batch_rows = 512;                    // rows of one forward
-  std::int64_t max_sequences = 256;                     // running at a time
-  std::int64_t prefill_chunk = 128;                     // prompt rows of one sequence in one forward
+  std::int64_t max_batch_rows = 512;  // rows of one forward
+  std::int64_t max_sequences = 256;   // running at a time
+  std::int64_t prefill_chunk = 128;   // prompt rows of one sequence in one forward
   bool prefix_cache = true;
 };
 
 // Everything since the engine was made. A path that was meant to run and counts 0 did not run.
 struct EngineCounters {
   std::int64_t forwards = 0, rows = 0, largest_batch = 0;
-  std::int64_t prefill_tokens = 0, decode_tokens = 0;   // rows of prompts (and of recomputed text); rows of sampled tokens
-  std::int64_t chunks = 0;                              // slices of prompts that took more than one forward
-  std::int64_t mixed_batches = 0;                       // forwards with prefill and decode rows
-  std::int64_t cache_hit_tokens = 0;                    // positions taken from the prefix cache
-  std::int64_t preemptions = 0, evictions = 0;          // sequences put back; pages dropped from the prefix cache for others
+  std::int64_t prefill_tokens = 0,
+               decode_tokens = 0;               // rows of prompts (and of recomputed text); rows of sampled tokens
+  std::int64_t chunks = 0;                      // slices of prompts that took more than one forward
+  std::int64_t mixed_batches = 0;               // forwards with prefill and decode rows
+  std::int64_t cache_hit_tokens = 0;            // positions taken from the prefix cache
+  std::int64_t preemptions = 0, evictions = 0;  // sequences put back; pages dropped from the prefix cache for others
   std::int64_t sampled_tokens = 0;
-  std::int64_t mixed_version_tokens = 0;                // sampled with a prefix of several weights versions: not exact
-  std::int64_t failed_requests = 0;                     // a NaN or an infinity in their rows
+  std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
+  std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows
   // Over rows and layers, from lengths: a row at position p sees p + 1 keys and attends to min(top_k, p + 1) of them.
   std::int64_t pairs_visible = 0, pairs_skipped = 0;
-  std::int64_t expert_rows = 0;                         // rows x experts a token x sparse layers
+  std::int64_t expert_rows = 0;  // rows x experts a token x sparse layers
 };
 
 }  // namespace lockstep

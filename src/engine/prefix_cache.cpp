@@ -7,7 +7,9 @@
 namespace lockstep {
 
 PrefixCache::PrefixCache(PageAllocator& pages, std::int64_t page_size)
-    : pages_(pages), page_size_(page_size), entries_(static_cast<std::size_t>(pages.total())),
+    : pages_(pages),
+      page_size_(page_size),
+      entries_(static_cast<std::size_t>(pages.total())),
       tokens_(static_cast<std::size_t>(pages.total() * page_size)) {}
 
 void PrefixCache::reset(std::uint64_t weights_version, std::string_view profile_digest) {
@@ -25,7 +27,8 @@ std::uint64_t PrefixCache::next_hash(const Chain& chain, std::span<const std::in
   return xxh3(tokens.data(), tokens.size_bytes(), chain.pages == 0 ? root_ : chain.hash);
 }
 
-std::int32_t PrefixCache::find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens, bool& taken) const {
+std::int32_t PrefixCache::find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens,
+                               bool& taken) const {
   const auto it = by_hash_.find(hash);
   taken = it != by_hash_.end();
   if (!taken || entry(it->second).parent != chain.last) return -1;
@@ -40,10 +43,12 @@ void PrefixCache::acquire(std::int32_t page) {
   pages_.retain(page);
 }
 
-void PrefixCache::match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages) {
+void PrefixCache::match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
+                        std::vector<std::int32_t>& pages) {
   chain = Chain();
   while (chain.pages < most && (chain.pages + 1) * page_size_ <= static_cast<std::int64_t>(tokens.size())) {
-    const auto part = tokens.subspan(static_cast<std::size_t>(chain.pages * page_size_), static_cast<std::size_t>(page_size_));
+    const auto part =
+        tokens.subspan(static_cast<std::size_t>(chain.pages * page_size_), static_cast<std::size_t>(page_size_));
     const std::uint64_t hash = next_hash(chain, part);
     bool taken;
     const std::int32_t page = find(chain, hash, part, taken);
@@ -54,7 +59,8 @@ void PrefixCache::match(std::span<const std::int32_t> tokens, std::int64_t most,
   }
 }
 
-PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh) {
+PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page,
+                                           bool only_fresh) {
   const std::uint64_t hash = next_hash(chain, tokens);
   bool taken;
   const std::int32_t known = find(chain, hash, tokens, taken);

@@ -1,9 +1,9 @@
-// Full pages that several sequences may use: a tree of pages, each found by the XXH3 of all tokens up to its end, salted by
-// weights version and profile. A hit is believed only when the tokens themselves agree, page by page from the beginning.
-// The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given back least recently
-// used first, a page before the one it continues. Whoever holds a page here holds all pages before it.
-// Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when every reader
-// is in that forward or later. Used by one thread at a time.
+// Full pages that several sequences may use: a tree of pages, each found by the XXH3 of all tokens up to its end,
+// salted by weights version and profile. A hit is believed only when the tokens themselves agree, page by page from the
+// beginning. The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given
+// back least recently used first, a page before the one it continues. Whoever holds a page here holds all pages before
+// it. Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when
+// every reader is in that forward or later. Used by one thread at a time.
 //   cache.match(tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
 #pragma once
 #include <cstdint>
@@ -35,7 +35,8 @@ class PrefixCache {
   void match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages);
   enum class Insertion {
     fresh,    // entered; chain moves on
-    known,    // another page holds the same tokens after the same chain: `page` becomes that one, one user more; chain moves on
+    known,    // another page holds the same tokens after the same chain: `page` becomes that one, one user more; chain
+              // moves on
     refused,  // the hash belongs to other tokens; nothing changed
   };
   // Enters `page`, which the caller holds and which holds `tokens` (page_size of them), after `chain`.
@@ -68,8 +69,8 @@ class PrefixCache {
   PageAllocator& pages_;
   std::int64_t page_size_, idle_ = 0;
   std::uint64_t root_ = 0, clock_ = 0;
-  std::vector<Entry> entries_;               // by page
-  std::vector<std::int32_t> tokens_;         // page_size a page
+  std::vector<Entry> entries_;        // by page
+  std::vector<std::int32_t> tokens_;  // page_size a page
   std::unordered_map<std::uint64_t, std::int32_t> by_hash_;
   std::set<std::pair<std::uint64_t, std::int32_t>> idle_leaves_;  // (last use, page): idle, continued by no page
 };

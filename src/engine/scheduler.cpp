@@ -7,7 +7,10 @@
 namespace lockstep {
 
 Scheduler::Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters)
-    : options_(options), counters_(counters), pages_(std::make_unique<PageAllocator>(pages)), cache_(*pages_, options.page_size) {}
+    : options_(options),
+      counters_(counters),
+      pages_(std::make_unique<PageAllocator>(pages)),
+      cache_(*pages_, options.page_size) {}
 
 void Scheduler::add(Sequence& s) { waiting_.push_back(&s); }
 
@@ -34,7 +37,8 @@ void Scheduler::release_pages(Sequence& s) {
 }
 
 void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
-  for (auto i = static_cast<std::size_t>(std::min(forget_from / options_.page_size, static_cast<std::int64_t>(s.pages.size())));
+  for (auto i = static_cast<std::size_t>(
+           std::min(forget_from / options_.page_size, static_cast<std::int64_t>(s.pages.size())));
        i < s.pages.size(); ++i)
     cache_.forget(s.pages[i]);
   if (s.running) running_.erase(std::find(running_.begin(), running_.end(), &s));
@@ -43,7 +47,8 @@ void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
 }
 
 void Scheduler::preempt(Sequence& s) {
-  const auto planned = std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
+  const auto planned =
+      std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
   if (planned != plan_.rend()) {
     budget_ += planned->count;
     plan_.erase(std::next(planned).base());
@@ -96,8 +101,8 @@ bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
     }
     Sequence& youngest = *running_.back();
     if (&youngest == &s && running_.size() == 1)
-      fail(ErrorCode::internal, "a cache of {} pages of {} does not hold {} positions of one sequence", pages_->total(), options_.page_size,
-           s.computed + 1);
+      fail(ErrorCode::internal, "a cache of {} pages of {} does not hold {} positions of one sequence", pages_->total(),
+           options_.page_size, s.computed + 1);
     preempt(youngest);
     if (&youngest == &s) return false;
   }
@@ -130,7 +135,8 @@ const std::vector<PlannedSlice>& Scheduler::plan() {
 void Scheduler::admit() {
   // Pages that running prompts will still need are spoken for.
   std::int64_t promised = 0;
-  for (const Sequence* s : running_) promised += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
+  for (const Sequence* s : running_)
+    promised += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
   while (!waiting_.empty() && budget_ > 0 && static_cast<std::int64_t>(running_.size()) < options_.max_sequences) {
     Sequence& s = *waiting_.front();
     if (options_.prefix_cache && s.most_hit_pages > 0) {
@@ -140,7 +146,8 @@ void Scheduler::admit() {
     const std::int64_t missing = pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size());
     if (missing + promised > pages_->free_pages() + cache_.idle()) return release_pages(s);
     waiting_.pop_front();
-    const auto older = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
+    const auto older =
+        std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
     running_.insert(older.base(), &s);
     s.running = true;
     s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
@@ -151,22 +158,25 @@ void Scheduler::admit() {
   }
 }
 
-// Enters the full pages of the first `positions` positions. Before the forward only pages that nobody has entered yet; after
-// it, a page that another sequence entered takes the place of our own, whose bits are the same.
+// Enters the full pages of the first `positions` positions. Before the forward only pages that nobody has entered yet;
+// after it, a page that another sequence entered takes the place of our own, whose bits are the same.
 void Scheduler::share(Sequence& s, std::int64_t positions, bool only_fresh) {
   if (!options_.prefix_cache) return;
   while (s.shares && (s.chain.pages + 1) * options_.page_size <= positions) {
     const auto at = static_cast<std::size_t>(s.chain.pages);
     const auto size = static_cast<std::size_t>(options_.page_size);
     std::int32_t page = s.pages[at];
-    switch (cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
-      case PrefixCache::Insertion::fresh: break;
+    switch (
+        cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
+      case PrefixCache::Insertion::fresh:
+        break;
       case PrefixCache::Insertion::known:
         if (only_fresh) return;
         cache_.release(s.pages[at]);
         s.pages[at] = page;
         break;
-      case PrefixCache::Insertion::refused: s.shares = false;
+      case PrefixCache::Insertion::refused:
+        s.shares = false;
     }
   }
 }

@@ -1,9 +1,10 @@
 // Who computes which rows in the next forward, and in which pages. First come, first served:
-//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones, in order.
-// When pages run out, idle pages of the prefix cache go first; then the youngest running sequence is put back to the head of the
-// waiting queue and later recomputes its prompt and what it had generated. The oldest sequence is never put back for another,
-// and a request that fits the cache alone is all that is accepted, so everything finishes.
-// A waiting sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
+//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones, in
+//   order.
+// When pages run out, idle pages of the prefix cache go first; then the youngest running sequence is put back to the
+// head of the waiting queue and later recomputes its prompt and what it had generated. The oldest sequence is never put
+// back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
+// sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
 // before any row reads. Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
 #pragma once
@@ -31,7 +32,8 @@ class Scheduler {
 
   // Sequences belong to the caller and stay until removed. `s` waits behind all others.
   void add(Sequence& s);
-  // Finished or cancelled: its pages go back. The prefix cache forgets those from position `forget_from` on (bad entries).
+  // Finished or cancelled: its pages go back. The prefix cache forgets those from position `forget_from` on (bad
+  // entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
   const std::vector<PlannedSlice>& plan();
@@ -49,7 +51,9 @@ class Scheduler {
   std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
   const PageAllocator& pages() const { return *pages_; }
   const PrefixCache& prefix_cache() const { return cache_; }
-  std::int64_t pages_for(std::int64_t positions) const { return (positions + options_.page_size - 1) / options_.page_size; }
+  std::int64_t pages_for(std::int64_t positions) const {
+    return (positions + options_.page_size - 1) / options_.page_size;
+  }
 
  private:
   std::int64_t wanted_rows(const Sequence& s) const;

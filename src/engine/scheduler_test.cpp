@@ -12,10 +12,14 @@
 namespace lockstep {
 namespace {
 
-// Stands in for engine and model: a page remembers which text was written to each of its positions; "sampling" hashes the text.
+// Stands in for engine and model: a page remembers which text was written to each of its positions; "sampling" hashes
+// the text.
 class Bench {
  public:
-  Bench(const EngineOptions& options, std::int64_t pages) : options_(options), scheduler(options, pages, counters), written_(static_cast<std::size_t>(pages * options.page_size)) {
+  Bench(const EngineOptions& options, std::int64_t pages)
+      : options_(options),
+        scheduler(options, pages, counters),
+        written_(static_cast<std::size_t>(pages * options.page_size)) {
     scheduler.set_version(version, "profile");
   }
   Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens) {
@@ -57,7 +61,8 @@ class Bench {
     EXPECT_LE(rows, options_.max_batch_rows);
     EXPECT_LE(static_cast<std::int64_t>(scheduler.running().size()), options_.max_sequences);
     for (const PlannedSlice& p : plan)
-      for (std::int64_t at = 0; at < p.begin + p.count; ++at) EXPECT_TRUE(holds(*p.sequence, at)) << "a row reads another text";
+      for (std::int64_t at = 0; at < p.begin + p.count; ++at)
+        EXPECT_TRUE(holds(*p.sequence, at)) << "a row reads another text";
     for (const PlannedSlice& p : plan) {
       Sequence& s = *p.sequence;
       scheduler.commit(p);
@@ -83,7 +88,8 @@ class Bench {
       ++in_use;
     }
     EXPECT_EQ(scheduler.pages().free_pages() + scheduler.prefix_cache().idle() + in_use, scheduler.pages().total());
-    EXPECT_TRUE(std::is_sorted(scheduler.running().begin(), scheduler.running().end(), [](auto* a, auto* b) { return a->id < b->id; }));
+    EXPECT_TRUE(std::is_sorted(scheduler.running().begin(), scheduler.running().end(),
+                               [](auto* a, auto* b) { return a->id < b->id; }));
   }
   Sequence& at(std::size_t i) { return *sequences[i]; }
 
@@ -102,9 +108,13 @@ class Bench {
   std::int64_t slot(const Sequence& s, std::int64_t at) const {
     return s.pages[static_cast<std::size_t>(at / options_.page_size)] * options_.page_size + at % options_.page_size;
   }
-  static std::vector<std::int32_t> text(const Sequence& s, std::int64_t at) { return {s.tokens.begin(), s.tokens.begin() + at + 1}; }
+  static std::vector<std::int32_t> text(const Sequence& s, std::int64_t at) {
+    return {s.tokens.begin(), s.tokens.begin() + at + 1};
+  }
   void write(const Sequence& s, std::int64_t at) { written_[static_cast<std::size_t>(slot(s, at))] = text(s, at); }
-  bool holds(const Sequence& s, std::int64_t at) const { return written_[static_cast<std::size_t>(slot(s, at))] == text(s, at); }
+  bool holds(const Sequence& s, std::int64_t at) const {
+    return written_[static_cast<std::size_t>(slot(s, at))] == text(s, at);
+  }
 
   std::vector<std::vector<std::int32_t>> written_;  // by slot
   std::uint64_t next_id_ = 1;
@@ -194,8 +204,8 @@ TEST(Scheduler, AFailedForwardStartsAllOver) {
   EXPECT_EQ(b.finished.size(), 2u);
 }
 
-// Random requests come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends with the
-// text it would have had alone, in bounded time, and every page comes back.
+// Random requests come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends
+// with the text it would have had alone, in bounded time, and every page comes back.
 TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
   rc::check([] {
     EngineOptions options;
@@ -211,7 +221,11 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
     for (int op : operations) {
       const int value = op / 16;
       switch (op % 16) {
-        case 0: case 1: case 2: case 3: case 4: {
+        case 0:
+        case 1:
+        case 2:
+        case 3:
+        case 4: {
           const int prompt = 1 + value % (kLongest - 1);
           b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1));
           break;
@@ -223,12 +237,15 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
             else b.scheduler.remove(s), s.generation.finish = FinishReason::cancelled;
           }
           break;
-        case 6: b.scheduler.set_version(++b.version, "profile"); break;
+        case 6:
+          b.scheduler.set_version(++b.version, "profile");
+          break;
         case 7:
           b.scheduler.plan();
           b.scheduler.roll_back();
           break;
-        default: b.step();
+        default:
+          b.step();
       }
       b.check();
     }
@@ -243,7 +260,8 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
       std::vector<std::int32_t> text(s->tokens.begin(), s->tokens.begin() + s->prompt_length);
       while (text.size() < s->tokens.size()) text.push_back(Bench::next_token(text));
       RC_ASSERT(text == s->tokens);
-      if (s->generation.finish == FinishReason::length) RC_ASSERT(s->known() - s->prompt_length == s->sampling.max_tokens);
+      if (s->generation.finish == FinishReason::length)
+        RC_ASSERT(s->known() - s->prompt_length == s->sampling.max_tokens);
     }
     RC_ASSERT(b.scheduler.pages().free_pages() + b.scheduler.prefix_cache().idle() == b.scheduler.pages().total());
   });

@@ -24,7 +24,8 @@ namespace {
 // Requests that keep an engine busy: short random prompts, more submitted as they end. Cancelled when this goes away.
 class Company {
  public:
-  Company(Engine& engine, const ScoreMode& mode) : engine_(engine), draws_(mode.seed, RandomStream::fuzz, 1), wanted_(mode.company) {}
+  Company(Engine& engine, const ScoreMode& mode)
+      : engine_(engine), draws_(mode.seed, RandomStream::fuzz, 1), wanted_(mode.company) {}
   ~Company() {
     wanted_ = 0;
     for (std::uint64_t id : std::vector<std::uint64_t>(ids_)) {
@@ -40,10 +41,12 @@ class Company {
       const std::int64_t longest = std::min(limits.max_positions, limits.cache_positions);
       Request request;
       request.prompt.resize(1 + draws_.below(static_cast<std::uint32_t>(std::clamp<std::int64_t>(longest / 2, 1, 24))));
-      for (std::int32_t& token : request.prompt) token = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(limits.vocabulary)));
+      for (std::int32_t& token : request.prompt)
+        token = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(limits.vocabulary)));
       request.sampling.seed = draws_.next();
       const std::int64_t room = longest - static_cast<std::int64_t>(request.prompt.size());
-      request.sampling.max_tokens = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(std::min<std::int64_t>(room, 12) + 1)));
+      request.sampling.max_tokens =
+          static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(std::min<std::int64_t>(room, 12) + 1)));
       ids_.push_back(engine_.submit(std::move(request), {}, [this](Generation&& g) { std::erase(ids_, g.id); }));
     }
   }
@@ -95,9 +98,12 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
     s.random_chunks = true;
   };
   switch (mode.kind) {
-    case ScoreKind::prefill: return pass(whole, nothing);
-    case ScoreKind::chunked: return pass(odd_chunks, nothing);
-    case ScoreKind::decode: return pass([](Sequence& s) { s.chunk = 1, s.decode_from = 1; }, nothing);
+    case ScoreKind::prefill:
+      return pass(whole, nothing);
+    case ScoreKind::chunked:
+      return pass(odd_chunks, nothing);
+    case ScoreKind::decode:
+      return pass([](Sequence& s) { s.chunk = 1, s.decode_from = 1; }, nothing);
     case ScoreKind::prefix: {
       std::vector<float> first = pass(whole, nothing);
       const std::int64_t full = (static_cast<std::int64_t>(tokens.size()) - 1) / options_.page_size;
@@ -105,7 +111,8 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
       const std::vector<float> second = pass(
           [&](Sequence& s) {
             s.most_hit_pages = most;
-            std::fill(s.generation.prompt_logprobs.begin(), s.generation.prompt_logprobs.end(), std::numeric_limits<float>::quiet_NaN());
+            std::fill(s.generation.prompt_logprobs.begin(), s.generation.prompt_logprobs.end(),
+                      std::numeric_limits<float>::quiet_NaN());
           },
           nothing);
       // What came from the cache was not computed again and is still NaN.

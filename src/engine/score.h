@@ -10,7 +10,8 @@ enum class ScoreKind {
   prefill,    // as few chunks as max_batch_rows allows
   chunked,    // chunks of random odd sizes from 1 to 15
   decode,     // one token at a time
-  prefix,     // computed twice: the second time as much as possible, or a random number of pages, comes from the prefix cache
+  prefix,     // computed twice: the second time as much as possible, or a random number of pages, comes from the prefix
+              // cache
   preempted,  // chunks, put back to the waiting queue at a random moment
 };
 

@@ -1,5 +1,5 @@
-// One request on its way: its tokens, the pages that hold its entries, what has been generated. State only; the scheduler and
-// the engine move it on.
+// One request on its way: its tokens, the pages that hold its entries, what has been generated. State only; the
+// scheduler and the engine move it on.
 #pragma once
 #include <functional>
 #include <limits>
@@ -11,9 +11,9 @@
 namespace lockstep {
 
 struct Sequence {
-  std::uint64_t id = 0;                  // ascending in order of arrival
+  std::uint64_t id = 0;  // ascending in order of arrival
   SamplingParameters sampling;
-  std::vector<std::int32_t> tokens;      // prompt, then generated
+  std::vector<std::int32_t> tokens;  // prompt, then generated
   std::int64_t prompt_length = 0;
   Generation generation;
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
@@ -21,19 +21,19 @@ struct Sequence {
 
   // In the cache:
   std::vector<std::int32_t> pages;
-  std::int64_t computed = 0;             // positions whose entries stand in pages
-  std::int64_t begin = 0;                // of them from the prefix cache, when it was admitted
-  PrefixCache::Chain chain;              // as far as its pages are in the prefix cache
-  bool shares = true;                    // its further full pages may enter the prefix cache
-  bool mixed_versions = false;           // entries under several weights versions
+  std::int64_t computed = 0;    // positions whose entries stand in pages
+  std::int64_t begin = 0;       // of them from the prefix cache, when it was admitted
+  PrefixCache::Chain chain;     // as far as its pages are in the prefix cache
+  bool shares = true;           // its further full pages may enter the prefix cache
+  bool mixed_versions = false;  // entries under several weights versions
   bool running = false;
 
   // How it is scheduled; the defaults are those of a request, Engine::score sets others.
-  bool scores_prompt = false;            // log-probabilities of the prompt are collected
+  bool scores_prompt = false;  // log-probabilities of the prompt are collected
   std::int64_t most_hit_pages = std::numeric_limits<std::int64_t>::max();
-  std::int64_t decode_from = 0;          // rows from here on, taken one at a time, count as decode
-  std::int64_t chunk = 0;                // rows of prefill at a time; 0: the engine's
-  bool random_chunks = false;            // a new odd `chunk` after each
+  std::int64_t decode_from = 0;  // rows from here on, taken one at a time, count as decode
+  std::int64_t chunk = 0;        // rows of prefill at a time; 0: the engine's
+  bool random_chunks = false;    // a new odd `chunk` after each
   RandomSequence chunk_draws{0, RandomStream::fuzz};
 
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }

@@ -13,15 +13,17 @@ constexpr std::int64_t kLogitsChunk = std::int64_t{1} << 21;
 constexpr std::int64_t kScoredChunkRows = 64;
 }  // namespace
 
-// What a step reads back: one buffer of [token | raw | sampling | flags] a sampled row, then the scored log-probabilities.
-// On the traced backend numbers have another size than integers and stand in a buffer of their own.
+// What a step reads back: one buffer of [token | raw | sampling | flags] a sampled row, then the scored
+// log-probabilities. On the traced backend numbers have another size than integers and stand in a buffer of their own.
 struct StepRunner::Record {
   std::int64_t samples, scored;
   bool traced;
   Buffer words, numbers;
 
-  Record(Device& device, std::int64_t sample_rows, std::int64_t scored_rows) : samples(sample_rows), scored(scored_rows), traced(device.traced()) {
-    words = device.allocate_zero(DType::i32, 1, 2 * samples + (traced ? 0 : 2 * samples + scored), MemoryCategory::activations);
+  Record(Device& device, std::int64_t sample_rows, std::int64_t scored_rows)
+      : samples(sample_rows), scored(scored_rows), traced(device.traced()) {
+    words = device.allocate_zero(DType::i32, 1, 2 * samples + (traced ? 0 : 2 * samples + scored),
+                                 MemoryCategory::activations);
     if (traced) numbers = device.allocate(DType::f32, 1, 2 * samples + scored, MemoryCategory::activations);
   }
   View token() const { return column(words.view(), 0, samples); }
@@ -34,16 +36,22 @@ struct StepRunner::Record {
     const std::vector<std::int32_t> w = stream.read_ints(words.view()).get();
     std::vector<float> n;
     if (traced) n = stream.read(numbers.view()).get();
-    const auto at = [&](std::int64_t i) { return traced ? n[static_cast<std::size_t>(i)] : std::bit_cast<float>(w[static_cast<std::size_t>(2 * samples + i)]); };
+    const auto at = [&](std::int64_t i) {
+      return traced ? n[static_cast<std::size_t>(i)]
+                    : std::bit_cast<float>(w[static_cast<std::size_t>(2 * samples + i)]);
+    };
     result.sampled.resize(static_cast<std::size_t>(samples));
     for (std::int64_t i = 0; i < samples; ++i)
-      result.sampled[static_cast<std::size_t>(i)] = {w[static_cast<std::size_t>(i)], w[static_cast<std::size_t>(samples + i)], at(i), at(samples + i)};
+      result.sampled[static_cast<std::size_t>(i)] = {w[static_cast<std::size_t>(i)],
+                                                     w[static_cast<std::size_t>(samples + i)], at(i), at(samples + i)};
     result.prompt_logprobs.resize(static_cast<std::size_t>(scored));
     for (std::int64_t i = 0; i < scored; ++i) result.prompt_logprobs[static_cast<std::size_t>(i)] = at(2 * samples + i);
   }
 
  private:
-  static View column(const View& v, std::int64_t begin, std::int64_t count) { return v.column_range(begin, count).reshape(count, 1); }
+  static View column(const View& v, std::int64_t begin, std::int64_t count) {
+    return v.column_range(begin, count).reshape(count, 1);
+  }
   View number(std::int64_t begin, std::int64_t count) const {
     if (traced) return column(numbers.view(), begin, count);
     View v = column(words.view(), 2 * samples + begin, count);
@@ -78,8 +86,8 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   record.read(backend.stream(), result);
 }
 
-void StepRunner::score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden, const View& flags,
-                               const View& logprobs) {
+void StepRunner::score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+                               const View& flags, const View& logprobs) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   integers_.clear();
@@ -90,8 +98,10 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
     integers_.insert(integers_.end(), first, first + n);
     longest = std::max(longest, n);
   }
-  const Buffer targets = backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
-  const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows), model.vocabulary, MemoryCategory::workspace);
+  const Buffer targets =
+      backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
+  const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows), model.vocabulary,
+                                                 MemoryCategory::workspace);
   std::int64_t row = 0, out = 0;
   for (const PlannedSlice& p : plan) {
     const std::int64_t n = scored_rows(p);
@@ -111,7 +121,8 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
   }
 }
 
-void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden, const Record& record) {
+void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+                        const Record& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   // Integers of a row: its row in `hidden`, top_k, sample, position, seed low, seed high; numbers: temperature, top_p.
@@ -131,11 +142,14 @@ void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice
   }
   const Buffer integers = backend.device().upload(integers_, record.samples, 6, MemoryCategory::activations);
   const Buffer floats = backend.device().upload(floats_, record.samples, 2, MemoryCategory::activations);
-  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, record.samples > 16 ? record.samples : 16);
-  const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.samples), model.vocabulary, MemoryCategory::workspace);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, record.samples > 16 ? record.samples : 16);
+  const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.samples), model.vocabulary,
+                                                  MemoryCategory::workspace);
   for (std::int64_t begin = 0; begin < record.samples; begin += most) {
     const std::int64_t n = std::min(most, record.samples - begin);
-    const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n), z = logits.view().row_range(0, n);
+    const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
+               z = logits.view().row_range(0, n);
     HeadLogits head;
     head.y = z;
     head.x = hidden;

@@ -1,6 +1,6 @@
-// The device side of one step: uploads the planned rows, runs the model, the head and the sampler, and reads one record back.
-// Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone.
-// Used by one thread at a time.
+// The device side of one step: uploads the planned rows, runs the model, the head and the sampler, and reads one record
+// back. Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one
+// thread at a time.
 //   runner.run(weights, scheduler.plan(), result);
 #pragma once
 #include <span>
@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct StepResult {
-  std::vector<std::int32_t> row_flags;      // one a row, 0: sound (kernels/*/*.h say which bit is what)
+  std::vector<std::int32_t> row_flags;  // one a row, 0: sound (kernels/*/*.h say which bit is what)
   struct Sampled {
     std::int32_t token, flags;
     float raw_logprob, sampling_logprob;
   };
-  std::vector<Sampled> sampled;             // one a slice that samples, in order
-  std::vector<float> prompt_logprobs;       // one a scored row, in order
+  std::vector<Sampled> sampled;        // one a slice that samples, in order
+  std::vector<float> prompt_logprobs;  // one a scored row, in order
 };
 
 // Whether the next token of a slice's sequence is sampled.
@@ -35,8 +35,10 @@ class StepRunner {
 
  private:
   struct Record;
-  void score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden, const View& flags, const View& logprobs);
-  void sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden, const Record& record);
+  void score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+                     const View& flags, const View& logprobs);
+  void sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+              const Record& record);
 
   Runtime& runtime_;
   KvCache cache_;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "checkpoint/model_folder.h"
 #include "service/parity_run.h"
 
 namespace lockstep {
@@ -42,6 +43,11 @@ std::vector<std::string> ParityReport::idle() const {
   for (const ParityCounter& c : engagement)
     if (c.required && c.value == 0) names.push_back(c.name);
   return names;
+}
+
+ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
+  LoadedModel loaded = load_model_folder(folder, {.mla_norm_eps = mla_norm_eps});
+  return {loaded.model, std::move(loaded.masters)};
 }
 
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {

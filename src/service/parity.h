@@ -2,7 +2,7 @@
 // optimiser's step does not depend on how the batch was cut, packed, ordered or computed. Random cases over everything that must
 // not matter; counters that say that each path really ran; a negative control that must be found at the right operation.
 // Knows no command line. One thread at a time; it makes its own runtimes.
-//   ParityReport report = run_parity({loaded.model, loaded.masters}, {.cases = 100}); if (!report.passed()) ...
+//   ParityReport report = run_parity(load_parity_model("models/countdown-glm"), {.cases = 100}); if (!report.passed()) ...
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,6 +19,9 @@ struct ParityModel {
   std::shared_ptr<const Model> model;
   WeightImages masters;
 };
+
+// Of a model folder; mla_norm_eps 0: the family's own. Errors: those of load_model_folder.
+ParityModel load_parity_model(const std::string& folder, double mla_norm_eps = 0);
 
 struct ParityOptions {
   std::int64_t cases = 100;  // random ones; edge lengths come on top

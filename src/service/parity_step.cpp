@@ -20,7 +20,8 @@ struct StepPlan {
   ParityPlace place;
   std::int64_t micro_batch = 0;
   bool shuffle = false, checkpoint = false;
-  bool two_calls = false;  // two forward_backward before each optimiser step
+  bool two_calls = false;         // two forward_backward before each optimiser step
+  bool fixed_normaliser = false;  // instead of the sum of the weights of a call: what two calls can have in common with one
   std::string text() const {
     return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
                        checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", place.text());
@@ -46,13 +47,13 @@ std::vector<StepPlan> step_plans(StepMode mode) {
     plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
   }
   // The indexer's loss is a mean over the rows of a call: two calls are another loss.
-  if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true});
+  if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true, true});
   return plans;
 }
 
 std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
 
-struct StepResult {
+struct StepOutcome {
   std::vector<std::vector<float>> logprobs;  // of all steps, by sequence as it came
   std::vector<WeightImages> gradients;       // a step; none in two calls
   std::vector<WeightImages> masters;         // a step
@@ -98,7 +99,7 @@ void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data
   }
 }
 
-StepResult run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile) {
+StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile) {
   Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model, profile,
                   std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
@@ -107,7 +108,7 @@ StepResult run_steps(ParityScene& scene, const StepPlan& plan, const std::vector
   Trainer trainer(runtime, scene.model.masters,
                   {.micro_batch = plan.micro_batch, .checkpoint_activations = plan.checkpoint, .accumulate = plan.two_calls,
                    .train_indexer = indexer, .page_size = plan.place.page_size});
-  StepResult result;
+  StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -117,7 +118,7 @@ StepResult run_steps(ParityScene& scene, const StepPlan& plan, const std::vector
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
     loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
-    if (plan.two_calls || mode == StepMode::policy) loss.normaliser = 64;
+    if (plan.fixed_normaliser) loss.normaliser = 64;
     const std::size_t cut = plan.two_calls ? 2 : data.size();
     for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
       if (begin == end) continue;
@@ -158,7 +159,7 @@ std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const We
   return {};
 }
 
-std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepResult& want, const StepResult& got, std::size_t step) {
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step) {
   const std::size_t sequences = want.logprobs.size() / kSteps;
   for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
     for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
@@ -185,18 +186,18 @@ void fuzz_steps(ParityScene& scene) {
     for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer}) {
       std::vector<TrainSequence> data = step_data(scene, mode, round);
       if (mode == StepMode::policy) add_old_logprobs(scene, data);
-      const StepResult want = run_steps(scene, alone, data, mode, scene.profile);
-      std::optional<StepResult> want_in_calls;  // cross-entropy's normaliser is another there
+      const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);
+      std::optional<StepOutcome> want_fixed;
       for (const StepPlan& plan : step_plans(mode)) {
         throw_if_interrupted();
-        const StepResult got = run_steps(scene, plan, data, mode, scene.profile);
-        if (plan.two_calls && !want_in_calls) {
-          StepPlan in_calls = alone;
-          in_calls.two_calls = true;
-          want_in_calls = run_steps(scene, in_calls, data, mode, scene.profile);
+        const StepOutcome got = run_steps(scene, plan, data, mode, scene.profile);
+        if (plan.fixed_normaliser && !want_fixed) {
+          StepPlan fixed = alone;
+          fixed.fixed_normaliser = true;
+          want_fixed = run_steps(scene, fixed, data, mode, scene.profile);
         }
         for (std::size_t step = 0; step < kSteps; ++step) {
-          if (auto found = first_step_mismatch(manifest, plan.two_calls ? *want_in_calls : want, got, step))
+          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step))
             scene.mismatch([&] {
               found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)], step + 1, plan.text(), alone.place.text());
               return *found;
@@ -215,7 +216,7 @@ void fuzz_steps(ParityScene& scene) {
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
   std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
   const StepPlan alone{parity_reference()};
-  const StepResult want = run_steps(scene, alone, data, StepMode::cross_entropy, profile), got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
+  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile), got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
   scene.report.control.step_detected = compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight").has_value();
 }
 

@@ -2,56 +2,14 @@
 // 1e-4 of the largest value of each tensor, in cpu-f32.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 
-#include "checkpoint/safetensors.h"
-#include "model/runtime.h"
+#include "system/golden_tools.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
-
-namespace fs = std::filesystem;
-
-struct Golden {
-  std::shared_ptr<const Model> model;
-  WeightImages weights;
-  std::vector<std::int32_t> tokens;
-  std::map<std::string, std::vector<float>> tensors;  // logits, grad.*
-};
-
-// Weights by the rules of tools/golden_weights.py.
-WeightImages golden_weights(const Manifest& manifest, std::uint64_t seed) {
-  WeightImages images(manifest.parameters().size());
-  for (const FileTensor& file : manifest.files()) {
-    NamedUniform uniform(seed, file.name);
-    float offset = 0, amplitude;
-    if (file.name.ends_with("norm.weight")) offset = 1, amplitude = 0.3f;
-    else if (file.shape.size() == 1) amplitude = 0.3f;
-    else if (file.name == "model.embed_tokens.weight") amplitude = 1.0f;
-    else amplitude = static_cast<float>(2.0 / std::sqrt(static_cast<double>(file.columns())));
-    std::vector<float> values(static_cast<std::size_t>(file.size()));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = offset + uniform(i) * amplitude;
-    manifest.scatter(file, values.data(), images);
-  }
-  return images;
-}
-
-Golden load_golden(const std::string& name) {
-  const fs::path folder = fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa" / name;
-  Golden golden;
-  std::ifstream config(folder / "config.json");
-  golden.model = make_model(Json::parse(config));
-  const SafetensorsFile file = SafetensorsFile::open(folder / "golden.safetensors");
-  golden.weights = golden_weights(golden.model->manifest(), std::stoull(file.metadata().at("seed")));
-  for (const std::string& tensor : file.names()) {
-    if (tensor == "tokens") golden.tokens = file.read_ints(tensor);
-    else golden.tensors[tensor] = file.read_floats(tensor);
-  }
-  return golden;
-}
 
 double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
   double error = 0, scale = 0;

@@ -1,0 +1,43 @@
+// How good a model is at an environment: held-out problems (always the same ones for a seed, no problem twice), several samples
+// each and the greedy answer. The same model gives the same numbers on every machine.
+// Talks to the port Sampler alone. One thread.
+//   Evaluation e = evaluate(*environment, tokenizer, sampler, {.problems = 2000, .samples = 8});
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "rl/bootstrap.h"
+#include "rl/rollout.h"
+
+namespace lockstep {
+
+struct EvaluationSettings {
+  std::int64_t problems = 2000, samples = 8, max_tokens = 16;
+  double temperature = 1;
+  std::uint64_t seed = 20260601;  // of problems, sampling and resampling
+  std::int64_t at_once = 256;     // problems whose samples are asked for together; changes no bit
+};
+
+struct Evaluation {
+  std::string environment;
+  std::int64_t problems = 0, samples = 0;
+  Interval pass_at_1;  // sampled: over problems, the share of right samples
+  Interval pass_at_k;  // over problems, whether any of the samples is right; k = samples
+  Interval greedy;
+  Interval ended;      // the share of samples that ended by themselves
+  std::int64_t tokens = 0;
+  std::uint64_t weights_version = 0;
+  std::vector<bool> greedy_right;  // by problem
+};
+
+// The first `count` held-out problems of a seed, each a different one. Error invalid_argument when there are fewer.
+std::vector<Problem> held_out_problems(const Environment& environment, std::uint64_t seed, std::int64_t count);
+
+// `progress(problems, tokens)` after each part. Errors: invalid_argument for a setting; those of RolloutSource.
+Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler, const EvaluationSettings& settings,
+                    const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+// {"environment", "problems", "samples", "pass_at_1": {"value", "low", "high"}, "pass_at_k", "k", "greedy", ...}.
+nlohmann::ordered_json to_json(const Evaluation& evaluation);
+nlohmann::ordered_json to_json(const Interval& interval);
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+#include "service/rl_run.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "service/training_state.h"
+#include "train/schedule.h"
+
+namespace lockstep {
+namespace {
+void check_same_config(const Json& before, const Json& now, const std::vector<std::string>& free_keys) {
+  const auto compare = [&](const Json& keys) {
+    for (const auto& [key, unused] : keys.items()) {
+      if (std::find(free_keys.begin(), free_keys.end(), key) != free_keys.end()) continue;
+      const Json a = before.value(key, Json()), b = now.value(key, Json());
+      if (a != b)
+        fail(ErrorCode::invalid_argument, "{} is {}, the run was begun with {}; resume it with the same configuration, or begin another run", key,
+             b.dump(), a.dump());
+    }
+  };
+  compare(before);
+  compare(now);
+}
+}  // namespace
+
+RlRun::RlRun(const RlRunConfig& config, bool resume)
+    : config_(config),
+      stack_(config.stack),
+      directory_(RunDirectory::open(config.runs, config.name, config.resolved, {.resume = resume, .resume_line = config.resume_line})) {
+  if (config.export_dtype != "bf16" && config.export_dtype != "f32")
+    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", config.export_dtype);
+  if (directory_.resumed()) {
+    check_same_config(directory_.config(), config.resolved, config.free_keys);
+    step_ = stack_.trainer().with_trainer([&](Trainer& trainer) {
+      restore_training(directory_, trainer, stack_.model().manifest(), stack_.profile());
+      return trainer.step();
+    });
+    stack_.trainer().publish();
+    if (step_ > 0) saved_at_ = step_;
+  }
+  metrics_ = std::make_unique<MetricsLog>(MetricsLog::resume(directory_.metrics_file(), step_));
+}
+
+void RlRun::finished_step(const nlohmann::ordered_json& metrics) {
+  metrics_->append(metrics);
+  ++step_;
+  if (config_.checkpoint_every > 0 && step_ % config_.checkpoint_every == 0) save();
+}
+
+void RlRun::save() {
+  if (saved_at_ == step_) return;
+  stack_.trainer().with_trainer([&](Trainer& trainer) {
+    save_training(directory_, trainer, stack_.model().manifest(), stack_.profile(), {{"next_step", step_}}, static_cast<int>(config_.keep_last));
+  });
+  saved_at_ = step_;
+}
+
+std::filesystem::path RlRun::export_model() {
+  stack_.export_model(directory_.export_folder(), config_.export_dtype == "bf16" ? DType::bf16 : DType::f32);
+  return directory_.export_folder();
+}
+
+std::vector<std::string> schedule_names() { return {"constant", "linear", "cosine"}; }
+
+double scheduled_rate(const std::string& schedule, double peak, std::int64_t warmup, std::int64_t steps, std::int64_t step) {
+  return learning_rate({.kind = schedule, .peak = peak, .warmup = warmup, .steps = steps}, step);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,207 @@
+// What is computed is what the configuration implies, measured where it happens: expert rows, keys touched, bytes of the cache,
+// logits that never stand whole; and an exported folder that reloads to the bits of the live model.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <set>
+
+#include "checkpoint/model_folder.h"
+#include "engine/engine.h"
+#include "system/golden_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+// Counts from the device's own integers: the selections that attention reads, the slots that experts compute.
+class Counts : public OperationObserver {
+ public:
+  explicit Counts(Backend& backend) : backend_(backend) {}
+  std::int64_t rows = 0, keys = 0, expert_rows = 0, largest_selection = 0;
+
+  void begin_forward(const Batch& batch) override { rows += batch.count(); }
+  void operation(const Operation& op) override {
+    if (op.name == "index_select") {
+      selected_ = 0;
+      const std::vector<std::int32_t> positions = backend_.stream().read_ints(op.output).get();
+      for (std::int64_t row = 0; row < op.output.rows; ++row) {
+        std::set<std::int32_t> distinct;
+        for (std::int64_t j = 0; j < op.output.cols; ++j)
+          if (const std::int32_t p = positions[static_cast<std::size_t>(row * op.output.cols + j)]; p >= 0) distinct.insert(p);
+        selected_ += static_cast<std::int64_t>(distinct.size());
+        largest_selection = std::max(largest_selection, static_cast<std::int64_t>(distinct.size()));
+      }
+    }
+    if (op.name == "attention") keys += selected_;  // its own selection, or the one it shares
+    if (op.name == "expert_gather") {
+      const std::vector<std::int32_t> slots = backend_.stream().read_ints(op.slot_of).get();
+      EXPECT_EQ(std::set<std::int32_t>(slots.begin(), slots.end()).size(), slots.size()) << "two rows share a slot";
+      EXPECT_EQ(static_cast<std::int64_t>(slots.size()), op.output.rows);
+      expert_rows += op.output.rows;
+    }
+  }
+
+ private:
+  Backend& backend_;
+  std::int64_t selected_ = 0;
+};
+
+TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
+  for (const std::string name : {"sharing", "wide"}) {
+    const std::shared_ptr<const Model> model = make_model(golden_config(name));
+    Runtime runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"));
+    Engine engine(runtime, make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0), {.page_size = 4});
+    Counts counts(runtime.backend);
+    runtime.observer = &counts;
+    RandomSequence draws(3, RandomStream::fuzz);
+    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::decode, ScoreKind::preempted})
+      engine.score(random_tokens(draws, 40, model->vocabulary), {.kind = kind, .seed = 9, .company = 2});
+    runtime.observer = nullptr;
+    const EngineCounters& c = engine.counters();
+    EXPECT_EQ(counts.rows, c.rows);
+    EXPECT_EQ(counts.keys, c.pairs_visible - c.pairs_skipped) << name;
+    EXPECT_EQ(counts.largest_selection, model->select_top_k);
+    EXPECT_EQ(counts.expert_rows, c.expert_rows) << name;
+    const Json& config = model->config();
+    std::int64_t sparse_layers = 0;
+    for (const auto& kind : config["mlp_layer_types"]) sparse_layers += kind == "sparse";
+    EXPECT_EQ(counts.expert_rows, counts.rows * config["num_experts_per_tok"].get<std::int64_t>() * sparse_layers);
+  }
+}
+
+TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
+  const std::shared_ptr<const Model> model = make_model(golden_config("sharing"));
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-f32"));
+  Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
+  RandomSequence draws(4, RandomStream::fuzz);
+  const std::int64_t n = 50, k = model->select_top_k;
+  Counts counts(runtime.backend);
+  runtime.observer = &counts;
+  trainer.score({TrainSequence::next_token(random_tokens(draws, n + 1, model->vocabulary))});
+  runtime.observer = nullptr;
+  std::int64_t expected = 0;
+  for (std::int64_t visible = 1; visible <= n; ++visible) expected += std::min(k, visible);
+  EXPECT_EQ(counts.keys, expected * model->layers);
+}
+
+TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
+  const std::shared_ptr<const Model> model = make_model(golden_config("wide"));
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
+  const auto weights = make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
+  RandomSequence draws(5, RandomStream::fuzz);
+  const Tokens tokens = random_tokens(draws, 33, model->vocabulary);
+  KvCache cache(runtime.backend, model->cache_shapes(), runtime.profile, 3, 16);
+  const Batch batch(runtime.backend, {{tokens, 0, {0, 1, 2}}}, 16, true);
+  std::vector<Buffer> loads;
+  for (std::size_t i = 0; i < model->router_biases.size(); ++i)
+    loads.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, model->expert_count, MemoryCategory::workspace));
+  ForwardOptions options;
+  options.router_loads = &loads;
+  Context ctx = runtime.context(*weights, cache, batch, options);
+  model->forward(ctx);
+  ASSERT_EQ(loads.size(), 3u);
+  for (const Buffer& load : loads) {
+    std::int64_t total = 0;
+    for (std::int32_t rows : runtime.backend.stream().read_ints(load.view()).get()) total += rows;
+    EXPECT_EQ(total, 33 * model->experts_a_token);
+  }
+}
+
+TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
+  for (const std::string profile : {"cpu-bf16w", "cpu-f32"})
+    for (const std::string name : {"sharing", "wide", "dense-range"}) {
+      const std::shared_ptr<const Model> model = make_model(golden_config(name));
+      const Json& config = model->config();
+      std::int64_t values = 0;
+      for (const auto& kind : config["indexer_types"])
+        values += config["kv_lora_rank"].get<std::int64_t>() + config["qk_rope_head_dim"].get<std::int64_t>() +
+                  (kind == "full" ? config["index_head_dim"].get<std::int64_t>() : 0);
+      Runtime runtime({.threads = 1}, model, profile_by_name(profile));
+      const auto weights = make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
+      const MemoryAccounts& memory = runtime.backend.device().memory();
+      EXPECT_EQ(memory.current(MemoryCategory::cache), 0);
+      {
+        Engine engine(runtime, weights, {.page_size = 8, .cache_pages = 25});
+        EXPECT_EQ(memory.current(MemoryCategory::cache), 8 * 25 * values * (profile == "cpu-f32" ? 4 : 2)) << name << ", " << profile;
+        engine.generate({{.prompt = {1, 2, 3}, .sampling = {.max_tokens = 20}}});
+        EXPECT_EQ(memory.peak(MemoryCategory::cache), memory.current(MemoryCategory::cache)) << "serving takes no more of it";
+      }
+      EXPECT_EQ(memory.current(MemoryCategory::cache), 0);
+    }
+}
+
+TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
+  const std::shared_ptr<const Model> model = make_model(golden_config("dense-range"));
+  const std::int64_t vocabulary = model->vocabulary;
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
+  MemoryAccounts& memory = runtime.backend.device().memory();
+  RandomSequence draws(6, RandomStream::fuzz);
+  const std::int64_t sequences = 160, length = 40, rows = sequences * length;
+  std::vector<TrainSequence> data;
+  for (std::int64_t i = 0; i < sequences; ++i) data.push_back(TrainSequence::next_token(random_tokens(draws, length + 1, vocabulary)));
+  Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
+  memory.reset_peaks();
+  const std::int64_t before = memory.current(MemoryCategory::workspace), activations_before = memory.current(MemoryCategory::activations);
+  trainer.forward_backward(data, {});
+  const std::int64_t whole = rows * vocabulary * 4;
+  EXPECT_LT(memory.peak(MemoryCategory::workspace) - before, whole / 2) << "training";
+  // Nor is it hidden among the activations: one more matrix of that size would show.
+  const std::int64_t trained = memory.peak(MemoryCategory::activations) - activations_before;
+  std::vector<TrainSequence> half(data.begin(), data.begin() + sequences / 2);
+  trainer.optim_step({});
+  memory.reset_peaks();
+  trainer.forward_backward(half, {});
+  EXPECT_LE(trained, 2 * (memory.peak(MemoryCategory::activations) - activations_before) + 4096);
+
+  Engine engine(runtime, trainer.weights(), {.max_batch_rows = 8192, .prefill_chunk = 512});
+  std::vector<Request> requests(64);
+  for (Request& r : requests) r = {.prompt = random_tokens(draws, 80, vocabulary), .sampling = {.max_tokens = 1}, .prompt_logprobs = true};
+  memory.reset_peaks();
+  const std::int64_t serving_before = memory.current(MemoryCategory::workspace);
+  engine.generate(requests);
+  EXPECT_GE(engine.counters().largest_batch, 64 * 80);
+  EXPECT_LT(memory.peak(MemoryCategory::workspace) - serving_before, 64 * 80 * vocabulary * 4 / 8) << "serving";
+}
+
+TEST(Counters, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
+  const std::shared_ptr<const Model> model = make_model(tiny_config());
+  const Manifest& manifest = model->manifest();
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
+  Trainer trainer(runtime, golden_weights(manifest, 2), {.train_indexer = true});
+  RandomSequence draws(7, RandomStream::fuzz);
+  // Two steps: masters that are no bf16 numbers, a correction bias that has moved.
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward({TrainSequence::next_token(random_tokens(draws, 30, 37)), TrainSequence::next_token(random_tokens(draws, 20, 37))}, {}, {.index_loss = true});
+    trainer.optim_step({.learning_rate = 1e-3, .router_bias_rate = 1e-3});
+  }
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_export_{}", ::getpid());
+  save_model_folder(folder, *model, trainer.master_images(), {.dtype = DType::bf16, .overwrite = true});
+  const LoadedModel loaded = load_model_folder(folder);
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(loaded.file_dtype, DType::bf16);
+
+  const auto reloaded = make_weight_set(runtime.backend, loaded.model->manifest(), loaded.masters, runtime.profile, 0);
+  Stream& stream = runtime.backend.stream();
+  ASSERT_EQ(reloaded->parameters.size(), trainer.weights()->parameters.size());
+  for (std::size_t i = 0; i < reloaded->parameters.size(); ++i) {
+    const std::vector<float> live = stream.read(trainer.weights()->parameters[i].view()).get(), again = stream.read(reloaded->parameters[i].view()).get();
+    ASSERT_EQ(live.size(), again.size());
+    std::size_t different = 0;
+    for (std::size_t k = 0; k < live.size(); ++k) different += std::bit_cast<std::uint32_t>(live[k]) != std::bit_cast<std::uint32_t>(again[k]);
+    EXPECT_EQ(different, 0u) << manifest.parameters()[i].name;
+  }
+  Runtime second({.threads = 1}, loaded.model, runtime.profile);
+  Trainer from_file(second, loaded.masters, {});
+  const std::vector<TrainSequence> data = {TrainSequence::next_token(random_tokens(draws, 60, 37))};
+  const std::vector<float> live = trainer.score(data)[0], again = from_file.score(data)[0];
+  for (std::size_t i = 0; i < live.size(); ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(live[i]), std::bit_cast<std::uint32_t>(again[i])) << i;
+  EXPECT_NE(weights_sha256(manifest, trainer.master_images()), weights_sha256(manifest, loaded.masters)) << "the masters themselves are not bf16";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,48 @@
+// Eight short texts are learnt by heart, and greedy decoding repeats them: gradients, optimiser, weight versions and serving
+// together do what they are for.
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "system/golden_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+TEST(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
+  const std::shared_ptr<const Model> model = make_model(tiny_config());
+  constexpr std::int32_t kEnd = 36;
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
+  Trainer trainer(runtime, initial_weights(model->manifest(), 4, 0.06), {});
+  Engine engine(runtime, trainer.weights());
+
+  RandomSequence draws(21, RandomStream::fuzz);
+  std::vector<std::vector<std::int32_t>> texts;
+  std::vector<TrainSequence> data;
+  for (std::int32_t i = 0; i < 8; ++i) {
+    texts.push_back(random_tokens(draws, 6 + draws.below(8), kEnd));
+    texts.back().front() = i;  // the first token says which text it is
+    texts.back().push_back(kEnd);
+    data.push_back(TrainSequence::next_token(texts.back()));
+  }
+  const auto repeats = [&](std::size_t i) {
+    Request request{.prompt = {texts[i][0]}, .sampling = {.temperature = 0, .max_tokens = 24, .stop_tokens = {kEnd}}};
+    std::vector<std::int32_t> got = {texts[i][0]};
+    for (const GeneratedToken& t : engine.generate({request})[0].tokens) got.push_back(t.id);
+    return got;
+  };
+  EXPECT_NE(repeats(0), texts[0]) << "nothing has been learnt yet";
+
+  double loss = 1e9;
+  int steps = 0;
+  for (; steps < 400 && loss >= 0.01; ++steps) {
+    loss = trainer.forward_backward(data, {}).loss;
+    trainer.optim_step({.learning_rate = 5e-3, .router_bias_rate = 1e-3});
+  }
+  EXPECT_LT(loss, 0.01) << "after " << steps << " steps";
+  engine.set_weights(trainer.weights());
+  for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(repeats(i), texts[i]) << "text " << i;
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,104 @@
+// Parity on a small model of every mechanism, and that it finds what is planted: another leaf count, another weight, a counter
+// that stays 0.
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "service/parity.h"
+#include "service/parity_recording.h"
+#include "system/golden_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+ParityModel tiny_parity_model() {
+  ParityModel model;
+  model.model = make_model(tiny_config());
+  model.masters = golden_weights(model.model->manifest(), 5);
+  return model;
+}
+
+void expect_parity(const ParityReport& report) {
+  EXPECT_TRUE(report.passed()) << to_text(report);
+  EXPECT_EQ(report.mismatches, 0) << to_text(report);
+  EXPECT_TRUE(report.idle().empty()) << to_text(report);
+}
+
+TEST(Parity, HoldsOnTheTinyModel) {
+  const ParityReport report = run_parity(tiny_parity_model(), {.cases = 12, .seed = 1});
+  expect_parity(report);
+  EXPECT_FALSE(report.control.internal_model);
+  EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
+  EXPECT_EQ(report.control.layer, 0);
+  const auto json = to_json(report);
+  for (const char* key : {"cases", "tokens", "mismatches", "first_mismatch", "engagement", "control", "tokens_per_second"}) EXPECT_TRUE(json.contains(key)) << key;
+  EXPECT_TRUE(json["first_mismatch"].is_null());
+  EXPECT_TRUE(json["control"]["detected"].get<bool>());
+  EXPECT_GT(json["engagement"]["preemptions"].get<int>(), 0);
+}
+
+TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
+  ParityModel model;
+  model.model = make_model(golden_config("sharing"));
+  model.masters = golden_weights(model.model->manifest(), 1);
+  const ParityReport report = run_parity(model, {.cases = 4, .seed = 2, .profile = "cpu-f32"});
+  expect_parity(report);
+  EXPECT_TRUE(report.control.internal_model);
+  EXPECT_EQ(report.control.profile, "study-leaves-f32");
+}
+
+TEST(Parity, ACounterThatStaysZeroFails) {
+  ParityReport report = run_parity(tiny_parity_model(), {.cases = 0, .seed = 3});
+  EXPECT_TRUE(report.passed()) << to_text(report);
+  for (ParityCounter& c : report.engagement)
+    if (c.name == "preemptions") c.value = 0;
+  EXPECT_FALSE(report.passed());
+  EXPECT_EQ(report.idle(), std::vector<std::string>{"preemptions"});
+  EXPECT_NE(to_text(report).find("DID NOT RUN"), std::string::npos);
+}
+
+// One bit of one weight of layer 1 is changed: serving in company, in chunks, with preemption must name the operation that uses it.
+TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
+  const ParityModel model = tiny_parity_model();
+  const Manifest& manifest = model.model->manifest();
+  Runtime runtime({.threads = 1}, model.model, profile_by_name("cpu-f32"));
+  Trainer trainer(runtime, model.masters, {});
+  RandomSequence draws(8, RandomStream::fuzz);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 40, 37);
+  OperationRecording training(runtime.backend, tokens);
+  runtime.observer = &training;
+  trainer.score({TrainSequence::next_token(tokens)});
+  runtime.observer = nullptr;
+  EXPECT_EQ(training.rows(), 39);
+
+  for (const std::string name : {"model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.experts.up", "model.layers.1.self_attn.kv_b_proj.weight (keys)"}) {
+    WeightImages changed = model.masters;
+    for (std::size_t i = 0; i < changed.size(); ++i)
+      if (manifest.parameters()[i].name == name)
+        for (float& w : changed[i]) w *= 1.0078125f;
+    Engine engine(runtime, make_weight_set(runtime.backend, manifest, changed, runtime.profile, 1), {.page_size = 4, .cache_pages = 24});
+    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+      OperationRecording serving(runtime.backend, tokens, &training);
+      runtime.observer = &serving;
+      engine.score(tokens, {.kind = kind, .seed = 5, .company = 3});
+      runtime.observer = nullptr;
+      EXPECT_GE(serving.rows(), 40);
+      ASSERT_TRUE(serving.first_difference()) << name << ", " << score_kind_name(kind);
+      const auto& operation = serving.operations()[static_cast<std::size_t>(serving.first_difference()->operation)];
+      EXPECT_EQ(operation.parameter, name) << score_kind_name(kind);
+      EXPECT_EQ(operation.layer, 1);
+    }
+  }
+  // Unchanged weights: no operation differs, whatever the way.
+  Engine engine(runtime, trainer.weights(), {.page_size = 4, .cache_pages = 24});
+  for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+    OperationRecording serving(runtime.backend, tokens, &training);
+    runtime.observer = &serving;
+    engine.score(tokens, {.kind = kind, .seed = 6, .company = 3});
+    runtime.observer = nullptr;
+    EXPECT_FALSE(serving.first_difference()) << score_kind_name(kind) << ": " << serving.operations()[static_cast<std::size_t>(serving.first_difference()->operation)].text();
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
