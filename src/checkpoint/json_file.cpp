@@ -24,12 +24,15 @@ J read_object(const std::filesystem::path& path, std::size_t most_bytes, std::si
   } catch (const nlohmann::json::exception&) {
     fail(ErrorCode::corrupt_file, "'{}' holds a number that is out of range", path.string());
   }
-  if (!json.is_object()) fail(ErrorCode::corrupt_file, "'{}' is a JSON {}, allowed is an object", path.string(), json.type_name());
+  if (!json.is_object())
+    fail(ErrorCode::corrupt_file, "'{}' is a JSON {}, allowed is an object", path.string(), json.type_name());
   return json;
 }
 }  // namespace
 
-Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) { return read_object<Json>(path, most_bytes, 20'000); }
+Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
+  return read_object<Json>(path, most_bytes, 20'000);
+}
 
 nlohmann::json read_large_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
   return read_object<nlohmann::json>(path, most_bytes, SIZE_MAX);

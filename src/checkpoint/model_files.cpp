@@ -17,7 +17,8 @@ ModelFiles::ModelFiles(const fs::path& folder) {
   } else if (fs::exists(index, error)) {
     open_shards(folder, index);
   } else {
-    fail(ErrorCode::not_found, "'{}' holds neither model.safetensors nor model.safetensors.index.json", folder.string());
+    fail(ErrorCode::not_found, "'{}' holds neither model.safetensors nor model.safetensors.index.json",
+         folder.string());
   }
 }
 
@@ -28,8 +29,10 @@ void ModelFiles::open_shards(const fs::path& folder, const fs::path& index) {
   std::map<std::string, std::map<std::string, bool>> shards;  // file -> its tensors, each seen or not
   for (const auto& [name, value] : json.at("weight_map").items()) {
     const std::string file = value.is_string() ? value.get<std::string>() : "";
-    if (file.empty() || file == ".." || file == "." || file.find('/') != std::string::npos || file.find('\0') != std::string::npos)
-      fail(ErrorCode::corrupt_file, "'{}': the file of tensor {} is {}, allowed is the name of a file in the same folder", index.string(),
+    if (file.empty() || file == ".." || file == "." || file.find('/') != std::string::npos ||
+        file.find('\0') != std::string::npos)
+      fail(ErrorCode::corrupt_file,
+           "'{}': the file of tensor {} is {}, allowed is the name of a file in the same folder", index.string(),
            quoted_name(name), value.is_string() ? quoted_name(file) : std::string(value.type_name()));
     shards[file].emplace(name, false);
   }
@@ -38,13 +41,14 @@ void ModelFiles::open_shards(const fs::path& folder, const fs::path& index) {
     for (const SafetensorsTensor& tensor : files_.back().tensors()) {
       const auto found = wanted.find(tensor.name);
       if (found == wanted.end())
-        fail(ErrorCode::corrupt_file, "'{}' holds tensor {}, which '{}' does not place there", files_.back().label(), quoted_name(tensor.name),
-             index.string());
+        fail(ErrorCode::corrupt_file, "'{}' holds tensor {}, which '{}' does not place there", files_.back().label(),
+             quoted_name(tensor.name), index.string());
       found->second = true;
     }
     for (const auto& [name, seen] : wanted)
       if (!seen)
-        fail(ErrorCode::corrupt_file, "'{}' does not hold tensor {}, which '{}' places there", files_.back().label(), quoted_name(name), index.string());
+        fail(ErrorCode::corrupt_file, "'{}' does not hold tensor {}, which '{}' places there", files_.back().label(),
+             quoted_name(name), index.string());
   }
 }
 

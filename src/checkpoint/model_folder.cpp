@@ -53,7 +53,8 @@ std::int64_t layer_of(const std::string& name) {
 
 std::string first_few(const std::vector<std::string>& names) {
   std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i)
+    text += (i ? ", " : "") + quoted_name(names[i]);
   return text + (names.size() > 3 ? ", ..." : "");
 }
 
@@ -67,9 +68,11 @@ std::vector<std::string> of_like_length(const std::string& name, const std::vect
 
 class Loader {
  public:
-  Loader(const fs::path& path, const Model& model) : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {
+  Loader(const fs::path& path, const Model& model)
+      : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {
     for (const FileTensor& file : manifest_.files())
-      if (const auto name = expert_name(file.name)) expert_counts_[name->experts] = std::max(expert_counts_[name->experts], name->expert + 1);
+      if (const auto name = expert_name(file.name))
+        expert_counts_[name->experts] = std::max(expert_counts_[name->experts], name->expert + 1);
   }
 
   LoadedModel load() {
@@ -124,10 +127,11 @@ class Loader {
     return true;
   }
 
-  static void check_shape(const SafetensorsFile& file, const SafetensorsTensor& tensor, const std::vector<std::int64_t>& shape) {
+  static void check_shape(const SafetensorsFile& file, const SafetensorsTensor& tensor,
+                          const std::vector<std::int64_t>& shape) {
     if (tensor.shape != shape)
-      fail(ErrorCode::corrupt_file, "'{}': tensor {} has the shape {}, config.json says {}", file.label(), quoted_name(tensor.name),
-           shape_text(tensor.shape), shape_text(shape));
+      fail(ErrorCode::corrupt_file, "'{}': tensor {} has the shape {}, config.json says {}", file.label(),
+           quoted_name(tensor.name), shape_text(tensor.shape), shape_text(shape));
   }
 
   void check_names() {
@@ -141,17 +145,19 @@ class Loader {
     }
     if (!missing_.empty()) {
       const std::string hint = did_you_mean(missing_[0], of_like_length(missing_[0], surplus));
-      fail(ErrorCode::corrupt_file, "'{}' lacks {} of {} tensors: {}{}", path_.string(), missing_.size(), manifest_.files().size(),
-           first_few(missing_), hint);
+      fail(ErrorCode::corrupt_file, "'{}' lacks {} of {} tensors: {}{}", path_.string(), missing_.size(),
+           manifest_.files().size(), first_few(missing_), hint);
     }
     if (!surplus.empty()) {
       std::vector<std::string> known;
       for (const FileTensor& file : manifest_.files()) known.push_back(file.name);
-      fail(ErrorCode::corrupt_file, "'{}' has {} tensors that the model does not know: {}{}", path_.string(), surplus.size(), first_few(surplus),
-           did_you_mean(surplus[0], of_like_length(surplus[0], known)));
+      fail(ErrorCode::corrupt_file, "'{}' has {} tensors that the model does not know: {}{}", path_.string(),
+           surplus.size(), first_few(surplus), did_you_mean(surplus[0], of_like_length(surplus[0], known)));
     }
     for (const auto& [layer, count] : beyond) {
-      notes_.push_back(fmt::format("{} tensors of model.layers.{} were passed over: the model has {} layers (multi-token prediction)", count, layer, layers_));
+      notes_.push_back(fmt::format(
+          "{} tensors of model.layers.{} were passed over: the model has {} layers (multi-token prediction)", count,
+          layer, layers_));
       log_info(notes_.back(), {{"path", path_.string()}});
     }
   }
@@ -159,8 +165,9 @@ class Loader {
   static void check_values(const Placed& placed, const std::vector<float>& values) {
     for (std::size_t i = 0; i < values.size(); ++i)
       if (!std::isfinite(values[i]))
-        fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers", placed.found.file->label(),
-             placed.first + static_cast<std::int64_t>(i), quoted_name(placed.found.tensor->name), values[i]);
+        fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers",
+             placed.found.file->label(), placed.first + static_cast<std::int64_t>(i),
+             quoted_name(placed.found.tensor->name), values[i]);
   }
 
   const fs::path& path_;
@@ -179,7 +186,8 @@ LoadedModel load_model_folder(const fs::path& path, const ModelOptions& options)
   return with_context(fmt::format("reading the model '{}'", path.string()), [&] {
     std::error_code error;
     if (!fs::is_directory(path, error)) fail(ErrorCode::not_found, "there is no folder '{}'", path.string());
-    if (!fs::exists(path / "config.json", error)) fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());
+    if (!fs::exists(path / "config.json", error))
+      fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());
     const std::shared_ptr<const Model> model = make_model(read_json_file(path / "config.json"), options);
     LoadedModel loaded = Loader(path, *model).load();
     loaded.model = model;
@@ -209,7 +217,8 @@ ModelFolderInfo model_folder_info(const fs::path& path, const LoadedModel& loade
   info.dtype = dtype_name(loaded.file_dtype);
   info.weights_sha256 = weights_sha256(model.manifest(), loaded.masters);
   for (const Profile& profile : profiles())
-    if (!profile.study) info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(), profile));
+    if (!profile.study)
+      info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(), profile));
   info.notes = loaded.notes;
   return info;
 }

@@ -1,6 +1,6 @@
-// Hugging Face model folders: config.json and safetensors, in one file or in shards with an index, read into the layout of
-// model/manifest.h and written so that transformers loads them. Knows no family: names and shapes come from the manifest.
-// Any thread; a folder that is being written is `PATH.partial` until it is whole.
+// Hugging Face model folders: config.json and safetensors, in one file or in shards with an index, read into the layout
+// of model/manifest.h and written so that transformers loads them. Knows no family: names and shapes come from the
+// manifest. Any thread; a folder that is being written is `PATH.partial` until it is whole.
 //   const LoadedModel loaded = load_model_folder("models/countdown-glm");
 //   save_model_folder("export", *loaded.model, loaded.masters, {.dtype = DType::bf16});
 #pragma once
@@ -23,23 +23,25 @@ struct LoadedModel {
 };
 
 // model.safetensors, else the shards of model.safetensors.index.json. Per-expert tensors and fused ones
-// (`experts.gate_up_proj` [E, 2 mi, h], gate rows first; `experts.down_proj` [E, h, mi]) are both read; tensors of layers
-// beyond the model's (multi-token prediction) are passed over with a note.
-// Errors: not_found; corrupt_file for a missing or surplus tensor, a wrong shape, a NaN or an infinity; unsupported for a
-// dtype other than F32, BF16, F16; what make_model throws.
+// (`experts.gate_up_proj` [E, 2 mi, h], gate rows first; `experts.down_proj` [E, h, mi]) are both read; tensors of
+// layers beyond the model's (multi-token prediction) are passed over with a note. Errors: not_found; corrupt_file for a
+// missing or surplus tensor, a wrong shape, a NaN or an infinity; unsupported for a dtype other than F32, BF16, F16;
+// what make_model throws.
 LoadedModel load_model_folder(const std::filesystem::path& path, const ModelOptions& options = {});
 
 struct SaveOptions {
   DType dtype = DType::bf16;  // or f32; tensors with FileTensor::fp32 are F32 either way
   std::uint64_t max_shard_bytes = 5'000'000'000;
-  std::filesystem::path tokenizer_files_from;  // a folder whose tokenizer files and chat template come along; empty: none
+  std::filesystem::path
+      tokenizer_files_from;  // a folder whose tokenizer files and chat template come along; empty: none
   bool overwrite = false;
 };
 
-// config.json as it was read but for its dtype, generation_config.json, the weights in the oracle's names. In place whole
-// or not at all. Errors: already_exists without overwrite; io; numeric for a value that is, or rounds to, no number;
-// not_found when tokenizer_files_from holds no tokenizer.json.
-void save_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options);
+// config.json as it was read but for its dtype, generation_config.json, the weights in the oracle's names. In place
+// whole or not at all. Errors: already_exists without overwrite; io; numeric for a value that is, or rounds to, no
+// number; not_found when tokenizer_files_from holds no tokenizer.json.
+void save_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters,
+                       const SaveOptions& options);
 
 // What `lockstep info DIR` reports.
 struct ModelFolderInfo {

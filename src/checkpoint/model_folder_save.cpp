@@ -38,12 +38,14 @@ void check_values(const FileTensor& file, const std::vector<float>& values, Safe
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float stored = type == SafetensorsType::bf16 ? widen(round_to_bf16(values[i])) : values[i];
     if (!std::isfinite(stored))
-      fail(ErrorCode::numeric, "element {} of '{}' is {}, stored as {}: a model with values that are no numbers is not saved", i, file.name,
+      fail(ErrorCode::numeric,
+           "element {} of '{}' is {}, stored as {}: a model with values that are no numbers is not saved", i, file.name,
            values[i], safetensors_type_name(type));
   }
 }
 
-void write_shard(const fs::path& path, const Shard& shard, const Manifest& manifest, const WeightImages& masters, DType dtype) {
+void write_shard(const fs::path& path, const Shard& shard, const Manifest& manifest, const WeightImages& masters,
+                 DType dtype) {
   std::vector<SafetensorsWriter::Entry> entries;
   std::unordered_map<std::string_view, const FileTensor*> by_name;
   for (const FileTensor* file : shard.files) {
@@ -64,7 +66,8 @@ void write_shard(const fs::path& path, const Shard& shard, const Manifest& manif
   out.commit();
 }
 
-void write_weights(const fs::path& folder, const Manifest& manifest, const WeightImages& masters, const SaveOptions& options) {
+void write_weights(const fs::path& folder, const Manifest& manifest, const WeightImages& masters,
+                   const SaveOptions& options) {
   const std::vector<Shard> shards = make_shards(manifest, options);
   if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0], manifest, masters, options.dtype);
   nlohmann::json index;  // sorted by name
@@ -96,17 +99,20 @@ void write_configs(const fs::path& folder, const Model& model, const SaveOptions
 void copy_tokenizer(const fs::path& from, const fs::path& folder) {
   constexpr std::size_t kMostBytes = std::size_t{256} << 20;
   std::error_code error;
-  if (!fs::exists(from / "tokenizer.json", error)) fail(ErrorCode::not_found, "'{}' holds no tokenizer.json to copy", from.string());
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json",
-                           "generation_config.json"})
+  if (!fs::exists(from / "tokenizer.json", error))
+    fail(ErrorCode::not_found, "'{}' holds no tokenizer.json to copy", from.string());
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
+                           "chat_template.json", "generation_config.json"})
     if (fs::exists(from / name, error)) write_file_atomic(folder / name, read_file(from / name, kMostBytes));
 }
 
 }  // namespace
 
-void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {
+void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters,
+                       const SaveOptions& options) {
   if (options.dtype != DType::bf16 && options.dtype != DType::f32)
-    fail(ErrorCode::invalid_argument, "a model's dtype in files is {}, allowed are bf16 and f32", dtype_name(options.dtype));
+    fail(ErrorCode::invalid_argument, "a model's dtype in files is {}, allowed are bf16 and f32",
+         dtype_name(options.dtype));
   with_context(fmt::format("saving the model to '{}'", path.string()), [&] {
     AtomicFolder folder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse);
     if (!options.tokenizer_files_from.empty()) copy_tokenizer(options.tokenizer_files_from, folder.partial());

@@ -26,7 +26,9 @@ using Tensors = std::map<std::string, Values>;
 
 class ModelFolderTest : public testing::Test {
  protected:
-  ModelFolderTest() : model_(make_model(read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa/sharing/config.json"))) {
+  ModelFolderTest()
+      : model_(make_model(
+            read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa/sharing/config.json"))) {
     masters_.resize(model_->manifest().parameters().size());
     for (const FileTensor& file : model_->manifest().files()) {
       NamedUniform uniform(7, file.name);
@@ -51,7 +53,8 @@ class ModelFolderTest : public testing::Test {
     std::vector<SafetensorsWriter::Entry> entries;
     for (const auto& [name, v] : tensors) entries.push_back({name, v.type, v.shape});
     std::string bytes;
-    SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); }, entries);
+    SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); },
+                             entries);
     for (const auto& entry : writer.entries()) writer.write(tensors.at(entry.name).values);
     writer.finish();
     return bytes;
@@ -83,13 +86,16 @@ TEST_F(ModelFolderTest, Bf16HoldsTheRoundedMastersAndKeepsFp32Tensors) {
   EXPECT_EQ(loaded.model->config().at("dtype"), "bfloat16");
   for (std::size_t p = 0; p < masters_.size(); ++p)
     for (std::size_t i = 0; i < masters_[p].size(); ++i) {
-      const float want = model_->manifest().parameters()[p].trained ? widen(round_to_bf16(masters_[p][i])) : masters_[p][i];
-      ASSERT_EQ(float_bits(loaded.masters[p][i]), float_bits(want)) << model_->manifest().parameters()[p].name << " " << i;
+      const float want =
+          model_->manifest().parameters()[p].trained ? widen(round_to_bf16(masters_[p][i])) : masters_[p][i];
+      ASSERT_EQ(float_bits(loaded.masters[p][i]), float_bits(want))
+          << model_->manifest().parameters()[p].name << " " << i;
     }
   // Saved again, the bytes are the same: bf16 is a fixed point.
   const fs::path again = folder_.path() / "again";
   save_model_folder(again, *loaded.model, loaded.masters, {.dtype = DType::bf16});
-  for (const char* name : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
+  for (const char* name : {"model.safetensors", "config.json"})
+    EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
 }
 
 TEST_F(ModelFolderTest, ConfigKeepsWhatNobodyAskedFor) {
@@ -104,7 +110,8 @@ TEST_F(ModelFolderTest, ConfigKeepsWhatNobodyAskedFor) {
   Json want = config;
   want["dtype"] = want["torch_dtype"] = "float32";
   EXPECT_EQ(read_json_file(path / "config.json"), want);
-  EXPECT_EQ(read_json_file(path / "generation_config.json"), (Json{{"_from_model_config", true}, {"eos_token_id", {3, 5}}, {"pad_token_id", 4}}));
+  EXPECT_EQ(read_json_file(path / "generation_config.json"),
+            (Json{{"_from_model_config", true}, {"eos_token_id", {3, 5}}, {"pad_token_id", 4}}));
 }
 
 TEST_F(ModelFolderTest, ShardsWithAnIndex) {
@@ -131,12 +138,15 @@ TEST_F(ModelFolderTest, ShardsWithAnIndex) {
     write_file_atomic(path / "model.safetensors.index.json", json_text(changed));
     return [&] { load_model_folder(path); };
   };
-  expect_error(ErrorCode::corrupt_file, {moved, "does not place"}, with_index([&](Json& j) { j["weight_map"].erase(moved); }));
-  expect_error(ErrorCode::corrupt_file, {"'not.there'", "does not hold"}, with_index([&](Json& j) { j["weight_map"]["not.there"] = *shards.begin(); }));
+  expect_error(ErrorCode::corrupt_file, {moved, "does not place"},
+               with_index([&](Json& j) { j["weight_map"].erase(moved); }));
+  expect_error(ErrorCode::corrupt_file, {"'not.there'", "does not hold"},
+               with_index([&](Json& j) { j["weight_map"]["not.there"] = *shards.begin(); }));
   expect_error(ErrorCode::corrupt_file, {moved, "../x"}, with_index([&](Json& j) { j["weight_map"][moved] = "../x"; }));
   expect_error(ErrorCode::corrupt_file, {moved, "number"}, with_index([&](Json& j) { j["weight_map"][moved] = 3; }));
   expect_error(ErrorCode::corrupt_file, {"weight_map"}, with_index([&](Json& j) { j.erase("weight_map"); }));
-  expect_error(ErrorCode::not_found, {"model-9.safetensors"}, with_index([&](Json& j) { j["weight_map"]["a"] = "model-9.safetensors"; }));
+  expect_error(ErrorCode::not_found, {"model-9.safetensors"},
+               with_index([&](Json& j) { j["weight_map"]["a"] = "model-9.safetensors"; }));
 }
 
 TEST_F(ModelFolderTest, FusedExpertsAreRead) {
@@ -159,7 +169,8 @@ TEST_F(ModelFolderTest, FusedExpertsAreRead) {
   expect_error(ErrorCode::corrupt_file, {"experts.gate_up_proj", "[12, 48, 14]", "[12, 14, 48]"}, [&] {
     load_model_folder(write([](Tensors& tensors) {
       tensors.erase("model.layers.3.mlp.experts.0.gate_proj.weight");
-      tensors["model.layers.3.mlp.experts.gate_up_proj"] = {SafetensorsType::bf16, {12, 48, 14}, std::vector<float>(12 * 48 * 14)};
+      tensors["model.layers.3.mlp.experts.gate_up_proj"] = {
+          SafetensorsType::bf16, {12, 48, 14}, std::vector<float>(12 * 48 * 14)};
     }));
   });
 }
@@ -172,25 +183,34 @@ TEST_F(ModelFolderTest, LayersBeyondTheModelArePassedOver) {
   const LoadedModel loaded = load_model_folder(path);
   EXPECT_EQ(loaded.masters, masters_);
   ASSERT_EQ(loaded.notes.size(), 1u);
-  EXPECT_EQ(loaded.notes[0], "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
+  EXPECT_EQ(loaded.notes[0],
+            "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
 }
 
 TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {
-  const auto load = [&](const std::function<void(Tensors&)>& change) { return [this, change] { load_model_folder(write(change)); }; };
+  const auto load = [&](const std::function<void(Tensors&)>& change) {
+    return [this, change] { load_model_folder(write(change)); };
+  };
   const std::string norm = "model.norm.weight";
-  expect_error(ErrorCode::corrupt_file, {"lacks 1 of", norm, "did you mean 'model.morn.weight'", "while reading the model"}, load([&](Tensors& t) {
+  expect_error(ErrorCode::corrupt_file,
+               {"lacks 1 of", norm, "did you mean 'model.morn.weight'", "while reading the model"},
+               load([&](Tensors& t) {
                  t["model.morn.weight"] = t[norm];
                  t.erase(norm);
                }));
   expect_error(ErrorCode::corrupt_file, {"lacks 5 of", ", ..."}, load([&](Tensors& t) {
                  for (int i = 0; i < 5; ++i) t.erase(fmt::format("model.layers.{}.input_layernorm.weight", i));
                }));
-  expect_error(ErrorCode::corrupt_file, {"1 tensors that the model does not know", "model.norms.weight", "did you mean 'model.norm.weight'"},
+  expect_error(ErrorCode::corrupt_file,
+               {"1 tensors that the model does not know", "model.norms.weight", "did you mean 'model.norm.weight'"},
                load([&](Tensors& t) { t["model.norms.weight"] = t[norm]; }));
-  expect_error(ErrorCode::corrupt_file, {norm, "[47]", "[48]"}, load([&](Tensors& t) { t[norm] = {SafetensorsType::f32, {47}, std::vector<float>(47)}; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "[47]", "[48]"}, load([&](Tensors& t) {
+                 t[norm] = {SafetensorsType::f32, {47}, std::vector<float>(47)};
+               }));
   expect_error(ErrorCode::corrupt_file, {norm, "[1, 48]", "[48]"}, load([&](Tensors& t) { t[norm].shape = {1, 48}; }));
   expect_error(ErrorCode::corrupt_file, {norm, "element 5", "nan"}, load([&](Tensors& t) { t[norm].values[5] = NAN; }));
-  expect_error(ErrorCode::corrupt_file, {norm, "element 6", "inf"}, load([&](Tensors& t) { t[norm].values[6] = INFINITY; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "element 6", "inf"},
+               load([&](Tensors& t) { t[norm].values[6] = INFINITY; }));
 
   const fs::path path = write([](Tensors&) {});
   EXPECT_EQ(load_model_folder(path).masters, masters_);
@@ -218,7 +238,8 @@ TEST_F(ModelFolderTest, SavingIsWholeOrNothing) {
   expect_error(ErrorCode::already_exists, {"out"}, [&] { save_model_folder(path, *model_, masters_, {}); });
   WeightImages wrong = masters_;
   wrong[0][3] = NAN;
-  expect_error(ErrorCode::numeric, {"element 3", "model.embed_tokens.weight"}, [&] { save_model_folder(path, *model_, wrong, {.dtype = DType::f32, .overwrite = true}); });
+  expect_error(ErrorCode::numeric, {"element 3", "model.embed_tokens.weight"},
+               [&] { save_model_folder(path, *model_, wrong, {.dtype = DType::f32, .overwrite = true}); });
   wrong[0][3] = 3.4e38f;  // finite, and infinite in bf16
   expect_error(ErrorCode::numeric, {"BF16"}, [&] { save_model_folder(path, *model_, wrong, {.overwrite = true}); });
   EXPECT_EQ(load_model_folder(path).masters, masters_);
@@ -231,8 +252,10 @@ TEST_F(ModelFolderTest, SavingIsWholeOrNothing) {
 TEST_F(ModelFolderTest, TokenizerFilesComeAlong) {
   const fs::path from = folder_.path() / "from", path = folder_.path() / "out";
   fs::create_directories(from);
-  expect_error(ErrorCode::not_found, {"tokenizer.json"}, [&] { save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from}); });
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "notes.txt"})
+  expect_error(ErrorCode::not_found, {"tokenizer.json"},
+               [&] { save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from}); });
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "notes.txt"})
     write_file_atomic(from / name, std::string("{\"of\": \"") + name + "\"}");
   save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from});
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"})
@@ -259,7 +282,8 @@ TEST_F(ModelFolderTest, Info) {
   EXPECT_EQ(info.weights_sha256, weights_sha256(loaded.model->manifest(), loaded.masters));
   // Per token: 11 layers of a latent 24 and rope 8, and 5 index keys of 16.
   const std::int64_t values = 11 * (24 + 8) + 5 * 16;
-  EXPECT_EQ(info.cache_bytes_a_token, (std::vector<std::pair<std::string, std::int64_t>>{{"cpu-f32", 4 * values}, {"cpu-bf16w", 2 * values}}));
+  EXPECT_EQ(info.cache_bytes_a_token,
+            (std::vector<std::pair<std::string, std::int64_t>>{{"cpu-f32", 4 * values}, {"cpu-bf16w", 2 * values}}));
   EXPECT_EQ(to_json(info).at("parameters").at("total"), total);
 }
 

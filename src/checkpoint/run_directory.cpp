@@ -23,7 +23,8 @@ bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <
 std::vector<std::string> runs_in(const fs::path& root) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -34,7 +35,8 @@ int lock_folder(const fs::path& folder) {
   int descriptor;
   do descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0) fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
+  if (descriptor < 0)
+    fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
   int locked;
   do locked = flock(descriptor, LOCK_EX | LOCK_NB);
   while (locked != 0 && errno == EINTR);
@@ -47,21 +49,27 @@ int lock_folder(const fs::path& folder) {
   char holder[24] = {};
   const ssize_t length = pread(descriptor, holder, sizeof holder - 1, 0);
   close(descriptor);
-  if (error != EWOULDBLOCK) fail(ErrorCode::io, "cannot lock '{}': {}", path.string(), std::generic_category().message(error));
+  if (error != EWOULDBLOCK)
+    fail(ErrorCode::io, "cannot lock '{}': {}", path.string(), std::generic_category().message(error));
   const std::string process(holder, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-  fail(ErrorCode::resource_exhausted, "the run '{}' is in use by process {}", folder.string(), process.substr(0, process.find('\n')));
+  fail(ErrorCode::resource_exhausted, "the run '{}' is in use by process {}", folder.string(),
+       process.substr(0, process.find('\n')));
 }
 }  // namespace
 
 void check_run_name(const std::string& name) {
   const bool allowed = !name.empty() && name.size() <= 100 && is_alphanumeric(name[0]) &&
-                       std::all_of(name.begin(), name.end(), [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
+                       std::all_of(name.begin(), name.end(),
+                                   [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
   if (!allowed)
-    fail(ErrorCode::invalid_argument, "the run's name is '{}', allowed are letters, digits, '.', '_' and '-', at most 100, beginning with a letter or a digit",
+    fail(ErrorCode::invalid_argument,
+         "the run's name is '{}', allowed are letters, digits, '.', '_' and '-', at most 100, beginning with a letter "
+         "or a digit",
          name.substr(0, 110));
 }
 
-RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, const Json& config, const RunOptions& options) {
+RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, const Json& config,
+                                const RunOptions& options) {
   check_run_name(name);
   const fs::path path = root / name;
   std::error_code error;
@@ -84,7 +92,8 @@ RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, c
   return run;
 }
 
-RunDirectory::RunDirectory(RunDirectory&& other) noexcept : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)), resumed_(other.resumed_) {}
+RunDirectory::RunDirectory(RunDirectory&& other) noexcept
+    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)), resumed_(other.resumed_) {}
 
 RunDirectory::~RunDirectory() {
   if (lock_ >= 0) close(lock_);

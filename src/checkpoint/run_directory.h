@@ -1,7 +1,8 @@
-// The folder of a run, runs/NAME: config.json as resolved, metrics.jsonl, checkpoints/, export/, and a lock that keeps a
-// second process out for as long as this object lives (and ends with the process, however that ends). Knows nothing of
-// what is in them. One owner.
-//   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep ..."});
+// The folder of a run, runs/NAME: config.json as resolved, metrics.jsonl, checkpoints/, export/, and a lock that keeps
+// a second process out for as long as this object lives (and ends with the process, however that ends). Knows nothing
+// of what is in them. One owner.
+//   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep
+//   ..."});
 #pragma once
 #include <filesystem>
 #include <string>
@@ -18,9 +19,10 @@ struct RunOptions {
 class RunDirectory {
  public:
   // A new run: the folder and its config.json. With resume: one that exists; its config.json stays as it is.
-  // Errors: already_exists (without resume; the message has resume_line), not_found (with resume, and the nearest name),
-  // invalid_argument (name), resource_exhausted (another process uses it), io.
-  static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config, const RunOptions& options);
+  // Errors: already_exists (without resume; the message has resume_line), not_found (with resume, and the nearest
+  // name), invalid_argument (name), resource_exhausted (another process uses it), io.
+  static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config,
+                           const RunOptions& options);
   RunDirectory(RunDirectory&& other) noexcept;
   RunDirectory& operator=(RunDirectory&&) = delete;
   ~RunDirectory();

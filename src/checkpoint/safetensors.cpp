@@ -42,7 +42,8 @@ struct SafetensorsFile::Source {
     if (descriptor >= 0) close(descriptor);
   }
   void read(std::uint64_t at, void* to, std::size_t bytes, const std::string& label) const {
-    if (at > size || bytes > size - at) fail(ErrorCode::internal, "'{}': a read of {} bytes at {} is beyond its end", label, bytes, at);
+    if (at > size || bytes > size - at)
+      fail(ErrorCode::internal, "'{}': a read of {} bytes at {} is beyond its end", label, bytes, at);
     if (descriptor < 0) {
       if (bytes > 0) std::memcpy(to, memory.data() + at, bytes);
       return;
@@ -73,8 +74,8 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   do source->descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   while (source->descriptor < 0 && errno == EINTR);
   const auto fail_system = [&](int error) {
-    fail(error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io, "cannot open '{}': {}", path.string(),
-         std::generic_category().message(error));
+    fail(error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io, "cannot open '{}': {}",
+         path.string(), std::generic_category().message(error));
   };
   if (source->descriptor < 0) fail_system(errno);
   struct stat status {};
@@ -96,9 +97,11 @@ void SafetensorsFile::read_header() {
   std::uint64_t length = 0;
   source_->read(0, &length, 8, label_);
   if (length > kMostHeaderBytes)
-    fail(ErrorCode::corrupt_file, "'{}': the header's length is {}, allowed is at most {}", label_, length, kMostHeaderBytes);
+    fail(ErrorCode::corrupt_file, "'{}': the header's length is {}, allowed is at most {}", label_, length,
+         kMostHeaderBytes);
   if (length > bytes_ - 8)
-    fail(ErrorCode::corrupt_file, "'{}' is truncated: the header's length is {}, and {} bytes follow", label_, length, bytes_ - 8);
+    fail(ErrorCode::corrupt_file, "'{}' is truncated: the header's length is {}, and {} bytes follow", label_, length,
+         bytes_ - 8);
   std::string text(static_cast<std::size_t>(length), '\0');
   source_->read(8, text.data(), text.size(), label_);
   SafetensorsHeader header = parse_safetensors_header(text, label_);
@@ -119,20 +122,21 @@ void SafetensorsFile::check_offsets(std::uint64_t data_bytes) {
   const SafetensorsTensor* previous = nullptr;
   for (const SafetensorsTensor& t : tensors_) {
     if (t.end > data_bytes)
-      fail(ErrorCode::corrupt_file, "'{}' is truncated: tensor {} has the data_offsets [{}, {}], and the file holds {} bytes of data", label_,
+      fail(ErrorCode::corrupt_file,
+           "'{}' is truncated: tensor {} has the data_offsets [{}, {}], and the file holds {} bytes of data", label_,
            quoted_name(t.name), t.begin, t.end, data_bytes);
     if (t.begin < filled)
-      fail(ErrorCode::corrupt_file, "'{}': tensor {} begins at byte {}, inside tensor {} that ends at {}", label_, quoted_name(t.name), t.begin,
-           quoted_name(previous->name), filled);
+      fail(ErrorCode::corrupt_file, "'{}': tensor {} begins at byte {}, inside tensor {} that ends at {}", label_,
+           quoted_name(t.name), t.begin, quoted_name(previous->name), filled);
     if (t.begin > filled)
-      fail(ErrorCode::corrupt_file, "'{}': the bytes from {} to {}, before tensor {}, belong to no tensor", label_, filled, t.begin,
-           quoted_name(t.name));
+      fail(ErrorCode::corrupt_file, "'{}': the bytes from {} to {}, before tensor {}, belong to no tensor", label_,
+           filled, t.begin, quoted_name(t.name));
     filled = t.end;
     previous = &t;
   }
   if (filled != data_bytes)
-    fail(ErrorCode::corrupt_file, "'{}' has {} surplus bytes: the tensors end at byte {}, the data at {}", label_, data_bytes - filled, filled,
-         data_bytes);
+    fail(ErrorCode::corrupt_file, "'{}' has {} surplus bytes: the tensors end at byte {}, the data at {}", label_,
+         data_bytes - filled, filled, data_bytes);
 }
 
 const SafetensorsTensor* SafetensorsFile::find(std::string_view name) const {
@@ -150,8 +154,8 @@ const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
 
 void SafetensorsFile::read(const SafetensorsTensor& t, std::span<float> values, std::int64_t first) const {
   if (t.type != SafetensorsType::f32 && t.type != SafetensorsType::bf16 && t.type != SafetensorsType::f16)
-    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are F32, BF16 and F16", label_, quoted_name(t.name),
-         safetensors_type_name(t.type));
+    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are F32, BF16 and F16", label_,
+         quoted_name(t.name), safetensors_type_name(t.type));
   if (first < 0 || first > t.elements() || static_cast<std::int64_t>(values.size()) > t.elements() - first)
     fail(ErrorCode::internal, "'{}': elements {} to {} of tensor {} were asked for, it has {}", label_, first,
          first + static_cast<std::int64_t>(values.size()), quoted_name(t.name), t.elements());
@@ -179,8 +183,8 @@ std::vector<float> SafetensorsFile::read(const SafetensorsTensor& t) const {
 
 std::vector<std::int64_t> SafetensorsFile::read_integers(const SafetensorsTensor& t) const {
   if (t.type != SafetensorsType::i32 && t.type != SafetensorsType::i64)
-    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are I32 and I64", label_, quoted_name(t.name),
-         safetensors_type_name(t.type));
+    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are I32 and I64", label_,
+         quoted_name(t.name), safetensors_type_name(t.type));
   std::vector<std::int64_t> values(static_cast<std::size_t>(t.elements()));
   if (t.type == SafetensorsType::i64) {
     source_->read(data_at_ + t.begin, values.data(), values.size() * 8, label_);
@@ -207,7 +211,8 @@ std::string SafetensorsFile::sha256() const {
 std::int64_t SafetensorsWriter::Entry::elements() const {
   std::int64_t n = 1;
   for (const std::int64_t size : shape)
-    if (size < 0 || __builtin_mul_overflow(n, size, &n)) fail(ErrorCode::internal, "tensor '{}' of shape {} cannot be written", name, shape_text(shape));
+    if (size < 0 || __builtin_mul_overflow(n, size, &n))
+      fail(ErrorCode::internal, "tensor '{}' of shape {} cannot be written", name, shape_text(shape));
   return n;
 }
 
@@ -230,8 +235,9 @@ SafetensorsWriter::SafetensorsWriter(ByteSink sink, std::vector<Entry> entries,
     const std::uint64_t begin = end;
     end += static_cast<std::uint64_t>(entry.elements() * safetensors_type_bytes(entry.type));
     if (text.size() > 1) text += ',';
-    text += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", nlohmann::json(entry.name).dump(),
-                        safetensors_type_name(entry.type), fmt::join(entry.shape, ","), begin, end);
+    text += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                        nlohmann::json(entry.name).dump(), safetensors_type_name(entry.type),
+                        fmt::join(entry.shape, ","), begin, end);
   }
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -245,7 +251,8 @@ void SafetensorsWriter::write(std::span<const float> values) {
   if (next_ == entries_.size()) fail(ErrorCode::internal, "more tensors are written than were announced");
   const Entry& entry = entries_[next_++];
   if (static_cast<std::int64_t>(values.size()) != entry.elements())
-    fail(ErrorCode::internal, "tensor '{}' of shape {} was given {} values", entry.name, shape_text(entry.shape), values.size());
+    fail(ErrorCode::internal, "tensor '{}' of shape {} was given {} values", entry.name, shape_text(entry.shape),
+         values.size());
   if (entry.type == SafetensorsType::f32) {
     if (!values.empty()) sink_(values.data(), values.size_bytes());
     return;
@@ -260,7 +267,8 @@ void SafetensorsWriter::write(std::span<const float> values) {
 }
 
 void SafetensorsWriter::finish() {
-  if (next_ != entries_.size()) fail(ErrorCode::internal, "{} tensors were announced, {} written", entries_.size(), next_);
+  if (next_ != entries_.size())
+    fail(ErrorCode::internal, "{} tensors were announced, {} written", entries_.size(), next_);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // The safetensors file format (https://github.com/huggingface/safetensors): 8 bytes N little-endian, N bytes of JSON
-// header, then the tensors' bytes. The reader trusts nothing: every fault of a file is one Error corrupt_file naming file,
-// tensor and value; no bytes make it crash or allocate more than the file's size warrants. Knows nothing of models.
-// A SafetensorsFile may be read by many threads; a writer belongs to one.
+// header, then the tensors' bytes. The reader trusts nothing: every fault of a file is one Error corrupt_file naming
+// file, tensor and value; no bytes make it crash or allocate more than the file's size warrants. Knows nothing of
+// models. A SafetensorsFile may be read by many threads; a writer belongs to one.
 //   const SafetensorsFile file = SafetensorsFile::open("model.safetensors");
 //   file.read(file.tensor("lm_head.weight"), values);
 #pragma once
@@ -20,7 +20,25 @@
 namespace lockstep {
 
 // In the order of the reference library, by which it sorts the tensors of a file (widest first).
-enum class SafetensorsType : std::uint8_t { boolean, u8, i8, f8_e5m2, f8_e4m3, f8_e8m0, i16, u16, f16, bf16, i32, u32, f32, c64, f64, i64, u64 };
+enum class SafetensorsType : std::uint8_t {
+  boolean,
+  u8,
+  i8,
+  f8_e5m2,
+  f8_e4m3,
+  f8_e8m0,
+  i16,
+  u16,
+  f16,
+  bf16,
+  i32,
+  u32,
+  f32,
+  c64,
+  f64,
+  i64,
+  u64
+};
 std::string_view safetensors_type_name(SafetensorsType type);  // "F32"
 std::int64_t safetensors_type_bytes(SafetensorsType type);
 
@@ -51,13 +69,14 @@ class SafetensorsFile {
   ~SafetensorsFile();
 
   const std::string& label() const { return label_; }
-  std::uint64_t bytes() const { return bytes_; }                               // of the file
+  std::uint64_t bytes() const { return bytes_; }                              // of the file
   const std::vector<SafetensorsTensor>& tensors() const { return tensors_; }  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const SafetensorsTensor* find(std::string_view name) const;      // nullptr: not there
-  const SafetensorsTensor& tensor(std::string_view name) const;    // Error not_found, with the nearest name
+  const SafetensorsTensor* find(std::string_view name) const;    // nullptr: not there
+  const SafetensorsTensor& tensor(std::string_view name) const;  // Error not_found, with the nearest name
 
-  // Elements [first, first + values.size()) in row-major order, widened exactly. F32, BF16, F16; others: Error unsupported.
+  // Elements [first, first + values.size()) in row-major order, widened exactly. F32, BF16, F16; others: Error
+  // unsupported.
   void read(const SafetensorsTensor& tensor, std::span<float> values, std::int64_t first = 0) const;
   std::vector<float> read(const SafetensorsTensor& tensor) const;
   // I32 and I64 only.
@@ -81,8 +100,8 @@ class SafetensorsFile {
 // Where a writer's bytes go.
 using ByteSink = std::function<void(const void*, std::size_t)>;
 
-// Writes a file front to back: the header at construction, then each tensor of entries() by write(). The bytes are those
-// of the reference library for the same tensors (sorted by type, widest first, then by name).
+// Writes a file front to back: the header at construction, then each tensor of entries() by write(). The bytes are
+// those of the reference library for the same tensors (sorted by type, widest first, then by name).
 class SafetensorsWriter {
  public:
   struct Entry {

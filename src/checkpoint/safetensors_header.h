@@ -12,7 +12,8 @@
 namespace lockstep {
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsTensor> tensors;  // in the order of the header; begin <= end, and end - begin fits type and shape
+  std::vector<SafetensorsTensor>
+      tensors;  // in the order of the header; begin <= end, and end - begin fits type and shape
   std::map<std::string, std::string> metadata;
 };
 

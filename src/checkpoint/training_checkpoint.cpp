@@ -22,7 +22,9 @@ struct Group {
   const char* prefix;
   WeightImages TrainingCheckpoint::*images;
 };
-constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters}, {"m.", &TrainingCheckpoint::first_moments}, {"v.", &TrainingCheckpoint::second_moments}};
+constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters},
+                             {"m.", &TrainingCheckpoint::first_moments},
+                             {"v.", &TrainingCheckpoint::second_moments}};
 
 // Whether the images hold values for every parameter that the file tensor is made of.
 bool has_values(const FileTensor& file, const WeightImages& images, const Manifest& manifest) {
@@ -31,10 +33,12 @@ bool has_values(const FileTensor& file, const WeightImages& images, const Manife
     const auto id = static_cast<std::size_t>(piece.parameter);
     if (id >= images.size() || images[id].empty()) continue;
     if (static_cast<std::int64_t>(images[id].size()) != manifest.parameter(piece.parameter).size())
-      fail(ErrorCode::internal, "the image of '{}' has {} elements, the parameter {}", file.name, images[id].size(), manifest.parameter(piece.parameter).size());
+      fail(ErrorCode::internal, "the image of '{}' has {} elements, the parameter {}", file.name, images[id].size(),
+           manifest.parameter(piece.parameter).size());
     ++filled;
   }
-  if (filled != 0 && filled != file.pieces.size()) fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
+  if (filled != 0 && filled != file.pieces.size())
+    fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
   return filled != 0;
 }
 
@@ -50,7 +54,8 @@ std::string write_state(const fs::path& path, const Manifest& manifest, const Tr
     const WeightImages& images = checkpoint.*group.images;
     for (const FileTensor& file : manifest.files()) {
       if (!has_values(file, images, manifest)) {
-        if (group.images == &TrainingCheckpoint::masters) fail(ErrorCode::internal, "the master of '{}' is missing", file.name);
+        if (group.images == &TrainingCheckpoint::masters)
+          fail(ErrorCode::internal, "the master of '{}' is missing", file.name);
         continue;
       }
       entries.push_back({group.prefix + file.name, SafetensorsType::f32, file.shape});
@@ -80,10 +85,12 @@ std::string write_state(const fs::path& path, const Manifest& manifest, const Tr
   return hash.hex();
 }
 
-void read_state(const fs::path& path, const Manifest& manifest, const std::string& sha256, TrainingCheckpoint& checkpoint) {
+void read_state(const fs::path& path, const Manifest& manifest, const std::string& sha256,
+                TrainingCheckpoint& checkpoint) {
   const SafetensorsFile state = SafetensorsFile::open(path);
   const std::string found_sha256 = state.sha256();
-  if (found_sha256 != sha256) fail(ErrorCode::corrupt_file, "'{}' has the SHA-256 {}, state.json says {}", path.string(), found_sha256, sha256);
+  if (found_sha256 != sha256)
+    fail(ErrorCode::corrupt_file, "'{}' has the SHA-256 {}, state.json says {}", path.string(), found_sha256, sha256);
   std::size_t used = 0;
   std::vector<float> values;
   for (const Group& group : kGroups) {
@@ -92,12 +99,13 @@ void read_state(const fs::path& path, const Manifest& manifest, const std::strin
     for (const FileTensor& tensor : manifest.files()) {
       const SafetensorsTensor* found = state.find(group.prefix + tensor.name);
       if (!found) {
-        if (group.images == &TrainingCheckpoint::masters) fail(ErrorCode::corrupt_file, "'{}' lacks the tensor '{}{}'", path.string(), group.prefix, tensor.name);
+        if (group.images == &TrainingCheckpoint::masters)
+          fail(ErrorCode::corrupt_file, "'{}' lacks the tensor '{}{}'", path.string(), group.prefix, tensor.name);
         continue;
       }
       if (found->shape != tensor.shape || found->type != SafetensorsType::f32)
-        fail(ErrorCode::corrupt_file, "'{}': tensor '{}' is {} {}, the model says F32 {}", path.string(), found->name, safetensors_type_name(found->type),
-             shape_text(found->shape), shape_text(tensor.shape));
+        fail(ErrorCode::corrupt_file, "'{}': tensor '{}' is {} {}, the model says F32 {}", path.string(), found->name,
+             safetensors_type_name(found->type), shape_text(found->shape), shape_text(tensor.shape));
       values.resize(static_cast<std::size_t>(tensor.size()));
       state.read(*found, values);
       manifest.scatter(tensor, values.data(), images);
@@ -107,14 +115,17 @@ void read_state(const fs::path& path, const Manifest& manifest, const std::strin
   if (used != state.tensors().size())
     for (const SafetensorsTensor& tensor : state.tensors()) {
       const auto known = [&](const FileTensor& t) {
-        return std::any_of(std::begin(kGroups), std::end(kGroups), [&](const Group& g) { return tensor.name == g.prefix + t.name; });
+        return std::any_of(std::begin(kGroups), std::end(kGroups),
+                           [&](const Group& g) { return tensor.name == g.prefix + t.name; });
       };
       if (std::none_of(manifest.files().begin(), manifest.files().end(), known))
-        fail(ErrorCode::corrupt_file, "'{}' has the tensor {}, which the model does not know", path.string(), quoted_name(tensor.name));
+        fail(ErrorCode::corrupt_file, "'{}' has the tensor {}, which the model does not know", path.string(),
+             quoted_name(tensor.name));
     }
   for (std::size_t i = 0; i < checkpoint.first_moments.size(); ++i)
     if (checkpoint.first_moments[i].size() != checkpoint.second_moments[i].size())
-      fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(), manifest.parameters()[i].name);
+      fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(),
+           manifest.parameters()[i].name);
 }
 
 // -1: not the name of a checkpoint.
@@ -123,37 +134,42 @@ std::int64_t step_of(const std::string& name) {
   if (!name.starts_with(prefix)) return -1;
   std::int64_t step = -1;
   const char* end = name.data() + name.size();
-  if (std::from_chars(name.data() + prefix.size(), end, step).ptr != end || step < 0 || checkpoint_name(step) != name) return -1;
+  if (std::from_chars(name.data() + prefix.size(), end, step).ptr != end || step < 0 || checkpoint_name(step) != name)
+    return -1;
   return step;
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    names.push_back(entry->path().filename());
   return names;
 }
 
-// Removal is best effort: what stays costs disk, not correctness. A folder is renamed first, so that a crash in the middle
-// never leaves half of one under a valid name.
+// Removal is best effort: what stays costs disk, not correctness. A folder is renamed first, so that a crash in the
+// middle never leaves half of one under a valid name.
 void remove_checkpoint(const fs::path& folder) {
   std::error_code error;
   fs::path doomed = folder;
   doomed += kRemoved;
   fs::rename(folder, doomed, error);
   if (!error) fs::remove_all(doomed, error);
-  if (error) log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
+  if (error)
+    log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
 }
 
 void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) {
   std::error_code error;
   for (const std::string& name : names_in(checkpoints))
-    if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial"))) fs::remove_all(checkpoints / name, error);
+    if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial")))
+      fs::remove_all(checkpoints / name, error);
   std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
   std::reverse(steps.begin(), steps.end());
   int kept = 0;
   for (const std::int64_t step : steps)
-    if (step > saved_step || (keep_last > 0 && ++kept > keep_last)) remove_checkpoint(checkpoints / checkpoint_name(step));
+    if (step > saved_step || (keep_last > 0 && ++kept > keep_last))
+      remove_checkpoint(checkpoints / checkpoint_name(step));
 }
 }  // namespace
 
@@ -167,7 +183,8 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& checkpoints) {
   return steps;
 }
 
-fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const CheckpointOptions& options) {
+fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
+                         const CheckpointOptions& options) {
   const fs::path path = checkpoints / checkpoint_name(checkpoint.step);
   with_context(fmt::format("saving the checkpoint '{}'; earlier ones are intact", path.string()), [&] {
     AtomicFolder folder(path, AtomicFolder::Existing::replace);
@@ -197,7 +214,8 @@ TrainingCheckpoint load_checkpoint(const fs::path& folder, const Manifest& manif
     if (!json.contains("format") || json.at("format") != kFormat) wrong("format", "1");
     for (const char* key : {"profile_digest", "config_hash", "state_sha256"})
       if (!json.contains(key) || !json.at(key).is_string()) wrong(key, "a string");
-    if (!json.contains("step") || !json.at("step").is_number_integer() || checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
+    if (!json.contains("step") || !json.at("step").is_number_integer() ||
+        checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
       wrong("step", "the number in the folder's name");
     if (!json.contains("position") || !json.at("position").is_object()) wrong("position", "an object");
     TrainingCheckpoint checkpoint;
@@ -241,11 +259,14 @@ std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoin
       TrainingCheckpoint checkpoint = load_checkpoint(folder, manifest);
       return LoadedCheckpoint{std::move(checkpoint), folder, std::move(notes)};
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found && e.code() != ErrorCode::resource_exhausted) throw;
+      if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found &&
+          e.code() != ErrorCode::resource_exhausted)
+        throw;
       note(fmt::format("the checkpoint '{}' is passed over: {}", folder.string(), e.message()));
     }
   }
-  fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(), checkpoints.string(), notes.back());
+  fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(),
+       checkpoints.string(), notes.back());
 }
 
 }  // namespace lockstep

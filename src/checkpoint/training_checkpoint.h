@@ -5,7 +5,8 @@
 //   save_checkpoint(run.checkpoints(), manifest, checkpoint, {.keep_last = 3});
 //   if (auto loaded = load_latest_checkpoint(run.checkpoints(), manifest)) trainer.restore(...);
 // Kill points (base/file.h), each passed once a checkpoint: checkpoint:write (half of the state is written),
-// checkpoint:fsync (all of it, nothing on disk for sure), checkpoint:rename (in place, `latest` still names the one before).
+// checkpoint:fsync (all of it, nothing on disk for sure), checkpoint:rename (in place, `latest` still names the one
+// before).
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -19,7 +20,7 @@ namespace lockstep {
 
 struct TrainingCheckpoint {
   std::int64_t step = 0;
-  WeightImages masters;                         // packed, every parameter
+  WeightImages masters;                        // packed, every parameter
   WeightImages first_moments, second_moments;  // an empty image: the parameter has none (in both or in neither)
   std::string profile_digest, config_hash;
   Json position = Json::object();  // of data and random numbers: the caller's, an object
@@ -31,8 +32,8 @@ struct CheckpointOptions {
 
 // Writes the checkpoint of its step (one that stood there is exchanged), then `latest`, then removes older ones beyond
 // keep_last and those of later steps (a future that was abandoned). Returns its folder. Errors: io.
-std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
-                                      const CheckpointOptions& options = {});
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest,
+                                      const TrainingCheckpoint& checkpoint, const CheckpointOptions& options = {});
 
 // One folder, its hash verified. Errors: not_found, io, corrupt_file.
 TrainingCheckpoint load_checkpoint(const std::filesystem::path& folder, const Manifest& manifest);
@@ -44,7 +45,8 @@ struct LoadedCheckpoint {
 };
 // The one that `latest` names; where that is missing or corrupt, the newest that is valid. Nothing: no checkpoint yet.
 // Errors: corrupt_file when there are some and none is valid.
-std::optional<LoadedCheckpoint> load_latest_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest);
+std::optional<LoadedCheckpoint> load_latest_checkpoint(const std::filesystem::path& checkpoints,
+                                                       const Manifest& manifest);
 
 // The steps for which a folder stands (valid or not), ascending.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& checkpoints);

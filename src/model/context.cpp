@@ -7,7 +7,7 @@ Context::Context(Backend& backend, const Manifest& manifest, const Profile& prof
     : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
       rope_table_(rope_table), options_(options), tape_(tape),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
-  if (options_.observer) options_.observer->begin_forward(batch);
+  if (options_.observer) options_.observer->begin_forward(backend, batch);
 }
 
 Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {

@@ -8,6 +8,7 @@
 
 namespace lockstep {
 
+class Backend;
 class Batch;
 
 class OperationObserver {
@@ -20,7 +21,8 @@ class OperationObserver {
     View slot_of;                // i32 [T, k]: the output's rows are the experts' slots; none: they are the batch's rows
   };
   virtual ~OperationObserver() = default;
-  virtual void begin_forward(const Batch& batch) = 0;
+  // The backend is the one that the following operations are on.
+  virtual void begin_forward(Backend& backend, const Batch& batch) = 0;
   virtual void operation(const Operation& operation) = 0;
   // A checkpointed segment is computed again; its operations follow.
   virtual void replay_segment() {}

@@ -18,12 +18,13 @@ int layer_of_parameter(std::string_view name) {
   return layer;
 }
 
-OperationRecording::OperationRecording(Backend& backend, std::vector<std::int32_t> tokens, const OperationRecording* expected, int keep)
-    : backend_(backend), tokens_(std::move(tokens)), expected_(expected), keep_(keep), computed_(tokens_.size()) {}
+OperationRecording::OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected, int keep)
+    : tokens_(std::move(tokens)), expected_(expected), keep_(keep), computed_(tokens_.size()) {}
 
-void OperationRecording::begin_forward(const Batch& batch) {
+void OperationRecording::begin_forward(Backend& backend, const Batch& batch) {
+  backend_ = &backend;
   const Rows& rows = batch.rows();
-  const auto read = [&](const View& v) { return backend_.stream().read_ints(v).get(); };
+  const auto read = [&](const View& v) { return backend_->stream().read_ints(v).get(); };
   const std::vector<std::int32_t> token = read(rows.token), position = read(rows.position), sequence = read(rows.sequence), table = read(rows.page_table);
   const auto slot_of = [&](std::size_t row, std::int64_t at) {
     const std::int64_t page = table[static_cast<std::size_t>(sequence[row] * rows.page_table.cols + at / rows.page_size)];
@@ -72,13 +73,13 @@ void OperationRecording::operation(const Operation& op) {
   // All values as words, rows of `columns`.
   std::vector<std::uint32_t> words(static_cast<std::size_t>(op.output.size()));
   if (op.output.dtype == DType::i32) {
-    const std::vector<std::int32_t> values = backend_.stream().read_ints(op.output).get();
+    const std::vector<std::int32_t> values = backend_->stream().read_ints(op.output).get();
     std::transform(values.begin(), values.end(), words.begin(), [](std::int32_t v) { return static_cast<std::uint32_t>(v); });
   } else {
-    const std::vector<float> values = backend_.stream().read(op.output).get();
+    const std::vector<float> values = backend_->stream().read(op.output).get();
     std::transform(values.begin(), values.end(), words.begin(), [](float v) { return std::bit_cast<std::uint32_t>(v); });
   }
-  const std::vector<std::int32_t> slots = op.slot_of ? backend_.stream().read_ints(op.slot_of).get() : std::vector<std::int32_t>();
+  const std::vector<std::int32_t> slots = op.slot_of ? backend_->stream().read_ints(op.slot_of).get() : std::vector<std::int32_t>();
   for (const Row& row : mine_) {
     // The words of one row; of expert rows all slots of the row, in the order of its experts.
     std::vector<std::uint32_t> bits;

@@ -2,8 +2,10 @@
 // of every forward (by their whole prefix, read through the page table), keeps a hash of each, and compares with another recording. So
 // the first operation that two runs disagree on is named, with its layer, row and column.
 // Rows of others that have the same prefix count as the sequence's: the contract says that they are equal.
-//   OperationRecording a(backend, tokens); runtime.observer = &a; engine.score(tokens);
-//   OperationRecording b(other_backend, tokens, &a); ... b.first_difference();
+// It sees what is computed while it observes: a prefix that stood in an engine's cache before is unknown to it, and rows behind such
+// a prefix are passed over. Record on an engine that is new.
+//   OperationRecording a(tokens); runtime.observer = &a; engine.score(tokens);
+//   OperationRecording b(tokens, &a); ... b.first_difference();
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -19,7 +21,7 @@ class OperationRecording : public OperationObserver {
  public:
   static constexpr int kNone = -1;
   // Compares with `expected` as it goes (it must outlive this). `keep`: the operation whose bits are kept, not only their hash.
-  OperationRecording(Backend& backend, std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr, int keep = kNone);
+  explicit OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr, int keep = kNone);
 
   struct RecordedOperation {
     std::string name, parameter;
@@ -39,7 +41,7 @@ class OperationRecording : public OperationObserver {
   // The earliest operation of the forward with a row that differs from `expected`; of these rows the one of the lowest position.
   const std::optional<Difference>& first_difference() const { return first_; }
 
-  void begin_forward(const Batch& batch) override;
+  void begin_forward(Backend& backend, const Batch& batch) override;
   void operation(const Operation& operation) override;
   void replay_segment() override { replaying_ = true; }
 
@@ -49,7 +51,7 @@ class OperationRecording : public OperationObserver {
   };
   void compare(int at, std::int64_t position, const std::vector<std::uint32_t>& bits);
 
-  Backend& backend_;
+  Backend* backend_ = nullptr;  // of the last forward
   std::vector<std::int32_t> tokens_;
   const OperationRecording* expected_;
   int keep_, next_ = 0, layer_ = -1;

@@ -58,15 +58,14 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
                                                   .prefill_chunk = 32});
 }
 
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, ParityBench& expected, const std::function<void()>& run_expected,
-                                                       ParityBench& got, const std::function<void()>& run_got) {
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got) {
   std::optional<ParityMismatch> found;
   int keep = OperationRecording::kNone;
   for (int pass = 0; pass < 2; ++pass) {
-    OperationRecording a(expected.runtime.backend, tokens, nullptr, keep);
-    expected.observed(a, run_expected);
-    OperationRecording b(got.runtime.backend, tokens, &a, keep);
-    got.observed(b, run_got);
+    OperationRecording a(tokens, nullptr, keep);
+    expected(a);
+    OperationRecording b(tokens, &a, keep);
+    got(b);
     const auto& first = b.first_difference();
     if (!first) return found;
     const OperationRecording::RecordedOperation& operation = b.operations()[static_cast<std::size_t>(first->operation)];

@@ -65,10 +65,11 @@ struct ParityBench {
   }
 };
 
-// Two runs of the same rows, each with an observer set: the first operation that differs (kept bits come from a second pass).
-// Empty: none does, or not when run again.
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, ParityBench& expected, const std::function<void()>& run_expected,
-                                                       ParityBench& got, const std::function<void()>& run_got);
+// Runs something, with the observer on every forward of it.
+using ObservedRun = std::function<void(OperationObserver&)>;
+// Two runs over the same tokens: the first operation that differs. Each is run twice (the second pass keeps the bits of that
+// operation). Empty: none differs, or not when run again.
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got);
 
 // Log-probabilities over all ways and places.
 void fuzz_forward(ParityScene& scene);

@@ -62,7 +62,7 @@ struct StepOutcome {
 class SegmentCounter : public OperationObserver {
  public:
   std::int64_t segments = 0;
-  void begin_forward(const Batch&) override {}
+  void begin_forward(Backend&, const Batch&) override {}
   void operation(const Operation&) override {}
   void replay_segment() override { ++segments; }
 };

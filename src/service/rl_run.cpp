@@ -21,14 +21,20 @@ void check_same_config(const Json& before, const Json& now, const std::vector<st
   compare(before);
   compare(now);
 }
-}  // namespace
 
-RlRun::RlRun(const RlRunConfig& config, bool resume)
-    : config_(config),
-      stack_(config.stack),
-      directory_(RunDirectory::open(config.runs, config.name, config.resolved, {.resume = resume, .resume_line = config.resume_line})) {
+const RlRunConfig& checked(const RlRunConfig& config) {
+  check_run_name(config.name);
   if (config.export_dtype != "bf16" && config.export_dtype != "f32")
     fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", config.export_dtype);
+  return config;
+}
+}  // namespace
+
+// The model first: a folder that cannot be read must not leave a run behind.
+RlRun::RlRun(const RlRunConfig& config, bool resume)
+    : config_(checked(config)),
+      stack_(config.stack),
+      directory_(RunDirectory::open(config.runs, config.name, config.resolved, {.resume = resume, .resume_line = config.resume_line})) {
   if (directory_.resumed()) {
     check_same_config(directory_.config(), config.resolved, config.free_keys);
     step_ = stack_.trainer().with_trainer([&](Trainer& trainer) {

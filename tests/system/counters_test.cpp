@@ -21,14 +21,16 @@ using Tokens = std::vector<std::int32_t>;
 // Counts from the device's own integers: the selections that attention reads, the slots that experts compute.
 class Counts : public OperationObserver {
  public:
-  explicit Counts(Backend& backend) : backend_(backend) {}
   std::int64_t rows = 0, keys = 0, expert_rows = 0, largest_selection = 0;
 
-  void begin_forward(const Batch& batch) override { rows += batch.count(); }
+  void begin_forward(Backend& backend, const Batch& batch) override {
+    backend_ = &backend;
+    rows += batch.count();
+  }
   void operation(const Operation& op) override {
     if (op.name == "index_select") {
       selected_ = 0;
-      const std::vector<std::int32_t> positions = backend_.stream().read_ints(op.output).get();
+      const std::vector<std::int32_t> positions = backend_->stream().read_ints(op.output).get();
       for (std::int64_t row = 0; row < op.output.rows; ++row) {
         std::set<std::int32_t> distinct;
         for (std::int64_t j = 0; j < op.output.cols; ++j)
@@ -39,7 +41,7 @@ class Counts : public OperationObserver {
     }
     if (op.name == "attention") keys += selected_;  // its own selection, or the one it shares
     if (op.name == "expert_gather") {
-      const std::vector<std::int32_t> slots = backend_.stream().read_ints(op.slot_of).get();
+      const std::vector<std::int32_t> slots = backend_->stream().read_ints(op.slot_of).get();
       EXPECT_EQ(std::set<std::int32_t>(slots.begin(), slots.end()).size(), slots.size()) << "two rows share a slot";
       EXPECT_EQ(static_cast<std::int64_t>(slots.size()), op.output.rows);
       expert_rows += op.output.rows;
@@ -47,7 +49,7 @@ class Counts : public OperationObserver {
   }
 
  private:
-  Backend& backend_;
+  Backend* backend_ = nullptr;
   std::int64_t selected_ = 0;
 };
 
@@ -56,7 +58,7 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
     const std::shared_ptr<const Model> model = make_model(golden_config(name));
     Runtime runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"));
     Engine engine(runtime, make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0), {.page_size = 4});
-    Counts counts(runtime.backend);
+    Counts counts;
     runtime.observer = &counts;
     RandomSequence draws(3, RandomStream::fuzz);
     for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::decode, ScoreKind::preempted})
@@ -80,7 +82,7 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
   Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
   RandomSequence draws(4, RandomStream::fuzz);
   const std::int64_t n = 50, k = model->select_top_k;
-  Counts counts(runtime.backend);
+  Counts counts;
   runtime.observer = &counts;
   trainer.score({TrainSequence::next_token(random_tokens(draws, n + 1, model->vocabulary))});
   runtime.observer = nullptr;

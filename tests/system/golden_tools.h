@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/philox.h"
 #include "checkpoint/safetensors.h"
 #include "model/runtime.h"

@@ -28,7 +28,8 @@ TEST(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
   const auto repeats = [&](std::size_t i) {
     Request request{.prompt = {texts[i][0]}, .sampling = {.temperature = 0, .max_tokens = 24, .stop_tokens = {kEnd}}};
     std::vector<std::int32_t> got = {texts[i][0]};
-    for (const GeneratedToken& t : engine.generate({request})[0].tokens) got.push_back(t.id);
+    const std::vector<Generation> answer = engine.generate({request});
+    for (const GeneratedToken& t : answer[0].tokens) got.push_back(t.id);
     return got;
   };
   EXPECT_NE(repeats(0), texts[0]) << "nothing has been learnt yet";

@@ -57,7 +57,7 @@ TEST(Parity, ACounterThatStaysZeroFails) {
   EXPECT_NE(to_text(report).find("DID NOT RUN"), std::string::npos);
 }
 
-// One bit of one weight of layer 1 is changed: serving in company, in chunks, with preemption must name the operation that uses it.
+// The weights of one operation of layer 1 are changed: serving in company, in chunks, with preemption must name the operation that uses it.
 TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
   const ParityModel model = tiny_parity_model();
   const Manifest& manifest = model.model->manifest();
@@ -65,7 +65,7 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
   Trainer trainer(runtime, model.masters, {});
   RandomSequence draws(8, RandomStream::fuzz);
   const std::vector<std::int32_t> tokens = random_tokens(draws, 40, 37);
-  OperationRecording training(runtime.backend, tokens);
+  OperationRecording training(tokens);
   runtime.observer = &training;
   trainer.score({TrainSequence::next_token(tokens)});
   runtime.observer = nullptr;
@@ -76,9 +76,10 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (manifest.parameters()[i].name == name)
         for (float& w : changed[i]) w *= 1.0078125f;
-    Engine engine(runtime, make_weight_set(runtime.backend, manifest, changed, runtime.profile, 1), {.page_size = 4, .cache_pages = 24});
+    const auto weights = make_weight_set(runtime.backend, manifest, changed, runtime.profile, 1);
     for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
-      OperationRecording serving(runtime.backend, tokens, &training);
+      Engine engine(runtime, weights, {.page_size = 4, .cache_pages = 24});
+      OperationRecording serving(tokens, &training);
       runtime.observer = &serving;
       engine.score(tokens, {.kind = kind, .seed = 5, .company = 3});
       runtime.observer = nullptr;
@@ -90,9 +91,9 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
     }
   }
   // Unchanged weights: no operation differs, whatever the way.
-  Engine engine(runtime, trainer.weights(), {.page_size = 4, .cache_pages = 24});
   for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
-    OperationRecording serving(runtime.backend, tokens, &training);
+    Engine engine(runtime, trainer.weights(), {.page_size = 4, .cache_pages = 24});
+    OperationRecording serving(tokens, &training);
     runtime.observer = &serving;
     engine.score(tokens, {.kind = kind, .seed = 6, .company = 3});
     runtime.observer = nullptr;

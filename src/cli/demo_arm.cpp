@@ -1,0 +1,87 @@
+#include "cli/demo_arm.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/error.h"
+#include "base/signals.h"
+#include "observe/metrics_log.h"
+#include "observe/progress.h"
+#include "rl/environment.h"
+#include "service/rl_run.h"
+
+namespace lockstep {
+namespace {
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+Evaluation measure(const std::string& label, const Environment& environment, RlStack& stack, const EvaluationSettings& settings) {
+  Progress progress({.label = label, .total = settings.problems, .unit = "tokens"});
+  return evaluate(environment, stack.tokenizer(), stack.evaluation(), settings,
+                  [&](std::int64_t problems, std::int64_t tokens) { progress.advance(problems, static_cast<double>(tokens)); });
+}
+}  // namespace
+
+const std::vector<DemoArm>& demo_arms() {
+  static const std::vector<DemoArm> arms = {
+      {"lockstep", "rollouts and training under one numerics profile", ""},
+      {"split", "rollouts from the same weights with bf16 activations and another leaf count, as by a second engine", "study-bf16-activations"},
+  };
+  return arms;
+}
+
+ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optional<Evaluation> start, const std::filesystem::path& exported) {
+  const auto begin = Clock::now();
+  const auto environment = make_environment(settings.rl.environment);
+  const bool mix = !arm.rollout_profile.empty();
+  RlStackSettings stack_settings;
+  stack_settings.runtime = settings.runtime;
+  stack_settings.rollout_profile = arm.rollout_profile;
+  stack_settings.profile_mix = mix ? ProfileMix::allowed : ProfileMix::refused;
+  stack_settings.micro_batch = settings.micro_batch;
+  RlStack stack(stack_settings);
+  PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings.rl, mix);
+  ArmResult result;
+  result.arm = arm;
+  result.profile = stack.rollout_profile().name;
+
+  auto phase = Clock::now();
+  result.start = start ? *start : measure("start: held-out problems", *environment, stack, settings.evaluation);
+  result.evaluation_seconds = start ? 0 : seconds_since(phase);
+
+  const std::filesystem::path metrics_file = settings.folder / ("metrics-" + arm.name + ".jsonl");
+  std::filesystem::remove(metrics_file);
+  MetricsLog metrics = MetricsLog::create(metrics_file);
+  const EngineCounters before = stack.rollout_counters();
+  const std::int64_t steps = settings.rl.steps, tenth = std::max<std::int64_t>(1, steps / 10);
+  {
+    Progress progress({.label = arm.name + ": reinforcement", .total = steps, .unit = "tokens"});
+    for (std::int64_t i = 0; i < steps; ++i) {
+      throw_if_interrupted();
+      const double rate = scheduled_rate(settings.rl.schedule, settings.rl.learning_rate, settings.rl.warmup, steps, i);
+      const PolicyStep step = training.step(i, optimizer_step(settings.rl, rate));
+      metrics.append(to_json(step));
+      result.kl.add(step.kl);
+      result.unequal_steps += step.kl.different_bits > 0;
+      if (i < tenth) result.reward_first += step.reward / static_cast<double>(tenth);
+      if (i >= steps - tenth) result.reward_last += step.reward / static_cast<double>(tenth);
+      result.rollout_seconds += step.rollout_seconds;
+      result.train_seconds += step.train_seconds;
+      progress.note(fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3()));
+      progress.advance(1, static_cast<double>(step.tokens));
+    }
+  }
+  EngineCounters pairs = stack.rollout_counters();
+  pairs.pairs_visible -= before.pairs_visible;
+  pairs.pairs_skipped -= before.pairs_skipped;
+  result.pairs_skipped = skipped_share(pairs);
+  phase = Clock::now();
+  result.end = measure(arm.name + ": held-out problems", *environment, stack, settings.evaluation);
+  result.evaluation_seconds += seconds_since(phase);
+  result.weights_sha256 = stack.weights_sha256();
+  if (!exported.empty()) stack.export_model(exported);
+  result.seconds = seconds_since(begin);
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,137 @@
+// `lockstep demo`: the whole loop on real weights. A small model samples, is scored, learns and is served; once with one
+// numerics profile for rollouts and training, once with two, and the trained weights are held against the published ones.
+#include <chrono>
+#include <cstdio>
+
+#include "base/file.h"
+#include "base/signals.h"
+#include "base/thread_pool.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "cli/demo_report.h"
+#include "http/client.h"
+#include "http/openai_server.h"
+#include "rl/environment.h"
+
+namespace lockstep {
+namespace {
+using Clock = std::chrono::steady_clock;
+
+template <class... A>
+void say(fmt::format_string<A...> format, A&&... args) {
+  std::fputs(fmt::format(format, std::forward<A>(args)...).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+// The exported folder behind a real server, one request over the loopback, the server stopped.
+void serve_once(const std::string& folder, const DemoSettings& settings, const Evaluation& trained) {
+  const auto environment = make_environment(settings.rl.environment);
+  const std::vector<Problem> problems = held_out_problems(*environment, settings.evaluation.seed, settings.evaluation.problems);
+  // A problem the trained model is known to solve, the first one; any other when it solves none.
+  std::size_t chosen = 0;
+  while (chosen + 1 < problems.size() && !trained.greedy_right[chosen]) ++chosen;
+  const Problem& problem = problems[chosen];
+
+  RuntimeSettings runtime = settings.runtime;
+  runtime.model = folder;
+  const auto service = std::make_shared<GenerationService>(serving_model(open_model(runtime)), ServingOptions{});
+  const auto server = serve_openai(service, {.port = 0});
+  const nlohmann::json body{{"model", service->name()}, {"prompt", problem.prompt}, {"max_tokens", settings.rl.max_tokens}, {"temperature", 0}};
+  say("serving {} on {}\n  POST /v1/completions {}\n", folder, server->url(), body.dump());
+  const HttpReply reply = http_call({.method = "POST", .port = server->port(), .path = "/v1/completions", .body = body.dump()});
+  server->stop();
+  service->stop();
+  const nlohmann::json answer = nlohmann::json::parse(reply.body, nullptr, false);
+  if (reply.status != 200 || !answer.is_object() || !answer.contains("choices") || answer["choices"].empty())
+    fail(ErrorCode::internal, "the server answered {}: {}", reply.status, reply.body.substr(0, 500));
+  const std::string text = answer["choices"][0].value("text", "");
+  const bool right = environment->reward(problem, text) >= 1;
+  say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  build/lockstep serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", folder);
+}
+
+int verdict(const ArmResult& first, const std::optional<Published>& published, const DemoSettings& settings, const std::string& entry) {
+  say("weights of '{}' after {} steps: {}\n", first.arm.name, settings.rl.steps, first.weights_sha256);
+  if (first.kl.different_bits != 0) say("{} log-probabilities of '{}' differ from the sampler's in their bits, in {} steps\n", first.kl.different_bits, first.arm.name, first.unequal_steps);
+  if (!published) {
+    say("nothing is published: '{}' has no entry '{}' in published.json\n", settings.runtime.model, entry);
+    return kExitError;
+  }
+  const bool same_settings = published->settings == demo_settings_text(settings);
+  if (!same_settings) say("the published run had other settings:\n  {}\nthis one has\n  {}\n", published->settings, demo_settings_text(settings));
+  const bool identical = same_settings && published->weights_sha256 == first.weights_sha256 && first.kl.different_bits == 0;
+  if (!identical) say("published: {}\n", published->weights_sha256);
+  say("{}\n", identical ? "identical to the published run" : "DIFFERENT");
+  return identical ? kExitOk : kExitError;
+}
+}  // namespace
+
+int demo_command(const Arguments& arguments) {
+  DemoSettings settings;
+  settings.runtime.model = "models/countdown-glm";
+  std::string runs = "runs", json_file;
+  bool quick = false;
+  OptionTable table("demo",
+                    "A small model learns Countdown by reinforcement, is measured and served. Two arms with the same data and seeds: one numerics profile for "
+                    "rollouts and training, and two. The trained weights are held against the published hash. Writes runs/demo.",
+                    {"lockstep demo", "lockstep demo --quick", "lockstep demo --json demo.json --threads 2"});
+  table.flag("quick", &quick, "The first arm alone, a few steps");
+  table.text("json", &json_file, "FILE", "Where the results go as JSON, beside runs/demo/result.json");
+  table.text("model", &settings.runtime.model, "DIR", "Where training starts");
+  add_device_options(table, settings.runtime);
+  table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
+  table.text("runs", &runs, "DIR", "Where runs are");
+  if (!table.parse(arguments)) return kExitOk;
+
+  install_interrupt_handlers();
+  const auto begin = Clock::now();
+  if (quick) {
+    settings.rl.steps = 5;
+    settings.rl.warmup = 2;
+    settings.evaluation.problems = 200;
+  }
+  const std::string entry = quick ? "demo_quick" : "demo";
+  settings.folder = std::filesystem::path(runs) / "demo";
+  std::filesystem::create_directories(settings.folder);
+  const std::optional<Published> published = read_published(settings.runtime.model, entry);
+  const std::string exported = (settings.folder / "export").string();
+
+  const RlSettings& rl = settings.rl;
+  const auto build = describe_build();
+  say("{} learns {} by reinforcement: {} steps of {} problems x {} rollouts\n", settings.runtime.model, rl.environment, rl.steps, rl.problems, rl.rollouts);
+  say("  learning rate {} ({}, {} steps of warm-up), {} advantages, clipping {} and {}\n", rl.learning_rate, rl.schedule, rl.warmup,
+      advantage_kind_name(rl.advantages), rl.clip_low, rl.clip_high);
+  say("  profile {}, {}, {} threads\n\n", settings.runtime.profile,
+      settings.runtime.isa == "auto" ? build["instruction_set"].get<std::string>() : settings.runtime.isa,
+      settings.runtime.threads > 0 ? settings.runtime.threads : available_processors());
+
+  std::vector<ArmResult> results;
+  for (const DemoArm& arm : demo_arms()) {
+    if (quick && !results.empty()) break;
+    const auto start = results.empty() ? std::nullopt : std::optional<Evaluation>(results.front().start);
+    results.push_back(run_arm(arm, settings, start, results.empty() ? exported : ""));
+    const ArmResult& r = results.back();
+    say("{}: {}\n  {:.1f} s: sampling {:.1f}, training {:.1f}, evaluation {:.1f}\n", arm.name, arm.summary, r.seconds, r.rollout_seconds, r.train_seconds,
+        r.evaluation_seconds);
+  }
+  const ArmResult& first = results.front();
+  say("\n{} held-out problems, {} samples each, 95% intervals over problems; all measured under {}\n\n{}\n", first.start.problems, first.start.samples,
+      settings.runtime.profile, demo_table(results));
+  const double gain = first.end.pass_at_1.value - first.start.pass_at_1.value;
+  say("'{}' gained {:+.3f} in sampled pass@1; the intervals {}\n\n", first.arm.name, gain,
+      disjoint(first.start.pass_at_1, first.end.pass_at_1) ? "are disjoint" : "overlap");
+
+  const auto served = Clock::now();
+  serve_once(exported, settings, first.end);
+  const double serving_seconds = std::chrono::duration<double>(Clock::now() - served).count();
+
+  nlohmann::ordered_json json = demo_json(settings, results, published);
+  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  json["serving_seconds"] = serving_seconds;
+  json["seconds"] = seconds;
+  write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");
+  if (!json_file.empty()) write_file_atomic(json_file, json.dump(2) + "\n");
+  say("{:.0f} seconds in all, {:.1f} of them serving; metrics in {}\n", seconds, serving_seconds, settings.folder.string());
+  return verdict(first, published, settings, entry);
+}
+
+}  // namespace lockstep

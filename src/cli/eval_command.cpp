@@ -1,0 +1,75 @@
+// `lockstep eval ENVIRONMENT`: how many held-out problems a model solves, sampled and greedy.
+#include <chrono>
+#include <cstdio>
+
+#include "base/signals.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "observe/progress.h"
+#include "rl/evaluation.h"
+#include "service/local_sampler.h"
+
+namespace lockstep {
+namespace {
+std::string row(const std::string& name, const Interval& i) { return fmt::format("{:<22}{:.4f}   [{:.4f}, {:.4f}]\n", name, i.value, i.low, i.high); }
+}  // namespace
+
+int eval_command(const Arguments& arguments) {
+  RuntimeSettings runtime;
+  EvaluationSettings settings;
+  std::string name;
+  bool json = false;
+  OptionTable table("eval", "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
+                    {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json"});
+  table.positional("ENVIRONMENT", &name, true, fmt::format("What is solved: {}", fmt::join(environment_names(), ", ")));
+  table.integer("n", &settings.problems, 1, 1'000'000, "N", "Problems");
+  table.integer("samples", &settings.samples, 1, 4096, "N", "Samples a problem");
+  table.number("temperature", &settings.temperature, 0, 100, "X", "Of the samples");
+  table.integer("max-tokens", &settings.max_tokens, 1, 1 << 20, "N", "Tokens of an answer at most, its end token included");
+  table.seed("seed", &settings.seed, "Of the problems and the sampling");
+  table.integer("at-once", &settings.at_once, 1, 1 << 20, "N", "Problems under way together; changes no bit");
+  add_runtime_options(table, runtime);
+  add_json_option(table, &json);
+  table.accept_config();
+  if (!table.parse(arguments)) return kExitOk;
+
+  install_interrupt_handlers();
+  const auto environment = make_environment(name);
+  const auto begin = std::chrono::steady_clock::now();
+  const OpenedModel opened = open_model(runtime);
+  if (!opened.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", runtime.model);
+  ServingOptions serving;
+  serving.engine.max_batch_rows = 1024;
+  serving.engine.max_sequences = 512;
+  const auto service = std::make_shared<GenerationService>(serving_model(opened), serving);
+  LocalSampler sampler(service);
+  Progress progress({.label = "eval " + name, .total = settings.problems, .unit = "tokens", .quiet = json});
+  const Evaluation result = evaluate(*environment, *opened.tokenizer, sampler, settings, [&](std::int64_t problems, std::int64_t tokens) {
+    progress.advance(problems, static_cast<double>(tokens));
+  });
+  progress.finish();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const EngineCounters counters = service->counters();
+  const double skipped = counters.pairs_visible > 0 ? static_cast<double>(counters.pairs_skipped) / static_cast<double>(counters.pairs_visible) : 0.0;
+
+  if (json) {
+    nlohmann::ordered_json out = to_json(result);
+    out["model"] = opened.name;
+    out["profile"] = service->profile_digest();
+    out["seed"] = settings.seed;
+    out["pairs_skipped_share"] = skipped;
+    out["seconds"] = seconds;
+    std::printf("%s\n", out.dump().c_str());
+    return kExitOk;
+  }
+  std::string text = fmt::format("{} problems, {} samples each, temperature {}\n\n", result.problems, result.samples, settings.temperature);
+  text += row("sampled pass@1", result.pass_at_1);
+  text += row("greedy", result.greedy);
+  text += row(fmt::format("pass@{}", result.samples), result.pass_at_k);
+  text += row("answers that ended", result.ended);
+  text += fmt::format("\n{:.1f}% of the query-key pairs were skipped; {} tokens in {:.1f} s\n", 100 * skipped, result.tokens, seconds);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,125 @@
+// `lockstep train rl`: reinforcement learning in an environment, as a run on disk that resumes to the same bits.
+#include <chrono>
+#include <cstdio>
+
+#include "base/signals.h"
+#include "cli/common_options.h"
+#include "cli/rl_options.h"
+#include "cli/train_command.h"
+#include "observe/progress.h"
+#include "rl/policy_training.h"
+#include "service/rl_run.h"
+
+namespace lockstep {
+namespace {
+// Keys that change no bit, and where things are put.
+const std::vector<std::string> kFreeKeys = {"threads",    "backend",          "isa",       "micro_batch", "checkpoint_activations",
+                                            "context",    "checkpoint_every", "keep_last", "runs",        "export_dtype"};
+
+struct Totals {
+  KlSums kl;
+  std::int64_t tokens = 0;
+  double reward = 0;
+  std::int64_t steps = 0;
+};
+}  // namespace
+
+int run_train_rl(const Arguments& arguments) {
+  RlSettings settings;
+  RlRunConfig config;
+  std::string advantages;
+  bool allow_profile_mix = false, resume = false, json = false;
+  OptionTable table("train rl",
+                    "Reinforcement learning in an environment: sample, score, learn. Everything is in runs/NAME: config.json, metrics.jsonl, checkpoints, "
+                    "export. Ctrl-C and SIGTERM save; --resume goes on to the same bits.",
+                    {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
+                     "lockstep train rl --config recipes/countdown_rl.toml --resume"});
+  table.text("name", &config.name, "NAME", "Of the run: its folder");
+  table.text("runs", &config.runs, "DIR", "Where runs are");
+  add_runtime_options(table, config.stack.runtime);
+  add_rl_options(table, settings, advantages);
+  table.text("rollout-profile", &config.stack.rollout_profile, "NAME", "Numerics profile of the sampler (default: the trainer's)");
+  table.flag("allow-profile-mix", &allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
+  table.integer("micro-batch", &config.stack.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
+  table.flag("checkpoint-activations", &config.stack.checkpoint_activations, "Compute activations again in the backward pass; changes no bit");
+  table.integer("checkpoint-every", &config.checkpoint_every, 0, 1 << 30, "N", "Steps; 0: at the end and on an interrupt alone");
+  table.integer("keep-last", &config.keep_last, 0, 1 << 20, "N", "Checkpoints that stay, 0: all");
+  table.choice("export-dtype", &config.export_dtype, {"bf16", "f32"}, "Of the exported weights");
+  table.flag("resume", &resume, "Go on with a run that exists");
+  table.command_line_only();
+  add_json_option(table, &json, "Print one JSON object at the end");
+  table.accept_config();
+  if (!table.parse(arguments)) return kExitOk;
+
+  settings.advantages = advantage_kind_by_name(advantages);
+  check(settings);
+  config.stack.profile_mix = allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
+  config.resolved = resolved_json(table);
+  config.free_keys = kFreeKeys;
+  config.resume_line = resume_line("rl", arguments);
+  install_interrupt_handlers();
+  const auto begin = std::chrono::steady_clock::now();
+  const auto environment = make_environment(settings.environment);
+  RlRun run(config, resume);
+  RlStack& stack = run.stack();
+  PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings, allow_profile_mix);
+
+  Totals totals;
+  {
+    Progress progress({.label = "rl", .total = settings.steps, .already_done = run.step(), .unit = "tokens", .quiet = json});
+    try {
+      EngineCounters before = stack.rollout_counters();
+      while (run.step() < settings.steps && !interrupted()) {
+        const double rate = scheduled_rate(settings.schedule, settings.learning_rate, settings.warmup, settings.steps, run.step());
+        const PolicyStep step = training.step(run.step(), optimizer_step(settings, rate));
+        const EngineCounters after = stack.rollout_counters();
+        EngineCounters here;
+        here.pairs_visible = after.pairs_visible - before.pairs_visible;
+        here.pairs_skipped = after.pairs_skipped - before.pairs_skipped;
+        before = after;
+        nlohmann::ordered_json metrics = to_json(step);
+        metrics["pairs_skipped_share"] = skipped_share(here);
+        run.finished_step(metrics);
+        totals.kl.add(step.kl);
+        totals.tokens += step.tokens;
+        totals.reward += step.reward;
+        ++totals.steps;
+        progress.note(fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3()));
+        progress.advance(1, static_cast<double>(step.tokens));
+      }
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::cancelled || !interrupted()) throw;  // the step was not taken
+    }
+  }
+  run.save();
+  if (run.step() < settings.steps) {
+    std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(run.step()),
+                 static_cast<long long>(settings.steps), config.resume_line.c_str());
+    return 128 + interrupt_signal();
+  }
+  const std::string exported = run.export_model().string();
+  const std::string hash = stack.weights_sha256();
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double mean_reward = totals.steps > 0 ? totals.reward / static_cast<double>(totals.steps) : 0.0;
+  if (json) {
+    const nlohmann::ordered_json out{{"steps", run.step()},
+                                     {"steps_here", totals.steps},
+                                     {"reward", mean_reward},
+                                     {"kl", {{"k1", totals.kl.k1()}, {"k2", totals.kl.k2()}, {"k3", totals.kl.k3()}}},
+                                     {"clipped", totals.kl.clipped_share()},
+                                     {"different_bits", totals.kl.different_bits},
+                                     {"tokens", totals.tokens},
+                                     {"seconds", seconds},
+                                     {"weights_sha256", hash},
+                                     {"run", run.path().string()},
+                                     {"export", exported}};
+    std::printf("%s\n", out.dump().c_str());
+    return kExitOk;
+  }
+  std::printf("%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
+              static_cast<long long>(run.step()), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),
+              static_cast<long long>(totals.kl.tokens), hash.c_str(), exported.c_str(), settings.environment.c_str(), exported.c_str());
+  return kExitOk;
+}
+
+}  // namespace lockstep

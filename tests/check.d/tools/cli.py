@@ -1,0 +1,273 @@
+"""The program as a user meets it: help, flags, config files, exit codes, JSON, and what it says of input that cannot be right.
+
+Whatever it is given, it ends with 0, 1 (an error) or 2 (the command line or configuration is wrong), and an error is one line.
+"""
+import json
+import random
+import re
+import shutil
+import struct
+
+from harness import MODEL, RL_RECIPE, ROOT, TMP, check, done, lockstep, refused, sft_arguments, version_lines
+
+PROMPT = "3,7,12=36:"
+
+
+def commands():
+    """Names in the overview, `help` and `--version` aside."""
+    lines = done("help").stdout.splitlines()
+    return [m[1] for line in lines if (m := re.match(r"  (\w+) {2,}\S", line)) and m[1] != "help"]
+
+
+def help_names():
+    return [[name] for name in commands() if name != "train"] + [["train", "sft"], ["train", "rl"]]
+
+
+def write(name, text):
+    path = TMP / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def model_copy(name, **changes):
+    """The shipped folder with files replaced; None removes one."""
+    folder = TMP / name
+    shutil.copytree(MODEL, folder)
+    for file, content in changes.items():
+        path = folder / {"config": "config.json", "weights": "model.safetensors", "tokenizer": "tokenizer.json"}[file]
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def ends_well(*arguments, **options):
+    """Whatever the input: no crash, no other status, one error line when it fails."""
+    outcome = lockstep(*arguments, timeout=120, **options)
+    assert outcome.returncode in (0, 1, 2), f"status {outcome.returncode}\n{outcome}"
+    assert len(outcome.errors) == (outcome.returncode != 0), f"{len(outcome.errors)} error lines\n{outcome}"
+    return outcome
+
+
+# --- help and version ------------------------------------------------------------------------------------------------
+with check("overview"):
+    assert {"train", "generate", "serve", "info", "score", "grad", "parity", "eval", "demo"} <= set(commands()), commands()
+    assert done().stdout == done("--help").stdout == done("help").stdout
+
+with check("help"):
+    for names in help_names():
+        text = done(*names, "--help").stdout
+        assert text.startswith(f"  lockstep {' '.join(names)} "), f"{names}: the first line is no example: {text.splitlines()[:1]}"
+        assert "default" in text and "--help" in text, text
+    assert done("train", "--help").stdout.count("lockstep train") >= 2
+    assert done("help", "generate").stdout == done("generate", "--help").stdout
+
+with check("examples"):
+    # The examples in the help must be accepted as they stand: each is run with a flag added that does not exist, so that only
+    # that flag can be what is wrong.
+    import shlex
+    for names in help_names():
+        for line in done(*names, "--help").stdout.split("\n\n")[0].splitlines():
+            program, *words = shlex.split(line)
+            assert program == "lockstep", line
+            refused(*words, "--no-such-flag-here", status=2, words=["unknown option '--no-such-flag-here'"])
+
+with check("version"):
+    text = "\n".join(version_lines())
+    for word in ("commit ", "instruction set ", "cpu-f32", "cpu-bf16w"):
+        assert word in text, text
+
+# --- what is refused -------------------------------------------------------------------------------------------------
+with check("unknown-command"):
+    refused("generat", status=2, words=["unknown command 'generat'", "did you mean", "generate"])
+    refused("train", "stf", status=2, words=["'stf'", "did you mean", "sft"])
+
+with check("unknown-flag"):
+    for names in help_names():
+        refused(*names, "--modle", "x", status=2, words=["unknown option '--modle'"] + (["did you mean"] if names != ["info"] else []))
+    refused("generate", "--model", MODEL, "--prompt", "x", "-x", status=2, words=["unknown option '-x'"])
+    refused("generate", "--model", MODEL, "--prompt", "x", "surplus", status=2, words=["unexpected argument 'surplus'"])
+
+with check("unknown-key"):
+    refused("train", "sft", "--config", write("typo.toml", 'learning_rat = 1e-3\n'), status=2,
+            words=["typo.toml", "unknown key 'learning_rat'", "did you mean", "learning_rate"])
+    refused("train", "rl", "--config", RL_RECIPE, "--set", "rolouts=8", status=2, words=["unknown key 'rolouts'", "did you mean", "rollouts"])
+    refused("train", "rl", "--config", RL_RECIPE, "--set", "rollouts", status=2, words=["KEY=VALUE"])
+    refused("train", "sft", "--config", write("torn.toml", 'steps = [1,\n'), status=2, words=["torn.toml:"])
+    refused("train", "sft", "--config", write("date.toml", 'steps = 2020-01-01\n'), status=2, words=["steps"])
+    refused("train", "sft", "--config", write("list.toml", 'steps = [1, 2]\n'), status=2, words=["steps is a list"])
+    refused("train", "sft", "--config", TMP / "nowhere.toml", status=1, words=["nowhere.toml"])
+
+with check("values"):
+    generate = ["generate", "--model", MODEL, "--prompt", PROMPT]
+    refused(*generate, "--threads", "many", status=2, words=["--threads is 'many'", "0 to 4096"])
+    refused(*generate, "--threads", "-1", status=2, words=["--threads is '-1'"])
+    refused(*generate, "--threads", status=2, words=["--threads needs a value"])
+    refused(*generate, "--temperature", "nan", status=2, words=["--temperature is 'nan'"])
+    refused(*generate, "--profile", "cpu-bf16", status=2, words=["--profile is 'cpu-bf16'", "did you mean", "cpu-bf16w"])
+    refused(*generate, "--isa", "avx51", status=2, words=["allowed are", "avx512"])
+    refused(*generate, "--tokens", "1,2", status=2, words=["exactly one of --prompt and --tokens"])
+    refused("generate", "--model", MODEL, "--tokens", "1,,2", status=2, words=["--tokens is '1,,2'"])
+    refused("generate", "--model", MODEL, "--tokens", "1,99999", status=1, words=["99999"])
+    refused("generate", "--prompt", PROMPT, status=2, words=["--model is missing"])
+    refused(*sft_arguments("../out", TMP / "runs"), status=1, words=["../out"])
+    refused("score", "--model", MODEL, "--tokens", "x", "--via", "trian", status=2, words=["--via", "did you mean", "train"])
+    refused("eval", "countdwn", "--model", MODEL, status=1, words=["countdwn", "countdown"])
+
+with check("missing-files"):
+    refused("info", TMP / "nowhere", status=1, words=["nowhere"])
+    refused("generate", "--model", TMP / "nowhere", "--prompt", PROMPT, status=1, words=["nowhere"])
+    refused("generate", "--model", ROOT / "README.md", "--prompt", PROMPT, status=1, words=["README.md"])
+    refused("score", "--model", MODEL, "--tokens", TMP / "nowhere.jsonl", status=1, words=["nowhere.jsonl"])
+    refused("train", "sft", "--model", MODEL, "--data", TMP / "nowhere.jsonl", "--name", "a", "--runs", TMP / "runs", status=1,
+            words=["nowhere.jsonl"])
+    refused(*sft_arguments("never-begun", TMP / "runs"), "--resume", status=1, words=["never-begun", "no run"])
+    assert not (TMP / "runs" / "never-begun").exists(), "a refused resume left a run behind"
+
+# --- what it prints --------------------------------------------------------------------------------------------------
+with check("json"):
+    info = done("info", MODEL, "--json").json()
+    assert info["tokenizer_vocabulary"] == 512, info
+    answer = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12", "--json").json()
+    assert len(answer["token_ids"]) == len(answer["logprobs"]) == len(answer["sampling_logprobs"]), answer
+    assert answer["seed"] == 7 and answer["finish_reason"] in ("stop", "length"), answer
+    again = done("generate", "--model", MODEL, "--tokens", ",".join(map(str, answer["prompt_token_ids"])), "--seed", "7",
+                 "--max-tokens", "12", "--threads", "1", "--json").json()
+    assert again == answer, f"the same prompt as token ids: {again}\nexpected {answer}"
+    streamed = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12").stdout
+    assert streamed == answer["text"] + "\n", f"streamed {streamed!r}, --json {answer['text']!r}"
+
+with check("score-ways"):
+    lines = [{"tokens": again["prompt_token_ids"] + again["token_ids"]}, {"tokens": again["prompt_token_ids"]}]
+    file = write("tokens.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+    ways = {}
+    for via in ("train", "prefill", "chunked", "decode"):
+        rows = [json.loads(line) for line in done("score", "--model", MODEL, "--tokens", file, "--via", via).stdout.splitlines()]
+        assert [len(row["logprobs"]) for row in rows] == [len(line["tokens"]) - 1 for line in lines], rows
+        ways[via] = rows
+    assert all(rows == ways["train"] for rows in ways.values()), "the ways to score do not agree"
+
+# --- a model folder that lies ----------------------------------------------------------------------------------------
+weights = (MODEL / "model.safetensors").read_bytes() if (MODEL / "model.safetensors").exists() else b""
+config = json.loads((MODEL / "config.json").read_text())
+header_bytes = struct.unpack("<Q", weights[:8])[0] if weights else 0
+
+
+def with_header(change):
+    header = json.loads(weights[8:8 + header_bytes])
+    text = json.dumps(change(header) or header).encode()
+    return struct.pack("<Q", len(text)) + text + weights[8 + header_bytes:]
+
+
+def first_tensor(header):
+    return next(name for name in header if name != "__metadata__")
+
+
+def shape_lies(header):
+    header[first_tensor(header)]["shape"][0] += 1
+
+
+def offsets_lie(header):
+    header[first_tensor(header)]["data_offsets"][1] = 1 << 62
+
+
+def tensor_is_missing(header):
+    header["surplus.weight"] = header.pop("model.norm.weight")
+
+
+def type_is_unknown(header):
+    header[first_tensor(header)]["dtype"] = "F4"
+
+
+LYING_WEIGHTS = {
+    "truncated": (lambda: weights[: len(weights) * 2 // 3], []),
+    "empty": (lambda: b"", []),
+    "header-cut": (lambda: weights[: 8 + header_bytes // 2], []),
+    "header-length": (lambda: struct.pack("<Q", 1 << 62) + weights[8:], []),
+    "header-garbage": (lambda: weights[:8] + b"\xff" * header_bytes + weights[8 + header_bytes:], []),
+    "shape": (lambda: with_header(shape_lies), []),
+    "offsets": (lambda: with_header(offsets_lie), []),
+    "missing-tensor": (lambda: with_header(tensor_is_missing), []),
+    "dtype": (lambda: with_header(type_is_unknown), ["F4"]),
+}
+for name, (make, words) in LYING_WEIGHTS.items():
+    with check(f"weights-{name}"):
+        folder = model_copy(f"weights-{name}", weights=make())
+        for command in (["info", folder], ["generate", "--model", folder, "--prompt", PROMPT],
+                        ["train", "sft", "--model", folder, "--environment", "countdown", "--name", "a", "--runs", TMP / "runs", "--steps", "1"]):
+            refused(*command, status=1, words=["model.safetensors" if name not in ("missing-tensor", "shape") else "", *words])
+        assert not (TMP / "runs" / "a").exists(), "a model that cannot be read left a run behind"
+
+LYING_CONFIGS = {
+    "no-weights": ({"weights": None}, []),
+    "no-config": ({"config": None}, ["config.json"]),
+    "config-torn": ({"config": json.dumps(config)[:-20]}, ["config.json"]),
+    "config-list": ({"config": "[]"}, ["config.json"]),
+    "config-family": ({"config": json.dumps({**config, "model_type": "glm_moe_das"})}, ["glm_moe_das", "glm_moe_dsa"]),
+    "config-negative": ({"config": json.dumps({**config, "hidden_size": -1})}, ["hidden_size", "-1"]),
+    "config-huge": ({"config": json.dumps({**config, "hidden_size": 1 << 40})}, ["hidden_size"]),
+    "config-text": ({"config": json.dumps({**config, "num_hidden_layers": "five"})}, ["num_hidden_layers"]),
+    "config-value": ({"config": json.dumps({**config, "hidden_act": "gelu"})}, ["hidden_act", "gelu"]),
+    "config-vocabulary": ({"config": json.dumps({**config, "vocab_size": config["vocab_size"] // 2})}, []),
+    "tokenizer-torn": ({"tokenizer": (MODEL / "tokenizer.json").read_text()[:-100]}, ["tokenizer.json"]),
+}
+for name, (changes, words) in LYING_CONFIGS.items():
+    with check(name):
+        folder = model_copy(name, **changes)
+        refused("generate", "--model", folder, "--prompt", PROMPT, status=1, words=words)
+
+with check("random-bytes"):
+    # Bytes flipped anywhere in the folder's files: an error or an answer, never a crash.
+    draws = random.Random(11)
+    folder = model_copy("random-bytes")
+    for file in ("config.json", "tokenizer.json", "model.safetensors"):
+        good = (MODEL / file).read_bytes()
+        reach = 8 + header_bytes if file == "model.safetensors" else len(good)
+        for _ in range(12):
+            bad = bytearray(good)
+            for _ in range(draws.choice((1, 1, 3, 40))):
+                bad[draws.randrange(reach)] = draws.randrange(256)
+            (folder / file).write_bytes(bad)
+            ends_well("generate", "--model", folder, "--prompt", PROMPT, "--max-tokens", "3", "--context", "64", "--threads", "1")
+        (folder / file).write_bytes(good)
+
+# --- data that lies --------------------------------------------------------------------------------------------------
+BAD_SFT_LINES = {
+    "torn": ('{"prompt": "1"', []),
+    "number": ("5", []),
+    "typo": ('{"prompt": "1", "completoin": "2"}', ["completoin", "did you mean", "completion"]),
+    "half": ('{"prompt": "1"}', ["prompt"]),
+    "type": ('{"prompt": 1, "completion": "2"}', ["prompt"]),
+    "range": ('{"tokens": [1, 512]}', ["vocabulary"]),
+    "range-first": ('{"tokens": [512, 1]}', ["vocabulary"]),
+    "range-middle": ('{"tokens": [1, 700, 1]}', ["vocabulary"]),
+    "negative": ('{"tokens": [1, -2]}', ["-2"]),
+    "float": ('{"tokens": [1, 2.5]}', ["2.5"]),
+    "short": ('{"tokens": [1]}', ["tokens"]),
+    "weights": ('{"tokens": [1, 2, 3], "weights": [1]}', ["weights"]),
+    "infinite": ('{"tokens": [1, 2, 3], "weights": [1, 1e999]}', ["line 2"]),
+    "deep": ("[" * 100000, []),
+    "bytes": (b'{"prompt": "\xff\xfe", "completion": "2"}', []),
+}
+for name, (line, words) in BAD_SFT_LINES.items():
+    with check(f"data-{name}"):
+        line = line if isinstance(line, bytes) else line.encode()
+        file = write(f"data-{name}.jsonl", b'{"prompt": "1,2,3=6:", "completion": "1+2+3"}\n' + line + b"\n")
+        refused("train", "sft", "--model", MODEL, "--data", file, "--name", "b", "--runs", TMP / "runs", "--steps", "1", "--quiet", status=1,
+                words=["line 2", f"data-{name}.jsonl", *words])
+        assert not (TMP / "runs" / "b").exists(), "bad data left a run behind"
+
+with check("data-empty"):
+    refused("train", "sft", "--model", MODEL, "--data", write("empty.jsonl", "\n \n"), "--name", "b", "--runs", TMP / "runs", status=1,
+            words=["no sequences"])
+
+with check("score-bad-lines"):
+    for line in ('{"tokens": [1, 512]}', '{"tokens": "1"}', '{"token": [1]}', "{", "5", '{"tokens": [1, 99999999999]}'):
+        for command in (["score"], ["grad", "--out", TMP / "grads.safetensors"]):
+            refused(*command, "--model", MODEL, "--tokens", write("bad.jsonl", line + "\n"), status=1, words=["bad.jsonl"])
+    assert not (TMP / "grads.safetensors").exists()
+
+with check("closed-stdout"):
+    outcome = lockstep("info", MODEL, preexec_fn=lambda: __import__("os").close(1))
+    assert outcome.returncode in (0, 1), str(outcome)
