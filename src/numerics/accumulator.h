@@ -63,6 +63,36 @@ struct AccumulatorVec {
   }
 };
 
+// The order-free sum of host numbers (loss normalisers, metrics that steer training): the same bins, one lane.
+class ExactSum {
+ public:
+  void add(double rest) {
+    const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
+    bin_[0] += high;
+    rest -= high;
+    const double middle = (rest + 0x1.8p+2) - 0x1.8p+2;
+    bin_[1] += middle;
+    rest -= middle;
+    bin_[2] += (rest + 0x1.8p-44) - 0x1.8p-44;
+    if (++deposits_ == kDepositsBeforeCarry) carry();
+  }
+  double total() {
+    carry();
+    return (bin_[0] + bin_[1]) + bin_[2];
+  }
+
+ private:
+  void carry() {
+    const double carry1 = __builtin_floor(bin_[2] * 0x1p+50) * 0x1p-50;
+    bin_[2] -= carry1, bin_[1] += carry1;
+    const double carry0 = __builtin_floor(bin_[1] * 0x1p+4) * 0x1p-4;
+    bin_[1] -= carry0, bin_[0] += carry0;
+    deposits_ = 0;
+  }
+  double bin_[3] = {0, 0, 0};
+  int deposits_ = 0;
+};
+
 // The same values over TracedBin; deposits hash as a wrapping sum.
 template <class Tiles>
 struct AccumulatorVec<TracedVec<Tiles>> {

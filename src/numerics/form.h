@@ -11,16 +11,17 @@ inline constexpr std::int64_t kGradientBlock = 512;
 // Expert outputs are summed in this many fixed groups of expert ids.
 inline constexpr int kExpertGroups = 8;
 
+// Always inlined: no weak copy of a function compiled for AVX-512 may reach other machines.
 // chain(G): the leaf count of a sum over k terms: the largest power of two <= maximum that divides k into leaves of at
 // least 32, else 1. `maximum` is 8 in every published profile; a study profile may choose another (another contract).
-inline int leaf_count(std::int64_t k, int maximum = 8) {
+[[gnu::always_inline]] inline int leaf_count(std::int64_t k, int maximum = 8) {
   for (int g = maximum; g > 1; g /= 2)
     if (k % g == 0 && k / g >= 32) return g;
   return 1;
 }
 
 // Heads that share keys are cut into the largest power of two <= 8 that divides them (attention backward).
-inline int head_leaf_count(std::int64_t heads) {
+[[gnu::always_inline]] inline int head_leaf_count(std::int64_t heads) {
   for (int g = 8; g > 1; g /= 2)
     if (heads % g == 0) return g;
   return 1;

@@ -4,7 +4,7 @@
 // The compiler's own headers begin some vectors undefined on purpose.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
+#include "numerics/isa/intrinsics.h"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 #include "numerics/isa/avx512.h"

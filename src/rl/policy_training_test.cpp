@@ -48,7 +48,9 @@ TEST_F(PolicyTrainingTest, FeedsWhatWasSampled) {
     const std::string answer = tokenizer.decode(std::vector<std::int32_t>(d.targets.begin() + static_cast<std::ptrdiff_t>(first), d.targets.end() - 1), false);
     const bool solved = environment.reward(problem, answer) == 1;
     right += solved;
-    if (d.advantages[first] != 0) EXPECT_EQ(d.advantages[first] > 0, solved);
+    if (d.advantages[first] != 0) {
+      EXPECT_EQ(d.advantages[first] > 0, solved);
+    }
   }
   EXPECT_EQ(seeds.size(), 6u);
   EXPECT_DOUBLE_EQ(s.reward, right / 24);

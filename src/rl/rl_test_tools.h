@@ -44,7 +44,7 @@ class FakeSampler : public Sampler {
       result.tokens.push_back(kTestEnd);
       result.finish = SampleFinish::stop;
       if (cut) result.tokens.pop_back(), result.finish = SampleFinish::length;
-      for (const std::int32_t t : result.tokens) result.sampling_logprobs.push_back(-0.01f * static_cast<float>(t));
+      for (const std::int32_t t : result.tokens) result.sampling_logprobs.push_back(-0.5f - 0.01f * static_cast<float>(t));
       result.raw_logprobs = result.sampling_logprobs;
       result.weights_version = version;
       results.push_back(std::move(result));

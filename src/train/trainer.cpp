@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "numerics/accumulator.h"
 
 namespace lockstep {
 
@@ -81,13 +82,14 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
   if (pending_calls_ > 0 && !options_.accumulate)
     fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
   ForwardBackwardResult result;
-  double total_weight = 0, rows = 0;
+  ExactSum total_weight;  // whatever the order of the data
+  double rows = 0;
   for (const TrainSequence& d : data) {
     rows += static_cast<double>(d.tokens.size());
     for (std::size_t i = 0; i < d.weights.size(); ++i)
-      if (d.targets[i] >= 0) total_weight += d.weights[i];
+      if (d.targets[i] >= 0) total_weight.add(static_cast<double>(d.weights[i]));
   }
-  const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight;
+  const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight.total();
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
   if (pending_calls_++ == 0) gradients_->clear();

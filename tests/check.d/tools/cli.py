@@ -10,7 +10,7 @@ import struct
 
 from harness import MODEL, RL_RECIPE, ROOT, TMP, check, done, lockstep, refused, sft_arguments, version_lines
 
-PROMPT = "3,7,12=36:"
+PROMPT = "3 7 12=48:"
 
 
 def commands():
@@ -58,7 +58,7 @@ with check("overview"):
 with check("help"):
     for names in help_names():
         text = done(*names, "--help").stdout
-        assert text.startswith(f"  lockstep {' '.join(names)} "), f"{names}: the first line is no example: {text.splitlines()[:1]}"
+        assert f"{text.splitlines()[0]} ".startswith(f"  lockstep {' '.join(names)} "), f"{names}: the first line is no example: {text[:80]!r}"
         assert "default" in text and "--help" in text, text
     assert done("train", "--help").stdout.count("lockstep train") >= 2
     assert done("help", "generate").stdout == done("generate", "--help").stdout

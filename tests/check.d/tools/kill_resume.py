@@ -30,11 +30,11 @@ PLACES_OF_RL = [("checkpoint:write", 2), ("file.synced", 7), ("folder.synced", 2
 
 
 def sft(name, **settings):
-    return sft_arguments(name, RUNS, **{"steps": STEPS, "checkpoint_every": 1, "batch": 4, "threads": 2, **settings})
+    return sft_arguments(name, **{"runs": RUNS, "steps": STEPS, "checkpoint_every": 1, "batch": 4, "threads": 2, **settings})
 
 
 def rl(name, **settings):
-    return rl_arguments(name, RUNS, **{"steps": STEPS, "checkpoint_every": 1, "problems": 2, "rollouts": 4, "threads": 2, **settings})
+    return rl_arguments(name, **{"runs": RUNS, "steps": STEPS, "checkpoint_every": 1, "problems": 2, "rollouts": 4, "threads": 2, **settings})
 
 
 def go_on(words, name):

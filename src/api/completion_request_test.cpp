@@ -1,0 +1,125 @@
+#include <gtest/gtest.h>
+
+#include <rapidcheck.h>
+#include <rapidcheck/gtest.h>
+
+#include "api/errors.h"
+#include "api/json_fields.h"
+#include "api/openai/completion_request.h"
+
+namespace lockstep {
+namespace {
+
+// "param|message" of a refusal.
+std::string refusal(const std::string& body) {
+  try {
+    decode_completion(body);
+  } catch (const RequestError& e) {
+    return e.param() + "|" + e.what();
+  }
+  return "accepted";
+}
+std::string with(const std::string& fields) { return R"({"model":"m","prompt":"a",)" + fields + "}"; }
+
+TEST(CompletionRequest, Defaults) {
+  const CompletionRequest r = decode_completion(R"({"model": "m", "prompt": "1+1="})");
+  EXPECT_EQ(r.model, "m");
+  ASSERT_EQ(r.prompts.size(), 1u);
+  EXPECT_EQ(r.prompts[0].text, "1+1=");
+  EXPECT_EQ(r.max_tokens, 16);
+  EXPECT_EQ(r.n, 1);
+  EXPECT_EQ(r.temperature, 1);
+  EXPECT_FALSE(r.seed);
+  EXPECT_FALSE(r.logprobs);
+  EXPECT_FALSE(r.stream);
+}
+
+TEST(CompletionRequest, Prompts) {
+  const auto prompts = [](const std::string& value) { return decode_completion(R"({"model":"m","prompt":)" + value + "}").prompts; };
+  EXPECT_EQ(prompts("[1,2,3]").at(0).ids, (std::vector<std::int32_t>{1, 2, 3}));
+  EXPECT_EQ(prompts(R"(["a","b"])").at(1).text, "b");
+  EXPECT_EQ(prompts("[[1],[2,3]]").at(1).ids, (std::vector<std::int32_t>{2, 3}));
+  EXPECT_EQ(prompts(R"(["a",[7]])").at(1).field, "prompt[1]");
+}
+
+TEST(CompletionRequest, EveryField) {
+  const CompletionRequest r = decode_completion(with(
+      R"("max_tokens":0,"temperature":0.5,"top_p":0.9,"top_k":-1,"n":3,"seed":-1,"stop":["x","yz"],"stop_token_ids":[5],"logprobs":1,)"
+      R"("stream":true,"stream_options":{"include_usage":true},"user":"u","echo":false,"best_of":1,"suffix":null,"presence_penalty":0.0,)"
+      R"("frequency_penalty":0,"logit_bias":{})"));
+  EXPECT_EQ(r.max_tokens, 0);
+  EXPECT_EQ(r.temperature, 0.5f);
+  EXPECT_EQ(r.top_k, 0);
+  EXPECT_EQ(r.n, 3);
+  EXPECT_EQ(r.seed, ~std::uint64_t{0});
+  EXPECT_EQ(r.stop, (std::vector<std::string>{"x", "yz"}));
+  EXPECT_EQ(r.stop_token_ids, (std::vector<std::int32_t>{5}));
+  EXPECT_TRUE(r.logprobs && r.top_logprobs && r.stream && r.include_usage);
+}
+
+TEST(CompletionRequest, RefusalsNameTheField) {
+  EXPECT_EQ(refusal("{"), "|the body is not JSON: fault at byte 2 of 1");
+  EXPECT_EQ(refusal("[1]"), "|the body is an array of 1, allowed is a JSON object");
+  EXPECT_EQ(refusal(R"({"prompt":"a"})"), "model|model is missing");
+  EXPECT_EQ(refusal(R"({"model":"m"})"), "prompt|prompt is missing");
+  EXPECT_EQ(refusal(R"({"model":7,"prompt":"a"})"), "model|model is 7, allowed is a string");
+  EXPECT_EQ(refusal(with(R"("max_token":5)")), "max_token|unknown field 'max_token'; did you mean 'max_tokens'?");
+  EXPECT_EQ(refusal(with(R"("max_tokens":"5")")), "max_tokens|max_tokens is \"5\", allowed is an integer from 0 to 2147483647");
+  EXPECT_EQ(refusal(with(R"("max_tokens":1.5)")), "max_tokens|max_tokens is 1.5, allowed is an integer from 0 to 2147483647");
+  EXPECT_EQ(refusal(with(R"("max_tokens":18446744073709551615)")),
+            "max_tokens|max_tokens is 18446744073709551615, allowed is an integer from 0 to 2147483647");
+  EXPECT_EQ(refusal(with(R"("temperature":-1)")), "temperature|temperature is -1, allowed is a number from 0 to 100");
+  EXPECT_EQ(refusal(with(R"("temperature":true)")), "temperature|temperature is true, allowed is a number from 0 to 100");
+  EXPECT_EQ(refusal(with(R"("stream":1)")), "stream|stream is 1, allowed are true and false");
+  EXPECT_EQ(refusal(with(R"("n":0)")), "n|n is 0, allowed is an integer from 1 to 256");
+  EXPECT_EQ(refusal(with(R"("stop":[1])")), "stop[0]|stop[0] is 1, allowed is a string");
+  EXPECT_EQ(refusal(with(R"("stop":"")")), "stop|stop has a string of 0 bytes, allowed is 1 to 1000");
+  EXPECT_EQ(refusal(with(R"("seed":1.5)")), "seed|seed is 1.5, allowed is an integer of 64 bits");
+  EXPECT_EQ(refusal(with(R"("logprobs":2)")),
+            "logprobs|logprobs is 2; log-probabilities of the sampled token alone are offered, so 0 or 1");
+  EXPECT_EQ(refusal(with(R"("echo":true)")), "echo|echo is true, which is not offered; allowed are false, null and leaving it out");
+  EXPECT_EQ(refusal(with(R"("best_of":4)")).substr(0, 8), "best_of|");
+  EXPECT_EQ(refusal(with(R"("stream_options":{"include_usage":true})")).substr(0, 15), "stream_options|");
+  EXPECT_EQ(refusal(with(R"("stream":true,"stream_options":{"usage":true})")), "usage|unknown field 'usage'");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":[]})").substr(0, 7), "prompt|");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":[1,"a"]})"), "prompt[1]|prompt[1] is \"a\", allowed is an integer from 0 to 2147483647");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":["a",7]})"), "prompt[1]|prompt[1] is 7, allowed is a string or an array of token ids");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":["a",[]]})").substr(0, 10), "prompt[1]|");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":["a","b"],"n":200})").substr(0, 2), "n|");
+}
+
+TEST(CompletionRequest, HostileBodies) {
+  EXPECT_EQ(refusal(std::string(3'000'000, '[')).substr(0, 24), "|the body is not JSON: f");
+  std::string deep = R"({"model":"m","prompt":)" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
+  EXPECT_EQ(refusal(deep).substr(0, 7), "prompt[");
+  EXPECT_NE(refusal("{\"model\":\"m\",\"prompt\":\"\xff\"}"), "accepted");
+  EXPECT_NE(refusal(R"({"model":"m","prompt":"\ud800"})"), "accepted");
+  EXPECT_NE(refusal(std::string("{\"model\":\"m\0\"}", 14)), "accepted");
+}
+
+TEST(Errors, OneShapeForAll) {
+  const auto body = [](const std::exception& e) { return Json::parse(error_body(e)).at("error"); };
+  const Json field = body(RequestError(ErrorCode::invalid_argument, "n", "n is 0"));
+  EXPECT_EQ(field.at("message"), "n is 0");
+  EXPECT_EQ(field.at("type"), "invalid_request_error");
+  EXPECT_EQ(field.at("param"), "n");
+  EXPECT_EQ(field.at("code"), "invalid_argument");
+  EXPECT_EQ(error_response(Error(ErrorCode::resource_exhausted, "full")).status, 429);
+  EXPECT_EQ(body(Error(ErrorCode::resource_exhausted, "full")).at("code"), "rate_limit_exceeded");
+  EXPECT_EQ(error_response(RequestError(ErrorCode::not_found, "model", "none", 0, "model_not_found")).status, 404);
+  // What we did not foresee is for the log, not for the client.
+  EXPECT_EQ(body(std::runtime_error("secret path")).at("message").get<std::string>().find("secret"), std::string::npos);
+  EXPECT_EQ(body(Error(ErrorCode::invalid_argument, "bytes \xff here")).at("message").get<std::string>().substr(0, 5), "bytes");
+}
+
+RC_GTEST_PROP(CompletionRequest, AnyBytesAreRefusedOrAccepted, (const std::string& bytes)) { refusal(bytes); }
+
+RC_GTEST_PROP(CompletionRequest, MutatedBodiesAreRefusedOrAccepted, ()) {
+  std::string body = with(R"("max_tokens":5,"stop":["x"],"n":2,"seed":4,"logprobs":0,"stream":false)");
+  const auto edits = *rc::gen::inRange(1, 6);
+  for (int i = 0; i < edits; ++i) body[*rc::gen::inRange<std::size_t>(0, body.size())] = *rc::gen::arbitrary<char>();
+  refusal(body);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+#include "api/openai/openai_api.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <set>
+
+#include "api/json_fields.h"
+#include "service/loading.h"
+
+namespace lockstep {
+namespace {
+
+// Keeps what it is told.
+class Recorder : public Responder {
+ public:
+  void send(ApiResponse response) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_FALSE(done_);
+    response_ = std::move(response);
+    end();
+  }
+  void begin_stream(std::string_view content_type) override {
+    const std::lock_guard lock(mutex_);
+    response_.content_type = content_type;
+    streamed_ = true;
+  }
+  void stream(std::string data) override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(streamed_ && !done_);
+    response_.body += data;
+  }
+  void end_stream() override {
+    const std::lock_guard lock(mutex_);
+    EXPECT_TRUE(streamed_ && !done_);
+    end();
+  }
+  void on_abandoned(std::function<void()> callback) override { abandon_ = std::move(callback); }
+  void abandon() { abandon_(); }
+  const ApiResponse& wait() {
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return done_; }));
+    return response_;
+  }
+  Json json() { return Json::parse(wait().body); }
+
+ private:
+  void end() {
+    done_ = true;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  ApiResponse response_;
+  bool done_ = false, streamed_ = false;
+  std::function<void()> abandon_;
+};
+
+class OpenAi : public testing::Test {
+ protected:
+  static std::shared_ptr<GenerationService> service() {
+    static const auto one = std::make_shared<GenerationService>(
+        serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2})), ServingOptions{.max_open = 64});
+    return one;
+  }
+  std::shared_ptr<Recorder> call(const std::string& method, const std::string& path, const std::string& body = "",
+                                 const std::string& type = "application/json") {
+    auto recorder = std::make_shared<Recorder>();
+    api_.handle({method, path, "", type, body}, recorder);
+    return recorder;
+  }
+  std::shared_ptr<Recorder> complete(const std::string& fields) {
+    return call("POST", "/v1/completions", R"({"model":"countdown-glm",)" + fields + "}");
+  }
+  OpenAiApi api_{service()};
+};
+
+TEST_F(OpenAi, Routes) {
+  EXPECT_EQ(call("GET", "/healthz")->json().at("status"), "ok");
+  const Json models = call("GET", "/v1/models")->json();
+  EXPECT_EQ(models.at("object"), "list");
+  EXPECT_EQ(models.at("data").at(0).at("id"), "countdown-glm");
+  EXPECT_EQ(call("GET", "/v1/modelz")->wait().status, 404);
+  EXPECT_NE(call("GET", "/v1/modelz")->wait().body.find("did you mean '/v1/models'?"), std::string::npos);
+  const ApiResponse wrong = call("DELETE", "/v1/completions")->wait();
+  EXPECT_EQ(wrong.status, 405);
+  EXPECT_EQ(wrong.headers.at(0), (std::pair<std::string, std::string>{"Allow", "POST"}));
+  EXPECT_EQ(call("POST", "/v1/completions", "{}", "text/plain")->wait().status, 415);
+  EXPECT_EQ(call("POST", "/v1/completions", "{}", "Application/JSON; charset=utf-8")->wait().status, 400);
+}
+
+TEST_F(OpenAi, AnAnswerHasEverything) {
+  const Json a = complete(R"("prompt":"3 7 12=48:","max_tokens":12,"seed":5,"logprobs":1,"n":2)")->json();
+  EXPECT_EQ(a.at("object"), "text_completion");
+  EXPECT_EQ(a.at("model"), "countdown-glm");
+  EXPECT_EQ(a.at("seed"), 5);
+  EXPECT_EQ(a.at("profile"), service()->profile_digest());
+  EXPECT_EQ(a.at("weights_version"), 0);
+  ASSERT_EQ(a.at("choices").size(), 2u);
+  std::int64_t completion = 0;
+  for (const Json& choice : a.at("choices")) {
+    const std::size_t tokens = choice.at("token_ids").size();
+    completion += static_cast<std::int64_t>(tokens);
+    for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) EXPECT_EQ(choice.at("logprobs").at(list).size(), tokens);
+    EXPECT_EQ(choice.at("sampling_logprobs").size(), tokens);
+    EXPECT_EQ(choice.at("text"), service()->tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true));
+    const std::string finish = choice.at("finish_reason");
+    EXPECT_EQ(finish, choice.at("token_ids").back() == 102 ? "stop" : "length");
+  }
+  EXPECT_EQ(a.at("usage").at("completion_tokens"), completion);
+  EXPECT_EQ(a.at("usage").at("prompt_tokens"), service()->tokenizer().encode("3 7 12=48:", true).size());
+  // The same again, and by token ids.
+  const Json again = complete(R"("prompt":"3 7 12=48:","max_tokens":12,"seed":5,"logprobs":1,"n":2)")->json();
+  EXPECT_EQ(again.at("choices"), a.at("choices"));
+  const Json ids = service()->tokenizer().encode("3 7 12=48:", true);
+  EXPECT_EQ(complete(R"("max_tokens":12,"seed":5,"logprobs":1,"n":2,"prompt":)" + ids.dump())->json().at("choices"), a.at("choices"));
+}
+
+TEST_F(OpenAi, EqualPromptsGiveDifferentSamples) {
+  const Json a = complete(R"("prompt":["3 7 12=48:","3 7 12=48:"],"n":4,"max_tokens":12,"seed":5,"temperature":2)")->json();
+  ASSERT_EQ(a.at("choices").size(), 8u);
+  std::set<std::string> texts;
+  for (std::size_t i = 0; i < 8; ++i) {
+    EXPECT_EQ(a.at("choices").at(i).at("index"), i);
+    texts.insert(a.at("choices").at(i).at("token_ids").dump());
+  }
+  EXPECT_GT(texts.size(), 4u);
+}
+
+TEST_F(OpenAi, WithoutASeedOneIsDrawnAndTold) {
+  const Json a = complete(R"("prompt":"3 7 12=48:","max_tokens":8)")->json();
+  const Json b = complete(R"("prompt":"3 7 12=48:","max_tokens":8,"seed":)" + a.at("seed").dump())->json();
+  EXPECT_EQ(b.at("choices").at(0).at("text"), a.at("choices").at(0).at("text"));
+  EXPECT_LT(a.at("seed").get<std::uint64_t>(), std::uint64_t{1} << 53);
+}
+
+TEST_F(OpenAi, StreamsAreTheWholeAnswerInParts) {
+  for (const std::string stop : {"", R"(,"stop":",")", R"(,"stop":["=","zz"])"}) {
+    const std::string fields = R"("prompt":["3 7 12=48:","1 2 3=6:"],"max_tokens":12,"seed":5,"logprobs":0,"n":2)" + stop;
+    const Json whole = complete(fields)->json();
+    const auto recorder = complete(fields + R"(,"stream":true,"stream_options":{"include_usage":true})");
+    const ApiResponse& response = recorder->wait();
+    EXPECT_EQ(response.content_type, "text/event-stream");
+    std::vector<std::string> texts(4), finishes(4);
+    std::vector<Json> ids(4, Json::array()), logprobs(4, Json::array());
+    Json usage;
+    bool done = false;
+    std::size_t at = 0;
+    while (at < response.body.size()) {
+      const std::size_t end = response.body.find("\n\n", at);
+      ASSERT_NE(end, std::string::npos);
+      const std::string event = response.body.substr(at, end - at);
+      at = end + 2;
+      ASSERT_TRUE(event.starts_with("data: "));
+      EXPECT_FALSE(done);
+      if (event == "data: [DONE]") {
+        done = true;
+        continue;
+      }
+      const Json json = Json::parse(event.substr(6));
+      if (json.contains("usage")) usage = json.at("usage");
+      for (const Json& choice : json.at("choices")) {
+        const auto i = choice.at("index").get<std::size_t>();
+        texts[i] += choice.at("text").get<std::string>();
+        for (const Json& id : choice.at("token_ids")) ids[i].push_back(id);
+        for (const Json& value : choice.at("logprobs").at("token_logprobs")) logprobs[i].push_back(value);
+        if (!choice.at("finish_reason").is_null()) finishes[i] = choice.at("finish_reason");
+      }
+    }
+    EXPECT_TRUE(done);
+    EXPECT_EQ(usage, whole.at("usage"));
+    for (std::size_t i = 0; i < 4; ++i) {
+      const Json& choice = whole.at("choices").at(i);
+      EXPECT_EQ(texts[i], choice.at("text"));
+      EXPECT_EQ(ids[i], choice.at("token_ids"));
+      EXPECT_EQ(logprobs[i], choice.at("logprobs").at("token_logprobs"));
+      EXPECT_EQ(finishes[i], choice.at("finish_reason"));
+      const char never = stop.empty() ? '~' : stop.find('=') != std::string::npos ? '=' : ',';
+      EXPECT_EQ(texts[i].find(never), std::string::npos);
+    }
+  }
+}
+
+TEST_F(OpenAi, RefusalsOfTheModelNameTheField) {
+  const auto refusal = [&](const std::string& fields) {
+    const auto recorder = complete(fields);
+    const Json error = recorder->json().at("error");
+    return fmt::format("{} {} {}", recorder->wait().status, error.at("param").dump(), error.at("code").get<std::string>());
+  };
+  EXPECT_EQ(refusal(R"("prompt":"a","max_tokens":100000)"), R"(400 "max_tokens" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":[1,100000])"), R"(400 "prompt" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":[[1],[100000]])"), R"(400 "prompt[1]" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":"")"), R"(400 "prompt" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":"a","stop_token_ids":[100000])"), R"(400 "stop_token_ids" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":"a","n":65)"), R"(400 "n" invalid_argument)");  // above the 64 of this service
+  const auto other = call("POST", "/v1/completions", R"({"model":"countdown-gml","prompt":"a"})");
+  EXPECT_EQ(other->wait().status, 404);
+  EXPECT_EQ(other->json().at("error").at("code"), "model_not_found");
+}
+
+TEST_F(OpenAi, MaxTokensZeroAndSpecialStops) {
+  const Json none = complete(R"("prompt":"1 2 3=6:","max_tokens":0)")->json();
+  EXPECT_EQ(none.at("choices").at(0).at("text"), "");
+  EXPECT_EQ(none.at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_EQ(none.at("usage").at("completion_tokens"), 0);
+  const Json free = complete(R"("prompt":"3 7 12=48:","max_tokens":4,"temperature":0)")->json();
+  const Json first = free.at("choices").at(0).at("token_ids").at(0);
+  const Json stopped = complete(R"("prompt":"3 7 12=48:","max_tokens":4,"temperature":0,"stop_token_ids":[)" + first.dump() + "]")->json();
+  EXPECT_EQ(stopped.at("choices").at(0).at("finish_reason"), "stop");
+  EXPECT_EQ(stopped.at("choices").at(0).at("token_ids").size(), 1u);
+}
+
+TEST_F(OpenAi, AnAbandonedRequestEnds) {
+  const auto recorder = complete(R"("prompt":"3 7 12=48:","max_tokens":480,"temperature":100,"n":32,"seed":1)");
+  recorder->abandon();
+  recorder->wait();
+  for (int i = 0; i < 1000 && service()->open() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(service()->open(), 0);
+}
+
+TEST_F(OpenAi, AFullServiceSays429) {
+  const auto first = complete(R"("prompt":"3 7 12=48:","max_tokens":480,"temperature":100,"n":60,"seed":1)");
+  const auto second = complete(R"("prompt":"3 7 12=48:","n":60)");
+  EXPECT_EQ(second->wait().status, 429);
+  EXPECT_EQ(second->json().at("error").at("type"), "rate_limit_error");
+  first->abandon();
+  first->wait();
+}
+
+}  // namespace
+}  // namespace lockstep
