@@ -130,9 +130,9 @@ def chosen(name, patterns):
 
 # --- unit tests ------------------------------------------------------------------------------------------------------
 def unit_programs(build):
-    """One test program a folder of src that has tests; missing ones too."""
+    """One test program a folder of src that has tests, and that of tests/system; missing ones too."""
     folders = sorted({p.relative_to(ROOT / "src").parts[0] for p in (ROOT / "src").rglob("*_test.cpp")})
-    return [build / f"test_{folder}" for folder in folders]
+    return [build / f"test_{folder}" for folder in [*folders, "system"]]
 
 
 def unit_names(program):

@@ -41,7 +41,9 @@ struct Described {
 Described describe(const std::exception& e) {
   if (const auto* request = dynamic_cast<const RequestError*>(&e)) {
     const int status = request->status() ? request->status() : http_status(request->code());
-    return {status, body_of(status, e.what(), request->param(), request->word())};
+    // A status of its own has its own word; the rest is named as below.
+    const bool by_code = request->word().empty() && !request->status() && status != 429;
+    return {status, body_of(status, e.what(), request->param(), by_code ? error_code_name(request->code()) : request->word())};
   }
   if (const auto* error = dynamic_cast<const Error*>(&e)) {
     const int status = http_status(error->code());
@@ -73,7 +75,7 @@ std::string error_body(const std::exception& error) { return describe(error).bod
 
 ApiResponse error_response(const std::exception& error) {
   Described d = describe(error);
-  if (d.status >= 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
+  if (d.status == 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
   ApiResponse response{d.status, "application/json", std::move(d.body), {}};
   if (d.status == 429) response.headers.emplace_back("Retry-After", "1");
   return response;

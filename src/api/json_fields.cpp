@@ -3,6 +3,9 @@
 #include <algorithm>
 
 namespace lockstep {
+namespace {
+constexpr int kMostDepth = 32;
+}  // namespace
 
 void fail_field(const std::string& name, const std::string& problem, ErrorCode code) {
   throw RequestError(code, name, name + " " + problem);
@@ -30,7 +33,13 @@ std::string json_text(const Json& value, const std::string& name) {
 
 Json parse_object(std::string_view body) {
   try {
-    Json json = Json::parse(body);
+    // Without a bound, a body of brackets costs seconds.
+    const auto bounded = [](int depth, Json::parse_event_t, Json&) {
+      if (depth > kMostDepth)
+        throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body nests deeper than {} levels", kMostDepth));
+      return true;
+    };
+    Json json = Json::parse(body, bounded);
     if (!json.is_object())
       throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
     return json;

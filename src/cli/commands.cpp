@@ -13,8 +13,10 @@ namespace lockstep {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> rows = {
+      {"demo", "the whole loop on the shipped model: sample, score, learn, serve", demo_command},
       {"generate", "continue a prompt, text as it comes", generate_command},
       {"train", "supervised fine-tuning, reinforcement learning", train_command},
+      {"eval", "how often a model solves an environment's held-out problems", eval_command},
       {"serve", "answer OpenAI's completions API over HTTP", serve_command},
       {"info", "what a model folder holds", info_command},
       {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},

@@ -8,7 +8,7 @@ namespace lockstep {
 
 using Arguments = std::vector<std::string>;  // behind the command's name
 
-// 0 done, 1 an error, 2 the command line or the configuration is wrong, 130 interrupted. A command returns or throws; the
+// 0 done, 1 an error, 2 the command line or the configuration is wrong, 128 + signal (130, 143) interrupted. A command returns or throws; the
 // Error's text becomes one line on stderr.
 inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2, kExitInterrupted = 130;
 
@@ -20,6 +20,8 @@ const std::vector<Command>& commands();
 // argv without the program's name.
 int run_program(const Arguments& arguments);
 
+int demo_command(const Arguments& arguments);
+int eval_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);

@@ -86,7 +86,7 @@ int demo_command(const Arguments& arguments) {
   const auto begin = Clock::now();
   if (quick) {
     settings.rl.steps = 5;
-    settings.rl.warmup = 2;
+    settings.rl.warmup = 5;
     settings.evaluation.problems = 200;
   }
   const std::string entry = quick ? "demo_quick" : "demo";

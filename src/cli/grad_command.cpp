@@ -15,7 +15,8 @@ int grad_command(const Arguments& arguments) {
   std::string tokens, out;
   bool json = false;
   OptionTable table("grad",
-                    "The gradient of the summed cross-entropy of given tokens with respect to every weight: fp32, Hugging Face names; zeros for "
+                    "The gradient of the summed cross-entropy of given tokens with respect to every weight: fp32, "
+                    "Hugging Face names; zeros for "
                     "the indexer, whose loss is another.",
                     {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors"});
   table.text("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
@@ -30,16 +31,25 @@ int grad_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(tokens, {.vocabulary = opened.runtime->model->vocabulary, .shortest = 2, .longest = opened.runtime->max_positions}))
+  for (TokenLine& line : read_token_lines(
+           tokens,
+           {.vocabulary = opened.runtime->model->vocabulary, .shortest = 2, .longest = opened.runtime->max_positions}))
     sequences.push_back(std::move(line.tokens));
   const GradientSummary summary = write_gradients(opened, sequences, out);
   if (json)
-    std::printf("%s\n", nlohmann::ordered_json{{"out", out}, {"loss", summary.loss}, {"sequences", summary.sequences}, {"tokens", summary.tokens},
-                                               {"tensors", summary.tensors}, {"profile", settings.profile}}.dump().c_str());
+    std::printf("%s\n", nlohmann::ordered_json{{"out", out},
+                                               {"loss", summary.loss},
+                                               {"sequences", summary.sequences},
+                                               {"tokens", summary.tokens},
+                                               {"tensors", summary.tensors},
+                                               {"profile", settings.profile}}
+                            .dump()
+                            .c_str());
   else
-    std::printf("%s: %lld gradients of the cross-entropy %.9g, summed over %lld tokens of %lld sequences, profile %s\n", out.c_str(),
-                static_cast<long long>(summary.tensors), summary.loss, static_cast<long long>(summary.tokens),
-                static_cast<long long>(summary.sequences), settings.profile.c_str());
+    std::printf("%s: %lld gradients of the cross-entropy %.9g, summed over %lld tokens of %lld sequences, profile %s\n",
+                out.c_str(), static_cast<long long>(summary.tensors), summary.loss,
+                static_cast<long long>(summary.tokens), static_cast<long long>(summary.sequences),
+                settings.profile.c_str());
   return kExitOk;
 }
 

@@ -15,13 +15,18 @@ int parity_command(const Arguments& arguments) {
   options.quiet = false;
   bool json = false;
   OptionTable table("parity",
-                    "Compares bits: the forward of training against prefill, chunks, decoding, prefix hits and preemption in random company, and "
-                    "optimiser steps over micro-batch, order and checkpointing; over threads, instruction sets, backends, page sizes. Exit code 1 "
-                    "on a different bit, a path that did not run, or a negative control (another leaf count) that was not found at the right operation.",
-                    {"lockstep parity --model models/countdown-glm --fuzz 100", "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
+                    "Compares bits: the forward of training against prefill, chunks, decoding, prefix hits and "
+                    "preemption in random company, and "
+                    "optimiser steps over micro-batch, order and checkpointing; over threads, instruction sets, "
+                    "backends, page sizes. Exit code 1 "
+                    "on a different bit, a path that did not run, or a negative control (another leaf count) that was "
+                    "not found at the right operation.",
+                    {"lockstep parity --model models/countdown-glm --fuzz 100",
+                     "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
   table.text("model", &model, "DIR", "Model folder (Hugging Face: config.json, safetensors)");
   table.require();
-  table.integer("fuzz", &options.cases, 0, 10'000'000, "N", "Random sequences; lengths at the edges of blocks and pages come on top");
+  table.integer("fuzz", &options.cases, 0, 10'000'000, "N",
+                "Random sequences; lengths at the edges of blocks and pages come on top");
   table.seed("seed", &options.seed, "Of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: which bits");
   table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");

@@ -15,13 +15,15 @@ int score_command(const Arguments& arguments) {
   std::string tokens, via = "train";
   bool json = false;
   OptionTable table("score",
-                    "Log-probabilities of given tokens: for each line {\"tokens\":[...]} of n ids one line {\"logprobs\":[...],\"bits\":\"...\"}, the i-th of "
+                    "Log-probabilities of given tokens: for each line {\"tokens\":[...]} of n ids one line "
+                    "{\"logprobs\":[...],\"bits\":\"...\"}, the i-th of "
                     "token i+1 given those before, and XXH3-64 of their fp32 bits. Every way gives the same bits.",
                     {"lockstep score --model models/countdown-glm --tokens sequences.jsonl",
                      "lockstep score --model models/countdown-glm --tokens sequences.jsonl --via decode --threads 1"});
   table.text("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
   table.require();
-  table.choice("via", &via, score_via_names(), "Which forward: of training, or of serving in one piece, in chunks, token by token");
+  table.choice("via", &via, score_via_names(),
+               "Which forward: of training, or of serving in one piece, in chunks, token by token");
   add_runtime_options(table, settings);
   add_json_option(table, &json, "JSON lines alone; they are printed either way");
   table.accept_config();
@@ -30,7 +32,8 @@ int score_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(tokens, {.vocabulary = opened.runtime->model->vocabulary, .longest = opened.runtime->max_positions}))
+  for (TokenLine& line : read_token_lines(
+           tokens, {.vocabulary = opened.runtime->model->vocabulary, .longest = opened.runtime->max_positions}))
     sequences.push_back(std::move(line.tokens));
   Scorer scorer(opened, score_via_by_name(via));
   scorer.score(sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); });

@@ -37,6 +37,8 @@ std::vector<TomlSetting> flatten_toml(std::string_view toml, const std::string& 
   std::vector<TomlSetting> settings;
   try {
     flatten(toml::parse(toml), "", settings);
+  } catch (const UsageError& e) {
+    throw UsageError(label + ": " + e.message());
   } catch (const toml::parse_error& e) {
     throw UsageError(fmt::format("{}:{}:{}: {}", label, e.source().begin.line, e.source().begin.column, e.description()));
   }

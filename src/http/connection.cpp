@@ -308,7 +308,10 @@ void Connection::write_next() {
 
 void Connection::finish_answer() {
   if (keep_alive_ && !shared_->stopping) return next_request();
-  linger();
+  char byte;
+  const bool unread = buffer_.size() > 0 || recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+  if (unread || !parser_->is_done()) return linger();
+  close();
 }
 
 // The answer is out. A close with unread bytes of the client's would take it back from the wire, so they are read first.

@@ -91,7 +91,9 @@ class Context {
                    std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);
   bool recording() const { return tape_ != nullptr; }
   void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) {
-    if (options_.observer) options_.observer->operation({name, parameter < 0 ? std::string_view() : manifest_.parameter(parameter).name, layer, output, slot_of});
+    if (!options_.observer) return;
+    const std::string_view of = parameter < 0 ? std::string_view() : manifest_.parameter(parameter).name;
+    options_.observer->operation({name, of, layer, output, slot_of});
   }
 
   Backend& backend_;

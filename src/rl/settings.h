@@ -20,16 +20,16 @@ std::string advantage_kind_name(AdvantageKind kind);
 
 struct RlSettings {
   std::string environment = "countdown";
-  std::int64_t steps = 100;
+  std::int64_t steps = 150;
   std::int64_t problems = 32, rollouts = 8;  // a step: problems x rollouts completions
   std::int64_t max_tokens = 16;              // of a completion, its end token included; one that does not end earns nothing
   double temperature = 1;
   AdvantageKind advantages = AdvantageKind::mean_only;
   double clip_low = 0.2, clip_high = 0.28;
-  double learning_rate = 2.5e-4;             // the peak
+  double learning_rate = 1.5e-4;             // the peak
   std::string schedule = "linear";           // constant, linear, cosine (train/schedule.h)
   std::int64_t warmup = 10;                  // steps
-  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8, weight_decay = 0, max_norm = 1;
+  double beta1 = 0.95, beta2 = 0.999, eps = 1e-8, weight_decay = 0, max_norm = 1;
   std::uint64_t seed = 1;                    // of problems and sampling
 };
 

@@ -29,8 +29,11 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);
   for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
-    if (machine_has(isa)) add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
-  for (const char* name : {"cross_entropy_steps", "policy_steps", "indexer_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps"})
+    if (machine_has(isa))
+      add(fmt::format("{}_comparisons", instruction_set_name(isa)),
+          isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
+  for (const char* name : {"cross_entropy_steps", "policy_steps", "indexer_steps", "micro_batch_steps",
+                           "shuffled_steps", "checkpointed_segments", "deferred_steps"})
     add(name, true);
   return counters;
 }
@@ -51,16 +54,25 @@ ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
 }
 
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {
-  if (options.cases < 0 || options.cases > 10'000'000) fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
-  if (model.model->max_positions < 2) fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2", model.model->max_positions);
+  if (options.cases < 0 || options.cases > 10'000'000)
+    fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
+  if (model.model->max_positions < 2)
+    fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2",
+         model.model->max_positions);
   ParityReport report;
   report.profile = options.profile;
   report.seed = options.seed;
   const double begin = now();
   Progress::Options shown{.label = "parity", .unit = "tokens", .quiet = options.quiet};
   Progress unknown({.quiet = true});
-  ParityScene scene{model, options, profile_by_name(options.profile), report, unknown,
-                    std::min<std::int64_t>(200, model.model->max_positions), std::min<std::int64_t>(520, model.model->max_positions), {}};
+  ParityScene scene{model,
+                    options,
+                    profile_by_name(options.profile),
+                    report,
+                    unknown,
+                    std::min<std::int64_t>(200, model.model->max_positions),
+                    std::min<std::int64_t>(520, model.model->max_positions),
+                    {}};
   shown.total = parity_forward_comparisons(scene) + parity_step_comparisons(scene);
   Progress progress(shown);
   ParityScene running{model, options, scene.profile, report, progress, scene.longest, scene.longest_step, {}};
@@ -85,15 +97,25 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
   json["first_mismatch"] = nullptr;
   if (report.first_mismatch) {
     const ParityMismatch& m = *report.first_mismatch;
-    json["first_mismatch"] = {{"operation", m.operation}, {"layer", m.layer >= 0 ? nlohmann::ordered_json(m.layer) : nlohmann::ordered_json(nullptr)},
-                              {"coordinate", m.coordinate}, {"expected_bits", bits_text(m.expected)}, {"bits", bits_text(m.got)}, {"run", m.run}};
+    json["first_mismatch"] = {
+        {"operation", m.operation},
+        {"layer", m.layer >= 0 ? nlohmann::ordered_json(m.layer) : nlohmann::ordered_json(nullptr)},
+        {"coordinate", m.coordinate},
+        {"expected_bits", bits_text(m.expected)},
+        {"bits", bits_text(m.got)},
+        {"run", m.run}};
   }
   for (const ParityCounter& c : report.engagement) json["engagement"][c.name] = c.value;
   json["idle"] = report.idle();
   const ParityControl& c = report.control;
-  json["control"] = {{"detected", c.detected}, {"operation", c.operation}, {"layer", c.layer >= 0 ? nlohmann::ordered_json(c.layer) : nlohmann::ordered_json(nullptr)},
-                     {"expected_operation", c.expected_operation}, {"different_bits", c.different}, {"step_detected", c.step_detected},
-                     {"profile", c.profile}, {"internal_model", c.internal_model}};
+  json["control"] = {{"detected", c.detected},
+                     {"operation", c.operation},
+                     {"layer", c.layer >= 0 ? nlohmann::ordered_json(c.layer) : nlohmann::ordered_json(nullptr)},
+                     {"expected_operation", c.expected_operation},
+                     {"different_bits", c.different},
+                     {"step_detected", c.step_detected},
+                     {"profile", c.profile},
+                     {"internal_model", c.internal_model}};
   json["comparisons"] = report.comparisons;
   json["steps"] = report.steps;
   json["places"] = report.places;
@@ -105,22 +127,31 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
 }
 
 std::string to_text(const ParityReport& report) {
-  std::string text = fmt::format("{} sequences in {} comparisons, {} log-probabilities, {} optimiser steps: {} mismatches\n", report.cases,
-                                 report.comparisons, report.tokens, report.steps, report.mismatches);
-  text += fmt::format("profile {}, seed {}, {} tokens/s, {}\n", report.profile, report.seed, format_rate(report.tokens_per_second()), format_duration(report.seconds));
+  std::string text =
+      fmt::format("{} sequences in {} comparisons, {} log-probabilities, {} optimiser steps: {} mismatches\n",
+                  report.cases, report.comparisons, report.tokens, report.steps, report.mismatches);
+  text += fmt::format("profile {}, seed {}, {} tokens/s, {}\n", report.profile, report.seed,
+                      format_rate(report.tokens_per_second()), format_duration(report.seconds));
   if (report.first_mismatch) {
     const ParityMismatch& m = *report.first_mismatch;
-    text += fmt::format("first mismatch: {}{}, [{}]: expected bits {}, got {}\n  {}\n", m.operation, m.layer >= 0 ? fmt::format(" (layer {})", m.layer) : "",
-                        fmt::join(m.coordinate, ", "), bits_text(m.expected), bits_text(m.got), m.run);
+    text += fmt::format("first mismatch: {}{}, [{}]: expected bits {}, got {}\n  {}\n", m.operation,
+                        m.layer >= 0 ? fmt::format(" (layer {})", m.layer) : "", fmt::join(m.coordinate, ", "),
+                        bits_text(m.expected), bits_text(m.got), m.run);
   }
   text += "engagement:\n";
   for (const ParityCounter& c : report.engagement)
-    text += fmt::format("  {:<24}{:>14}{}\n", c.name, c.value, c.value > 0 ? "" : c.required ? "   DID NOT RUN" : "   (this model cannot)");
+    text += fmt::format("  {:<24}{:>14}{}\n", c.name, c.value,
+                        c.value > 0  ? ""
+                        : c.required ? "   DID NOT RUN"
+                                     : "   (this model cannot)");
   const ParityControl& c = report.control;
-  text += fmt::format("control (profile {}{}): {}\n", c.profile, c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
-                      c.detected && c.step_detected ? fmt::format("detected at {}, {} log-probabilities and the step differ", c.operation, c.different)
-                      : c.detected                  ? std::string("NOT DETECTED in the step")
-                                                    : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
+  text += fmt::format(
+      "control (profile {}{}): {}\n", c.profile,
+      c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
+      c.detected && c.step_detected
+          ? fmt::format("detected at {}, {} log-probabilities and the step differ", c.operation, c.different)
+      : c.detected ? std::string("NOT DETECTED in the step")
+                   : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
   return text + (report.passed() ? "parity holds\n" : "PARITY FAILED\n");
 }
 

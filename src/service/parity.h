@@ -32,7 +32,7 @@ struct ParityOptions {
 
 // Where two runs first differ.
 struct ParityMismatch {
-  std::string operation;            // "linear model.layers.0.self_attn.q_a_proj.weight", "gradient NAME", "log-probability"
+  std::string operation;  // "linear model.layers.0.self_attn.q_a_proj.weight", "gradient NAME", "log-probability"
   int layer = -1;                   // -1: none
   std::vector<std::int64_t> coordinate;  // of the operation's output: [position, column]; of a tensor: its indices
   std::uint32_t expected = 0, got = 0;   // bits

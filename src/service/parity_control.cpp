@@ -54,7 +54,8 @@ void run_parity_control(ParityScene& scene) {
     control.internal_model = true;
     const ParityModel small = internal_model();
     ParityScene inner{small, scene.options, scene.profile, scene.report, scene.progress, 64, 64, {}};
-    if (affected_parameters(*small.model, *profile, *other).empty()) fail(ErrorCode::internal, "the control's own model has no sum with another leaf count");
+    if (affected_parameters(*small.model, *profile, *other).empty())
+      fail(ErrorCode::internal, "the control's own model has no sum with another leaf count");
     return run_parity_control(inner);
   }
   const std::set<std::string> affected = affected_parameters(*scene.model.model, *profile, *other);
@@ -63,15 +64,21 @@ void run_parity_control(ParityScene& scene) {
   const Tokens tokens = scene.random_tokens(draws, std::min<std::int64_t>(scene.longest, 65));
   const std::vector<TrainSequence> data = {TrainSequence::next_token(tokens)};
   std::vector<float> want, got;
-  const auto run_reference = [&](OperationObserver& o) { reference.observed(o, [&] { want = reference.trainer->score(data)[0]; }); };
-  const auto run_changed = [&](OperationObserver& o) { changed.observed(o, [&] { got = changed.trainer->score(data)[0]; }); };
+  const auto run_reference = [&](OperationObserver& o) {
+    reference.observed(o, [&] { want = reference.trainer->score(data)[0]; });
+  };
+  const auto run_changed = [&](OperationObserver& o) {
+    changed.observed(o, [&] { got = changed.trainer->score(data)[0]; });
+  };
   // What the manifest expects: of the operations in the order of the forward, the first that uses an affected parameter.
   OperationRecording order(tokens);
   run_reference(order);
   for (const auto& operation : order.operations())
-    if (control.expected_operation.empty() && affected.contains(operation.parameter)) control.expected_operation = operation.text();
+    if (control.expected_operation.empty() && affected.contains(operation.parameter))
+      control.expected_operation = operation.text();
   const auto found = first_operation_mismatch(tokens, run_reference, run_changed);
-  for (std::size_t i = 0; i < want.size(); ++i) control.different += std::bit_cast<std::uint32_t>(want[i]) != std::bit_cast<std::uint32_t>(got[i]);
+  for (std::size_t i = 0; i < want.size(); ++i)
+    control.different += std::bit_cast<std::uint32_t>(want[i]) != std::bit_cast<std::uint32_t>(got[i]);
   if (found) {
     control.operation = found->operation;
     control.layer = found->layer;

@@ -13,7 +13,9 @@ namespace {
 constexpr int kWays = 6;
 constexpr std::int64_t kScalarEvery = 7;  // one comparison of this many is made at a scalar place
 
-std::string way_name(int way) { return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1))); }
+std::string way_name(int way) {
+  return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1)));
+}
 
 // Lengths at which blocks, pages and the selection begin and end.
 std::vector<std::int64_t> edge_lengths(const ParityScene& scene) {
@@ -50,12 +52,16 @@ std::size_t place_of(std::int64_t at, std::size_t fast, std::size_t scalar) {
   return static_cast<std::size_t>(at / kWays + at % kWays) % fast;
 }
 
-std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way, std::uint64_t item) {
+std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way,
+                           std::uint64_t item) {
   RandomSequence draws = scene.draws(item);
-  if (way > 0) return bench.engine->score(tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
+  if (way > 0)
+    return bench.engine->score(
+        tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
   std::vector<TrainSequence> data;
   for (std::uint32_t others = draws.below(4); others > 0; --others)
-    data.push_back(TrainSequence::next_token(scene.random_tokens(draws, 2 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 40))))));
+    data.push_back(TrainSequence::next_token(scene.random_tokens(
+        draws, 2 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 40))))));
   const std::size_t at = draws.below(static_cast<std::uint32_t>(data.size() + 1));
   data.insert(data.begin() + static_cast<std::ptrdiff_t>(at), TrainSequence::next_token(tokens));
   return bench.trainer->score(data)[at];
@@ -70,8 +76,12 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
     if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(c.logprobs[i])) first = i;
   if (first < c.logprobs.size())
     scene.mismatch([&] {
-      const auto alone = [&](OperationObserver& o) { reference.observed(o, [&] { reference.trainer->score({TrainSequence::next_token(c.tokens)}); }); };
-      const auto again = [&](ParityBench& b, OperationObserver& o) { b.observed(o, [&] { run_way(scene, b, c.tokens, way, item); }); };
+      const auto alone = [&](OperationObserver& o) {
+        reference.observed(o, [&] { reference.trainer->score({TrainSequence::next_token(c.tokens)}); });
+      };
+      const auto again = [&](ParityBench& b, OperationObserver& o) {
+        b.observed(o, [&] { run_way(scene, b, c.tokens, way, item); });
+      };
       // On a new engine everything can be seen; where it needs what the old one holds in its cache, what can be seen there.
       auto found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) {
         ParityBench fresh(scene, bench.place, scene.profile, true);
@@ -79,9 +89,14 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
       });
       if (!found) found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) { again(bench, o); });
       if (!found)
-        found = ParityMismatch{"log-probability", -1, {static_cast<std::int64_t>(first)}, std::bit_cast<std::uint32_t>(c.logprobs[first]),
-                               std::bit_cast<std::uint32_t>(got[first]), {}};
-      found->run = fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(), bench.place.text(), reference.place.text());
+        found = ParityMismatch{"log-probability",
+                               -1,
+                               {static_cast<std::int64_t>(first)},
+                               std::bit_cast<std::uint32_t>(c.logprobs[first]),
+                               std::bit_cast<std::uint32_t>(got[first]),
+                               {}};
+      found->run = fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(),
+                               bench.place.text(), reference.place.text());
       return *found;
     });
   const auto tokens = static_cast<std::int64_t>(got.size());

@@ -1,6 +1,6 @@
 // What a forward did to one token sequence, operation by operation: an observer that finds the sequence's rows among all rows
-// of every forward (by their whole prefix, read through the page table), keeps a hash of each, and compares with another recording. So
-// the first operation that two runs disagree on is named, with its layer, row and column.
+// of every forward (by their whole prefix, read through the page table), keeps a hash of each, and compares with another
+// recording. So the first operation that two runs disagree on is named, with its layer, row and column.
 // Rows of others that have the same prefix count as the sequence's: the contract says that they are equal.
 // It sees what is computed while it observes: a prefix that stood in an engine's cache before is unknown to it, and rows behind such
 // a prefix are passed over. Record on an engine that is new.
@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "kernels/backend.h"
 #include "model/observer.h"
 
 namespace lockstep {
@@ -21,7 +20,8 @@ class OperationRecording : public OperationObserver {
  public:
   static constexpr int kNone = -1;
   // Compares with `expected` as it goes (it must outlive this). `keep`: the operation whose bits are kept, not only their hash.
-  explicit OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr, int keep = kNone);
+  explicit OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr,
+                              int keep = kNone);
 
   struct RecordedOperation {
     std::string name, parameter;

@@ -8,8 +8,8 @@ namespace lockstep {
 
 std::string ParityPlace::text() const {
   constexpr std::string_view kBackends[] = {"cpu", "deferred", "traced"};
-  return fmt::format("{} {}, {} thread{}, pages of {}", kBackends[static_cast<int>(backend)], instruction_set_name(isa), threads,
-                     threads == 1 ? "" : "s", page_size);
+  return fmt::format("{} {}, {} thread{}, pages of {}", kBackends[static_cast<int>(backend)], instruction_set_name(isa),
+                     threads, threads == 1 ? "" : "s", page_size);
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
@@ -34,7 +34,8 @@ std::vector<ParityPlace> scalar_parity_places() {
 
 Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
   Tokens tokens(static_cast<std::size_t>(n));
-  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->vocabulary)));
+  for (std::int32_t& token : tokens)
+    token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->vocabulary)));
   return tokens;
 }
 
@@ -44,7 +45,8 @@ void ParityScene::mismatch(const std::function<ParityMismatch()>& describe) {
 
 ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine)
     : place(at),
-      runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile, std::max(scene.longest, scene.longest_step)) {
+      runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile,
+              std::max(scene.longest, scene.longest_step)) {
   TrainerOptions options;
   options.page_size = at.page_size;
   trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
@@ -54,11 +56,14 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
   engine = std::make_unique<Engine>(runtime, trainer->weights(),
                                     EngineOptions{.page_size = at.page_size,
                                                   .cache_pages = (positions + at.page_size - 1) / at.page_size,
-                                                  .max_batch_rows = at.page_size == 16 ? 512 : at.page_size == 4 ? 96 : 40,
+                                                  .max_batch_rows = at.page_size == 16  ? 512
+                                                                    : at.page_size == 4 ? 96
+                                                                                        : 40,
                                                   .prefill_chunk = 32});
 }
 
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got) {
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,
+                                                       const ObservedRun& got) {
   std::optional<ParityMismatch> found;
   int keep = OperationRecording::kNone;
   for (int pass = 0; pass < 2; ++pass) {

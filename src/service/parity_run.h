@@ -69,7 +69,8 @@ struct ParityBench {
 using ObservedRun = std::function<void(OperationObserver&)>;
 // Two runs over the same tokens: the first operation that differs. Each is run twice (the second pass keeps the bits of that
 // operation). Empty: none differs, or not when run again.
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got);
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,
+                                                       const ObservedRun& got);
 
 // Log-probabilities over all ways and places.
 void fuzz_forward(ParityScene& scene);

@@ -21,17 +21,23 @@ struct StepPlan {
   std::int64_t micro_batch = 0;
   bool shuffle = false, checkpoint = false;
   bool two_calls = false;         // two forward_backward before each optimiser step
-  bool fixed_normaliser = false;  // instead of the sum of the weights of a call: what two calls can have in common with one
+  bool fixed_normaliser =
+      false;  // instead of the sum of the weights of a call: what two calls can have in common with one
   std::string text() const {
-    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
-                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", place.text());
+    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all",
+                       shuffle ? ", shuffled" : "", checkpoint ? ", checkpointed" : "",
+                       two_calls ? ", in two calls" : "", place.text());
   }
 };
 
 std::vector<StepPlan> step_plans(StepMode mode) {
   const InstructionSet widest = widest_instruction_set();
-  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::cpu, isa, threads, page}; };
-  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::deferred, isa, threads, page}; };
+  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) {
+    return ParityPlace{BackendKind::cpu, isa, threads, page};
+  };
+  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) {
+    return ParityPlace{BackendKind::deferred, isa, threads, page};
+  };
   std::vector<StepPlan> plans = {
       {cpu(widest, 1, 16), 1},
       {cpu(widest, 2, 4), 2, true},
@@ -68,12 +74,14 @@ class SegmentCounter : public OperationObserver {
 };
 
 std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, std::int64_t round) {
-  RandomSequence draws = scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
+  RandomSequence draws =
+      scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
   std::vector<TrainSequence> data;
   const std::int64_t usual = std::min<std::int64_t>(scene.longest - 1, 80);
   for (int i = 0; i < 5; ++i) {
     std::int64_t n = 1 + draws.below(static_cast<std::uint32_t>(usual));
-    if (i == 2 && round == 0 && mode == StepMode::cross_entropy) n = scene.longest_step - 1;  // several blocks of gradient chains
+    if (i == 2 && round == 0 && mode == StepMode::cross_entropy)
+      n = scene.longest_step - 1;  // several blocks of gradient chains
     data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
   }
   for (TrainSequence& d : data) {
@@ -81,7 +89,8 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
     for (std::size_t i = 0; i < d.tokens.size(); ++i) {
       // Weights of many sizes: their sum must not depend on the order either.
       if (mode != StepMode::cross_entropy) d.weights[i] = i < prompt ? 0.0f : 1.0f;
-      else if (draws.below(3) == 0) d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
+      else if (draws.below(3) == 0)
+        d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
     }
     if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
   }
@@ -99,22 +108,27 @@ void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data
   }
 }
 
-StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile) {
-  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model, profile,
-                  std::max(scene.longest, scene.longest_step));
+StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
+                      const Profile& profile) {
+  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model,
+                  profile, std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
   runtime.observer = &segments;
   const bool indexer = mode == StepMode::indexer;
   Trainer trainer(runtime, scene.model.masters,
-                  {.micro_batch = plan.micro_batch, .checkpoint_activations = plan.checkpoint, .accumulate = plan.two_calls,
-                   .train_indexer = indexer, .page_size = plan.place.page_size});
+                  {.micro_batch = plan.micro_batch,
+                   .checkpoint_activations = plan.checkpoint,
+                   .accumulate = plan.two_calls,
+                   .train_indexer = indexer,
+                   .page_size = plan.place.page_size});
   StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
     if (plan.shuffle)
-      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
+      for (std::size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
     loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
@@ -124,7 +138,8 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
       if (begin == end) continue;
       std::vector<TrainSequence> part;
       for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
-      const ForwardBackwardResult r = trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
+      const ForwardBackwardResult r =
+          trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
       for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
     }
     for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
@@ -138,10 +153,13 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
   return result;
 }
 
-// The first value of two sets of tensors that differs, in the order of the model's files.
-std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const WeightImages& want, const WeightImages& got, const std::string& what) {
+// The first value of two sets of tensors that differs; the tensors from the last of the model to the first, the order of backward:
+// what goes wrong in a layer's adjoint goes on to all layers below.
+std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const WeightImages& want,
+                                              const WeightImages& got, const std::string& what) {
   std::vector<float> a, b;
-  for (const FileTensor& file : manifest.files()) {
+  for (auto it = manifest.files().rbegin(); it != manifest.files().rend(); ++it) {
+    const FileTensor& file = *it;
     a.resize(static_cast<std::size_t>(file.size()));
     b.resize(a.size());
     manifest.gather(file, want, a.data());
@@ -153,19 +171,24 @@ std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const We
       const auto at = static_cast<std::int64_t>(i);
       std::vector<std::int64_t> coordinate = {at % file.columns()};
       if (file.shape.size() == 2) coordinate.insert(coordinate.begin(), at / file.columns());
-      return ParityMismatch{what + " " + file.name, layer_of_parameter(file.name), std::move(coordinate), expected, found, {}};
+      return ParityMismatch{
+          what + " " + file.name, layer_of_parameter(file.name), std::move(coordinate), expected, found, {}};
     }
   }
   return {};
 }
 
-std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step) {
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want,
+                                                  const StepOutcome& got, std::size_t step) {
   const std::size_t sequences = want.logprobs.size() / kSteps;
   for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
     for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
-      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]), found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
+      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]),
+                 found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
       if (expected != found)
-        return ParityMismatch{"log-probability", -1, {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)}, expected, found, {}};
+        return ParityMismatch{
+            "log-probability", -1,    {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)},
+            expected,          found, {}};
     }
   if (!got.gradients[step].empty() && !want.gradients[step].empty())
     if (auto found = compare_tensors(manifest, want.gradients[step], got.gradients[step], "gradient")) return found;
@@ -175,7 +198,8 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
   std::int64_t plans = 0;
-  for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer}) plans += static_cast<std::int64_t>(step_plans(mode).size());
+  for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer})
+    plans += static_cast<std::int64_t>(step_plans(mode).size());
   return plans * kSteps * step_rounds(scene);
 }
 
@@ -199,11 +223,13 @@ void fuzz_steps(ParityScene& scene) {
         for (std::size_t step = 0; step < kSteps; ++step) {
           if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step))
             scene.mismatch([&] {
-              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)], step + 1, plan.text(), alone.place.text());
+              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)],
+                                       step + 1, plan.text(), alone.place.text());
               return *found;
             });
           ++scene.report.steps;
-          ++scene.counters[fmt::format("{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
+          ++scene.counters[fmt::format(
+              "{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
           scene.counters["shuffled_steps"] += plan.shuffle;
           scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
           scene.counters["deferred_steps"] += plan.place.backend == BackendKind::deferred;
@@ -216,8 +242,10 @@ void fuzz_steps(ParityScene& scene) {
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
   std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
   const StepPlan alone{parity_reference()};
-  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile), got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
-  scene.report.control.step_detected = compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight").has_value();
+  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile),
+                    got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
+  scene.report.control.step_detected =
+      compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight").has_value();
 }
 
 }  // namespace lockstep

@@ -12,7 +12,8 @@
 namespace lockstep {
 
 namespace {
-constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked", "decode"};  // in the order of ScoreVia
+constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked",
+                                                       "decode"};  // in the order of ScoreVia
 constexpr std::size_t kRowsAtOnce = 4096;  // of the training way, in one forward
 
 ScoredRow scored(std::vector<float> logprobs) {
@@ -27,13 +28,15 @@ std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaName
 ScoreVia score_via_by_name(std::string_view name) {
   const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
   if (found == kViaNames.end())
-    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "), did_you_mean(name, score_via_names()));
+    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "),
+         did_you_mean(name, score_via_names()));
   return static_cast<ScoreVia>(found - kViaNames.begin());
 }
 
 std::string to_json_line(const ScoredRow& row) {
   std::string text = "{\"logprobs\":[";
-  for (std::size_t i = 0; i < row.logprobs.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
+  for (std::size_t i = 0; i < row.logprobs.size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
   return text + "],\"bits\":\"" + row.bits + "\"}";
 }
 
@@ -41,15 +44,18 @@ Scorer::Scorer(const OpenedModel& opened, ScoreVia via) : runtime_(opened.runtim
   if (via == ScoreVia::train)
     trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{});
   else
-    engine_ = std::make_unique<Engine>(*runtime_, make_weight_set(runtime_->backend, runtime_->model->manifest(), opened.loaded.masters, runtime_->profile, 0));
+    engine_ = std::make_unique<Engine>(*runtime_, make_weight_set(runtime_->backend, runtime_->model->manifest(),
+                                                                  opened.loaded.masters, runtime_->profile, 0));
 }
 
-void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row) {
+void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
+                   const std::function<void(const ScoredRow&)>& on_row) {
   if (via_ != ScoreVia::train) {
     const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       throw_if_interrupted();
-      on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1), [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i}); })));
+      on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1),
+                                 [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i}); })));
     }
     return;
   }
@@ -62,14 +68,17 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
       rows += sequences[end].size();
       if (sequences[end].size() > 1) data.push_back(TrainSequence::next_token(sequences[end]));
     }
-    const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end),
-                                       [&] { return data.empty() ? std::vector<std::vector<float>>() : trainer_->score(data); });
-    for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
+    const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
+      return data.empty() ? std::vector<std::vector<float>>() : trainer_->score(data);
+    });
+    for (std::size_t i = begin, at = 0; i < end; ++i)
+      on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
     begin = end;
   }
 }
 
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences, const std::filesystem::path& path) {
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences,
+                                const std::filesystem::path& path) {
   Runtime& runtime = *opened.runtime;
   const Manifest& manifest = runtime.model->manifest();
   GradientSummary summary;
@@ -80,7 +89,8 @@ GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std
   }
   summary.sequences = static_cast<std::int64_t>(data.size());
   // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
-  Trainer trainer(runtime, opened.loaded.masters, {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0});
+  Trainer trainer(runtime, opened.loaded.masters,
+                  {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0});
   LossOptions sum;
   sum.normaliser = 1;
   summary.loss = trainer.forward_backward(data, sum).loss;
@@ -94,7 +104,8 @@ GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std
                            {{"format", "pt"}, {"profile", runtime.profile.name}});
   std::vector<float> values;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
-    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(), [&](const FileTensor& f) { return f.name == entry.name; });
+    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(),
+                                   [&](const FileTensor& f) { return f.name == entry.name; });
     values.resize(static_cast<std::size_t>(file->size()));
     manifest.gather(*file, gradients, values.data());
     writer.write(values);

@@ -28,7 +28,8 @@ class Scorer {
  public:
   Scorer(const OpenedModel& opened, ScoreVia via);
   // One call of on_row a sequence, in order. Errors: invalid_argument for tokens out of range; numeric when a value is no number.
-  void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row);
+  void score(const std::vector<std::vector<std::int32_t>>& sequences,
+             const std::function<void(const ScoredRow&)>& on_row);
 
  private:
   std::shared_ptr<Runtime> runtime_;
@@ -44,6 +45,7 @@ struct GradientSummary {
 // The gradient of the summed cross-entropy of `sequences` (at least 2 tokens each) with respect to every trained weight, as a
 // safetensors file: fp32, names and shapes of the model folder; the indexer has zeros, the correction bias is left out.
 // The file is in place whole or not at all.
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences, const std::filesystem::path& path);
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences,
+                                const std::filesystem::path& path);
 
 }  // namespace lockstep

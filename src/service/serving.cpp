@@ -35,7 +35,8 @@ GenerationService::~GenerationService() {
   // Its buffers go back to the device on the device's thread.
   try {
     model_.executor->run(options_.priority, [this] { engine_.reset(); }).get();
-  } catch (const std::exception&) {  // the executor stopped before us: nobody else is on the device
+  } catch (const std::exception&) {
+    model_.executor->stop();
     engine_.reset();
   }
 }
@@ -191,23 +192,24 @@ void GenerationService::stop() {
   {
     const std::lock_guard lock(mutex_);
     if (std::exchange(stopped_, true)) return;
+    commands_.push_back([this] {
+      std::vector<std::uint64_t> engine_ids;
+      for (const auto& [id, open] : requests_) engine_ids.push_back(open.engine_id);
+      for (const std::uint64_t id : engine_ids) engine_->cancel(id);
+    });
   }
-  const auto cancel_all = [this] {
-    run_commands();
-    std::vector<std::uint64_t> engine_ids;
-    for (const auto& [id, open] : requests_) engine_ids.push_back(open.engine_id);
-    for (const std::uint64_t id : engine_ids) engine_->cancel(id);
-  };
   try {
-    model_.executor->run(WorkPriority::live, cancel_all).get();
-    model_.executor->run(options_.priority, [] {}).get();  // behind our own item, which finds nothing to do
+    model_.executor->run(options_.priority, [this] { run_commands(); }).get();  // behind our item, if there is one, which runs them
   } catch (const std::exception&) {
-    cancel_all();  // the executor stopped first: nobody else is there
+    model_.executor->stop();  // it is stopping, and did not take this: nobody is on the device after it
+    run_commands();
   }
 }
 
 EngineCounters GenerationService::counters() {
-  return model_.executor->run(WorkPriority::live, [this] { return engine_->counters(); }).get();
+  auto counted = std::make_shared<std::promise<EngineCounters>>();
+  post([this, counted] { counted->set_value(engine_->counters()); });
+  return counted->get_future().get();
 }
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ class GenerationService {
   std::uint64_t weights_version() const { return version_; }
   std::int64_t open() const { return open_; }
   std::int64_t max_open() const { return options_.max_open; }
-  EngineCounters counters();  // waits for the running step
+  EngineCounters counters();  // waits for the running step; Error cancelled once stopped
 
  private:
   struct Open {

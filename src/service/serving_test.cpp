@@ -141,17 +141,33 @@ TEST(Serving, TheBoundHolds) {
 }
 
 TEST(Serving, StopAnswersEverybody) {
-  const auto service = make_service();
-  Request longest = request_of(1, 400);
-  longest.sampling.stop_tokens.clear();
+  const auto executor = std::make_shared<Executor>();
+  const auto service = make_service({}, executor);
+  Hold hold(*executor);
   std::vector<std::future<Generation>> all;
-  for (int i = 0; i < 8; ++i) all.push_back(start(*service, longest));
+  for (int i = 0; i < 8; ++i) all.push_back(start(*service, request_of(i)));
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // stop() waits by then, most likely
+    hold.release();
+  });
   service->stop();
+  later.join();
   int cancelled = 0;
   for (auto& one : all) cancelled += one.get().finish == FinishReason::cancelled;
-  EXPECT_GT(cancelled, 0);
-  EXPECT_THROW(start(*service, longest), Error);
+  EXPECT_EQ(cancelled, 8);
+  EXPECT_THROW(start(*service, request_of(1)), Error);
+  EXPECT_THROW(service->counters(), Error);
   EXPECT_EQ(service->open(), 0);
+}
+
+TEST(Serving, AStoppedExecutorLeavesNobodyWaiting) {
+  const auto executor = std::make_shared<Executor>();
+  const auto service = make_service({}, executor);
+  auto one = start(*service, {.prompt = {1}, .sampling = {.max_tokens = 400}});
+  executor->stop();
+  service->stop();
+  const FinishReason finish = one.get().finish;
+  EXPECT_TRUE(finish == FinishReason::cancelled || finish == FinishReason::length);
 }
 
 TEST(Serving, NewWeightsHaveTheirVersion) {

@@ -33,6 +33,12 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   Trainer trainer(*opened.runtime, opened.loaded.masters, options);
 
   RunDirectory run = RunDirectory::open(config.runs, config.name, config.resolved, {resume, config.resume_line});
+  if (resume) {
+    const Json before = run.config();
+    for (const auto& [key, value] : config.resolved.items())
+      if (!before.contains(key) || before.at(key) != value)
+        log_warning("the run was begun with another configuration", {{"key", key}, {"was", before.contains(key) ? before.at(key).dump() : "absent"}, {"is", value.dump()}});
+  }
   if (resume) restore_training(run, trainer, model.manifest(), opened.runtime->profile);
   MetricsLog metrics = MetricsLog::resume(run.metrics_file(), trainer.step());
   install_interrupt_handlers();

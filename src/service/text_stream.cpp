@@ -22,11 +22,19 @@ std::string TextStream::flush() {
 
 std::string TextStream::release(std::string_view added, bool end) {
   held_ += added;
-  std::size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
-  if (first != std::string::npos) {
+  // The stop string that is whole first ends the text, however tokens cut it; of two, the longer.
+  std::size_t first_begin = 0, first_end = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const std::size_t begin = held_.find(stop);
+    if (begin == std::string::npos) continue;
+    const std::size_t end_of_stop = begin + stop.size();
+    if (end_of_stop > first_end || (end_of_stop == first_end && begin > first_begin)) continue;
+    first_begin = begin;
+    first_end = end_of_stop;
+  }
+  if (first_end != std::string::npos) {
     stopped_ = true;
-    held_.resize(first);
+    held_.resize(first_begin);
     return std::exchange(held_, {});
   }
   // The longest end of the text that begins a stop string waits. Both are valid UTF-8, so no character is cut.

@@ -8,6 +8,11 @@
 
 namespace lockstep {
 
+// Sums over the rows of all micro-batches, whatever their order.
+struct Trainer::Sums {
+  ExactSum loss, index_loss;
+};
+
 TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens) {
   TrainSequence s;
   if (tokens.size() < 2) fail(ErrorCode::invalid_argument, "a sequence has {} tokens, at least 2 are needed", tokens.size());
@@ -89,6 +94,7 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
     for (std::size_t i = 0; i < d.weights.size(); ++i)
       if (d.targets[i] >= 0) total_weight.add(static_cast<double>(d.weights[i]));
   }
+  Sums sums;
   const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight.total();
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
@@ -98,8 +104,10 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
   for (std::size_t begin = 0; begin < data.size(); begin += step) {
     std::vector<const TrainSequence*> part;
     for (std::size_t i = begin; i < std::min(data.size(), begin + step); ++i) part.push_back(&data[i]);
-    run_micro_batch(part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, begin);
+    run_micro_batch(part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, begin, sums);
   }
+  result.loss = sums.loss.total();
+  result.index_loss = index.index_loss ? sums.index_loss.total() / rows : 0.0;
   if (!options_.accumulate) gradients_->finish();
   return result;
 }
@@ -111,17 +119,18 @@ std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>&
   ForwardBackwardResult result;
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
+  Sums sums;
   const std::size_t step = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, data.size());
   for (std::size_t begin = 0; begin < data.size(); begin += step) {
     std::vector<const TrainSequence*> part;
     for (std::size_t i = begin; i < std::min(data.size(), begin + step); ++i) part.push_back(&data[i]);
-    run_micro_batch(part, none, 1.0, 0.0, {}, false, result, begin);
+    run_micro_batch(part, none, 1.0, 0.0, {}, false, result, begin, sums);
   }
   return result.logprobs;
 }
 
 void Trainer::run_micro_batch(const std::vector<const TrainSequence*>& data, const LossOptions& loss, double normaliser, double index_weight,
-                              const IndexTraining& index, bool gradient, ForwardBackwardResult& result, std::size_t first) {
+                              const IndexTraining& index, bool gradient, ForwardBackwardResult& result, std::size_t first, Sums& sums) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   // Pages: each sequence owns as many as it needs, one after another.
@@ -206,7 +215,7 @@ void Trainer::run_micro_batch(const std::vector<const TrainSequence*>& data, con
       if (flags[static_cast<std::size_t>(r)])
         fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", first + s, r - begin,
              flags[static_cast<std::size_t>(r)]);
-      if (loss.kind != LossKind::none) result.loss += static_cast<double>(losses[static_cast<std::size_t>(r)]);
+      if (loss.kind != LossKind::none) sums.loss.add(static_cast<double>(losses[static_cast<std::size_t>(r)]));
       result.scored += targets[static_cast<std::size_t>(r)] >= 0;
     }
     result.logprobs[first + s].assign(logprobs.begin() + begin, logprobs.begin() + end);
@@ -215,7 +224,7 @@ void Trainer::run_micro_batch(const std::vector<const TrainSequence*>& data, con
   result.rows += rows;
   for (const Buffer& buffer : ctx.index_losses())
     for (const float kl : backend.stream().read(buffer.view()).get())
-      result.index_loss += static_cast<double>(kl) * index_weight / static_cast<double>(ctx.index_losses().size());
+      sums.index_loss.add(static_cast<double>(kl) / static_cast<double>(ctx.index_losses().size()));
 }
 
 OptimResult Trainer::optim_step(const AdamParameters& adam) {

@@ -64,9 +64,9 @@ class Trainer {
   std::uint64_t master_hash();
 
  private:
-  struct MicroBatchOutput;
+  struct Sums;
   void run_micro_batch(const std::vector<const TrainSequence*>& data, const LossOptions& loss, double normaliser, double index_weight,
-                       const IndexTraining& index, bool gradient, ForwardBackwardResult& result, std::size_t first);
+                       const IndexTraining& index, bool gradient, ForwardBackwardResult& result, std::size_t first, Sums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
   void upload_masters(const WeightImages& masters);
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;

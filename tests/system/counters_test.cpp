@@ -34,7 +34,8 @@ class Counts : public OperationObserver {
       for (std::int64_t row = 0; row < op.output.rows; ++row) {
         std::set<std::int32_t> distinct;
         for (std::int64_t j = 0; j < op.output.cols; ++j)
-          if (const std::int32_t p = positions[static_cast<std::size_t>(row * op.output.cols + j)]; p >= 0) distinct.insert(p);
+          if (const std::int32_t p = positions[static_cast<std::size_t>(row * op.output.cols + j)]; p >= 0)
+            distinct.insert(p);
         selected_ += static_cast<std::int64_t>(distinct.size());
         largest_selection = std::max(largest_selection, static_cast<std::int64_t>(distinct.size()));
       }
@@ -57,7 +58,10 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
   for (const std::string name : {"sharing", "wide"}) {
     const std::shared_ptr<const Model> model = make_model(golden_config(name));
     Runtime runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"));
-    Engine engine(runtime, make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0), {.page_size = 4});
+    Engine engine(
+        runtime,
+        make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0),
+        {.page_size = 4});
     Counts counts;
     runtime.observer = &counts;
     RandomSequence draws(3, RandomStream::fuzz);
@@ -94,14 +98,16 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
 TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
   const std::shared_ptr<const Model> model = make_model(golden_config("wide"));
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
-  const auto weights = make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
+  const auto weights =
+      make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
   RandomSequence draws(5, RandomStream::fuzz);
   const Tokens tokens = random_tokens(draws, 33, model->vocabulary);
   KvCache cache(runtime.backend, model->cache_shapes(), runtime.profile, 3, 16);
   const Batch batch(runtime.backend, {{tokens, 0, {0, 1, 2}}}, 16, true);
   std::vector<Buffer> loads;
   for (std::size_t i = 0; i < model->router_biases.size(); ++i)
-    loads.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, model->expert_count, MemoryCategory::workspace));
+    loads.push_back(
+        runtime.backend.device().allocate_zero(DType::i32, 1, model->expert_count, MemoryCategory::workspace));
   ForwardOptions options;
   options.router_loads = &loads;
   Context ctx = runtime.context(*weights, cache, batch, options);
@@ -124,14 +130,17 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
         values += config["kv_lora_rank"].get<std::int64_t>() + config["qk_rope_head_dim"].get<std::int64_t>() +
                   (kind == "full" ? config["index_head_dim"].get<std::int64_t>() : 0);
       Runtime runtime({.threads = 1}, model, profile_by_name(profile));
-      const auto weights = make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
+      const auto weights =
+          make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
       const MemoryAccounts& memory = runtime.backend.device().memory();
       EXPECT_EQ(memory.current(MemoryCategory::cache), 0);
       {
         Engine engine(runtime, weights, {.page_size = 8, .cache_pages = 25});
-        EXPECT_EQ(memory.current(MemoryCategory::cache), 8 * 25 * values * (profile == "cpu-f32" ? 4 : 2)) << name << ", " << profile;
+        EXPECT_EQ(memory.current(MemoryCategory::cache), 8 * 25 * values * (profile == "cpu-f32" ? 4 : 2))
+            << name << ", " << profile;
         engine.generate({{.prompt = {1, 2, 3}, .sampling = {.max_tokens = 20}}});
-        EXPECT_EQ(memory.peak(MemoryCategory::cache), memory.current(MemoryCategory::cache)) << "serving takes no more of it";
+        EXPECT_EQ(memory.peak(MemoryCategory::cache), memory.current(MemoryCategory::cache))
+            << "serving takes no more of it";
       }
       EXPECT_EQ(memory.current(MemoryCategory::cache), 0);
     }
@@ -145,10 +154,12 @@ TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
   RandomSequence draws(6, RandomStream::fuzz);
   const std::int64_t sequences = 160, length = 40, rows = sequences * length;
   std::vector<TrainSequence> data;
-  for (std::int64_t i = 0; i < sequences; ++i) data.push_back(TrainSequence::next_token(random_tokens(draws, length + 1, vocabulary)));
+  for (std::int64_t i = 0; i < sequences; ++i)
+    data.push_back(TrainSequence::next_token(random_tokens(draws, length + 1, vocabulary)));
   Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
   memory.reset_peaks();
-  const std::int64_t before = memory.current(MemoryCategory::workspace), activations_before = memory.current(MemoryCategory::activations);
+  const std::int64_t before = memory.current(MemoryCategory::workspace),
+                     activations_before = memory.current(MemoryCategory::activations);
   trainer.forward_backward(data, {});
   const std::int64_t whole = rows * vocabulary * 4;
   EXPECT_LT(memory.peak(MemoryCategory::workspace) - before, whole / 2) << "training";
@@ -162,7 +173,8 @@ TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
 
   Engine engine(runtime, trainer.weights(), {.max_batch_rows = 8192, .prefill_chunk = 512});
   std::vector<Request> requests(64);
-  for (Request& r : requests) r = {.prompt = random_tokens(draws, 80, vocabulary), .sampling = {.max_tokens = 1}, .prompt_logprobs = true};
+  for (Request& r : requests)
+    r = {.prompt = random_tokens(draws, 80, vocabulary), .sampling = {.max_tokens = 1}, .prompt_logprobs = true};
   memory.reset_peaks();
   const std::int64_t serving_before = memory.current(MemoryCategory::workspace);
   engine.generate(requests);
@@ -178,10 +190,13 @@ TEST(Counters, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
   RandomSequence draws(7, RandomStream::fuzz);
   // Two steps: masters that are no bf16 numbers, a correction bias that has moved.
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward({TrainSequence::next_token(random_tokens(draws, 30, 37)), TrainSequence::next_token(random_tokens(draws, 20, 37))}, {}, {.index_loss = true});
+    trainer.forward_backward({TrainSequence::next_token(random_tokens(draws, 30, 37)),
+                              TrainSequence::next_token(random_tokens(draws, 20, 37))},
+                             {}, {.index_loss = true});
     trainer.optim_step({.learning_rate = 1e-3, .router_bias_rate = 1e-3});
   }
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_export_{}", ::getpid());
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_export_{}", ::getpid());
   save_model_folder(folder, *model, trainer.master_images(), {.dtype = DType::bf16, .overwrite = true});
   const LoadedModel loaded = load_model_folder(folder);
   std::filesystem::remove_all(folder);
@@ -191,18 +206,22 @@ TEST(Counters, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
   Stream& stream = runtime.backend.stream();
   ASSERT_EQ(reloaded->parameters.size(), trainer.weights()->parameters.size());
   for (std::size_t i = 0; i < reloaded->parameters.size(); ++i) {
-    const std::vector<float> live = stream.read(trainer.weights()->parameters[i].view()).get(), again = stream.read(reloaded->parameters[i].view()).get();
+    const std::vector<float> live = stream.read(trainer.weights()->parameters[i].view()).get(),
+                             again = stream.read(reloaded->parameters[i].view()).get();
     ASSERT_EQ(live.size(), again.size());
     std::size_t different = 0;
-    for (std::size_t k = 0; k < live.size(); ++k) different += std::bit_cast<std::uint32_t>(live[k]) != std::bit_cast<std::uint32_t>(again[k]);
+    for (std::size_t k = 0; k < live.size(); ++k)
+      different += std::bit_cast<std::uint32_t>(live[k]) != std::bit_cast<std::uint32_t>(again[k]);
     EXPECT_EQ(different, 0u) << manifest.parameters()[i].name;
   }
   Runtime second({.threads = 1}, loaded.model, runtime.profile);
   Trainer from_file(second, loaded.masters, {});
   const std::vector<TrainSequence> data = {TrainSequence::next_token(random_tokens(draws, 60, 37))};
   const std::vector<float> live = trainer.score(data)[0], again = from_file.score(data)[0];
-  for (std::size_t i = 0; i < live.size(); ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(live[i]), std::bit_cast<std::uint32_t>(again[i])) << i;
-  EXPECT_NE(weights_sha256(manifest, trainer.master_images()), weights_sha256(manifest, loaded.masters)) << "the masters themselves are not bf16";
+  for (std::size_t i = 0; i < live.size(); ++i)
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(live[i]), std::bit_cast<std::uint32_t>(again[i])) << i;
+  EXPECT_NE(weights_sha256(manifest, trainer.master_images()), weights_sha256(manifest, loaded.masters))
+      << "the masters themselves are not bf16";
 }
 
 }  // namespace

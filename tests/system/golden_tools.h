@@ -66,11 +66,12 @@ inline Golden load_golden(const std::string& name) {
 }
 
 // A model of every mechanism that is small enough for the traced backend: an index-sharing group, dense and sparse layers, a
-// selection shorter than the context, sums long enough to have several leaves (K = 128).
+// selection shorter than the context, sums long enough to have several leaves (K = 128), a context of more than one block of
+// gradient chains.
 inline Json tiny_config() {
   return Json::parse(R"({
     "model_type": "glm_moe_dsa", "architectures": ["GlmMoeDsaForCausalLM"], "vocab_size": 37, "hidden_size": 128,
-    "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3, "max_position_embeddings": 128,
+    "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3, "max_position_embeddings": 640,
     "q_lora_rank": 17, "kv_lora_rank": 18, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6,
     "intermediate_size": 19, "moe_intermediate_size": 9, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 1,
     "norm_topk_prob": true, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-5, "index_n_heads": 3, "index_head_dim": 10,

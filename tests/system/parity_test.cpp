@@ -31,7 +31,9 @@ TEST(Parity, HoldsOnTheTinyModel) {
   EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
   EXPECT_EQ(report.control.layer, 0);
   const auto json = to_json(report);
-  for (const char* key : {"cases", "tokens", "mismatches", "first_mismatch", "engagement", "control", "tokens_per_second"}) EXPECT_TRUE(json.contains(key)) << key;
+  for (const char* key :
+       {"cases", "tokens", "mismatches", "first_mismatch", "engagement", "control", "tokens_per_second"})
+    EXPECT_TRUE(json.contains(key)) << key;
   EXPECT_TRUE(json["first_mismatch"].is_null());
   EXPECT_TRUE(json["control"]["detected"].get<bool>());
   EXPECT_GT(json["engagement"]["preemptions"].get<int>(), 0);
@@ -57,7 +59,7 @@ TEST(Parity, ACounterThatStaysZeroFails) {
   EXPECT_NE(to_text(report).find("DID NOT RUN"), std::string::npos);
 }
 
-// The weights of one operation of layer 1 are changed: serving in company, in chunks, with preemption must name the operation that uses it.
+// The weights of one operation of layer 1 are changed: serving in company, in chunks, with preemption must name that operation.
 TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
   const ParityModel model = tiny_parity_model();
   const Manifest& manifest = model.model->manifest();
@@ -71,13 +73,15 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
   runtime.observer = nullptr;
   EXPECT_EQ(training.rows(), 39);
 
-  for (const std::string name : {"model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.experts.up", "model.layers.1.self_attn.kv_b_proj.weight (keys)"}) {
+  for (const std::string name : {"model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.experts.up",
+                                 "model.layers.1.self_attn.kv_b_proj.weight (keys)"}) {
     WeightImages changed = model.masters;
     for (std::size_t i = 0; i < changed.size(); ++i)
       if (manifest.parameters()[i].name == name)
         for (float& w : changed[i]) w *= 1.0078125f;
     const auto weights = make_weight_set(runtime.backend, manifest, changed, runtime.profile, 1);
-    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+    for (ScoreKind kind :
+         {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
       Engine engine(runtime, weights, {.page_size = 4, .cache_pages = 24});
       OperationRecording serving(tokens, &training);
       runtime.observer = &serving;
@@ -91,13 +95,16 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
     }
   }
   // Unchanged weights: no operation differs, whatever the way.
-  for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+  for (ScoreKind kind :
+       {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
     Engine engine(runtime, trainer.weights(), {.page_size = 4, .cache_pages = 24});
     OperationRecording serving(tokens, &training);
     runtime.observer = &serving;
     engine.score(tokens, {.kind = kind, .seed = 6, .company = 3});
     runtime.observer = nullptr;
-    EXPECT_FALSE(serving.first_difference()) << score_kind_name(kind) << ": " << serving.operations()[static_cast<std::size_t>(serving.first_difference()->operation)].text();
+    EXPECT_FALSE(serving.first_difference())
+        << score_kind_name(kind) << ": "
+        << serving.operations()[static_cast<std::size_t>(serving.first_difference()->operation)].text();
   }
 }
 

@@ -1,0 +1,78 @@
+"""Starts the built `lockstep serve` on the shipped model, once a session, on a free port of the loopback.
+
+LOCKSTEP_BINARY names the binary (default build/lockstep under the repository). Without one these tests fail; they are
+never skipped. They need the packages openai and pytest.
+"""
+import os
+import re
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+MODEL = REPOSITORY / "models/countdown-glm"
+START_SECONDS = 60
+
+
+class Server:
+    """A running `lockstep serve`."""
+
+    def __init__(self, *arguments):
+        binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
+        if not os.access(binary, os.X_OK) or binary.is_dir():
+            pytest.fail(f"there is no lockstep binary at {binary}; build it or set LOCKSTEP_BINARY")
+        command = [str(binary), "serve", "--model", str(MODEL), "--port", "0", *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, text=True)
+        timer = threading.Timer(START_SECONDS, self.process.kill)
+        timer.start()
+        line = self.process.stdout.readline()
+        timer.cancel()
+        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", line)
+        if not found:
+            self.process.kill()
+            pytest.fail(f"the server said {line!r}:\n{self.process.stderr.read()}")
+        self.port = int(found[1])
+        self.errors = []
+        self.reader = threading.Thread(target=lambda: self.errors.extend(self.process.stderr), daemon=True)
+        self.reader.start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self, how=signal.SIGTERM):
+        """The exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        try:
+            status = self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            pytest.fail("the server did not stop within 30 seconds")
+        self.reader.join(timeout=5)
+        return status
+
+
+@pytest.fixture(scope="session")
+def server():
+    running = Server()
+    yield running
+    assert running.stop() == 0, "".join(running.errors)
+
+
+@pytest.fixture
+def own_server():
+    """A function that starts servers of the test's own."""
+    started = []
+
+    def start(*arguments):
+        started.append(Server(*arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.stop(signal.SIGKILL)

@@ -1,0 +1,165 @@
+"""POST /v1/completions through the client that people use: the `openai` package, against the built server."""
+import concurrent.futures
+import signal
+import threading
+import time
+
+import openai
+import pytest
+
+MODEL = "countdown-glm"
+PROMPT = "3 7 12=48:"
+END = 102
+
+
+@pytest.fixture
+def client(server):
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as one:
+        yield one
+
+
+def complete(client, **fields):
+    return client.completions.create(**{"model": MODEL, "prompt": PROMPT, "max_tokens": 16, "seed": 1, **fields})
+
+
+def test_models(client):
+    models = client.models.list().data
+    assert [m.id for m in models] == [MODEL]
+    assert models[0].object == "model" and models[0].owned_by == "lockstep"
+
+
+def test_completion(client):
+    answer = complete(client, temperature=0)
+    assert answer.object == "text_completion" and answer.model == MODEL and answer.id.startswith("cmpl-")
+    choice = answer.choices[0]
+    assert choice.finish_reason == "stop" and choice.token_ids[-1] == END and "=" in choice.text
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.usage.completion_tokens == len(choice.token_ids)
+    assert answer.weights_version == 0 and len(answer.profile) == 16 and answer.seed == 1
+
+
+def test_a_seed_fixes_every_bit(client):
+    first = complete(client, logprobs=0, temperature=1.5)
+    again = complete(client, logprobs=0, temperature=1.5)
+    assert again.choices == first.choices
+    others = {tuple(complete(client, seed=s, temperature=1.5).choices[0].token_ids) for s in range(2, 12)}
+    assert len(others) > 1
+
+
+def test_company_changes_nothing(client):
+    """The same requests one by one and all at once."""
+    def ask(seed):
+        return complete(client, seed=seed, logprobs=1, n=2).choices
+
+    alone = [ask(seed) for seed in range(24)]
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        together = list(pool.map(ask, range(24)))
+    assert together == alone
+
+
+def test_logprobs(client):
+    choice = complete(client, logprobs=1, temperature=0.5).choices[0]
+    n = len(choice.token_ids)
+    lists = choice.logprobs
+    assert n == len(lists.tokens) == len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset)
+    assert n == len(choice.sampling_logprobs)
+    assert all(value <= 0 for value in lists.token_logprobs)
+    assert choice.text.startswith(lists.tokens[0]) and lists.text_offset[0] == 0
+    # Two log-probabilities: the model's own, and that of the distribution at this temperature.
+    assert lists.token_logprobs != choice.sampling_logprobs
+    plain = complete(client, logprobs=0).choices[0]
+    assert plain.logprobs.top_logprobs is None
+    assert plain.logprobs.token_logprobs == plain.sampling_logprobs  # temperature 1, no filter
+    assert complete(client).choices[0].logprobs is None
+
+
+def test_prompts_in_every_form(client):
+    text = complete(client, temperature=0)
+    many = complete(client, prompt=[PROMPT, "1 2 3=6:"], temperature=0, n=2)
+    assert [c.index for c in many.choices] == [0, 1, 2, 3]
+    assert many.choices[0].text == many.choices[1].text == text.choices[0].text
+    ids = complete(client, prompt=[3, 136, 7, 136, 12, 155, 48, 152], temperature=0)
+    assert ids.choices[0].text == text.choices[0].text
+    assert complete(client, prompt=[[3, 136, 7, 136, 12, 155, 48, 152]], temperature=0).choices[0].text == text.choices[0].text
+
+
+def test_stop(client):
+    whole = complete(client, temperature=0).choices[0].text
+    for stop in (whole[3], whole[2:5], ["nothing like this", whole[4:]]):
+        choice = complete(client, temperature=0, stop=stop).choices[0]
+        first = min(whole.find(s) for s in ([stop] if isinstance(stop, str) else stop) if s in whole)
+        assert choice.text == whole[:first] and choice.finish_reason == "stop"
+    ids = complete(client, temperature=0).choices[0].token_ids
+    choice = complete(client, temperature=0, extra_body={"stop_token_ids": [ids[1]]}).choices[0]
+    assert choice.token_ids == ids[:2] and choice.finish_reason == "stop"
+
+
+def test_stream(client):
+    whole = complete(client, n=2, logprobs=0, stop=",")
+    texts, ids, logprobs, finishes, usage = ["", ""], [[], []], [[], []], [None, None], None
+    for chunk in complete(client, n=2, logprobs=0, stop=",", stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+            ids[choice.index] += choice.token_ids
+            logprobs[choice.index] += choice.logprobs.token_logprobs
+            finishes[choice.index] = choice.finish_reason or finishes[choice.index]
+    for i, choice in enumerate(whole.choices):
+        assert (texts[i], ids[i], logprobs[i], finishes[i]) == (
+            choice.text, choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason)
+    assert usage == whole.usage
+
+
+def test_errors_name_the_field(client):
+    def refused(kind, **fields):
+        with pytest.raises(kind) as caught:
+            complete(client, **fields)
+        return caught.value
+
+    error = refused(openai.BadRequestError, extra_body={"max_tokenz": 3})
+    assert error.param == "max_tokenz" and "did you mean 'max_tokens'" in error.message
+    assert refused(openai.BadRequestError, temperature="hot").param == "temperature"
+    assert refused(openai.BadRequestError, max_tokens=100000).param == "max_tokens"
+    assert refused(openai.BadRequestError, prompt=[1, 99999]).param == "prompt"
+    assert refused(openai.BadRequestError, echo=True).param == "echo"
+    assert refused(openai.BadRequestError, logprobs=3).code == "unsupported"
+    assert refused(openai.BadRequestError, best_of=2).param == "best_of"
+    error = refused(openai.NotFoundError, model="countdown-gml")
+    assert error.code == "model_not_found" and "did you mean 'countdown-glm'" in error.message
+    with pytest.raises(openai.NotFoundError):
+        client.chat.completions.create(model=MODEL, messages=[])
+
+
+def test_a_full_server_says_so(own_server):
+    server = own_server("--max-open", "2")
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        stream = complete(client, n=2, max_tokens=490, temperature=100, stream=True)
+        next(iter(stream))
+        refusals = 0
+        for _ in range(20):
+            try:
+                complete(client, n=2, max_tokens=1)
+            except openai.RateLimitError as error:
+                assert error.code == "rate_limit_exceeded" and error.response.headers["retry-after"] == "1"
+                refusals += 1
+        assert refusals > 0
+        stream.close()
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_shutdown_finishes_what_runs(own_server, how):
+    server = own_server()
+    results = []
+
+    def ask():
+        with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+            chunks = list(complete(client, n=4, max_tokens=400, temperature=100, stream=True))
+            results.append({c.index: c.finish_reason for chunk in chunks for c in chunk.choices if c.finish_reason})
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    time.sleep(0.2)
+    assert server.stop(how) == 0
+    asking.join(timeout=60)
+    assert results and set(results[0]) == {0, 1, 2, 3}, results
