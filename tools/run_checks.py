@@ -6,6 +6,7 @@ Four groups of checks, each with a name that --list prints and patterns select:
   script/FILE/NAME            tests/check.d/*.sh: each prints `PASS name`, `FAIL name` or `SKIP name reason` a check
   layers, layers/self-test    tools/check_layers.py
   oracle/FILE::TEST           tests/oracle, pytest against transformers, where that environment exists
+  api/FILE::TEST              tests/api, pytest with the openai client against the server, likewise
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
@@ -280,10 +281,15 @@ def run_layers(name, arguments, tally):
         tally.add_failure(name)
 
 
+# Tests by pytest that need the oracle environment: against transformers, and with the real openai client.
+PYTEST_FOLDERS = ("oracle", "api")
+
+
 def oracle_names():
     names = []
-    for path in sorted((ROOT / "tests/oracle").glob("test_*.py")):
-        names += [f"oracle/{path.name}::{n}" for n in re.findall(r"^def (test_\w+)", path.read_text(), re.M)]
+    for folder in PYTEST_FOLDERS:
+        for path in sorted((ROOT / "tests" / folder).glob("test_*.py")):
+            names += [f"{folder}/{path.name}::{n}" for n in re.findall(r"^def (test_\w+)", path.read_text(), re.M)]
     return names
 
 
@@ -300,7 +306,7 @@ def run_oracle(tally, patterns, environment, timeout):
         return
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        wanted = [f"tests/oracle/{n.removeprefix('oracle/')}" for n in names]
+        wanted = [f"tests/{n}" for n in names]
         status, output, seconds = run_watched(
             "oracle", [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--junitxml={report}", *wanted],
             environment, timeout)
@@ -309,7 +315,8 @@ def run_oracle(tally, patterns, environment, timeout):
             return tally.add_failure("oracle", how_it_ended(status, timeout))
         failures_before, count = len(tally.failures), 0
         for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
-            name = f"oracle/{case.get('classname', '').split('.')[-1]}.py::{case.get('name')}"
+            folder, file = case.get("classname", "").split(".")[-2:]
+            name = f"{folder}/{file}.py::{case.get('name')}"
             count += 1
             if (skip := case.find("skipped")) is not None:
                 tally.add_skip(name, skip.get("message") or "")

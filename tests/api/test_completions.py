@@ -2,7 +2,6 @@
 import concurrent.futures
 import signal
 import threading
-import time
 
 import openai
 import pytest
@@ -150,16 +149,17 @@ def test_a_full_server_says_so(own_server):
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_shutdown_finishes_what_runs(own_server, how):
     server = own_server()
-    results = []
+    results, began = {}, threading.Event()
 
     def ask():
         with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
-            chunks = list(complete(client, n=4, max_tokens=400, temperature=100, stream=True))
-            results.append({c.index: c.finish_reason for chunk in chunks for c in chunk.choices if c.finish_reason})
+            for chunk in complete(client, n=4, max_tokens=400, temperature=100, stream=True):
+                began.set()
+                results.update({c.index: c.finish_reason for c in chunk.choices if c.finish_reason})
 
     asking = threading.Thread(target=ask)
     asking.start()
-    time.sleep(0.2)
+    assert began.wait(60)
     assert server.stop(how) == 0
     asking.join(timeout=60)
-    assert results and set(results[0]) == {0, 1, 2, 3}, results
+    assert set(results) == {0, 1, 2, 3}, results
