@@ -90,7 +90,7 @@ class GlmMoeDsa final : public Model {
     hidden = c.integer("hidden_size", 1, kLarge);
     layers = c.integer("num_hidden_layers", 1, 4096);
     max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30);
-    heads_ = c.integer("num_attention_heads", 1, 65536);
+    heads_ = c.integer("num_attention_heads", 1, 1024);
     q_latent_ = c.integer("q_lora_rank", 1, kLarge);
     latent_ = c.integer("kv_lora_rank", 1, kLarge);
     nope_ = c.integer("qk_nope_head_dim", 1, kLarge);
@@ -100,6 +100,10 @@ class GlmMoeDsa final : public Model {
     intermediate_ = c.integer("intermediate_size", 1, kLarge);
     expert_intermediate_ = c.integer("moe_intermediate_size", 1, kLarge);
     expert_count = c.integer("n_routed_experts", 1, 65536);
+    // A file may lie: what its numbers make us list must stay small before any weight is looked at (GLM-5.2 has 19,968).
+    if (layers * expert_count > (std::int64_t{1} << 19))
+      fail(ErrorCode::invalid_argument, "config.json: 'num_hidden_layers' x 'n_routed_experts' is {}, allowed is at most {}", layers * expert_count,
+           std::int64_t{1} << 19);
     experts_a_token = c.integer("num_experts_per_tok", 1, expert_count);
     shared_experts_ = c.integer("n_shared_experts", 1, 1024, 1);
     normalise_ = c.boolean("norm_topk_prob", true);
