@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "base/child_process_test_tools.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -49,22 +49,6 @@ ErrorCode code_of(F&& work, std::string* message = nullptr) {
   }
   ADD_FAILURE() << "no Error";
   return ErrorCode::internal;
-}
-
-// Runs work in a child process and returns how that ended (waitpid's status).
-int in_child(const std::function<void()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    try {
-      work();
-    } catch (const Error& e) {
-      _exit(e.code() == ErrorCode::io ? 3 : 4);
-    }
-    _exit(0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  return status;
 }
 
 TEST_F(FileTest, WritesAndReadsBack) {

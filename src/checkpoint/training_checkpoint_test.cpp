@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 
+#include "base/child_process_test_tools.h"
 #include "base/file.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/safetensors_test_tools.h"
@@ -64,21 +65,6 @@ void expect_equal(const TrainingCheckpoint& a, const TrainingCheckpoint& b) {
   EXPECT_EQ(a.profile_digest, b.profile_digest);
   EXPECT_EQ(a.config_hash, b.config_hash);
   EXPECT_EQ(a.position, b.position);
-}
-
-int in_child(const std::function<void()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    try {
-      work();
-    } catch (const Error& e) {
-      _exit(e.code() == ErrorCode::io ? 3 : 4);
-    }
-    _exit(0);
-  }
-  int status = -1;
-  waitpid(child, &status, 0);
-  return status;
 }
 
 class TrainingCheckpointTest : public testing::Test {

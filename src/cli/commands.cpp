@@ -22,6 +22,7 @@ const std::vector<Command>& commands() {
       {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
       {"grad", "gradients of the cross-entropy of given tokens", grad_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
+      {"doctor", "is this machine fit, and what mends it", doctor_command},
   };
   return rows;
 }

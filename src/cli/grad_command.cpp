@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "service/score.h"
-#include "service/score_input.h"
 
 namespace lockstep {
 
@@ -30,12 +29,7 @@ int grad_command(const Arguments& arguments) {
 
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
-  std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(
-           tokens,
-           {.vocabulary = opened.runtime->model->vocabulary, .shortest = 2, .longest = opened.runtime->max_positions}))
-    sequences.push_back(std::move(line.tokens));
-  const GradientSummary summary = write_gradients(opened, sequences, out);
+  const GradientSummary summary = write_gradients(opened, read_sequences(opened, tokens, 2), out);
   if (json)
     std::printf("%s\n", nlohmann::ordered_json{{"out", out},
                                                {"loss", summary.loss},

@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "service/score.h"
-#include "service/score_input.h"
 
 namespace lockstep {
 
@@ -31,10 +30,7 @@ int score_command(const Arguments& arguments) {
 
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
-  std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(
-           tokens, {.vocabulary = opened.runtime->model->vocabulary, .longest = opened.runtime->max_positions}))
-    sequences.push_back(std::move(line.tokens));
+  const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);
   Scorer scorer(opened, score_via_by_name(via));
   scorer.score(sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); });
   return kExitOk;

@@ -64,6 +64,19 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
   return y;
 }
 
+LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, const View& x) const {
+  const GradientSet& g = tape_->gradients();
+  LinearBackwardWeight backward;
+  backward.gradient = g.gradient(w);
+  backward.bins = g.bins(w);
+  backward.finish = g.finish_at_once();
+  backward.dy = dy;
+  backward.x = x;
+  backward.w = packed(w);
+  backward.segment = batch_.rows().segment;
+  return backward;
+}
+
 Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step,
                             std::int64_t columns, const View& offsets, const View& row_of) {
   Tensor y = output_rows(rows, columns);
@@ -75,18 +88,10 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, s
     tape_->record([this, x, w, x_step, y_step, offsets, row_of, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      GradientSet& g = tape_->gradients();
-      LinearBackwardWeight backward;
-      backward.gradient = g.gradient(w);
-      backward.bins = g.bins(w);
-      backward.finish = g.finish_at_once();
-      backward.dy = dy.view();
-      backward.x = x.view();
-      backward.w = packed(w);
+      LinearBackwardWeight backward = weight_gradient(w, dy.view(), x.view());
       backward.x_step = x_step;
       backward.y_step = y_step;
       backward.offsets = offsets;
-      backward.segment = batch_.rows().segment;
       backward.row_of = row_of;
       backend_.launch(&KernelTable::linear_backward_weight, backward);
       if (x.node < 0) return;
@@ -180,17 +185,9 @@ Tensor Context::mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary
     tape_->record([this, q, w_uk, rotary, heads, latent, nope, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      GradientSet& g = tape_->gradients();
-      LinearBackwardWeight backward;
-      backward.gradient = g.gradient(w_uk);
-      backward.bins = g.bins(w_uk);
-      backward.finish = g.finish_at_once();
-      backward.dy = dy.view();
-      backward.x = q.view();
-      backward.w = packed(w_uk);
+      LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), q.view());
       backward.x_step = nope + rotary;
       backward.y_step = latent + rotary;
-      backward.segment = batch_.rows().segment;
       backend_.launch(&KernelTable::linear_backward_weight, backward);
       Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
       backend_.launch(&KernelTable::linear_backward_input,

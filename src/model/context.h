@@ -86,6 +86,8 @@ class Context {
   Tensor output_rows(std::int64_t rows, std::int64_t cols);
   Tensor linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step, std::int64_t columns,
                      const View& offsets, const View& row_of);
+  // Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
+  LinearBackwardWeight weight_gradient(ParameterId w, const View& dy, const View& x) const;
   Tensor swiglu_over(const Tensor& gate, const Tensor& up);
   void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                    std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);

@@ -63,17 +63,29 @@ struct AccumulatorVec {
   }
 };
 
-// The order-free sum of host numbers (loss normalisers, metrics that steer training): the same bins, one lane.
+// One lane of it, for host numbers and for traced ones: the same cuts and carries. Static, as kernels include this below
+// their target pragma (kernels/folder.cmake).
+static inline void deposit_in_bins(double* bin, double rest) {
+  const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
+  bin[0] += high;
+  rest -= high;
+  const double middle = (rest + 0x1.8p+2) - 0x1.8p+2;
+  bin[1] += middle;
+  rest -= middle;
+  bin[2] += (rest + 0x1.8p-44) - 0x1.8p-44;
+}
+static inline void carry_in_bins(double* bin) {
+  const double carry1 = __builtin_floor(bin[2] * 0x1p+50) * 0x1p-50;
+  bin[2] -= carry1, bin[1] += carry1;
+  const double carry0 = __builtin_floor(bin[1] * 0x1p+4) * 0x1p-4;
+  bin[1] -= carry0, bin[0] += carry0;
+}
+
+// The order-free sum of host numbers (loss normalisers, metrics that steer training).
 class ExactSum {
  public:
-  void add(double rest) {
-    const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
-    bin_[0] += high;
-    rest -= high;
-    const double middle = (rest + 0x1.8p+2) - 0x1.8p+2;
-    bin_[1] += middle;
-    rest -= middle;
-    bin_[2] += (rest + 0x1.8p-44) - 0x1.8p-44;
+  void add(double value) {
+    deposit_in_bins(bin_, value);
     if (++deposits_ == kDepositsBeforeCarry) carry();
   }
   double total() {
@@ -83,10 +95,7 @@ class ExactSum {
 
  private:
   void carry() {
-    const double carry1 = __builtin_floor(bin_[2] * 0x1p+50) * 0x1p-50;
-    bin_[2] -= carry1, bin_[1] += carry1;
-    const double carry0 = __builtin_floor(bin_[1] * 0x1p+4) * 0x1p-4;
-    bin_[1] -= carry0, bin_[0] += carry0;
+    carry_in_bins(bin_);
     deposits_ = 0;
   }
   double bin_[3] = {0, 0, 0};
@@ -109,23 +118,13 @@ struct AccumulatorVec<TracedVec<Tiles>> {
   }
   // Deposits `value`, made from x, in one lane.
   void deposit_lane(int i, double value, const Traced& x) {
-    double rest = value + (value * 0x1p+983) * 0.0;
-    const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
-    lane[i].bin[0] += high;
-    rest -= high;
-    const double middle = (rest + 0x1.8p+2) - 0x1.8p+2;
-    lane[i].bin[1] += middle;
-    rest -= middle;
-    lane[i].bin[2] += (rest + 0x1.8p-44) - 0x1.8p-44;
+    deposit_in_bins(lane[i].bin, value + (value * 0x1p+983) * 0.0);
     // A chain that is +0 because it has no terms must not show whether it was deposited: the hash of +0 counts nothing.
     if (float_bits(x.value) != 0) lane[i].hash += operation_hash(Operation::deposit, x.hash);
   }
   void normalise() {
     for (TracedBin& l : lane) {
-      const double carry1 = __builtin_floor(l.bin[2] * 0x1p+50) * 0x1p-50;
-      l.bin[2] -= carry1, l.bin[1] += carry1;
-      const double carry0 = __builtin_floor(l.bin[1] * 0x1p+4) * 0x1p-4;
-      l.bin[1] -= carry0, l.bin[0] += carry0;
+      carry_in_bins(l.bin);
       l.bin[0] += (l.bin[0] * 0x1p+977) * 0.0;
     }
   }

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/signals.h"
 #include "checkpoint/safetensors.h"
+#include "service/score_input.h"
 
 namespace lockstep {
 
@@ -22,6 +23,16 @@ ScoredRow scored(std::vector<float> logprobs) {
   return row;
 }
 }  // namespace
+
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
+                                                      std::int64_t shortest) {
+  std::vector<std::vector<std::int32_t>> sequences;
+  for (TokenLine& line : read_token_lines(path, {.vocabulary = opened.runtime->model->vocabulary,
+                                                 .shortest = shortest,
+                                                 .longest = opened.runtime->max_positions}))
+    sequences.push_back(std::move(line.tokens));
+  return sequences;
+}
 
 std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaNames.end()}; }
 

@@ -24,6 +24,10 @@ struct ScoredRow {
 // {"logprobs":[...],"bits":"..."} with 9 significant digits, so that an fp32 reader gets the same bits.
 std::string to_json_line(const ScoredRow& row);
 
+// The sequences of a file of token lines (service/score_input.h), within the model's vocabulary and context.
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
+                                                      std::int64_t shortest = 1);
+
 class Scorer {
  public:
   Scorer(const OpenedModel& opened, ScoreVia via);

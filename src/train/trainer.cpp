@@ -100,12 +100,9 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
   result.entropies.resize(data.size());
   if (pending_calls_++ == 0) gradients_->clear();
   if (normaliser == 0 && !index.index_loss) return result;  // everything is masked: no gradient
-  const std::size_t step = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, data.size());
-  for (std::size_t begin = 0; begin < data.size(); begin += step) {
-    std::vector<const TrainSequence*> part;
-    for (std::size_t i = begin; i < std::min(data.size(), begin + step); ++i) part.push_back(&data[i]);
-    run_micro_batch(part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, begin, sums);
-  }
+  for_each_micro_batch(data, [&](const std::vector<const TrainSequence*>& part, std::size_t first) {
+    run_micro_batch(part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, first, sums);
+  });
   result.loss = sums.loss.total();
   result.index_loss = index.index_loss ? sums.index_loss.total() / rows : 0.0;
   if (!options_.accumulate) gradients_->finish();
@@ -120,13 +117,20 @@ std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>&
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
   Sums sums;
-  const std::size_t step = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, data.size());
-  for (std::size_t begin = 0; begin < data.size(); begin += step) {
-    std::vector<const TrainSequence*> part;
-    for (std::size_t i = begin; i < std::min(data.size(), begin + step); ++i) part.push_back(&data[i]);
-    run_micro_batch(part, none, 1.0, 0.0, {}, false, result, begin, sums);
-  }
+  for_each_micro_batch(data, [&](const std::vector<const TrainSequence*>& part, std::size_t first) {
+    run_micro_batch(part, none, 1.0, 0.0, {}, false, result, first, sums);
+  });
   return result.logprobs;
+}
+
+template <class F>
+void Trainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F&& run) const {
+  const std::size_t size = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : data.size();
+  for (std::size_t begin = 0; begin < data.size(); begin += size) {
+    std::vector<const TrainSequence*> part;
+    for (std::size_t i = begin; i < std::min(data.size(), begin + size); ++i) part.push_back(&data[i]);
+    run(part, begin);
+  }
 }
 
 void Trainer::run_micro_batch(const std::vector<const TrainSequence*>& data, const LossOptions& loss, double normaliser, double index_weight,

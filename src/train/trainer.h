@@ -65,6 +65,9 @@ class Trainer {
 
  private:
   struct Sums;
+  // run(sequences of one micro-batch, index of the first of them), in order.
+  template <class F>
+  void for_each_micro_batch(const std::vector<TrainSequence>& data, F&& run) const;
   void run_micro_batch(const std::vector<const TrainSequence*>& data, const LossOptions& loss, double normaliser, double index_weight,
                        const IndexTraining& index, bool gradient, ForwardBackwardResult& result, std::size_t first, Sums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }

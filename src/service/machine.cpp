@@ -1,0 +1,132 @@
+#include "service/machine.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "base/thread_pool.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+constexpr const char* kFeatures[] = {"avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16", "amx_bf16"};
+
+// The first line, or empty.
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+std::int64_t to_integer(const std::string& text) { return std::strtoll(text.c_str(), nullptr, 10); }
+
+void read_cpuinfo(const fs::path& root, MachineFacts& facts) {
+  std::ifstream in(root / "proc/cpuinfo");
+  std::set<std::string> flags;
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const std::string value = colon + 2 <= line.size() ? line.substr(colon + 2) : "";
+    if (line.starts_with("processor")) ++facts.processors;
+    if (line.starts_with("model name") && facts.processor.empty()) facts.processor = value;
+    if (line.starts_with("flags") && flags.empty()) {
+      std::istringstream words(value);
+      for (std::string word; words >> word;) flags.insert(word);
+    }
+  }
+  for (const char* feature : kFeatures)
+    if (flags.contains(feature)) facts.features.emplace_back(feature);
+  facts.virtual_machine = flags.contains("hypervisor");
+}
+
+void read_topology(const fs::path& root, MachineFacts& facts) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  std::set<std::string> cores;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!known || !CPU_ISSET(cpu, &allowed)) continue;
+    ++facts.usable_processors;
+    // The list of a core's siblings names the core.
+    const std::string siblings =
+        first_line(root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology/thread_siblings_list");
+    if (!siblings.empty()) cores.insert(siblings);
+  }
+  facts.cores = static_cast<std::int64_t>(cores.size());
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(root / "sys/devices/system/node", ignored)) {
+    const std::string name = entry.path().filename().string();
+    facts.nodes += name.size() > 4 && name.starts_with("node") && std::all_of(name.begin() + 4, name.end(), ::isdigit);
+  }
+  facts.frequency_governor = first_line(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+}
+
+void read_limits(const fs::path& root, MachineFacts& facts) {
+  std::ifstream in(root / "proc/meminfo");
+  std::string name, unit;
+  for (std::int64_t kib = 0; in >> name >> kib; std::getline(in, unit)) {
+    if (name == "MemTotal:") facts.memory_bytes = kib << 10;
+    if (name == "MemAvailable:") facts.memory_available_bytes = kib << 10;
+  }
+  // Control groups, version 2: "max 100000" or "150000 100000"; "max" or bytes.
+  std::istringstream quota(first_line(root / "sys/fs/cgroup/cpu.max"));
+  std::string most;
+  double period = 0;
+  if (quota >> most >> period && most != "max" && period > 0) facts.processor_quota = static_cast<double>(to_integer(most)) / period;
+  const std::string memory = first_line(root / "sys/fs/cgroup/memory.max");
+  if (!memory.empty() && memory != "max") facts.memory_limit_bytes = to_integer(memory);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    facts.open_files = static_cast<std::int64_t>(std::min<rlim_t>(files.rlim_cur, INT64_MAX));
+    facts.open_files_hard = static_cast<std::int64_t>(std::min<rlim_t>(files.rlim_max, INT64_MAX));
+  }
+}
+}  // namespace
+
+MachineFacts read_machine(const fs::path& root) {
+  MachineFacts facts;
+  read_cpuinfo(root, facts);
+  read_topology(root, facts);
+  read_limits(root, facts);
+  return facts;
+}
+
+double memory_bandwidth(std::int64_t threads) {
+  constexpr std::int64_t kWanted = std::int64_t{512} << 20, kLeast = std::int64_t{64} << 20;
+  constexpr int kPasses = 5;
+  const MachineFacts facts = read_machine();
+  std::int64_t available = facts.memory_available_bytes;
+  if (facts.memory_limit_bytes > 0) available = std::min(available, facts.memory_limit_bytes);
+  const std::int64_t bytes = std::min(kWanted, available / 8) & ~std::int64_t{4095};
+  if (bytes < kLeast) return 0;
+  std::vector<std::uint64_t> block(static_cast<std::size_t>(bytes) / 8, 1);
+  ThreadPool pool(static_cast<int>(threads));
+  const std::int64_t parts = threads * 4;
+  std::vector<std::uint64_t> sums(static_cast<std::size_t>(parts));
+  double best = 0;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const auto begin = std::chrono::steady_clock::now();
+    pool.run(parts, [&](std::int64_t part) {
+      const std::size_t from = block.size() / static_cast<std::size_t>(parts) * static_cast<std::size_t>(part),
+                        to = from + block.size() / static_cast<std::size_t>(parts);
+      std::uint64_t a = 0, b = 0, c = 0, d = 0;  // several chains, so that the adds do not wait for each other
+      for (std::size_t i = from; i + 4 <= to; i += 4) a += block[i], b += block[i + 1], c += block[i + 2], d += block[i + 3];
+      sums[static_cast<std::size_t>(part)] = a + b + c + d;
+    });
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::uint64_t total = 0;
+    for (const std::uint64_t sum : sums) total += sum;
+    if (total > 0 && seconds > 0) best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);
+  }
+  return best;
+}
+
+}  // namespace lockstep
