@@ -21,6 +21,7 @@ const std::vector<Command>& commands() {
       {"info", "what a model folder holds", info_command},
       {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
       {"grad", "gradients of the cross-entropy of given tokens", grad_command},
+      {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
       {"doctor", "is this machine fit, and what mends it", doctor_command},
   };

@@ -29,6 +29,7 @@ int parity_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
+int tokenize_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);
 
 // version.cpp: the commit, and the text of --version.

@@ -46,9 +46,8 @@ std::vector<std::string> profile_names() {
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& folder) {
-  std::error_code error;
-  if (!fs::exists(folder / "tokenizer.json", error)) return nullptr;
-  return std::make_shared<const Tokenizer>(Tokenizer::from_file(folder / "tokenizer.json"));
+  if (!Tokenizer::in_folder(folder)) return nullptr;
+  return std::make_shared<const Tokenizer>(Tokenizer::from_folder(folder));
 }
 
 static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel loaded) {
@@ -60,7 +59,7 @@ static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel load
   opened.tokenizer = load_tokenizer(settings.model);
   const Model& model = *opened.loaded.model;
   if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
-    fail(ErrorCode::corrupt_file, "'{}': tokenizer.json has {} token ids, config.json says 'vocab_size' {}", settings.model,
+    fail(ErrorCode::corrupt_file, "'{}': the tokenizer has {} token ids, config.json says 'vocab_size' {}", settings.model,
          opened.tokenizer->vocab_size(), model.vocabulary);
   opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
   return opened;

@@ -25,7 +25,7 @@ struct OpenedModel {
   std::string name;                   // the folder's
   LoadedModel loaded;
   std::shared_ptr<Runtime> runtime;
-  std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has no tokenizer.json
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 };
 
 // Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
@@ -38,7 +38,7 @@ ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0)
 std::vector<std::string> backend_names();          // cpu, deferred, traced
 std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
 std::vector<std::string> profile_names();
-// The file tokenizer.json of a folder, or null where there is none.
+// The tokenizer of a folder (Tokenizer::from_folder), or null where there is none.
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder);
 
 // `lockstep info`: to_json(model_folder_info(...)) and the tokenizer's size.

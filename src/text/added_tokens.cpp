@@ -22,10 +22,15 @@ class AddedTokens::Trie {
     if (!content.empty()) starts_[static_cast<unsigned char>(content.front())] = true;
   }
 
+  // Where a token may start, at `from` or behind it.
+  std::size_t next_start(std::string_view text, std::size_t from) const {
+    while (from < text.size() && !starts_[static_cast<unsigned char>(text[from])]) ++from;
+    return from;
+  }
+
   // The token and its length; length 0 when none starts here.
   std::pair<std::size_t, std::size_t> longest(std::string_view text) const {
     std::pair<std::size_t, std::size_t> best{0, 0};
-    if (text.empty() || !starts_[static_cast<unsigned char>(text.front())]) return best;
     std::size_t node = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto edge = edges_.find({node, text[i]});
@@ -68,11 +73,11 @@ AddedTokens::AddedTokens(AddedTokens&&) noexcept = default;
 AddedTokens& AddedTokens::operator=(AddedTokens&&) noexcept = default;
 AddedTokens::~AddedTokens() = default;
 
-void AddedTokens::add(AddedToken token, std::string_view found_as) {
+void AddedTokens::add(AddedToken token) {
   const std::size_t index = tokens_.size();
   by_id_[token.id] = index;
   by_content_[token.content] = index;
-  tries_[token.normalized]->insert(found_as, index);
+  tries_[token.normalized]->insert(token.found_as, index);
   tokens_.push_back(std::move(token));
 }
 
@@ -87,20 +92,19 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
 }
 
 // The rules are those of AddedVocabulary::find_matches in Hugging Face tokenizers.
-void AddedTokens::scan(std::string_view text, bool normalized, bool parse_special,
-                       const std::function<void(std::string_view)>& on_text,
-                       const std::function<void(std::int32_t)>& on_token) const {
+void AddedTokens::scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text,
+                       const OnToken& on_token) const {
   const Trie& trie = *tries_[normalized];
-  std::size_t reported = 0, at = 0;
-  while (at < text.size()) {
+  std::size_t reported = 0;
+  for (std::size_t at = trie.next_start(text, 0); at < text.size();) {
     const auto [index, length] = trie.longest(text.substr(at));
     if (length == 0) {
-      ++at;
+      at = trie.next_start(text, at + 1);
       continue;
     }
     const AddedToken& token = tokens_[index];
     std::size_t begin = at, end = at + length;
-    at = end;
+    at = trie.next_start(text, end);
     if (token.special && !parse_special) continue;
     if (token.single_word && !stands_alone(text, begin, end)) continue;
     while (token.lstrip && begin > reported) {
@@ -113,11 +117,11 @@ void AddedTokens::scan(std::string_view text, bool normalized, bool parse_specia
       if (!is_white_space(unit.codepoint)) break;
       end += unit.bytes;
     }
-    if (reported < begin) on_text(text.substr(reported, begin - reported));
-    on_token(token.id);
+    if (reported < begin) on_text(reported, begin);
+    on_token(token, begin, end);
     reported = end;
   }
-  if (reported < text.size()) on_text(text.substr(reported));
+  if (reported < text.size()) on_text(reported, text.size());
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // The entries of "added_tokens": texts that are found in the input before any splitting, special ones among them.
 // Knows ids but no merges. Thread rule: immutable once filled.
-//   tokens.scan(text, /*normalized=*/false, parse_special, [&](std::string_view between) {...}, [&](int32_t id) {...});
+//   tokens.scan(text, /*normalized=*/false, parse_special, [&](size_t begin, size_t end) {...},
+//               [&](const AddedToken& token, size_t begin, size_t end) {...});
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -20,6 +21,7 @@ struct AddedToken {
   bool rstrip = false;
   bool normalized = false;   // looked for after normalising the text
   bool special = false;      // left out of decoded text on request
+  std::string found_as;      // what is looked for and shown: the content, normalised when the token is
 };
 
 class AddedTokens {
@@ -29,16 +31,16 @@ class AddedTokens {
   AddedTokens& operator=(AddedTokens&&) noexcept;
   ~AddedTokens();
 
-  // `found_as` is what is looked for: the content, normalised when the token is.
-  void add(AddedToken token, std::string_view found_as);
+  void add(AddedToken token);
   const AddedToken* find(std::int32_t id) const;
   const AddedToken* find(std::string_view content) const;
   const std::vector<AddedToken>& all() const { return tokens_; }
 
-  // Cuts `text` at the tokens of one kind (leftmost, then longest) and reports parts in order. With parse_special false,
-  // special tokens are ordinary text: what a user typed can then never become one.
-  void scan(std::string_view text, bool normalized, bool parse_special, const std::function<void(std::string_view)>& on_text,
-            const std::function<void(std::int32_t)>& on_token) const;
+  using OnText = std::function<void(std::size_t begin, std::size_t end)>;
+  using OnToken = std::function<void(const AddedToken& token, std::size_t begin, std::size_t end)>;
+  // Cuts `text` at the tokens of one kind (leftmost, then longest) and reports parts in order, in bytes. With parse_special
+  // false, special tokens are ordinary text: what a user typed can then never become one.
+  void scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text, const OnToken& on_token) const;
 
  private:
   class Trie;

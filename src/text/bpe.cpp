@@ -5,138 +5,96 @@
 
 #include "base/error.h"
 #include "text/byte_alphabet.h"
-#include "text/json_object.h"
+#include "text/piece_cache.h"
 #include "text/utf8.h"
 
 namespace lockstep {
-
-using nlohmann::json;
-
 namespace {
-constexpr std::size_t kMaxMerges = std::size_t{1} << 23;
-constexpr std::size_t kMaxTokenBytes = 4096;
-
-std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
-  return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 | static_cast<std::uint32_t>(right);
-}
+constexpr std::size_t kFewSymbols = 32;  // up to here a plain loop is faster than a heap
+constexpr std::size_t kMostKept = std::size_t{1} << 16;
 }  // namespace
 
-Bpe Bpe::from_json(const json& model) {
-  JsonObject object(model, "model");
-  // Old files leave out the type of a BPE model.
-  const json& type = object.any("type");
-  if (!type.is_null() && type != "BPE") {
-    fail(ErrorCode::unsupported, "model.type is {}, supported is \"BPE\"", json_excerpt(type));
-  }
-  Bpe bpe;
-  object.only("dropout", 0.0);
-  object.only("continuing_subword_prefix", "");
-  object.only("end_of_word_suffix", "");
-  object.only("byte_fallback", false);
-  bpe.fuse_unknown_ = object.flag("fuse_unk", false);
-  bpe.ignore_merges_ = object.flag("ignore_merges", false);
-  bpe.read_vocabulary(object.object("vocab"));
-  bpe.read_merges(object.array("merges"));
-  const bool names_unknown = object.has("unk_token");
-  const std::string unknown = names_unknown ? object.text("unk_token") : "";
-  object.any("unk_token");
-  object.finish();
-  if (names_unknown) bpe.unknown_ = bpe.id_of(unknown);
-  for (unsigned byte = 0; byte < 256; ++byte) {
-    bpe.byte_ids_[byte] = bpe.id_of(byte_alphabet()[byte]).value_or(-1);
-    const bool occurs = byte != 0xC0 && byte != 0xC1 && byte < 0xF5;  // in valid UTF-8
-    if (bpe.byte_ids_[byte] < 0 && occurs && names_unknown && !bpe.unknown_) {
-      fail(ErrorCode::corrupt_file, "model.vocab lacks the byte {:#04x} and model.unk_token '{}' too", byte, utf8_excerpt(unknown));
-    }
-  }
-  return bpe;
+std::int32_t Bpe::character_id(std::string_view character) const {
+  const auto first = static_cast<unsigned char>(character.front());
+  return first < 0x80 ? ascii_ids_[first] : vocabulary_.id_of(character);
 }
 
-void Bpe::read_vocabulary(const json& vocab) {
-  if (vocab.empty()) fail(ErrorCode::corrupt_file, "model.vocab has no entries");
-  for (const auto& item : vocab.items()) {
-    const std::string& token = item.key();
-    const json& value = item.value();
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > static_cast<std::uint64_t>(kMaxId)) {
-      fail(ErrorCode::corrupt_file, "model.vocab['{}'] is {}, allowed is 0 to {}", utf8_excerpt(token), json_excerpt(value), kMaxId);
-    }
-    if (token.empty() || token.size() > kMaxTokenBytes) {
-      fail(ErrorCode::corrupt_file, "model.vocab has a token of {} bytes, allowed is 1 to {}", token.size(), kMaxTokenBytes);
-    }
-    const auto id = value.get<std::int32_t>();
-    if (static_cast<std::size_t>(id) >= texts_.size()) texts_.resize(static_cast<std::size_t>(id) + 1);
-    std::string& text = texts_[static_cast<std::size_t>(id)];
-    if (!text.empty()) {
-      fail(ErrorCode::corrupt_file, "model.vocab gives id {} to both '{}' and '{}'", id, utf8_excerpt(text), utf8_excerpt(token));
-    }
-    text = token;
-    ids_.emplace(token, id);
-  }
-  size_ = static_cast<std::int32_t>(ids_.size());
-}
-
-void Bpe::read_merges(const json& merges) {
-  if (merges.size() > kMaxMerges) {
-    fail(ErrorCode::corrupt_file, "model.merges has {} entries, allowed is at most {}", merges.size(), kMaxMerges);
-  }
-  merges_.reserve(merges.size());
-  std::int32_t rank = 0;
-  for (const json& merge : merges) {
-    std::string left, right;
-    if (merge.is_string()) {
-      const auto& line = merge.get_ref<const std::string&>();
-      const std::size_t space = line.find(' ');
-      if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-        fail(ErrorCode::corrupt_file, "model.merges[{}] is '{}', allowed is two tokens with one space between", rank, utf8_excerpt(line));
-      }
-      left = line.substr(0, space);
-      right = line.substr(space + 1);
-    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-      left = merge[0].get<std::string>();
-      right = merge[1].get<std::string>();
-    } else {
-      fail(ErrorCode::corrupt_file, "model.merges[{}] is {}, allowed is \"a b\" or [\"a\", \"b\"]", rank, json_excerpt(merge));
-    }
-    const auto known = [&](const std::string& token) {
-      const auto id = id_of(token);
-      if (!id) fail(ErrorCode::corrupt_file, "model.merges[{}] needs '{}', which is not in the vocabulary", rank, utf8_excerpt(token));
-      return *id;
-    };
-    const std::int32_t left_id = known(left), right_id = known(right);
-    merges_.insert_or_assign(pair_key(left_id, right_id), Merge{rank, known(left + right)});
-    ++rank;
-  }
-}
-
-std::optional<std::int32_t> Bpe::id_of(std::string_view token) const {
-  const auto it = ids_.find(std::string(token));
-  if (it == ids_.end()) return std::nullopt;
-  return it->second;
-}
-
-const Bpe::Merge* Bpe::merge_of(std::int32_t left, std::int32_t right) const {
-  const auto it = merges_.find(pair_key(left, right));
-  return it == merges_.end() ? nullptr : &it->second;
-}
-
-void Bpe::initial_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
+void Bpe::byte_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
   bool unknown_open = false;
-  symbols.reserve(piece.size());
   for (const char c : piece) {
     std::int32_t id = byte_ids_[static_cast<unsigned char>(c)];
     const bool missing = id < 0;
     if (missing) {
-      if (!unknown_ || (unknown_open && fuse_unknown_)) continue;
+      if (!unknown_) continue;
+      if (unknown_open && fuse_unknown_) {
+        ++symbols.back().bytes;
+        continue;
+      }
       id = *unknown_;
     }
     unknown_open = missing;
-    const auto index = static_cast<std::int32_t>(symbols.size());
-    symbols.push_back({id, index - 1, index + 1, false});
+    symbols.push_back({id, 0, 0, 1});
   }
-  if (!symbols.empty()) symbols.back().next = -1;
 }
 
-void Bpe::merge_all(std::vector<Symbol>& symbols) const {
+// An unknown character waits until a known one comes, so that neighbours can be fused; byte tokens overtake it.
+void Bpe::character_symbols(std::string_view piece, std::vector<Symbol>& symbols) const {
+  std::uint32_t waiting = 0;  // bytes of the unknown token that is not written yet
+  const auto write_unknown = [&] {
+    if (waiting > 0) symbols.push_back({*unknown_, 0, 0, waiting});
+    waiting = 0;
+  };
+  while (!piece.empty()) {
+    const std::string_view character = piece.substr(0, utf8_front(piece).bytes);
+    piece.remove_prefix(character.size());
+    const auto bytes = static_cast<std::uint32_t>(character.size());
+    if (const std::int32_t id = character_id(character); id >= 0) {
+      write_unknown();
+      symbols.push_back({id, 0, 0, bytes});
+      continue;
+    }
+    const auto has_token = [&](char c) { return byte_ids_[static_cast<unsigned char>(c)] >= 0; };
+    if (byte_fallback_ && std::all_of(character.begin(), character.end(), has_token)) {
+      for (const char c : character) symbols.push_back({byte_ids_[static_cast<unsigned char>(c)], 0, 0, 1});
+      continue;
+    }
+    if (!unknown_) continue;
+    if (!fuse_unknown_) write_unknown();
+    waiting += bytes;
+  }
+  write_unknown();
+}
+
+// Few symbols: the merges of all neighbours in an array, the best one found by looking at each.
+void Bpe::merge_few(std::vector<Symbol>& symbols) const {
+  constexpr Merge kNoMerge{INT32_MAX, 0};
+  std::array<Merge, kFewSymbols> merges;  // of symbol i with the one behind it
+  std::size_t count = symbols.size();
+  const auto look = [&](std::size_t i) {
+    const Merge* found = merges_.find(symbols[i].id, symbols[i + 1].id);
+    merges[i] = found ? *found : kNoMerge;
+  };
+  for (std::size_t i = 0; i + 1 < count; ++i) look(i);
+  while (count > 1) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i + 1 < count; ++i) {
+      if (merges[i].rank < merges[best].rank) best = i;
+    }
+    if (merges[best].rank == INT32_MAX) break;
+    symbols[best].id = merges[best].id;
+    symbols[best].bytes += symbols[best + 1].bytes;
+    for (std::size_t i = best + 1; i + 1 < count; ++i) {
+      symbols[i] = symbols[i + 1];
+      merges[i] = merges[i + 1];
+    }
+    --count;
+    if (best > 0) look(best - 1);
+    if (best + 1 < count) look(best);
+  }
+  symbols.resize(count);
+}
+
+void Bpe::merge_many(std::vector<Symbol>& symbols) const {
   struct Candidate {
     std::int32_t rank, position, id;
     bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
@@ -145,14 +103,17 @@ void Bpe::merge_all(std::vector<Symbol>& symbols) const {
   };
   const auto symbol = [&](std::int32_t index) -> Symbol& { return symbols[static_cast<std::size_t>(index)]; };
   std::vector<Candidate> first;
-  for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
-    if (const Merge* merge = merge_of(symbols[i].id, symbols[i + 1].id)) {
+  for (std::size_t i = 0; i < symbols.size(); ++i) {
+    symbols[i].previous = static_cast<std::int32_t>(i) - 1;
+    symbols[i].next = i + 1 < symbols.size() ? static_cast<std::int32_t>(i) + 1 : -1;
+    if (i + 1 == symbols.size()) break;
+    if (const Merge* merge = merges_.find(symbols[i].id, symbols[i + 1].id)) {
       first.push_back({merge->rank, static_cast<std::int32_t>(i), merge->id});
     }
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));
   const auto offer = [&](std::int32_t left) {
-    if (const Merge* merge = merge_of(symbol(left).id, symbol(symbol(left).next).id)) {
+    if (const Merge* merge = merges_.find(symbol(left).id, symbol(symbol(left).next).id)) {
       queue.push({merge->rank, left, merge->id});
     }
   };
@@ -160,31 +121,61 @@ void Bpe::merge_all(std::vector<Symbol>& symbols) const {
     const Candidate top = queue.top();
     queue.pop();
     Symbol& left = symbol(top.position);
-    if (left.gone || left.next < 0) continue;
+    if (left.bytes == 0 || left.next < 0) continue;
     Symbol& right = symbol(left.next);
-    const Merge* merge = merge_of(left.id, right.id);
+    const Merge* merge = merges_.find(left.id, right.id);
     if (!merge || merge->id != top.id) continue;  // its neighbours have changed since
     left.id = top.id;
     left.next = right.next;
-    right.gone = true;
+    left.bytes += right.bytes;
+    right.bytes = 0;
     if (left.next >= 0) symbol(left.next).previous = top.position;
     if (left.previous >= 0) offer(left.previous);
     if (left.next >= 0) offer(top.position);
   }
+  std::erase_if(symbols, [](const Symbol& s) { return s.bytes == 0; });
+}
+
+std::optional<std::int32_t> Bpe::whole(std::string_view piece) const {
+  if (!ignore_merges_) return std::nullopt;
+  const std::int32_t id = (byte_level_ ? by_bytes_ : vocabulary_).id_of(piece);
+  return id == Vocabulary::kNone ? std::nullopt : std::optional(id);
+}
+
+const std::vector<Bpe::Symbol>& Bpe::merge(std::string_view piece) const {
+  // A thread's own, so that a piece costs no allocation; given back when one long piece made it large.
+  thread_local std::vector<Symbol> symbols;
+  if (symbols.capacity() > kMostKept) symbols = {};
+  symbols.clear();
+  if (byte_level_) byte_symbols(piece, symbols);
+  else character_symbols(piece, symbols);
+  if (symbols.size() <= kFewSymbols) merge_few(symbols);
+  else merge_many(symbols);
+  return symbols;
 }
 
 void Bpe::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const {
-  if (ignore_merges_) {
-    if (const auto whole = id_of(bytes_to_alphabet(piece))) {
-      ids.push_back(*whole);
-      return;
-    }
+  PieceCache& cache = PieceCache::of_this_thread();
+  const bool cached = piece.size() <= PieceCache::kMaxBytes;
+  if (cached && cache.find(owner_, piece, ids)) return;
+  const std::size_t before = ids.size();
+  if (const auto id = whole(piece)) {
+    ids.push_back(*id);
+  } else {
+    for (const Symbol& symbol : merge(piece)) ids.push_back(symbol.id);
   }
-  std::vector<Symbol> symbols;
-  initial_symbols(piece, symbols);
-  merge_all(symbols);
-  for (const Symbol& symbol : symbols) {
-    if (!symbol.gone) ids.push_back(symbol.id);
+  if (cached) cache.put(owner_, piece, std::span(ids).subspan(before));
+}
+
+void Bpe::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>& bytes) const {
+  if (const auto id = whole(piece)) {
+    ids.push_back(*id);
+    bytes.push_back(static_cast<std::uint32_t>(piece.size()));
+    return;
+  }
+  for (const Symbol& symbol : merge(piece)) {
+    ids.push_back(symbol.id);
+    bytes.push_back(symbol.bytes);
   }
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "text/decoder.h"
 #include "text/tokenizer.h"
 
 namespace lockstep {
@@ -12,17 +13,18 @@ namespace lockstep {
 class Detokenizer {
  public:
   // `tokenizer` outlives this object.
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special) : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special);
 
-  // What is certain after this token: maybe nothing, while a character waits for its other bytes (at most 3 are held).
+  // What is certain after this token: maybe nothing, while a character waits for its other bytes, or a run of byte tokens
+  // for its end (byte fallback: one broken byte in it changes all of it).
   std::string push(std::int32_t id);
-  // The end of the stream: bytes still held become U+FFFD. The object is ready for another stream.
+  // The end of the stream: what was held back. The object is ready for another stream.
   std::string flush();
 
  private:
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  std::string held_;
+  Decoder::Stream stream_;
 };
 
 }  // namespace lockstep

@@ -1,218 +1,166 @@
 #include "text/pre_tokenizer.h"
 
-#include <array>
 #include <utility>
 
 #include "base/error.h"
 #include "text/json_object.h"
-#include "text/regex.h"
+#include "text/metaspace.h"
+#include "text/split_behavior.h"
+#include "text/text_pattern.h"
 #include "text/utf8.h"
 
 namespace lockstep {
 
 using nlohmann::json;
 
+// What a step needs to hand its pieces on.
+struct Run;
 class PreTokenizer::Step {
  public:
   virtual ~Step() = default;
-  virtual void split(std::string_view piece, Pieces& out, Arena& arena) const = 0;
+  virtual void split(const Piece& piece, std::size_t next, Run& run) const = 0;
+};
+
+struct Run {
+  const std::vector<std::unique_ptr<const PreTokenizer::Step>>& steps;
+  bool tracked;
+  PieceArena& arena;
+  PreTokenizer::Sink& sink;
+
+  void pass(const Piece& piece, std::size_t step) {
+    if (piece.text.empty()) return;
+    if (step == steps.size()) sink.piece(piece);
+    else steps[step]->split(piece, step + 1, *this);
+  }
 };
 
 namespace {
-using Pieces = PreTokenizer::Pieces;
-using Arena = PreTokenizer::Arena;
-
 constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
-// What becomes of the delimiters that a pattern finds.
-enum class Behavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
-constexpr std::array<std::pair<std::string_view, Behavior>, 5> kBehaviors = {{{"Removed", Behavior::removed},
-                                                                              {"Isolated", Behavior::isolated},
-                                                                              {"MergedWithPrevious", Behavior::merged_with_previous},
-                                                                              {"MergedWithNext", Behavior::merged_with_next},
-                                                                              {"Contiguous", Behavior::contiguous}}};
-
-struct Segment {
-  std::size_t begin, end;
-  bool delimiter;
-};
-
-// Matches and what lies between them, covering the whole text; empty segments stay, for they part their neighbours.
-std::vector<Segment> segments_of(const std::vector<TextRange>& matches, std::size_t size, bool invert) {
-  std::vector<Segment> segments;
-  std::size_t at = 0;
-  for (const TextRange& match : matches) {
-    if (match.begin != at) segments.push_back({at, match.begin, invert});
-    segments.push_back({match.begin, match.end, !invert});
-    at = match.end;
-  }
-  if (at != size) segments.push_back({at, size, invert});
-  return segments;
-}
-
-std::vector<TextRange> pieces_of(Behavior behavior, const std::vector<Segment>& segments) {
-  std::vector<TextRange> pieces;
-  const std::size_t count = segments.size();
-  bool previous = false;
-  switch (behavior) {
-    case Behavior::isolated:
-      for (const Segment& s : segments) pieces.push_back({s.begin, s.end});
-      break;
-    case Behavior::removed:
-      for (const Segment& s : segments) {
-        if (!s.delimiter) pieces.push_back({s.begin, s.end});
-      }
-      break;
-    case Behavior::contiguous:
-      for (const Segment& s : segments) {
-        if (!pieces.empty() && s.delimiter == previous) {
-          pieces.back().end = s.end;
-        } else {
-          pieces.push_back({s.begin, s.end});
-        }
-        previous = s.delimiter;
-      }
-      break;
-    case Behavior::merged_with_previous:
-      for (const Segment& s : segments) {
-        if (s.delimiter && !previous && !pieces.empty()) {
-          pieces.back().end = s.end;
-        } else {
-          pieces.push_back({s.begin, s.end});
-        }
-        previous = s.delimiter;
-      }
-      break;
-    case Behavior::merged_with_next:
-      for (std::size_t i = count; i-- > 0;) {
-        const Segment& s = segments[i];
-        if (s.delimiter && !previous && !pieces.empty()) {
-          pieces.back().begin = s.begin;
-        } else {
-          pieces.push_back({s.begin, s.end});
-        }
-        previous = s.delimiter;
-      }
-      pieces = {pieces.rbegin(), pieces.rend()};
-      break;
-  }
-  return pieces;
-}
-
-void append(std::string_view text, const std::vector<TextRange>& ranges, Pieces& out) {
-  for (const TextRange& range : ranges) {
-    if (range.end > range.begin) out.push_back(text.substr(range.begin, range.end - range.begin));
-  }
-}
+// Rust's \w has the join controls, Ruby's has not.
+#define LOCKSTEP_RUST_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})"
+constexpr std::string_view kWords = "[" LOCKSTEP_RUST_WORD "]+|[^\\s" LOCKSTEP_RUST_WORD "]+";
+#undef LOCKSTEP_RUST_WORD
+constexpr std::size_t kMaxSteps = 64;
 
 class SplitStep : public PreTokenizer::Step {
  public:
-  explicit SplitStep(JsonObject& object) {
-    JsonObject pattern(object.object("pattern"), object.path("pattern"));
-    if (pattern.has("Regex")) {
-      regex_ = std::make_unique<Regex>(pattern.text("Regex"));
-    } else {
-      literal_ = pattern.text("String");
-      if (literal_.empty()) fail(ErrorCode::unsupported, "{} is empty, allowed is some text", pattern.path("String"));
-    }
-    pattern.finish();
-    const std::string name = object.text("behavior");
-    std::vector<std::string> names;
-    bool known = false;
-    for (const auto& [candidate, behavior] : kBehaviors) {
-      names.emplace_back(candidate);
-      if (candidate == name) behavior_ = behavior, known = true;
-    }
-    if (!known) {
-      fail(ErrorCode::unsupported, "{} is '{}', allowed is {}{}", object.path("behavior"), utf8_excerpt(name),
-           fmt::join(names, ", "), did_you_mean(name, names));
-    }
-    invert_ = object.flag("invert", false);
-  }
+  SplitStep(TextPattern pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  SplitStep(std::string_view regex, Behavior behavior, bool invert = false) : SplitStep(TextPattern(Regex(regex)), behavior, invert) {}
 
-  void split(std::string_view piece, Pieces& out, Arena&) const override {
-    append(piece, pieces_of(behavior_, segments_of(regex_ ? regex_->find_all(piece) : find_literal(piece), piece.size(), invert_)), out);
+  void split(const Piece& piece, std::size_t next, Run& run) const override {
+    split_text(
+        behavior_, piece.text.size(), invert_, [&](auto&& on_match) { pattern_.for_each(piece.text, on_match); },
+        [&](const TextRange& range) { run.pass(piece.part(range.begin, range.end), next); });
   }
 
  private:
-  std::vector<TextRange> find_literal(std::string_view piece) const {
-    std::vector<TextRange> matches;
-    for (std::size_t at = piece.find(literal_); at != std::string_view::npos; at = piece.find(literal_, at + literal_.size())) {
-      matches.push_back({at, at + literal_.size()});
-    }
-    return matches;
-  }
-
-  std::unique_ptr<Regex> regex_;
-  std::string literal_;
-  Behavior behavior_ = Behavior::isolated;
-  bool invert_ = false;
-};
-
-class DigitsStep : public PreTokenizer::Step {
- public:
-  explicit DigitsStep(JsonObject& object)
-      : digit_("\\p{N}"), behavior_(object.flag("individual_digits", false) ? Behavior::isolated : Behavior::contiguous) {}
-
-  void split(std::string_view piece, Pieces& out, Arena&) const override {
-    append(piece, pieces_of(behavior_, segments_of(digit_.find_all(piece), piece.size(), false)), out);
-  }
-
- private:
-  Regex digit_;
+  TextPattern pattern_;
   Behavior behavior_;
+  bool invert_;
 };
 
 class ByteLevelStep : public PreTokenizer::Step {
  public:
-  explicit ByteLevelStep(JsonObject& object) : prefix_space_(object.flag("add_prefix_space", true)) {
-    if (object.flag("use_regex", true)) regex_ = std::make_unique<Regex>(kGpt2Pattern);
-    object.flag("trim_offsets", true);  // concerns offsets, not ids
+  ByteLevelStep(bool prefix_space, bool use_regex) : prefix_space_(prefix_space) {
+    if (use_regex) split_ = std::make_unique<SplitStep>(kGpt2Pattern, Behavior::isolated);
   }
 
-  void split(std::string_view piece, Pieces& out, Arena& arena) const override {
-    if (prefix_space_ && piece.front() != ' ') {
-      std::string spaced = " ";
-      spaced += piece;
-      piece = arena.emplace_back(std::move(spaced));
+  void split(const Piece& piece, std::size_t next, Run& run) const override {
+    Piece spaced = piece;
+    if (prefix_space_ && piece.text.front() != ' ') {
+      AlignedText text = AlignedText::of(piece, run.tracked);
+      text.prepend(" ");
+      spaced = run.arena.keep(std::move(text), piece.at);
     }
-    if (!regex_) {
-      out.push_back(piece);
-      return;
-    }
-    append(piece, pieces_of(Behavior::isolated, segments_of(regex_->find_all(piece), piece.size(), false)), out);
+    if (split_) split_->split(spaced, next, run);
+    else run.pass(spaced, next);
   }
 
  private:
   bool prefix_space_;
-  std::unique_ptr<Regex> regex_;
+  std::unique_ptr<SplitStep> split_;
 };
 
-// A Sequence inside a Sequence only adds its steps; deeper than two never occurs in the wild.
-void read_steps(const json& value, const std::string& where, int depth, std::vector<std::unique_ptr<const PreTokenizer::Step>>& steps,
-                bool& byte_level) {
-  JsonObject object(value, where);
-  const std::string type = object.text("type");
-  if (byte_level) fail(ErrorCode::unsupported, "{} is {} behind ByteLevel, supported is ByteLevel as the last step", where, type);
-  if (type == "Sequence") {
-    if (depth == 2) fail(ErrorCode::unsupported, "{} is a Sequence at depth 3, supported is at most 2", where);
-    const json& parts = object.array("pretokenizers");
-    if (parts.size() > 64) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most 64", where, parts.size());
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      read_steps(parts[i], fmt::format("{}.pretokenizers[{}]", where, i), depth + 1, steps, byte_level);
-    }
-  } else if (type == "Split") {
-    steps.push_back(std::make_unique<SplitStep>(object));
-  } else if (type == "Digits") {
-    steps.push_back(std::make_unique<DigitsStep>(object));
-  } else if (type == "ByteLevel") {
-    steps.push_back(std::make_unique<ByteLevelStep>(object));
-    byte_level = true;
-  } else {
-    fail(ErrorCode::unsupported, "{}.type is '{}', supported is Split, Digits, ByteLevel, Sequence", where, utf8_excerpt(type));
+class MetaspaceStep : public PreTokenizer::Step {
+ public:
+  explicit MetaspaceStep(Metaspace settings) : settings_(std::move(settings)) {}
+
+  void split(const Piece& piece, std::size_t next, Run& run) const override {
+    const std::string& mark = settings_.replacement;
+    AlignedText text = AlignedText::of(piece, run.tracked);
+    std::vector<TextRange> spaces;
+    for (std::size_t at = text.text.find(' '); at != std::string::npos; at = text.text.find(' ', at + 1)) spaces.push_back({at, at + 1});
+    text.replace(spaces, mark);
+    const bool wanted = settings_.prepend == Metaspace::Prepend::always ||
+                        (settings_.prepend == Metaspace::Prepend::first && piece.at == 0);
+    if (wanted && !text.text.starts_with(mark)) text.prepend(mark);
+    const Piece marked = run.arena.keep(std::move(text), piece.at);
+    if (!settings_.split) return run.pass(marked, next);
+    const auto for_each_mark = [&](auto&& on_match) {
+      for (std::size_t at = marked.text.find(mark); at != std::string_view::npos; at = marked.text.find(mark, at + mark.size())) {
+        on_match(TextRange{at, at + mark.size()});
+      }
+    };
+    split_text(Behavior::merged_with_next, marked.text.size(), false, for_each_mark,
+               [&](const TextRange& range) { run.pass(marked.part(range.begin, range.end), next); });
   }
-  object.finish();
-}
+
+ private:
+  Metaspace settings_;
+};
+
+struct Reader {
+  std::vector<std::unique_ptr<const PreTokenizer::Step>>& steps;
+  bool& byte_level;
+  bool& first_only;
+
+  // A Sequence inside a Sequence only adds its steps; deeper than two never occurs in the wild.
+  void read(const json& value, const std::string& where, int depth) {
+    JsonObject object(value, where);
+    const std::string type = object.text("type");
+    if (byte_level) fail(ErrorCode::unsupported, "{} is {} behind ByteLevel, supported is ByteLevel as the last step", where, utf8_excerpt(type));
+    if (type == "Sequence") {
+      if (depth == 2) fail(ErrorCode::unsupported, "{} is a Sequence at depth 3, supported is at most 2", where);
+      const json& parts = object.array("pretokenizers");
+      if (parts.size() > kMaxSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
+      for (std::size_t i = 0; i < parts.size(); ++i) read(parts[i], fmt::format("{}.pretokenizers[{}]", where, i), depth + 1);
+    } else {
+      read_step(object, type);
+    }
+    object.finish();
+    if (steps.size() > kMaxSteps) fail(ErrorCode::unsupported, "pre_tokenizer has more than {} steps", kMaxSteps);
+  }
+
+  void read_step(JsonObject& object, const std::string& type) {
+    if (type == "Split") {
+      TextPattern pattern = TextPattern::from_json(object.object("pattern"), object.path("pattern"));
+      const Behavior behavior = read_behavior(object, "behavior");
+      steps.push_back(std::make_unique<SplitStep>(std::move(pattern), behavior, object.flag("invert", false)));
+    } else if (type == "Digits") {
+      const bool each = object.flag("individual_digits", false);
+      steps.push_back(std::make_unique<SplitStep>(each ? "\\p{N}" : "\\p{N}+", Behavior::isolated));
+    } else if (type == "Whitespace") {
+      steps.push_back(std::make_unique<SplitStep>(kWords, Behavior::removed, true));
+    } else if (type == "WhitespaceSplit") {
+      steps.push_back(std::make_unique<SplitStep>("\\s+", Behavior::removed));
+    } else if (type == "Punctuation") {
+      steps.push_back(std::make_unique<SplitStep>("[\\p{P}$+<=>^`|~]", read_behavior(object, "behavior", Behavior::isolated)));
+    } else if (type == "Metaspace") {
+      Metaspace settings = Metaspace::read(object);
+      first_only = first_only || settings.prepend == Metaspace::Prepend::first;
+      steps.push_back(std::make_unique<MetaspaceStep>(std::move(settings)));
+    } else if (type == "ByteLevel") {
+      const bool prefix = object.flag("add_prefix_space", true), regex = object.flag("use_regex", true);
+      object.flag("trim_offsets", true);  // the post-processor's concern
+      steps.push_back(std::make_unique<ByteLevelStep>(prefix, regex));
+      byte_level = true;
+    } else {
+      fail(ErrorCode::unsupported,
+           "{}.type is '{}', supported is Split, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace, ByteLevel, Sequence or null",
+           object.where(), utf8_excerpt(type));
+    }
+  }
+};
 }  // namespace
 
 PreTokenizer::PreTokenizer() = default;
@@ -221,24 +169,20 @@ PreTokenizer& PreTokenizer::operator=(PreTokenizer&&) noexcept = default;
 PreTokenizer::~PreTokenizer() = default;
 
 PreTokenizer PreTokenizer::from_json(const json& value) {
-  if (value.is_null()) fail(ErrorCode::unsupported, "pre_tokenizer is null, supported is one that ends in ByteLevel");
   PreTokenizer result;
-  bool byte_level = false;
-  read_steps(value, "pre_tokenizer", 0, result.steps_, byte_level);
-  if (!byte_level) fail(ErrorCode::unsupported, "pre_tokenizer has no ByteLevel, supported is byte-level BPE only");
+  if (!value.is_null()) Reader{result.steps_, result.byte_level_, result.first_only_}.read(value, "pre_tokenizer", 0);
   return result;
 }
 
-PreTokenizer::Pieces PreTokenizer::split(std::string_view text, Arena& arena) const {
-  Pieces pieces;
-  if (!text.empty()) pieces.push_back(text);
-  for (const auto& step : steps_) {
-    Pieces next;
-    next.reserve(pieces.size());
-    for (const std::string_view piece : pieces) step->split(piece, next, arena);
-    pieces = std::move(next);
-  }
-  return pieces;
+PreTokenizer PreTokenizer::of_pattern(std::string_view pattern) {
+  PreTokenizer result;
+  result.steps_.push_back(std::make_unique<SplitStep>(pattern, Behavior::isolated));
+  result.byte_level_ = true;
+  return result;
+}
+
+void PreTokenizer::split(const Piece& piece, bool tracked, PieceArena& arena, Sink& sink) const {
+  Run{steps_, tracked, arena, sink}.pass(piece, 0);
 }
 
 }  // namespace lockstep

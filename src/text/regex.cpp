@@ -29,6 +29,7 @@ class Translator {
       } else if (in_class_) {
         class_character(c);
       } else if (c == '[') {
+        if (intersection()) continue;
         in_class_ = true;
         class_start_ = true;
         copy(1);
@@ -69,6 +70,34 @@ class Translator {
     if (c == '&' && peek(1) == '&') refuse("the intersection && of classes");
     class_start_ = false;
     copy(1);
+  }
+
+  // [A&&[^B]] and [A&&[B]], as rank files' patterns have them, become a look ahead in front of [A].
+  bool intersection() {
+    constexpr std::string_view kAnd = "&&[";
+    const std::size_t close = end_of_class(at_ + 1);
+    if (close == std::string_view::npos || close + kAnd.size() > pattern_.size() || pattern_.substr(close, kAnd.size()) != kAnd) return false;
+    const std::size_t inner = close + kAnd.size();
+    const std::size_t inner_close = end_of_class(inner);
+    if (inner_close == std::string_view::npos || pattern_.substr(inner_close, 2) != "]]") refuse("the intersection && of classes");
+    const bool negated = pattern_[inner] == '^';
+    const std::string_view left = pattern_.substr(at_, close - at_);
+    const std::string_view right = pattern_.substr(inner + negated, inner_close - inner - negated);
+    if (right.empty() || left == "[") refuse("the intersection && of classes");
+    out_ += fmt::format("(?:(?{}{})", negated ? '!' : '=', oniguruma_to_pcre2(fmt::format("[{}]", right)));
+    out_ += oniguruma_to_pcre2(fmt::format("{}]", left)) + ")";
+    at_ = inner_close + 2;
+    return true;
+  }
+
+  // Where an && or a ] stands that ends what began at `from`; escapes are passed over.
+  std::size_t end_of_class(std::size_t from) const {
+    for (std::size_t i = from; i < pattern_.size(); ++i) {
+      if (pattern_[i] == '\\') ++i;
+      else if (pattern_[i] == '[') return std::string_view::npos;
+      else if (pattern_.substr(i, 2) == "&&" || (pattern_[i] == ']' && i > from)) return i;
+    }
+    return std::string_view::npos;
   }
 
   // Options in front of a group: Ruby's (?m) is "dot matches newline", and its names for groups are its own.
@@ -163,6 +192,7 @@ struct Regex::Compiled {
   pcre2_code* code = nullptr;
   pcre2_match_context* limits = nullptr;
   std::string pattern;
+  bool jit = false;  // translated to machine code; else it is interpreted
   ~Compiled() {
     pcre2_match_context_free(limits);
     pcre2_code_free(code);
@@ -195,6 +225,7 @@ Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>())
     pcre2_get_error_message(error, text.data(), text.size());
     fail(ErrorCode::invalid_argument, "pattern '{}' does not compile: {}", pattern, reinterpret_cast<const char*>(text.data()));
   }
+  compiled_->jit = pcre2_jit_compile(compiled_->code, PCRE2_JIT_COMPLETE) == 0;
 }
 
 Regex::~Regex() = default;
@@ -203,29 +234,34 @@ Regex& Regex::operator=(Regex&&) noexcept = default;
 
 std::vector<TextRange> Regex::find_all(std::string_view text) const {
   std::vector<TextRange> matches;
-  const std::unique_ptr<pcre2_match_data, FreeMatchData> data(pcre2_match_data_create(1, nullptr));
+  for_each(text, [&](const TextRange& match) { matches.push_back(match); });
+  return matches;
+}
+
+bool Regex::find(std::string_view text, std::size_t from, TextRange& match) const {
+  // One block of match data a thread: any pattern may use it, and the result is copied out at once.
+  thread_local const std::unique_ptr<pcre2_match_data, FreeMatchData> data(pcre2_match_data_create(1, nullptr));
   if (!data) throw std::bad_alloc();
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.empty() ? "" : text.data());
-  std::size_t from = 0;
-  while (from <= text.size()) {
-    const int found =
-        pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, data.get(), compiled_->limits);
-    if (found == PCRE2_ERROR_NOMATCH) break;
-    if (found < 0) {
-      fail(ErrorCode::resource_exhausted, "pattern '{}' gave up on a text of {} bytes (PCRE2 code {})", compiled_->pattern,
-           text.size(), found);
-    }
-    const std::size_t* range = pcre2_get_ovector_pointer(data.get());
-    const std::size_t begin = range[0], end = range[1];
-    if (begin == end && !matches.empty() && matches.back().end == end) {
-      from = end < text.size() ? end + utf8_front(text.substr(end)).bytes : end + 1;
-      // The scan goes on one character further, without counting this empty match.
-      continue;
-    }
-    matches.push_back({begin, end});
-    from = end;
+  int found = PCRE2_ERROR_JIT_STACKLIMIT;
+  if (compiled_->jit) {
+    found = pcre2_jit_match(compiled_->code, subject, text.size(), from, 0, data.get(), compiled_->limits);
   }
-  return matches;
+  if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
+    found = pcre2_match(compiled_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data.get(), compiled_->limits);
+  }
+  if (found == PCRE2_ERROR_NOMATCH) return false;
+  if (found < 0) {
+    fail(ErrorCode::resource_exhausted, "pattern '{}' gave up on a text of {} bytes (PCRE2 code {})", compiled_->pattern,
+         text.size(), found);
+  }
+  const std::size_t* range = pcre2_get_ovector_pointer(data.get());
+  match = {range[0], range[1]};
+  return true;
+}
+
+std::size_t Regex::next_character(std::string_view text, std::size_t at) {
+  return at < text.size() ? at + utf8_front(text.substr(at)).bytes : at + 1;
 }
 
 }  // namespace lockstep

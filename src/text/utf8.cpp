@@ -1,12 +1,5 @@
 #include "text/utf8.h"
 
-#include <utf8proc.h>
-
-#include <cstdlib>
-#include <memory>
-
-#include "base/error.h"
-
 namespace lockstep {
 
 Utf8Unit utf8_front(std::string_view bytes) {
@@ -84,16 +77,6 @@ void utf8_append(std::string& text, std::uint32_t codepoint) {
 bool is_white_space(std::uint32_t c) {
   return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
          c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
-}
-
-std::string utf8_nfc(std::string_view text) {
-  utf8proc_uint8_t* composed = nullptr;
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-  const utf8proc_ssize_t length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                               static_cast<utf8proc_ssize_t>(text.size()), &composed, options);
-  const std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owner(composed, &std::free);
-  if (length < 0) fail(ErrorCode::internal, "NFC of {} bytes of text failed: {}", text.size(), utf8proc_errmsg(length));
-  return {reinterpret_cast<const char*>(composed), static_cast<std::size_t>(length)};
 }
 
 }  // namespace lockstep

@@ -30,7 +30,4 @@ void utf8_append(std::string& text, std::uint32_t codepoint);
 // The property White_Space.
 bool is_white_space(std::uint32_t codepoint);
 
-// Composes to Normalization Form C; `text` is valid UTF-8.
-std::string utf8_nfc(std::string_view text);
-
 }  // namespace lockstep

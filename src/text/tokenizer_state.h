@@ -1,0 +1,29 @@
+// What a Tokenizer consists of; for the files of this folder alone.
+// Thread rule: immutable once read.
+#pragma once
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/tokenizer.h"
+
+namespace lockstep {
+
+struct Tokenizer::State {
+  Bpe bpe;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  AddedTokens added;
+  PostProcessor post_processor;
+  Decoder decoder;
+  std::int32_t id_limit = 0;
+
+  std::string_view text_of(std::int32_t id) const {
+    if (const AddedToken* token = added.find(id)) return token->found_as;
+    return bpe.vocabulary().text_of(id);
+  }
+};
+
+}  // namespace lockstep
