@@ -117,6 +117,8 @@ void AddedTokens::scan(std::string_view text, bool normalized, bool parse_specia
       if (!is_white_space(unit.codepoint)) break;
       end += unit.bytes;
     }
+    // White space that the token before has swallowed stays with it.
+    if (token.lstrip) begin = std::max(begin, reported), end = std::max(begin, end);
     if (reported < begin) on_text(reported, begin);
     on_token(token, begin, end);
     reported = end;

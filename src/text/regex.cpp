@@ -130,10 +130,10 @@ class Translator {
     switch (kind) {
       case 's': return replace(2, "\\p{White_Space}");
       case 'S': return replace(2, "\\P{White_Space}");
-      case 'w': return replace(2, in_class_ ? kWord : std::string("[") + kWord + "]");
+      case 'w': return replace(2, in_class_ ? kWord : fmt::format("[{}{}]", kWord, kBareWord));
       case 'W':
         if (in_class_) refuse("\\W inside a class");
-        return replace(2, std::string("[^") + kWord + "]");
+        return replace(2, fmt::format("[^{}{}]", kWord, kBareWord));
       case 'd': return replace(2, "\\p{Nd}");
       case 'D': return replace(2, "\\P{Nd}");
       case 'p':
@@ -175,6 +175,8 @@ class Translator {
   }
 
   static constexpr const char* kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+  // Outside a class, Oniguruma looks \\w up in a table of Latin-1 that has superscripts and fractions too.
+  static constexpr const char* kBareWord = "\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}";
   std::string_view pattern_;
   std::size_t at_ = 0;
   bool in_class_ = false, class_start_ = false;
