@@ -26,6 +26,7 @@ int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
+int render_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);

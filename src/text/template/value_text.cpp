@@ -247,7 +247,8 @@ bool LoopObject::next(Value& item) {
 }
 
 const Value& LoopObject::peek() {
-  if (after.is(Kind::missing)) rest(after);
+  // What `rest` leaves behind when it has nothing more means nothing.
+  if (Value item; after.is(Kind::missing) && rest(item)) after = std::move(item);
   return after;
 }
 
