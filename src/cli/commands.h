@@ -27,6 +27,7 @@ int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
+int render_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);

@@ -1,0 +1,87 @@
+// `lockstep render`: messages through a model's chat template, to the prompt's text and token ids.
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "service/prompt_renderer.h"
+
+namespace lockstep {
+namespace {
+using nlohmann::ordered_json;
+constexpr std::size_t kMostInputBytes = std::size_t{64} << 20;
+
+struct Settings {
+  std::string model, messages = "-", tools, template_file;
+  bool generation_prompt = true, continue_final = false, ids = false, json = false, jsonl = false;
+  std::vector<std::string> variables;
+};
+
+bool parse(const Arguments& arguments, Settings& s) {
+  OptionTable table("render", "The prompt that a chat template makes of messages: its text, and with --ids its token ids.",
+                    {"echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | lockstep render --model DIR",
+                     "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
+                     "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
+  table.text("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
+  table.text("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
+  table.text("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
+  table.text("tools", &s.tools, "FILE", "A JSON array of tools");
+  table.flag("generation-prompt", &s.generation_prompt, "End with what opens the assistant's answer");
+  table.flag("continue", &s.continue_final, "End inside the last message, for the model to go on with it");
+  table.texts("set", &s.variables, "NAME=VALUE", "A further variable of the template; VALUE is JSON or else a text; may be repeated");
+  table.flag("ids", &s.ids, "Print token ids instead of text");
+  table.flag("jsonl", &s.jsonl, "Standard input is one JSON request a line, standard output one JSON answer a line");
+  add_json_option(table, &s.json, "Print one JSON object: text, ids, and the byte ranges that the template did not write itself");
+  if (!table.parse(arguments)) return false;
+  if (s.model.empty() && s.template_file.empty() && !s.jsonl) throw UsageError("--model or --template is needed");
+  return true;
+}
+
+ordered_json read_json(const std::string& path) {
+  const std::string text = path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(path, kMostInputBytes);
+  ordered_json json = ordered_json::parse(text, nullptr, false);
+  if (json.is_discarded()) fail(ErrorCode::invalid_argument, "{} is no JSON", path == "-" ? "standard input" : path);
+  return json;
+}
+
+ordered_json request_of(const Settings& s) {
+  ordered_json request = read_json(s.messages);
+  if (request.is_array()) request = {{"messages", std::move(request)}};
+  if (!request.is_object()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is an array of messages or an object", s.messages, request.type_name());
+  if (!s.tools.empty()) request["tools"] = read_json(s.tools);
+  if (!s.generation_prompt || s.continue_final) request["add_generation_prompt"] = false;
+  if (s.continue_final) request["continue_final_message"] = true;
+  for (const std::string& variable : s.variables) {
+    const std::size_t equals = variable.find('=');
+    if (equals == std::string::npos || equals == 0) throw UsageError(fmt::format("--set is '{}', allowed is NAME=VALUE", variable.substr(0, 60)));
+    const std::string value = variable.substr(equals + 1);
+    ordered_json json = ordered_json::parse(value, nullptr, false);
+    request["extra"][variable.substr(0, equals)] = json.is_discarded() ? ordered_json(value) : std::move(json);
+  }
+  return request;
+}
+}  // namespace
+
+int render_command(const Arguments& arguments) {
+  Settings s;
+  if (!parse(arguments, s)) return kExitOk;
+  const bool tokenizer_there = !s.model.empty() && std::filesystem::exists(std::filesystem::path(s.model) / "tokenizer.json");
+  const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids || ((s.json || s.jsonl) && tokenizer_there)});
+  if (s.jsonl) {
+    for (std::string line; std::getline(std::cin, line);) {
+      if (line.size() > kMostInputBytes) fail(ErrorCode::resource_exhausted, "a line has {} bytes, allowed is up to {}", line.size(), kMostInputBytes);
+      std::printf("%s\n", renderer.answer_line(line).c_str());
+      std::fflush(stdout);
+    }
+    return kExitOk;
+  }
+  const ordered_json answer = renderer.answer(request_of(s));
+  if (s.json) std::printf("%s\n", answer.dump().c_str());
+  else if (s.ids) std::printf("%s\n", answer["ids"].dump().c_str());
+  else if (const auto& text = answer["text"].get_ref<const std::string&>(); !text.empty()) std::fwrite(text.data(), 1, text.size(), stdout);
+  return kExitOk;
+}
+
+}  // namespace lockstep

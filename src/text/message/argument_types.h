@@ -1,0 +1,26 @@
+// The types of tools' arguments, from their JSON schemas, and by them the JSON of an argument that a model wrote as bare
+// text between tags. Knows no format. Immutable.
+//   std::string json = types.value_json("get_weather", "days", "3");  // 3, or "3" where the schema says string
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class ArgumentTypes {
+ public:
+  // OpenAI's list of tools; what is not one is passed over.
+  explicit ArgumentTypes(const nlohmann::ordered_json& tools);
+
+  // A text where the schema allows no other type or the text is no value of its type; without a schema whatever JSON it is.
+  std::string value_json(std::string_view tool, std::string_view argument, std::string_view text) const;
+
+ private:
+  std::map<std::string, std::map<std::string, std::set<std::string>, std::less<>>, std::less<>> types_;  // tool, argument -> types
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#include "text/template/budget.h"
+
+#include "base/error.h"
+
+namespace lockstep::jinja {
+
+thread_local RenderBudget* RenderBudget::current_ = nullptr;
+
+RenderBudget::RenderBudget(const TemplateLimits& limits) : limits_(limits), outer_(current_) { current_ = this; }
+RenderBudget::~RenderBudget() { current_ = outer_; }
+
+void RenderBudget::step() {
+  if (current_ && ++current_->steps_ > current_->limits_.steps)
+    fail(ErrorCode::resource_exhausted, "the chat template ran for {} steps without an end; that is the limit", current_->limits_.steps);
+}
+
+void RenderBudget::bytes(std::size_t count) {
+  if (!current_) return;
+  if (count > current_->limits_.made_bytes - current_->made_)
+    fail(ErrorCode::resource_exhausted, "the chat template made more than {} bytes of strings and lists; that is the limit",
+         current_->limits_.made_bytes);
+  current_->made_ += count;
+}
+
+void RenderBudget::check_value_depth(int depth) {
+  if (current_ && depth > current_->limits_.value_depth)
+    fail(ErrorCode::resource_exhausted, "a value in the chat template is nested more than {} deep; that is the limit",
+         current_->limits_.value_depth);
+}
+
+RenderBudget::Nested::Nested() {
+  if (current_ && ++current_->depth_ > current_->limits_.depth) {
+    --current_->depth_;
+    fail(ErrorCode::resource_exhausted, "the chat template is nested or recurses more than {} evaluations deep; that is the limit",
+         current_->limits_.depth);
+  }
+}
+RenderBudget::Nested::~Nested() {
+  if (current_) --current_->depth_;
+}
+
+}  // namespace lockstep::jinja

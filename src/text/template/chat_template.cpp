@@ -1,0 +1,251 @@
+#include "text/template/chat_template.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <set>
+
+#include "base/file.h"
+#include "text/template/interpreter.h"
+#include "text/template/parser.h"
+#include "text/template/scopes.h"
+#include "text/utf8.h"
+
+namespace lockstep {
+
+using nlohmann::ordered_json;
+using namespace jinja;
+
+namespace {
+struct Compiled {
+  std::string source;
+  Template parsed;
+};
+
+std::shared_ptr<const Compiled> compile(std::string source, const TemplateLimits& limits) {
+  if (source.size() > limits.source_bytes)
+    fail(ErrorCode::resource_exhausted, "the chat template has {} bytes, allowed is up to {}", source.size(), limits.source_bytes);
+  auto compiled = std::make_shared<Compiled>();
+  compiled->source = std::move(source);
+  compiled->parsed = parse_template(utf8_lossy(compiled->source));
+  resolve_scopes(compiled->parsed);
+  return compiled;
+}
+}  // namespace
+
+struct ChatTemplate::State {
+  std::shared_ptr<const Compiled> main, tool_use;  // tool_use: maybe none
+  std::map<std::string, std::string> special_tokens;
+  TemplateLimits limits;
+};
+
+ChatTemplate::ChatTemplate(std::shared_ptr<const State> state) : state_(std::move(state)) {}
+
+const std::string& ChatTemplate::source() const { return state_->main->source; }
+const std::map<std::string, std::string>& ChatTemplate::special_tokens() const { return state_->special_tokens; }
+
+ChatTemplate ChatTemplate::from_source(std::string source, std::map<std::string, std::string> special_tokens, const TemplateLimits& limits) {
+  auto state = std::make_shared<State>();
+  state->main = compile(std::move(source), limits);
+  state->special_tokens = std::move(special_tokens);
+  state->limits = limits;
+  return ChatTemplate(std::move(state));
+}
+
+// --- from a model's folder
+
+namespace {
+constexpr std::size_t kMostConfigBytes = std::size_t{64} << 20;
+
+std::optional<ordered_json> read_json(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return {};
+  ordered_json json = ordered_json::parse(read_file(path, kMostConfigBytes), nullptr, false);
+  if (!json.is_object()) fail(ErrorCode::corrupt_file, "{} is not a JSON object", path.string());
+  return json;
+}
+
+void read_special_tokens(const ordered_json& config, std::map<std::string, std::string>& tokens) {
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"}) {
+    if (!config.contains(name)) continue;
+    const ordered_json& token = config.at(name);
+    if (token.is_string()) tokens.emplace(name, token.get<std::string>());
+    else if (token.is_object() && token.contains("content") && token.at("content").is_string()) tokens.emplace(name, token.at("content").get<std::string>());
+  }
+}
+}  // namespace
+
+std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::path& folder, const TemplateLimits& limits) {
+  auto state = std::make_shared<State>();
+  state->limits = limits;
+  const auto config = read_json(folder / "tokenizer_config.json");
+  if (config) read_special_tokens(*config, state->special_tokens);
+  if (const auto map = read_json(folder / "special_tokens_map.json")) read_special_tokens(*map, state->special_tokens);
+
+  const auto take = [&](std::string name, std::string source) {
+    auto compiled = with_context("reading the chat template of " + folder.string(), [&] { return compile(std::move(source), limits); });
+    (name == "tool_use" ? state->tool_use : state->main) = std::move(compiled);
+  };
+  const auto path = folder / "chat_template.jinja", tool_path = folder / "additional_chat_templates" / "tool_use.jinja";
+  if (std::filesystem::exists(path)) {
+    take("default", read_file(path, limits.source_bytes));
+    if (std::filesystem::exists(tool_path)) take("tool_use", read_file(tool_path, limits.source_bytes));
+    return ChatTemplate(std::move(state));
+  }
+  ordered_json found;
+  if (const auto json = read_json(folder / "chat_template.json"); json && json->contains("chat_template")) found = json->at("chat_template");
+  else if (config && config->contains("chat_template")) found = config->at("chat_template");
+  if (found.is_null()) return {};
+  if (found.is_string()) {
+    take("default", found.get<std::string>());
+    return ChatTemplate(std::move(state));
+  }
+  const auto wrong = [&] {
+    fail(ErrorCode::corrupt_file, "\"chat_template\" in {} is {}, allowed is a text, or a list of {{\"name\", \"template\"}} with one named default",
+         folder.string(), utf8_excerpt(found.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+  };
+  if (!found.is_array()) wrong();
+  for (const ordered_json& entry : found) {
+    if (!entry.is_object() || !entry.contains("name") || !entry.contains("template") || !entry["name"].is_string() || !entry["template"].is_string()) wrong();
+    if (entry["name"] == "default" || entry["name"] == "tool_use") take(entry["name"].get<std::string>(), entry["template"].get<std::string>());
+  }
+  if (!state->main) wrong();
+  return ChatTemplate(std::move(state));
+}
+
+// --- rendering
+
+namespace {
+constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+// Templates build special tokens from roles ('<|' + role + '|>'), so a role that is one of these is no user's text.
+bool is_usual_role(const std::string& role) {
+  static const std::set<std::string> roles = {"system", "user", "assistant", "tool", "developer", "function", "ipython", "observation",
+                                              "model", "environment", "documents", "tools"};
+  return roles.count(role) > 0;
+}
+
+// One message as transformers hands it over: without nulls, and with its reasoning under every name templates know.
+ordered_json prepared(const ordered_json& message, std::size_t index) {
+  if (!message.is_object()) fail(ErrorCode::invalid_argument, "messages[{}] is {}, allowed is an object", index, message.type_name());
+  ordered_json plain = ordered_json::object();
+  ordered_json reasoning;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"})
+    if (reasoning.is_null() && message.contains(name)) reasoning = message.at(name);
+  if (!reasoning.is_null()) plain["thinking"] = reasoning;
+  for (const auto& [key, value] : message.items())
+    if (!value.is_null()) plain[key] = value;
+  if (!reasoning.is_null()) plain["reasoning_content"] = reasoning;
+  return plain;
+}
+
+Value message_value(const ordered_json& message) {
+  Dict dict;
+  for (const auto& [key, value] : message.items()) {
+    const bool own = key == "role" && value.is_string() && is_usual_role(value.get_ref<const std::string&>());
+    dict.set(Value::of(Text(utf8_lossy(key), true)), Value::of_json(value, !own));
+  }
+  return Value::of(std::move(dict));
+}
+
+// Marks the end of the last message's text with a tag, and returns that text.
+std::string tag_final_message(ordered_json& message, const std::string& source) {
+  if (!message.contains("content"))
+    fail(ErrorCode::invalid_argument, "continue_final_message is set, and the final message has no content to continue");
+  if (source.find("content") == std::string::npos)
+    fail(ErrorCode::invalid_argument, "continue_final_message is set, and the chat template does not read a message's content");
+  ordered_json& content = message["content"];
+  ordered_json* text = nullptr;
+  if (content.is_string()) text = &content;
+  if (content.is_array())
+    for (ordered_json& part : content)
+      if (part.is_object() && part.contains("text") && part["text"].is_string()) text = &part["text"];
+  if (!text) fail(ErrorCode::invalid_argument, "continue_final_message is set, and the final message has no text to continue");
+  std::string before = text->get<std::string>();
+  *text = before + std::string(kContinueTag);
+  return before;
+}
+
+// Cuts the prompt where the tag stands.
+Text cut_at_tag(const Text& text, const std::string& final_text) {
+  const std::string_view tag = kContinueTag.substr(0, kContinueTag.size() - 1);
+  const Text wanted = strip(Text(utf8_lossy(final_text)), Side::both);
+  const std::size_t at = text.view().rfind(tag);
+  if (at == std::string_view::npos || text.view().find(wanted.view()) == std::string_view::npos)
+    fail(ErrorCode::invalid_argument, "continue_final_message is set, and the chat template changes or leaves out the final message");
+  const Text before = text.slice(0, at);
+  // Where the template trimmed the message, it trimmed the space behind the tag too.
+  return text.view().substr(at, kContinueTag.size()) == kContinueTag ? before : strip(before, Side::right);
+}
+}  // namespace
+
+RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const {
+  if (!input.messages.is_array() || input.messages.empty())
+    fail(ErrorCode::invalid_argument, "messages is {}, allowed is a list of at least one message", input.messages.is_array() ? "empty" : input.messages.type_name());
+  if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorCode::invalid_argument, "tools is {}, allowed is a list", input.tools.type_name());
+  if (!input.extra.is_null() && !input.extra.is_object())
+    fail(ErrorCode::invalid_argument, "the template's extra variables are {}, allowed is an object", input.extra.type_name());
+  if (input.continue_final_message && input.add_generation_prompt)
+    fail(ErrorCode::invalid_argument, "continue_final_message and add_generation_prompt are both set, allowed is one of them");
+  const Compiled& compiled = !input.tools.is_null() && state_->tool_use ? *state_->tool_use : *state_->main;
+
+  const RenderBudget budget(state_->limits);
+  std::string final_text;
+  List messages;
+  for (std::size_t i = 0; i < input.messages.size(); ++i) {
+    ordered_json message = prepared(input.messages[i], i);
+    if (input.continue_final_message && i + 1 == input.messages.size()) final_text = tag_final_message(message, compiled.source);
+    messages.push_back(message_value(message));
+  }
+  Dict variables;
+  for (const auto& [name, token] : state_->special_tokens) variables.set(Value::text(name), Value::text(utf8_lossy(token)));
+  static const std::set<std::string> reserved = {"messages", "tools", "add_generation_prompt", "continue_final_message"};
+  variables.set(Value::text("documents"), Value::none());
+  if (input.extra.is_object())
+    for (const auto& [name, value] : input.extra.items()) {
+      if (reserved.count(name)) fail(ErrorCode::invalid_argument, "the template's extra variables hold '{}', which has a field of its own", name);
+      variables.set(Value::text(utf8_lossy(name)), Value::of_json(value, true));
+    }
+  variables.set(Value::text("messages"), Value::list(std::move(messages)));
+  variables.set(Value::text("tools"), Value::of_json(input.tools, true));
+  variables.set(Value::text("add_generation_prompt"), Value::of(input.add_generation_prompt));
+
+  Interpreter interpreter(compiled.parsed, variables, input.unix_time != 0 ? input.unix_time : static_cast<std::int64_t>(std::time(nullptr)));
+  Rendering rendering = interpreter.render(state_->limits.output_bytes);
+  if (input.continue_final_message) {
+    rendering.text = cut_at_tag(rendering.text, final_text);
+    rendering.generations.clear();
+  }
+  return {rendering.text.bytes(), rendering.text.foreign(), std::move(rendering.generations)};
+}
+
+std::vector<TemplateSegment> ChatTemplate::render_segments(const ChatTemplateInput& input) const {
+  const RenderedPrompt prompt = render_marked(input);
+  std::vector<TemplateSegment> segments;
+  std::size_t at = 0;
+  const auto add = [&](std::size_t end, bool trusted) {
+    if (end > at) segments.push_back({prompt.text.substr(at, end - at), trusted});
+    at = end;
+  };
+  for (const ByteRange& range : prompt.untrusted) {
+    add(range.begin, true);
+    add(range.end, false);
+  }
+  add(prompt.text.size(), true);
+  return segments;
+}
+
+void parse_tool_call_arguments(ordered_json& messages) {
+  if (!messages.is_array()) return;
+  for (ordered_json& message : messages) {
+    if (!message.is_object() || !message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+    for (ordered_json& call : message["tool_calls"]) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+      ordered_json& function = call["function"];
+      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+      ordered_json parsed = ordered_json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
+      if (parsed.is_object()) function["arguments"] = std::move(parsed);
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,13 @@
+// Gives every variable of a parsed template its place, by jinja2's rules of scope: `for`, `with`, `set` blocks, `filter`
+// blocks and macros have their own; `if` has none; a scope copies an outer variable that it assigns when it is entered;
+// macros see the variables around them as they are when called. Also checks the names of filters and tests.
+// Knows no values. One thread while it runs.
+//   resolve_scopes(parsed);
+#pragma once
+#include "text/template/syntax_tree.h"
+
+namespace lockstep::jinja {
+
+void resolve_scopes(Template& parsed);
+
+}  // namespace lockstep::jinja
