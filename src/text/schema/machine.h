@@ -32,6 +32,7 @@ struct Machine {
     std::int32_t rule = 0;
     bool accepts = false;
     std::uint16_t height = 0;
+    std::uint32_t distance = 0;  // bytes at least to the rule's end, counts apart
     std::uint32_t calls = 0, tokens = 0;  // where its calls and tokens begin; they end where the next state's do
   };
   struct Rule {
@@ -98,7 +99,7 @@ class MachineBuilder {
   void find_aliases();
   void choose_classes(Machine& machine) const;
   void determinise(int rule, Machine& machine);
-  void find_heights(Machine& machine) const;
+  void find_ends(Machine& machine) const;
   void check_beginnings(const Machine& machine) const;
   void find_recursion(Machine& machine) const;
 

@@ -1,8 +1,8 @@
 // MachineBuilder: from rules as written to a machine.
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "text/schema/machine.h"
@@ -163,8 +163,10 @@ void MachineBuilder::determinise(int r, Machine& machine) {
   }
 }
 
-// How many containers deep a state must still go at least: a least fixed point, from accepting states backwards.
-void MachineBuilder::find_heights(Machine& m) const {
+// How many containers deep a state must still go at least, and how many bytes: least fixed points, from accepting states
+// backwards.
+void MachineBuilder::find_ends(Machine& m) const {
+  constexpr std::uint32_t kFar = std::uint32_t{1} << 30;
   const std::size_t n = m.states.size() - 1;
   std::vector<std::vector<std::int32_t>> dependents(n);
   const auto depends = [&](std::size_t s, std::int32_t on) {
@@ -173,39 +175,42 @@ void MachineBuilder::find_heights(Machine& m) const {
   };
   for (std::size_t s = 0; s < n; ++s) {
     m.states[s].height = Machine::kDead;
+    m.states[s].distance = kFar;
     for (std::size_t c = 0; c < m.classes; ++c)
       if (m.steps[s * m.classes + c].to >= 0) depends(s, m.steps[s * m.classes + c].to);
     for (std::uint32_t c = m.states[s].calls; c < m.states[s + 1].calls; ++c) depends(s, m.calls[c].start), depends(s, m.calls[c].back);
     for (std::uint32_t t = m.states[s].tokens; t < m.states[s + 1].tokens; ++t) depends(s, m.tokens[t].to);
   }
-  const auto height = [&](std::size_t s) {
-    const Machine::State& state = m.states[s];
-    if (state.accepts) return 0;
-    int least = Machine::kDead;
-    const auto at = [&](std::int32_t t) { return static_cast<int>(m.states[static_cast<std::size_t>(t)].height); };
+  const auto at = [&](std::int32_t s) -> Machine::State& { return m.states[static_cast<std::size_t>(s)]; };
+  // True where one of the two has become less.
+  const auto improve = [&](std::int32_t s) {
+    Machine::State& state = at(s);
+    int height = state.height;
+    std::uint32_t distance = state.distance;
+    const auto offer = [&](int h, std::uint32_t d) {
+      height = std::min(height, h);
+      distance = std::min(distance, d);
+    };
     for (std::size_t c = 0; c < m.classes; ++c)
-      if (const std::int32_t t = m.steps[s * m.classes + c].to; t >= 0) least = std::min(least, at(t));
-    for (std::uint32_t c = state.calls; c < m.states[s + 1].calls; ++c) {
-      const Machine::Call& call = m.calls[c];
-      const int inside = at(call.start), after = at(call.back);
-      if (inside == Machine::kDead || after == Machine::kDead) continue;
-      const bool container = m.rules[static_cast<std::size_t>(m.states[static_cast<std::size_t>(call.start)].rule)].container;
-      least = std::min(least, std::max(inside + container, after));
+      if (const std::int32_t t = m.steps[static_cast<std::size_t>(s) * m.classes + c].to; t >= 0) offer(at(t).height, at(t).distance + 1);
+    for (std::uint32_t c = state.calls; c < at(s + 1).calls; ++c) {
+      const Machine::State &inside = at(m.calls[c].start), &after = at(m.calls[c].back);
+      if (inside.height == Machine::kDead || after.height == Machine::kDead) continue;
+      const bool container = m.rules[static_cast<std::size_t>(inside.rule)].container;
+      offer(std::max<int>(inside.height + container, after.height), std::min(inside.distance + after.distance, kFar - 1));
     }
-    for (std::uint32_t t = state.tokens; t < m.states[s + 1].tokens; ++t) least = std::min(least, at(m.tokens[t].to));
-    return least;
+    for (std::uint32_t t = state.tokens; t < at(s + 1).tokens; ++t) offer(at(m.tokens[t].to).height, at(m.tokens[t].to).distance + 1);
+    const bool better = height < state.height || distance < state.distance;
+    state.height = static_cast<std::uint16_t>(height);
+    state.distance = distance;
+    return better;
   };
-  std::vector<std::int32_t> queue;
+  std::deque<std::int32_t> queue;
   for (std::size_t s = 0; s < n; ++s)
-    if (m.states[s].accepts) queue.push_back(static_cast<std::int32_t>(s));
-  for (std::int32_t s : queue) m.states[static_cast<std::size_t>(s)].height = 0;
-  for (std::size_t i = 0; i < queue.size(); ++i)
-    for (std::int32_t d : dependents[static_cast<std::size_t>(queue[i])]) {
-      const int h = height(static_cast<std::size_t>(d));
-      if (h >= m.states[static_cast<std::size_t>(d)].height) continue;
-      m.states[static_cast<std::size_t>(d)].height = static_cast<std::uint16_t>(h);
-      queue.push_back(d);
-    }
+    if (m.states[s].accepts) queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
+  for (; !queue.empty(); queue.pop_front())
+    for (std::int32_t d : dependents[static_cast<std::size_t>(queue.front())])
+      if (improve(d)) queue.push_back(d);
 }
 
 // A rule must say a byte before it can come to itself again, and must say one at all.
@@ -297,7 +302,7 @@ Machine MachineBuilder::build(int start_rule, int depth) {
   end.tokens = static_cast<std::uint32_t>(m.tokens.size());
   m.states.push_back(end);
   m.start = m.rules[static_cast<std::size_t>(queue[0])].start;
-  find_heights(m);
+  find_ends(m);
   check_beginnings(m);
   find_recursion(m);
   const Machine::State& start = m.states[static_cast<std::size_t>(m.start)];

@@ -147,18 +147,21 @@ TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, b
   return intersect(b.dfa, any_text());
 }
 
+// A minus sign before what `magnitudes` accepts, which itself reads none.
 TextDfa negated(const TextDfa& magnitudes) {
-  if (magnitudes.empty()) return {};
-  Builder b;
-  const int start = b.add(false);
-  TextDfa out = b.dfa;
-  out.starts = magnitudes.starts;
-  if (!std::binary_search(out.starts.begin(), out.starts.end(), U'-')) return {};
-  const std::size_t classes = out.classes();
-  out.next.assign(classes, -1);
-  const auto minus = static_cast<std::size_t>(std::find(out.starts.begin(), out.starts.end(), U'-') - out.starts.begin());
-  out.next[static_cast<std::size_t>(start) * classes + minus] = 1;
-  for (std::int32_t t : magnitudes.next) out.next.push_back(t < 0 ? -1 : t + 1);
+  TextDfa out;
+  if (magnitudes.empty()) return out;
+  out.starts.clear();
+  const std::vector<char32_t> sign{U'-', U'-' + 1};
+  std::set_union(magnitudes.starts.begin(), magnitudes.starts.end(), sign.begin(), sign.end(), std::back_inserter(out.starts));
+  for (char32_t start : out.starts) out.next.push_back(start == U'-' ? 1 : -1);
+  for (std::size_t s = 0; s < magnitudes.accepts.size(); ++s)
+    for (char32_t start : out.starts) {
+      const auto old = std::upper_bound(magnitudes.starts.begin(), magnitudes.starts.end(), start) - magnitudes.starts.begin() - 1;
+      const std::int32_t t = magnitudes.next[s * magnitudes.classes() + static_cast<std::size_t>(old)];
+      out.next.push_back(t < 0 ? -1 : t + 1);
+    }
+  out.accepts.push_back(false);
   out.accepts.insert(out.accepts.end(), magnitudes.accepts.begin(), magnitudes.accepts.end());
   return out;
 }

@@ -224,7 +224,7 @@ void SchemaReader::absorb_numbers(Facts& facts, const SchemaPart& part) const {
   const std::optional<std::int64_t> low = integer_from({multiple, false}), high = integer_to({multiple, false});
   if (!low || !high || *low != *high || *low < 1 || *low > kMaxMultiple)
     fail(ErrorCode::unsupported, "{}/multipleOf is {}, supported are whole numbers from 1 to {}", part.path, excerpt(multiple), kMaxMultiple);
-  facts.multiple = std::lcm(facts.multiple, *low);
+  facts.multiple = std::lcm(std::max<std::int64_t>(facts.multiple, 1), *low);
   if (facts.multiple > kMaxMultiple)
     fail(ErrorCode::unsupported, "{}/multipleOf makes multiples of {}, supported are at most {}", part.path, facts.multiple, kMaxMultiple);
 }
@@ -408,7 +408,7 @@ bool SchemaReader::accepts(const Facts& f, const ordered_json& value) const {
       return order == side || (order == 0 && bound.exclusive);
     };
     if ((f.low && outside(*f.low, -1)) || (f.high && outside(*f.high, 1))) return false;
-    if (f.multiple == 1) return true;
+    if (f.multiple == 0) return true;
     const auto whole = integer_from({value, false});
     return type_of(value) == kInteger && whole && *whole % f.multiple == 0;
   }

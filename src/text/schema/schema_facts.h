@@ -39,7 +39,7 @@ struct Facts {
   unsigned types = kAnyType;
   std::optional<std::vector<nlohmann::ordered_json>> values;  // enum and const
   std::optional<NumberBound> low, high;
-  std::int64_t multiple = 1;
+  std::int64_t multiple = 0;  // 0: none is asked for
   std::int64_t min_length = 0, max_length = kNoMaximum;
   struct Text {
     std::string keyword, text, path;  // pattern or format

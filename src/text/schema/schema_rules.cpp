@@ -72,7 +72,7 @@ void SchemaRules::leaves(const Facts& facts, std::set<int>& out) {
   }
   if (facts.types & kNull) out.insert(literal("null", {"null"}));
   if (facts.types & kBoolean) out.insert(literal("boolean", {"true", "false"}));
-  if (facts.types & (kInteger | kFraction)) out.insert(number(facts, (facts.types & kFraction) && facts.multiple == 1));
+  if (facts.types & (kInteger | kFraction)) out.insert(number(facts, (facts.types & kFraction) && facts.multiple == 0));
   if (facts.types & kString) out.insert(text(facts));
   if (facts.types & kArray) out.insert(array(facts));
   if (facts.types & kObject) out.insert(object(facts));
@@ -96,7 +96,7 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
       });
     }
     IntegerRange range;
-    range.multiple = facts.multiple;
+    range.multiple = std::max<std::int64_t>(facts.multiple, 1);
     // Beyond 64 bits a bound either restricts nothing that is written, or leaves nothing.
     bool nothing = false;
     if (facts.low && !(range.low = integer_from(*facts.low))) nothing |= compare_numbers(facts.low->value, 0) > 0;
@@ -114,10 +114,12 @@ int SchemaRules::text(const Facts& facts) {
   if (facts.texts.empty()) return json_.plain_string(facts.min_length, facts.max_length);
   std::string key = fmt::format("text {} {}", facts.min_length, facts.max_length);
   for (const Facts::Text& t : facts.texts) key += fmt::format(" {} {}:{}", t.keyword, t.text.size(), t.text);
-  return with_context("reading " + facts.texts[0].path, [&] {
+  std::vector<TextDfa> all;
+  for (const Facts::Text& t : facts.texts) all.push_back(reader_.text_automaton(t));
+  return with_context("bounding the text of " + facts.path, [&] {
     return once(key, [&](int rule) {
-      TextDfa dfa = reader_.text_automaton(facts.texts[0]);
-      for (std::size_t i = 1; i < facts.texts.size(); ++i) dfa = intersect(dfa, reader_.text_automaton(facts.texts[i]));
+      TextDfa dfa = std::move(all[0]);
+      for (std::size_t i = 1; i < all.size(); ++i) dfa = intersect(dfa, all[i]);
       if (facts.min_length > 0 || facts.max_length < kNoMaximum) dfa = with_length(dfa, facts.min_length, facts.max_length);
       json_.string_of(rule, kStart, kAccept, dfa);
     });

@@ -31,13 +31,7 @@ std::int32_t Stacks::enter(std::int32_t top, const Machine::Call& call) {
 void Stacks::step(std::int32_t top, std::uint8_t byte, std::vector<std::int32_t>& out) {
   const Frame f = frame(top);
   const Machine::State& state = machine_->states[static_cast<std::size_t>(f.state)];
-  const Machine::Step& step_of = machine_->step(f.state, byte);
-  if (step_of.to >= 0 && enterable(step_of.to, room(f))) {
-    const Machine::Rule& rule = machine_->rules[static_cast<std::size_t>(state.rule)];
-    const bool refused = ((step_of.guards & Machine::kNeedsMinimum) && f.count < rule.minimum) ||
-                         ((step_of.guards & Machine::kBelowMaximum) && f.count >= rule.maximum);
-    if (!refused) add(push(f.below, step_of.to, f.count + ((step_of.guards & Machine::kCounts) != 0), f.depth), out);
-  }
+  if (may_step(f, byte)) add(over(f, byte), out);
   const std::uint32_t last = machine_->states[static_cast<std::size_t>(f.state) + 1].calls;
   for (std::uint32_t c = state.calls; c < last; ++c)
     if (const std::int32_t callee = enter(top, machine_->calls[c]); callee != kBottom) step(callee, byte, out);

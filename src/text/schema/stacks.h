@@ -34,6 +34,19 @@ class Stacks {
   // All ways over one byte from a stack; adds the tops to `out`. What lies below the bottom is not gone on with: may_end says
   // where that would be.
   void step(std::int32_t top, std::uint8_t byte, std::vector<std::int32_t>& out);
+  // One byte within the frame's own rule, without calls and ends.
+  bool may_step(const Frame& f, std::uint8_t byte) const {
+    const Machine::Step& s = machine_->step(f.state, byte);
+    if (s.to < 0 || !enterable(s.to, room(f))) return false;
+    if ((s.guards & (Machine::kNeedsMinimum | Machine::kBelowMaximum)) == 0) return true;
+    const Machine::Rule& rule = machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(f.state)].rule)];
+    return !((s.guards & Machine::kNeedsMinimum) && f.count < rule.minimum) &&
+           !((s.guards & Machine::kBelowMaximum) && f.count >= rule.maximum);
+  }
+  std::int32_t over(const Frame& f, std::uint8_t byte) {
+    const Machine::Step& s = machine_->step(f.state, byte);
+    return push(f.below, s.to, f.count + ((s.guards & Machine::kCounts) != 0), f.depth);
+  }
   // The same over a token that stands for itself.
   void step_token(std::int32_t top, std::int32_t token, std::vector<std::int32_t>& out);
   // Tokens that may stand for themselves here.

@@ -1,5 +1,7 @@
 #include "text/schema/token_grammar.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "text/schema/schema_rules.h"
 #include "text/schema/token_walk.h"
@@ -202,6 +204,16 @@ bool GrammarMatcher::complete() const {
   for (std::int32_t top : state_->tops)
     if (state_->stacks.may_end(top)) return true;
   return false;
+}
+
+std::int64_t GrammarMatcher::shortest_end() const {
+  std::int64_t least = kNoMaximum;
+  for (std::int32_t top : state_->tops) {
+    std::int64_t bytes = 0;
+    for (std::int32_t at = top; at != Stacks::kBottom; at = state_->stacks.frame(at).below) bytes += state_->stacks.state_of(at).distance;
+    least = std::min(least, bytes);
+  }
+  return least;
 }
 
 bool GrammarMatcher::ended() const { return state_->ended; }

@@ -78,6 +78,8 @@ class GrammarMatcher {
   bool accept_bytes(std::string_view bytes);
   bool complete() const;  // the text may end here
   bool ended() const;     // an end token was accepted
+  // How many bytes at least until the text may end, counts of items and characters apart: what leads to an end has less.
+  std::int64_t shortest_end() const;
 
  private:
   struct State;

@@ -49,12 +49,7 @@ void MaskCache::walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const
       const Machine::State& state = machine_.states[static_cast<std::size_t>(f.state)];
       if (!state.accepts && state.calls == machine_.states[static_cast<std::size_t>(f.state) + 1].calls) {
         done = true;
-        const Machine::Step& step = machine_.step(f.state, byte);
-        if (step.to >= 0) {
-          if (step.guards == 0 && machine_.states[static_cast<std::size_t>(step.to)].height == 0)
-            to.tops.push_back(stacks.push(f.below, step.to, f.count, f.depth));
-          else stacks.step(from.tops[0], byte, to.tops);
-        }
+        if (stacks.may_step(f, byte)) to.tops.push_back(stacks.over(f, byte));
       }
     }
     if (!done)
