@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <random>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "service/grammars.h"
 #include "service/text_stream.h"
 
 namespace lockstep {
@@ -19,6 +22,8 @@ struct Settings {
   double temperature = 1, top_p = 1;
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
+  std::optional<std::string> schema;
+  bool json_object = false;
   bool json = false;
 };
 
@@ -33,13 +38,26 @@ bool parse(const Arguments& arguments, Settings& s) {
   table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
   table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
   table.seed("seed", &s.seed, "Of the random numbers (default: another one every time; --json shows it)");
+  table.text("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
+  table.flag("json-object", &s.json_object, "Answer with a JSON object, whatever is in it");
   table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
   add_runtime_options(table, s.runtime);
   add_json_option(table, &s.json, "Print one JSON object at the end: text, token ids, both log-probabilities");
   table.accept_config();
   if (!table.parse(arguments)) return false;
   if (s.prompt.has_value() == s.tokens.has_value()) throw UsageError("exactly one of --prompt and --tokens is needed");
+  if (s.schema && s.json_object) throw UsageError("at most one of --schema and --json-object is allowed");
   return true;
+}
+
+nlohmann::ordered_json read_schema(const std::string& path) {
+  return with_context("reading " + path, [&] {
+    try {
+      return nlohmann::ordered_json::parse(read_file(path, std::size_t{1} << 20));
+    } catch (const nlohmann::json::parse_error& e) {
+      fail(ErrorCode::invalid_argument, "the schema is no JSON: {}", e.what());
+    }
+  });
 }
 
 // What callbacks gather and the main thread waits for.
@@ -68,6 +86,10 @@ int generate_command(const Arguments& arguments) {
                                .seed = seed,
                                .max_tokens = static_cast<std::int32_t>(s.max_tokens),
                                .stop_tokens = service.end_tokens()}};
+  if (s.schema || s.json_object) {
+    Grammars grammars(opened.tokenizer, service.end_tokens());
+    request.sampling.constraint = make_constraint(s.schema ? grammars.of_schema(read_schema(*s.schema)) : grammars.json_object());
+  }
   const std::vector<std::int32_t> prompt = request.prompt;
   // A model without a tokenizer answers in token ids.
   std::optional<TextStream> stream;

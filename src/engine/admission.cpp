@@ -1,5 +1,7 @@
 #include "engine/admission.h"
 
+#include <unordered_set>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -11,6 +13,24 @@ void check_tokens(const char* field, const std::vector<std::int32_t>& tokens, st
            vocabulary - 1);
 }
 
+namespace {
+void check_biases(const std::vector<LogitBias>& biases, std::int64_t vocabulary) {
+  if (biases.size() > SamplingParameters::kMaxLogitBias)
+    fail(ErrorCode::invalid_argument, "logit_bias has {} entries, allowed are at most {}", biases.size(),
+         SamplingParameters::kMaxLogitBias);
+  std::unordered_set<std::int32_t> tokens;
+  for (const LogitBias& b : biases) {
+    if (b.token < 0 || b.token >= vocabulary)
+      fail(ErrorCode::invalid_argument, "logit_bias names token {}, allowed are token ids from 0 to {}", b.token,
+           vocabulary - 1);
+    if (!(b.bias >= -100 && b.bias <= 100))
+      fail(ErrorCode::invalid_argument, "logit_bias of token {} is {}, allowed is -100 to 100", b.token, b.bias);
+    if (!tokens.insert(b.token).second)
+      fail(ErrorCode::invalid_argument, "logit_bias names token {} twice, allowed is one entry a token", b.token);
+  }
+}
+}  // namespace
+
 void check_request(const Request& request, const RequestLimits& limits) {
   const SamplingParameters& s = request.sampling;
   if (request.prompt.empty())
@@ -21,6 +41,19 @@ void check_request(const Request& request, const RequestLimits& limits) {
     fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", s.temperature);
   if (!(s.top_p >= 0 && s.top_p <= 1)) fail(ErrorCode::invalid_argument, "top_p is {}, allowed is 0 to 1", s.top_p);
   if (s.top_k < 0) fail(ErrorCode::invalid_argument, "top_k is {}, allowed is 0 (all) or more", s.top_k);
+  const auto check_number = [](const char* name, float value, float low, float high) {
+    if (!(value >= low && value <= high))
+      fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
+  };
+  check_number("min_p", s.min_p, 0, 1);
+  check_number("presence_penalty", s.presence_penalty, -2, 2);
+  check_number("frequency_penalty", s.frequency_penalty, -2, 2);
+  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= 10))
+    fail(ErrorCode::invalid_argument, "repetition_penalty is {}, allowed is above 0 to 10", s.repetition_penalty);
+  if (s.top_logprobs < 0 || s.top_logprobs > SamplingParameters::kMaxTopLogprobs)
+    fail(ErrorCode::invalid_argument, "top_logprobs is {}, allowed is 0 to {}", s.top_logprobs,
+         SamplingParameters::kMaxTopLogprobs);
+  check_biases(s.logit_bias, limits.vocabulary);
   if (s.max_tokens < 0) fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is 0 or more", s.max_tokens);
   if (s.sample_index < 0) fail(ErrorCode::invalid_argument, "sample_index is {}, allowed is 0 or more", s.sample_index);
   check_tokens("stop_tokens", s.stop_tokens, limits.vocabulary);

@@ -19,13 +19,20 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
-std::string describe_flags(std::int32_t flags) {
+constexpr std::int32_t kNothingAllowed = 1 << 4;
+
+std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
+  if (flags == kNothingAllowed && !s.constraint_error.empty())
+    return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
+  if (flags == kNothingAllowed)
+    return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
   constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability",
                                          "the logits"};
   std::string text;
   for (int bit = 0; bit < 4; ++bit)
     if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
-  return text.empty() ? fmt::format("flags {}", flags) : text;
+  if (text.empty()) text = fmt::format("flags {}", flags);
+  return fmt::format("a NaN or an infinity in {} at position {} of the request", text, position);
 }
 }  // namespace
 
@@ -69,7 +76,9 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
     s->scores_prompt = true;
     s->most_hit_pages = 0;  // a cached position has no row to score
     s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1));
+    if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
   }
+  s->adjustments.begin(s->sampling, s->tokens);
   Sequence& added = *s;
   sequences_.emplace(added.id, std::move(s));
   scheduler_->add(added);
@@ -115,6 +124,7 @@ bool Engine::step() {
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
   if (plan.empty())
     fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  ask_constraints(plan);
   try {
     const std::shared_ptr<const WeightSet> pinned = weights_;
     runner_->run(*pinned, plan, result_);
@@ -148,32 +158,68 @@ void Engine::count_pairs(const std::vector<PlannedSlice>& plan) {
   counters_.expert_rows += rows * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size());
 }
 
+void Engine::ask_constraints(const std::vector<PlannedSlice>& plan) {
+  const auto words = static_cast<std::size_t>((limits_.vocabulary + 31) / 32);
+  for (const PlannedSlice& p : plan) {
+    Sequence& s = *p.sequence;
+    if (!samples(p) || !s.sampling.constraint || s.mask_ready) continue;
+    s.mask.assign(words, 0);
+    s.mask_ready = true;
+    try {
+      s.sampling.constraint->allowed(s.mask);
+    } catch (const std::exception& e) {
+      s.mask.assign(words, 0);
+      s.constraint_error = e.what();
+    }
+  }
+}
+
 void Engine::absorb(const std::vector<PlannedSlice>& plan) {
   const bool flagged =
       std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
-  std::size_t sampled = 0, scored = 0;
+  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0;
   for (const PlannedSlice& p : plan) {
     const bool has_sample = samples(p);
     const auto scores = static_cast<std::size_t>(scored_rows(p));
     Sequence& s = *p.sequence;
-    const std::size_t sample_at = sampled, score_at = scored;
+    const bool tells = tells_top(s);
+    const std::size_t sample_at = sampled, score_at = scored, sampled_top_at = sampled_top, prompt_top_at = prompt_top;
     sampled += has_sample;
     scored += scores;
+    sampled_top += tells && has_sample;
+    prompt_top += tells ? scores : 0;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
     std::copy_n(result_.prompt_logprobs.begin() + static_cast<std::ptrdiff_t>(score_at), scores,
                 s.generation.prompt_logprobs.begin() + (scores > 0 ? p.begin : 0));
+    for (std::size_t i = 0; tells && i < scores; ++i)
+      s.generation.prompt_top_logprobs[static_cast<std::size_t>(p.begin) + i] =
+          std::move(result_.prompt_top[prompt_top_at + i]);
     scheduler_->commit(p);
-    if (has_sample) accept(s, result_.sampled[sample_at]);
+    if (has_sample)
+      accept(s, result_.sampled[sample_at],
+             tells ? std::move(result_.sampled_top[sampled_top_at]) : std::vector<TokenLogprob>());
     else if (p.last) finish(s, FinishReason::length);
   }
 }
 
-void Engine::accept(Sequence& s, const StepResult::Sampled& sampled) {
-  const GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, weights_->version};
-  s.tokens.push_back(token.id);
-  s.generation.tokens.push_back(token);
+void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector<TokenLogprob>&& top) {
+  if (s.sampling.constraint) {
+    s.mask_ready = false;
+    try {
+      s.sampling.constraint->accept(sampled.token);
+    } catch (const std::exception& e) {
+      s.generation.error = fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), e.what());
+      ++counters_.failed_requests;
+      return finish(s, FinishReason::error);
+    }
+  }
+  s.adjustments.accept(sampled.token);
+  s.tokens.push_back(sampled.token);
+  s.generation.tokens.push_back(
+      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, weights_->version, std::move(top)});
+  const GeneratedToken& token = s.generation.tokens.back();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;
   if (s.on_token) events_.push_back({&s, token, nullptr});
@@ -213,8 +259,7 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
-    s.generation.error = fmt::format("a NaN or an infinity in {} at position {} of the request",
-                                     describe_flags(faults[i].flags), faults[i].position);
+    s.generation.error = describe_fault(s, faults[i].flags, faults[i].position);
     ++counters_.failed_requests;
     finish(s, FinishReason::error, faults[i].position);
   }

@@ -30,7 +30,8 @@ class Engine {
   // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored.
   void cancel(std::uint64_t id);
   // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
-  // request with a NaN or an infinity in its rows ends with FinishReason::error, alone. When the forward itself throws,
+  // request with a NaN or an infinity in its rows, or whose constraint allows nothing or throws, ends with
+  // FinishReason::error, alone. When the forward itself throws,
   // all requests stay and start over at the next step.
   bool step();
   void run_until_idle();
@@ -63,7 +64,8 @@ class Engine {
   void absorb(const std::vector<PlannedSlice>& plan);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
   void count_pairs(const std::vector<PlannedSlice>& plan);
-  void accept(Sequence& s, const StepResult::Sampled& sampled);
+  void ask_constraints(const std::vector<PlannedSlice>& plan);
+  void accept(Sequence& s, const StepResult::Sampled& sampled, std::vector<TokenLogprob>&& top);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
 

@@ -68,6 +68,12 @@ inline std::vector<std::uint32_t> bits_of(const Generation& g) {
     bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.raw_logprob),
                              std::bit_cast<std::uint32_t>(t.sampling_logprob)});
   for (float x : g.prompt_logprobs) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  const auto add_top = [&](const std::vector<TokenLogprob>& top) {
+    for (const TokenLogprob& t : top)
+      bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.logprob)});
+  };
+  for (const GeneratedToken& t : g.tokens) add_top(t.top);
+  for (const std::vector<TokenLogprob>& top : g.prompt_top_logprobs) add_top(top);
   return bits;
 }
 

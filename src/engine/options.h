@@ -25,7 +25,7 @@ struct EngineCounters {
   std::int64_t preemptions = 0, evictions = 0;  // sequences put back; pages dropped from the prefix cache for others
   std::int64_t sampled_tokens = 0;
   std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
-  std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows
+  std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows, or a constraint
   // Over rows and layers, from lengths: a row at position p sees p + 1 keys and attends to min(top_k, p + 1) of them.
   std::int64_t pairs_visible = 0, pairs_skipped = 0;
   std::int64_t expert_rows = 0;  // rows x experts a token x sparse layers

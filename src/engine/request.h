@@ -4,20 +4,40 @@
 //   {2}}};
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/constraint.h"
+
 namespace lockstep {
+
+struct LogitBias {
+  std::int32_t token = 0;
+  float bias = 0;
+};
 
 struct SamplingParameters {
   float temperature = 1;   // 0 to 100; 0: arg-max
   float top_p = 1;         // 0 to 1; 1: all
   std::int32_t top_k = 0;  // 0: all
+  float min_p = 0;         // 0 to 1; keeps tokens at least this share as likely as the likeliest; 0: all
+  // Adjustments of the logits, before temperature and filters (docs/numerics.md section 6).
+  float repetition_penalty = 1;  // above 0 to 10; of tokens in the prompt or generated
+  float presence_penalty = 0;    // -2 to 2; of tokens generated
+  float frequency_penalty = 0;   // -2 to 2; times how often each was generated
+  std::vector<LogitBias> logit_bias;  // at most kMaxLogitBias, biases -100 to 100, one a token
   std::uint64_t seed = 0;
   std::int32_t max_tokens = 16;  // 0: the prompt is computed (for its log-probabilities) and nothing sampled
   std::vector<std::int32_t> stop_tokens;
   std::int32_t sample_index = 0;  // which of several samples of one seed: other noise
+  std::int32_t top_logprobs = 0;  // 0 to kMaxTopLogprobs: likeliest tokens told with each (of the prompt's too, when
+                                  // its log-probabilities are asked for)
+  std::shared_ptr<TokenConstraint> constraint;  // null: every token is allowed; of this request alone
+
+  static constexpr std::int32_t kMaxTopLogprobs = 20;
+  static constexpr std::size_t kMaxLogitBias = 1024;
 };
 
 struct Request {
@@ -29,11 +49,19 @@ struct Request {
 enum class FinishReason { none, stop, length, cancelled, error };
 std::string_view finish_reason_name(FinishReason reason);
 
+struct TokenLogprob {
+  std::int32_t id = -1;
+  float logprob = 0;
+};
+
+// Where a constraint stands, all log-probabilities are over the tokens that it allowed.
 struct GeneratedToken {
   std::int32_t id = -1;
-  float raw_logprob = 0;              // log-softmax of the logits
-  float sampling_logprob = 0;         // after temperature and filters; temperature 0: the raw one
+  float raw_logprob = 0;       // log-softmax of the logits, before penalties and biases
+  float sampling_logprob = 0;  // of the distribution it was drawn from; temperature 0: the raw one
   std::uint64_t weights_version = 0;  // of the forward that chose it
+  std::vector<TokenLogprob> top;  // top_logprobs of them (fewer when fewer are allowed): raw, descending, ties to the
+                                  // lower id; the token itself need not be among them
 };
 
 struct Generation {
@@ -42,6 +70,7 @@ struct Generation {
   FinishReason finish = FinishReason::none;
   std::string error;                   // of FinishReason::error
   std::vector<float> prompt_logprobs;  // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
+  std::vector<std::vector<TokenLogprob>> prompt_top_logprobs;  // beside them, when top_logprobs > 0
 };
 
 }  // namespace lockstep

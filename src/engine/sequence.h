@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/philox.h"
+#include "engine/adjustments.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 
@@ -18,6 +19,12 @@ struct Sequence {
   Generation generation;
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
+
+  // What its next token may be, and is made likelier or less likely by:
+  LogitAdjustments adjustments;
+  std::vector<std::uint32_t> mask;  // of the constraint, for the next token
+  bool mask_ready = false;          // asked for once a token, also when a forward is run again
+  std::string constraint_error;     // what it threw; its mask is then empty
 
   // In the cache:
   std::vector<std::int32_t> pages;

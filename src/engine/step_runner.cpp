@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "engine/sampling_rows.h"
 
 namespace lockstep {
 
@@ -13,58 +14,11 @@ constexpr std::int64_t kLogitsChunk = std::int64_t{1} << 21;
 constexpr std::int64_t kScoredChunkRows = 64;
 }  // namespace
 
-// What a step reads back: one buffer of [token | raw | sampling | flags] a sampled row, then the scored
-// log-probabilities. On the traced backend numbers have another size than integers and stand in a buffer of their own.
-struct StepRunner::Record {
-  std::int64_t samples, scored;
-  bool traced;
-  Buffer words, numbers;
-
-  Record(Device& device, std::int64_t sample_rows, std::int64_t scored_rows)
-      : samples(sample_rows), scored(scored_rows), traced(device.traced()) {
-    words = device.allocate_zero(DType::i32, 1, 2 * samples + (traced ? 0 : 2 * samples + scored),
-                                 MemoryCategory::activations);
-    if (traced) numbers = device.allocate(DType::f32, 1, 2 * samples + scored, MemoryCategory::activations);
-  }
-  View token() const { return column(words.view(), 0, samples); }
-  View flags() const { return column(words.view(), samples, samples); }
-  View raw() const { return number(0, samples); }
-  View sampling() const { return number(samples, samples); }
-  View logprobs() const { return number(2 * samples, scored); }
-
-  void read(Stream& stream, StepResult& result) const {
-    const std::vector<std::int32_t> w = stream.read_ints(words.view()).get();
-    std::vector<float> n;
-    if (traced) n = stream.read(numbers.view()).get();
-    const auto at = [&](std::int64_t i) {
-      return traced ? n[static_cast<std::size_t>(i)]
-                    : std::bit_cast<float>(w[static_cast<std::size_t>(2 * samples + i)]);
-    };
-    result.sampled.resize(static_cast<std::size_t>(samples));
-    for (std::int64_t i = 0; i < samples; ++i)
-      result.sampled[static_cast<std::size_t>(i)] = {w[static_cast<std::size_t>(i)],
-                                                     w[static_cast<std::size_t>(samples + i)], at(i), at(samples + i)};
-    result.prompt_logprobs.resize(static_cast<std::size_t>(scored));
-    for (std::int64_t i = 0; i < scored; ++i) result.prompt_logprobs[static_cast<std::size_t>(i)] = at(2 * samples + i);
-  }
-
- private:
-  static View column(const View& v, std::int64_t begin, std::int64_t count) {
-    return v.column_range(begin, count).reshape(count, 1);
-  }
-  View number(std::int64_t begin, std::int64_t count) const {
-    if (traced) return column(numbers.view(), begin, count);
-    View v = column(words.view(), 2 * samples + begin, count);
-    v.dtype = DType::f32;
-    return v;
-  }
-};
-
 StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size)
     : runtime_(runtime), cache_(runtime.backend, runtime.model->cache_shapes(), runtime.profile, pages, page_size) {}
 
 void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result) {
-  std::int64_t sampled = 0, scored = 0;
+  StepRecord::Sizes sizes;
   slices_.resize(plan.size());
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
@@ -72,22 +26,27 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
     slices_[i].tokens.assign(first, first + p.count);
     slices_[i].begin = p.begin;
     slices_[i].pages.assign(p.sequence->pages.begin(), p.sequence->pages.end());
-    sampled += samples(p);
-    scored += scored_rows(p);
+    sizes.samples += samples(p);
+    sizes.scored += scored_rows(p);
+    if (!tells_top(*p.sequence)) continue;
+    sizes.sampled_top += samples(p);
+    sizes.prompt_top += scored_rows(p);
+    sizes.top = std::max<std::int64_t>(sizes.top, p.sequence->sampling.top_logprobs);
   }
   Backend& backend = runtime_.backend;
   const Batch batch(backend, slices_, cache_.page_size, false);
   Context context = runtime_.context(weights, cache_, batch);
   const Tensor hidden = runtime_.model->forward(context);
-  const Record record(backend.device(), sampled, scored);
-  if (scored > 0) score_prompts(weights, plan, hidden.view(), context.flags(), record.logprobs());
-  if (sampled > 0) sample(weights, plan, hidden.view(), record);
+  const StepRecord record(backend.device(), sizes);
+  if (sizes.scored > 0) score_prompts(weights, plan, hidden.view(), context.flags(), record);
+  if (sizes.prompt_top > 0) likeliest_of_prompts(weights, plan, hidden.view(), record);
+  if (sizes.samples > 0) sample(weights, plan, hidden.view(), record);
   result.row_flags = backend.stream().read_ints(context.flags()).get();
   record.read(backend.stream(), result);
 }
 
 void StepRunner::score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-                               const View& flags, const View& logprobs) {
+                               const View& flags, const StepRecord& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   integers_.clear();
@@ -107,7 +66,7 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
     const std::int64_t n = scored_rows(p);
     if (n > 0) {
       HeadLoss head;
-      head.logprob = logprobs.row_range(out, n);
+      head.logprob = record.logprobs().row_range(out, n);
       head.flags = flags.row_range(row, n);
       head.x = hidden.row_range(row, n);
       head.w = packed_weight(model.manifest(), weights, model.head, runtime_.profile);
@@ -121,17 +80,57 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
   }
 }
 
+// The rows of score_prompts again, as logits: only where a request asks for more than its own tokens.
+void StepRunner::likeliest_of_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan,
+                                      const View& hidden, const StepRecord& record) {
+  Backend& backend = runtime_.backend;
+  const Model& model = *runtime_.model;
+  const Buffer logits =
+      backend.device().allocate(DType::f32, kScoredChunkRows, model.vocabulary, MemoryCategory::workspace);
+  std::int64_t row = 0, out = 0;
+  for (const PlannedSlice& p : plan) {
+    const std::int64_t n = tells_top(*p.sequence) ? scored_rows(p) : 0;
+    for (std::int64_t begin = 0; begin < n; begin += kScoredChunkRows) {
+      const std::int64_t rows = std::min(kScoredChunkRows, n - begin);
+      integers_.clear();  // a row of `hidden`, its row in the chunk, how many tokens
+      for (std::int64_t i = 0; i < rows; ++i)
+        for (std::int64_t value : {row + begin + i, i, std::int64_t{p.sequence->sampling.top_logprobs}})
+          integers_.push_back(static_cast<std::int32_t>(value));
+      const Buffer integers = backend.device().upload(integers_, rows, 3, MemoryCategory::activations);
+      HeadLogits head;
+      head.y = logits.view().row_range(0, rows);
+      head.x = hidden;
+      head.index = integers.view().column_range(0, 1);
+      head.w = packed_weight(model.manifest(), weights, model.head, runtime_.profile);
+      head.round_input_bf16 = runtime_.profile.bf16_activations;
+      backend.launch(&KernelTable::head_logits, head);
+      TopTokens top;
+      top.id = record.prompt_top_id().row_range(out, rows);
+      top.logprob = record.prompt_top_logprob().row_range(out, rows);
+      top.logits = head.y;
+      top.row = integers.view().column_range(1, 1);
+      top.count = integers.view().column_range(2, 1);
+      top.maximum_leaves = runtime_.profile.maximum_leaves;
+      backend.launch(&KernelTable::top_tokens, top);
+      out += rows;
+    }
+    row += p.count;
+  }
+}
+
 void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-                        const Record& record) {
+                        const StepRecord& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   // Integers of a row: its row in `hidden`, top_k, sample, position, seed low, seed high; numbers: temperature, top_p.
   integers_.clear();
   floats_.clear();
+  sampling_.clear();
   std::int32_t row = 0;
   for (const PlannedSlice& p : plan) {
     row += static_cast<std::int32_t>(p.count);
     if (!samples(p)) continue;
+    sampling_.push_back(p.sequence);
     const SamplingParameters& s = p.sequence->sampling;
     const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
     for (std::int32_t value : {row - 1, s.top_k, s.sample_index, static_cast<std::int32_t>(p.sequence->known()),
@@ -140,14 +139,15 @@ void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice
     floats_.push_back(s.temperature);
     floats_.push_back(s.top_p);
   }
-  const Buffer integers = backend.device().upload(integers_, record.samples, 6, MemoryCategory::activations);
-  const Buffer floats = backend.device().upload(floats_, record.samples, 2, MemoryCategory::activations);
+  const Buffer integers = backend.device().upload(integers_, record.sizes.samples, 6, MemoryCategory::activations);
+  const Buffer floats = backend.device().upload(floats_, record.sizes.samples, 2, MemoryCategory::activations);
   const std::int64_t most =
-      std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, record.samples > 16 ? record.samples : 16);
-  const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.samples), model.vocabulary,
+      std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, record.sizes.samples > 16 ? record.sizes.samples : 16);
+  const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.vocabulary,
                                                   MemoryCategory::workspace);
-  for (std::int64_t begin = 0; begin < record.samples; begin += most) {
-    const std::int64_t n = std::min(most, record.samples - begin);
+  std::int64_t told = 0;
+  for (std::int64_t begin = 0; begin < record.sizes.samples; begin += most) {
+    const std::int64_t n = std::min(most, record.sizes.samples - begin);
     const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
                z = logits.view().row_range(0, n);
     HeadLogits head;
@@ -170,7 +170,12 @@ void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice
     sample.position = i.column_range(3, 1);
     sample.seed = i.column_range(4, 2);
     sample.maximum_leaves = runtime_.profile.maximum_leaves;
+    const std::span<Sequence* const> of(sampling_.data() + begin, static_cast<std::size_t>(n));
+    SamplingRows rows(backend, of, z, runtime_.profile.maximum_leaves);
+    rows.attach(sample);
     backend.launch(&KernelTable::sample, sample);
+    if (record.sizes.sampled_top > 0)
+      told += rows.likeliest(record.sampled_top_id(), record.sampled_top_logprob(), told);
   }
 }
 

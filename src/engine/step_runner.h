@@ -6,19 +6,10 @@
 #include <span>
 
 #include "engine/scheduler.h"
+#include "engine/step_record.h"
 #include "model/runtime.h"
 
 namespace lockstep {
-
-struct StepResult {
-  std::vector<std::int32_t> row_flags;  // one a row, 0: sound (kernels/*/*.h say which bit is what)
-  struct Sampled {
-    std::int32_t token, flags;
-    float raw_logprob, sampling_logprob;
-  };
-  std::vector<Sampled> sampled;        // one a slice that samples, in order
-  std::vector<float> prompt_logprobs;  // one a scored row, in order
-};
 
 // Whether the next token of a slice's sequence is sampled.
 inline bool samples(const PlannedSlice& p) { return p.last && p.sequence->sampling.max_tokens > 0; }
@@ -27,6 +18,7 @@ inline std::int64_t scored_rows(const PlannedSlice& p) {
   if (!p.sequence->scores_prompt) return 0;
   return std::max<std::int64_t>(0, std::min(p.begin + p.count, p.sequence->prompt_length - 1) - p.begin);
 }
+inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
 
 class StepRunner {
  public:
@@ -34,11 +26,12 @@ class StepRunner {
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result);
 
  private:
-  struct Record;
   void score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-                     const View& flags, const View& logprobs);
+                     const View& flags, const StepRecord& record);
+  void likeliest_of_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+                            const StepRecord& record);
   void sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-              const Record& record);
+              const StepRecord& record);
 
   Runtime& runtime_;
   KvCache cache_;
@@ -46,6 +39,7 @@ class StepRunner {
   std::vector<SequenceSlice> slices_;
   std::vector<std::int32_t> integers_;
   std::vector<float> floats_;
+  std::vector<Sequence*> sampling_;
 };
 
 }  // namespace lockstep

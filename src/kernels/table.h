@@ -7,6 +7,7 @@
 #include "base/thread_pool.h"
 #include "numerics/isa/tiles.h"
 
+#include "kernels/adjust/adjust.h"
 #include "kernels/attention/attention.h"
 #include "kernels/cache/cache.h"
 #include "kernels/elementwise/elementwise.h"
@@ -21,6 +22,7 @@
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
 #include "kernels/sample/sample.h"
+#include "kernels/top/top.h"
 
 // X(kernel, arguments)
 #define LOCKSTEP_KERNELS(X)                       \
@@ -52,7 +54,9 @@
   X(expert_spread, ExpertSpread)                  \
   X(head_loss, HeadLoss)                          \
   X(head_logits, HeadLogits)                      \
+  X(adjust_logits, AdjustLogits)                  \
   X(sample, Sample)                               \
+  X(top_tokens, TopTokens)                        \
   X(square_sum, SquareSum)                        \
   X(adamw, AdamW)                                 \
   X(finish_bins, FinishBins)

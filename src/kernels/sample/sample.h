@@ -6,6 +6,11 @@
 //   raw_logprob: log-softmax of the logits (head.h's order, so the bits equal the trainer's); sampling_logprob: log-softmax of z
 //   over the kept set: z[token] - (max + log(sum)) with sum the same ascending-rank chain up to the last kept token, or, where
 //   the whole vocabulary is kept, head.h's order over z (T = 1: the raw one's bits). T = 0: the raw one.
+// min-p, after top-p: kept are the ranks before the first whose exp(z - max) is below min_p; the kept set's sum ends there.
+// `adjusted` (adjust.h) takes the logits' place in z and in the arg-max of T = 0; raw_logprob stays the logits'.
+// A mask removes tokens before everything else: the allowed ones, gathered in ascending order of id, are the row of which all
+// the above is said (head.h's order over as many numbers as are allowed), so both log-probabilities are over the allowed set. A
+// row of which nothing is allowed marks flags bit 4, yields token -1 and log-probabilities +0.
 // T <= 0 counts as 0; top_k <= 0 or >= V, and top_p >= 1, filter nothing; the first token is always kept.
 // A token is skipped only when it provably cannot win. A row whose log-sum-exp (of the logits, or of z where T is so small that
 // z overflows) is not finite marks flags bit 3, yields token -1 and log-probabilities NaN.
@@ -22,6 +27,11 @@ struct Sample {
   View temperature{}, top_p{};  // f32 [n, 1]
   View top_k{};             // i32 [n, 1]; 0: all
   View seed{};              // i32 [n, 2]: low and high word
+  View min_p{};             // f32 [n, 1] or none
+  View adjusted{};          // f32 [a, V] or none
+  View adjusted_row{};      // i32 [n, 1] beside it: row of `adjusted`, -1: the logits
+  View mask{};              // i32 [m, ceil(V / 32)] or none: bit t % 32 of word t / 32 allows token t
+  View mask_row{};          // i32 [n, 1] beside it: row of `mask`, -1: all tokens
   View sample{}, position{};  // i32 [n, 1]: which of the request's samples; position of the token being sampled
   int maximum_leaves = 8; // of the vocabulary leaves
 };

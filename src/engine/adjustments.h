@@ -1,0 +1,34 @@
+// What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there are
+// entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device.
+// Used by one thread at a time.
+//   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries()
+#pragma once
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace lockstep {
+
+class LogitAdjustments {
+ public:
+  struct Entry {
+    std::int32_t token = 0, count = 0;  // how often it was generated
+    bool seen = false;                  // in the prompt or generated
+    float bias = 0;
+  };
+  // Entries of the prompt and the biases.
+  void begin(const SamplingParameters& sampling, std::span<const std::int32_t> prompt);
+  void accept(std::int32_t token);
+  const std::vector<Entry>& entries() const { return entries_; }
+
+ private:
+  Entry& entry(std::int32_t token);
+
+  bool repeats_ = false, counts_ = false;  // which penalties do anything
+  std::vector<Entry> entries_;
+  std::unordered_map<std::int32_t, std::size_t> places_;
+};
+
+}  // namespace lockstep
