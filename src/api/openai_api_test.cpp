@@ -67,13 +67,14 @@ class OpenAi : public testing::Test {
   std::shared_ptr<Recorder> call(const std::string& method, const std::string& path, const std::string& body = "",
                                  const std::string& type = "application/json") {
     auto recorder = std::make_shared<Recorder>();
-    api_.handle({method, path, "", type, body}, recorder);
+    routes_.handle({method, path, "", type, body}, recorder);
     return recorder;
   }
   std::shared_ptr<Recorder> complete(const std::string& fields) {
     return call("POST", "/v1/completions", R"({"model":"countdown-glm",)" + fields + "}");
   }
-  OpenAiApi api_{service()};
+  void SetUp() override { add_openai_routes(routes_, service()); }
+  Routes routes_;
 };
 
 TEST_F(OpenAi, Routes) {

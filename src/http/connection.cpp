@@ -185,6 +185,11 @@ void Connection::dispatch() {
   if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
   const auto type = message[http::field::content_type];
   request.content_type = std::string(type.data(), type.size());
+  for (const auto& field : message) {
+    std::string name(field.name_string().data(), field.name_string().size());
+    for (char& c : name) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    request.headers.emplace_back(std::move(name), std::string(field.value().data(), field.value().size()));
+  }
   keep_alive_ = message.keep_alive();
   http10_ = message.version() < 11;
   head_ = message.method() == http::verb::head;
@@ -196,7 +201,7 @@ void Connection::dispatch() {
   responder_ = responder;
   set_deadline(0);
   watch();
-  shared_->api->handle(request, responder);
+  shared_->api->handle(std::move(request), responder);
 }
 
 // Tells when the client goes away while it waits. Bytes that it sends ahead end the watch: they lie before its end.

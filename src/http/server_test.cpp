@@ -21,7 +21,7 @@ namespace {
 // Answers in ways that tests ask for by path.
 class TestApi : public Api {
  public:
-  void handle(const ApiRequest& request, std::shared_ptr<Responder> responder) override {
+  void handle(ApiRequest request, std::shared_ptr<Responder> responder) override {
     ++requests;
     if (request.path == "/echo") return responder->send({200, "text/plain", request.method + "|" + request.query + "|" + request.body, {}});
     if (request.path == "/drop") return;
