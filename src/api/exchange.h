@@ -61,6 +61,15 @@ class Responder {
   virtual std::size_t pending_bytes() const { return 0; }
 };
 
+// What the headers of a request say already.
+struct Examination {
+  std::string route = "other";          // for logs and counters: of a small fixed set, never the client's text
+  std::string key_name;                 // as ApiRequest's
+  HeaderList headers;                   // for every answer to this request, http/'s own and streams too
+  std::optional<ApiResponse> refusal;   // no such route, no key, ...: the body need not be read
+  bool while_draining = false;          // answered by a server that takes no new work, too
+};
+
 class Api {
  public:
   virtual ~Api() = default;
@@ -68,12 +77,8 @@ class Api {
   virtual void handle(ApiRequest request, std::shared_ptr<Responder> responder) = 0;
   // An answer of http/'s own (a malformed request, a limit) in this API's words.
   virtual ApiResponse error_response(int status, std::string_view message) const = 0;
-  // A refusal that needs the headers alone (no key, no such route): asked before a body is read. handle() says the same again.
-  virtual std::optional<ApiResponse> refuse_early(const ApiRequest& head) const { return std::nullopt; }
-  // Headers for every answer to this request, http/'s own and streams too.
-  virtual HeaderList answer_headers(const ApiRequest& head) const { return {}; }
-  // The route that a request's path falls under, for logs and counters: of a small fixed set, never the client's text.
-  virtual std::string route_name(const ApiRequest& head) const { return "other"; }
+  // Asked once a request, before its body is read. handle() refuses the same again, for callers that do not ask.
+  virtual Examination examine(const ApiRequest& head) const { return {}; }
 };
 
 }  // namespace lockstep

@@ -64,6 +64,11 @@ void Routes::add(Route route) {
   rows_.push_back(std::move(row));
 }
 
+void Routes::set_access(Access access) {
+  access.check();
+  access_ = std::move(access);
+}
+
 Routes::Found Routes::find(const ApiRequest& request) const {
   Found found;
   if (request.path.empty() || request.path.front() != '/') return found;
@@ -104,6 +109,7 @@ ApiResponse Routes::answer_without_row(const ApiRequest& request, const Found& f
     if (method == "GET") allowed.emplace_back("HEAD");
   }
   const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
+  if (access_.is_preflight(request)) return access_.preflight(request, list);
   ApiResponse response;
   if (request.method == "OPTIONS")
     response.status = 204;
@@ -115,17 +121,29 @@ ApiResponse Routes::answer_without_row(const ApiRequest& request, const Found& f
   return response;
 }
 
-std::optional<ApiResponse> Routes::refusal(const ApiRequest& request, const Found& found) const {
+std::optional<ApiResponse> Routes::refusal(const ApiRequest& request, const Found& found, std::string* key_name) const {
+  if (auto refused = access_.refuse_site(request)) return refused;
   if (!found.row) return answer_without_row(request, found);
+  if (found.row->route.needs_key) return access_.refuse_key(request, key_name);
   return std::nullopt;
 }
 
-std::optional<ApiResponse> Routes::refuse_early(const ApiRequest& head) const { return refusal(head, find(head)); }
+Examination Routes::examine(const ApiRequest& head) const {
+  Examination examination;
+  const Found found = find(head);
+  if (found.row) {
+    examination.route = found.row->route.path;
+    examination.while_draining = found.row->route.while_draining;
+  }
+  examination.refusal = refusal(head, found, &examination.key_name);
+  examination.headers = access_.answer_headers(head);
+  return examination;
+}
 
 void Routes::handle(ApiRequest request, std::shared_ptr<Responder> responder) {
   try {
     Found found = find(request);
-    if (auto refused = refusal(request, found)) return responder->send(std::move(*refused));
+    if (auto refused = refusal(request, found, &request.key_name)) return responder->send(std::move(*refused));
     for (auto& [name, value] : found.parameters) {
       auto decoded = percent_decode(value);
       if (!decoded) throw RequestError(ErrorCode::invalid_argument, name, fmt::format("{} in the path is not percent-encoded UTF-8 without NUL", name));
@@ -138,10 +156,5 @@ void Routes::handle(ApiRequest request, std::shared_ptr<Responder> responder) {
 }
 
 ApiResponse Routes::error_response(int status, std::string_view message) const { return error_response_of(status, message); }
-
-std::string Routes::route_name(const ApiRequest& head) const {
-  const Found found = find(head);
-  return found.row ? found.row->route.path : "other";
-}
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "api/access.h"
 #include "api/exchange.h"
 
 namespace lockstep {
@@ -18,18 +19,20 @@ struct Route {
   std::string path;
   // Answers now or later; what it throws becomes the answer (api/errors.h).
   std::function<void(const ApiRequest&, const std::shared_ptr<Responder>&)> handler;
-  bool needs_key = true;
+  bool needs_key = true;        // where the server has keys
+  bool while_draining = false;  // answered while the server takes no new work
 };
 
 class Routes : public Api {
  public:
   // Error already_exists: a row of that method and path stands there.
   void add(Route route);
+  // Without it everybody may ask. Error invalid_argument as Access::check.
+  void set_access(Access access);
 
   void handle(ApiRequest request, std::shared_ptr<Responder> responder) override;
   ApiResponse error_response(int status, std::string_view message) const override;
-  std::optional<ApiResponse> refuse_early(const ApiRequest& head) const override;
-  std::string route_name(const ApiRequest& head) const override;
+  Examination examine(const ApiRequest& head) const override;
 
  private:
   struct Row {
@@ -45,9 +48,10 @@ class Routes : public Api {
   Found find(const ApiRequest& request) const;
   std::vector<std::string> known_paths() const;
   ApiResponse answer_without_row(const ApiRequest& request, const Found& found) const;
-  std::optional<ApiResponse> refusal(const ApiRequest& request, const Found& found) const;
+  std::optional<ApiResponse> refusal(const ApiRequest& request, const Found& found, std::string* key_name) const;
 
   std::vector<Row> rows_;
+  Access access_;
 };
 
 }  // namespace lockstep

@@ -87,10 +87,10 @@ TEST_F(RoutesTest, WhatAHandlerThrowsIsTheAnswer) {
 }
 
 TEST_F(RoutesTest, EarlyRefusalsAndNames) {
-  EXPECT_FALSE(routes_.refuse_early({"POST", "/v1/completions"}));
-  EXPECT_EQ(routes_.refuse_early({"POST", "/v1/complete"})->status, 404);
-  EXPECT_EQ(routes_.route_name({"GET", "/v1/models/secret"}), "/v1/models/{model}");
-  EXPECT_EQ(routes_.route_name({"GET", "/v1/secret"}), "other");
+  EXPECT_FALSE(routes_.examine({"POST", "/v1/completions"}).refusal);
+  EXPECT_EQ(routes_.examine({"POST", "/v1/complete"}).refusal->status, 404);
+  EXPECT_EQ(routes_.examine({"GET", "/v1/models/secret"}).route, "/v1/models/{model}");
+  EXPECT_EQ(routes_.examine({"GET", "/v1/secret"}).route, "other");
 }
 
 TEST_F(RoutesTest, RowsThatCannotBe) {

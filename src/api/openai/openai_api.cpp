@@ -31,7 +31,6 @@ void require_json(const ApiRequest& request) {
 class OpenAiApi {
  public:
   explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
-  void health(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
   void models(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
 
@@ -39,14 +38,6 @@ class OpenAiApi {
   std::shared_ptr<GenerationService> service_;
   std::int64_t created_;
 };
-
-void OpenAiApi::health(const ApiRequest&, const std::shared_ptr<Responder>& responder) const {
-  responder->send(json_response({{"status", "ok"},
-                                 {"model", service_->name()},
-                                 {"weights_version", service_->weights_version()},
-                                 {"profile", service_->profile_digest()},
-                                 {"open_requests", service_->open()}}));
-}
 
 void OpenAiApi::models(const ApiRequest&, const std::shared_ptr<Responder>& responder) const {
   const Json model{{"id", service_->name()},
@@ -74,11 +65,9 @@ void OpenAiApi::completions(const ApiRequest& request, const std::shared_ptr<Res
 
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service) {
   const auto api = std::make_shared<OpenAiApi>(std::move(service));
-  const auto row = [&](std::string method, std::string path, void (OpenAiApi::*handler)(const ApiRequest&, const std::shared_ptr<Responder>&) const,
-                       bool needs_key = true) {
-    routes.add({std::move(method), std::move(path), [api, handler](const auto& request, const auto& out) { ((*api).*handler)(request, out); }, needs_key});
+  const auto row = [&](std::string method, std::string path, void (OpenAiApi::*handler)(const ApiRequest&, const std::shared_ptr<Responder>&) const) {
+    routes.add({std::move(method), std::move(path), [api, handler](const auto& request, const auto& out) { ((*api).*handler)(request, out); }});
   };
-  row("GET", "/healthz", &OpenAiApi::health, false);
   row("GET", "/v1/models", &OpenAiApi::models);
   row("POST", "/v1/completions", &OpenAiApi::completions);
 }

@@ -1,5 +1,5 @@
 // The HTTP API that OpenAI's clients speak, over a generation service, as rows of Routes:
-//   GET /v1/models   GET /healthz   POST /v1/completions
+//   GET /v1/models   POST /v1/completions
 // Beyond OpenAI's answer: token_ids and sampling_logprobs a choice; seed, weights_version and profile (its digest).
 // Knows no socket. Any thread.
 //   Routes routes; add_openai_routes(routes, service);
