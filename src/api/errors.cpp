@@ -14,14 +14,20 @@ struct StatusName {
 };
 constexpr StatusName kStatusNames[] = {
     {400, "invalid_request_error", "invalid_argument"},
+    {401, "authentication_error", "invalid_api_key"},
+    {403, "permission_error", "permission_denied"},
     {404, "invalid_request_error", "not_found"},
     {405, "invalid_request_error", "method_not_allowed"},
     {408, "invalid_request_error", "request_timeout"},
     {409, "invalid_request_error", "already_exists"},
     {413, "invalid_request_error", "body_too_large"},
+    {414, "invalid_request_error", "target_too_long"},
     {415, "invalid_request_error", "unsupported_media_type"},
+    {417, "invalid_request_error", "expectation_failed"},
+    {421, "invalid_request_error", "host_not_allowed"},
     {429, "rate_limit_error", "rate_limit_exceeded"},
     {431, "invalid_request_error", "headers_too_large"},
+    {501, "invalid_request_error", "unsupported"},
     {503, "server_error", "unavailable"},
 };
 

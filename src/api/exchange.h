@@ -1,9 +1,10 @@
-// What an API sees of a request and of its answer: method, path, body; a status and bytes. Knows no socket: http/ implements
-// Responder and calls Api, and tests do the same without a network.
+// What an API sees of a request and of its answer: method, path, headers, body; a status and bytes. Knows no socket: http/
+// implements Responder and calls Api, and tests do the same without a network. Plain values; the thread rules stand below.
 //   api.handle(request, responder);  ...  responder->send({200, "application/json", body});
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,19 +12,36 @@
 
 namespace lockstep {
 
+using HeaderList = std::vector<std::pair<std::string, std::string>>;
+
 struct ApiRequest {
   std::string method;        // "GET"
-  std::string path;          // "/v1/models", without the query
+  std::string path;          // "/v1/models", without the query; as it came: percent-encoded
   std::string query;         // behind '?', as it came
   std::string content_type;  // as it came, or empty
   std::string body;
+  HeaderList headers;        // names in lower case, in order; values as they came, without the spaces around them
+  HeaderList parameters;     // of the path's braces, percent-decoded: set by Routes
+  std::string request_id;    // of the client (X-Request-Id, when it is harmless) or of http/; never empty behind http/
+  std::string key_name;      // whose API key it came with: set by Routes; empty: none was asked for
+
+  // The first header of that name (in lower case), or "".
+  std::string_view header(std::string_view name) const;
+  // A parameter of the route's path; "" when the route has none of that name.
+  std::string_view parameter(std::string_view name) const;
+  // The first ?name=value, percent-decoded ('+' is a space); "" for ?name. Nothing when it is not there.
+  // Throws RequestError (api/errors.h) when it is not percent-encoded UTF-8.
+  std::optional<std::string> query_value(std::string_view name) const;
 };
 
 struct ApiResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // besides what http/ adds; no user data
+  HeaderList headers;             // besides what http/ adds; no user data
+  std::string_view static_body;   // when not empty: sent instead of body, and not copied
+  std::shared_ptr<const void> owner;  // of static_body's bytes; null: they live as long as the program
+  std::string_view bytes() const { return static_body.empty() ? std::string_view(body) : static_body; }
 };
 
 // The answer to one request: send() once, or begin_stream(), stream() any number of times, end_stream(). Any thread, one at a
@@ -38,15 +56,29 @@ class Responder {
   // Called once, on any thread, when nobody waits for the answer any more (the client has gone, or the server stops); at once
   // when that was before. Dropped with the answer's end.
   virtual void on_abandoned(std::function<void()> callback) = 0;
+  // Bytes of the stream that the client has not taken yet. Who makes data faster than clients read may wait for it to shrink;
+  // a stream that grows past the server's limit is dropped, and on_abandoned says so.
+  virtual std::size_t pending_bytes() const { return 0; }
+};
+
+// What the headers of a request say already.
+struct Examination {
+  std::string route = "other";          // for logs and counters: of a small fixed set, never the client's text
+  std::string key_name;                 // as ApiRequest's
+  HeaderList headers;                   // for every answer to this request, http/'s own and streams too
+  std::optional<ApiResponse> refusal;   // no such route, no key, ...: the body need not be read
+  bool while_draining = false;          // answered by a server that takes no new work, too
 };
 
 class Api {
  public:
   virtual ~Api() = default;
   // Answers now or later; throws nothing. Any thread.
-  virtual void handle(const ApiRequest& request, std::shared_ptr<Responder> responder) = 0;
+  virtual void handle(ApiRequest request, std::shared_ptr<Responder> responder) = 0;
   // An answer of http/'s own (a malformed request, a limit) in this API's words.
   virtual ApiResponse error_response(int status, std::string_view message) const = 0;
+  // Asked once a request, before its body is read. handle() refuses the same again, for callers that do not ask.
+  virtual Examination examine(const ApiRequest& head) const { return {}; }
 };
 
 }  // namespace lockstep

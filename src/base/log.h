@@ -21,17 +21,30 @@ LogLevel log_level();
 // "debug", "info", "warning", "error", "off"; anything else: Error invalid_argument.
 LogLevel parse_log_level(std::string_view name);
 
+// Lines as above, or each a JSON object: {"time": ..., "level": ..., "message": ..., and the fields}.
+enum class LogFormat { text, json };
+void set_log_format(LogFormat format);
+// "text", "json"; anything else: Error invalid_argument.
+LogFormat parse_log_format(std::string_view name);
+
 struct LogField {
   template <class T>
-  LogField(std::string_view field, const T& v) : name(field), value(text_of(v)) {}
+  LogField(std::string_view field, const T& v) : name(field), value(text_of(v)), bare(is_bare(v)) {}
   std::string_view name;
   std::string value;
+  bool bare = false;  // a number or a boolean, which JSON writes without quotes
 
  private:
   template <class T>
   static std::string text_of(const T& v) {
     if constexpr (std::is_floating_point_v<T>) return fmt::format("{:.6g}", v);
     else return fmt::format("{}", v);
+  }
+  template <class T>
+  static bool is_bare(const T& v) {
+    if constexpr (std::is_same_v<T, char>) return false;
+    else if constexpr (std::is_floating_point_v<T>) return v - v == 0;  // JSON has no infinity
+    else return std::is_arithmetic_v<T>;
   }
 };
 using LogFields = std::initializer_list<LogField>;
@@ -46,5 +59,6 @@ inline void log_error(std::string_view message, LogFields fields = {}) { write_l
 
 // The line that write_log writes, without the time: for tests.
 std::string format_log_line(LogLevel level, std::string_view message, LogFields fields);
+std::string format_json_log_line(LogLevel level, std::string_view message, LogFields fields, std::string_view time);
 
 }  // namespace lockstep

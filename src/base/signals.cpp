@@ -1,22 +1,30 @@
 #include "base/signals.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 
 #include "base/error.h"
 
 namespace lockstep {
 namespace {
 std::atomic<int> received{0};
+std::atomic<std::int64_t> received_at{0};  // milliseconds
+constexpr std::int64_t kOneBreath = 500;
 static_assert(std::atomic<int>::is_always_lock_free);  // or a handler could not touch it
 
 extern "C" void on_interrupt(int signal) {
   const int before = errno;
+  timespec clock{};
+  clock_gettime(CLOCK_MONOTONIC, &clock);
+  const std::int64_t now = static_cast<std::int64_t>(clock.tv_sec) * 1000 + clock.tv_nsec / 1000000;
   int none = 0;
-  if (!received.compare_exchange_strong(none, signal) && signal == SIGINT) _exit(128 + SIGINT);
+  if (received.compare_exchange_strong(none, signal)) received_at.store(now);
+  else if (signal == SIGINT || now - received_at.load() >= kOneBreath) _exit(128 + signal);
   errno = before;
 }
 }  // namespace

@@ -1,5 +1,6 @@
 // Ctrl-C and SIGTERM as a flag that long work looks at between steps, so that it can save and say how to go on.
-// A second Ctrl-C ends the process at once. Knows nothing of what is saved. Any thread may ask.
+// A second Ctrl-C ends the process at once, and so does a second SIGTERM half a second after the first or later (some senders
+// say it twice in one breath). Knows nothing of what is saved. Any thread may ask.
 //   install_interrupt_handlers();
 //   while (!interrupted()) step();
 #pragma once

@@ -41,6 +41,20 @@ TEST(Signals, SecondCtrlCExitsAtOnce) {
       testing::ExitedWithCode(130), "");
 }
 
+TEST(Signals, ASecondSigtermThatIsMeantExitsAtOnce) {
+  EXPECT_EXIT(
+      {
+        clear_interrupt();
+        install_interrupt_handlers();
+        raise(SIGTERM);
+        raise(SIGTERM);
+        for (int i = 0; i < 6; ++i) usleep(100000);
+        raise(SIGTERM);
+        _exit(2);
+      },
+      testing::ExitedWithCode(143), "");
+}
+
 TEST(Signals, RequestedByTheProgramItself) {
   clear_interrupt();
   request_interrupt();

@@ -1,5 +1,6 @@
 // `lockstep serve`: a model behind OpenAI's API until Ctrl-C or SIGTERM.
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "base/log.h"
@@ -9,6 +10,16 @@
 #include "http/openai_server.h"
 
 namespace lockstep {
+namespace {
+// Of the file and of the environment; null: none.
+std::shared_ptr<const ApiKeys> read_keys(const std::string& file) {
+  const auto keys = std::make_shared<ApiKeys>();
+  if (!file.empty()) keys->read_file(file);
+  if (const char* key = std::getenv("LOCKSTEP_API_KEY"); key && *key)
+    with_context("reading LOCKSTEP_API_KEY", [&] { keys->add("environment", key); });
+  return keys->empty() ? nullptr : keys;
+}
+}  // namespace
 
 int serve_command(const Arguments& arguments) {
   RuntimeSettings runtime;
@@ -16,18 +27,44 @@ int serve_command(const Arguments& arguments) {
   ServingOptions serving;
   std::string name;
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
-  OptionTable table("serve", "Serves a model over HTTP: GET /v1/models, GET /healthz, POST /v1/completions. Ctrl-C or SIGTERM ends it: running requests finish.",
-                    {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0"});
+  Access access;
+  std::string key_file, log_format = "text";
+  bool insecure = false;
+  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
+  http.access_log = true;
+  OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
+                    {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
+                     "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem"});
   add_runtime_options(table, runtime);
-  table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface, without any authentication");
+  table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface. One that other machines reach needs API keys");
   table.integer("port", &http.port, 0, 65535, "N", "0: any that is free; the line printed says which");
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
+  table.text("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`. LOCKSTEP_API_KEY holds one more");
+  table.flag("insecure", &insecure, "Listens where other machines reach it though there is no API key");
+  table.text("tls-certificate", &http.tls_certificate, "FILE", "Certificate chain in PEM: https instead of http");
+  table.text("tls-key", &http.tls_key, "FILE", "Its private key in PEM, without a passphrase");
+  table.texts("cors-origin", &access.cors_origins, "ORIGIN", "Pages of this origin may ask (https://example.com; *: all)");
+  table.texts("allow-host", &access.hosts, "NAME", "Name that clients may call the server by, besides localhost; when given, no other name is answered");
+  table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", "Connections that may be open");
+  table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", "Largest body of a request; more is answered with 413");
+  table.integer("max-pending-bytes", &http.max_pending_bytes, 1 << 10, std::int64_t{1} << 30, "N", "A stream with more than that unread is dropped");
+  table.number("idle-seconds", &http.idle_seconds, 0.1, 86400, "X", "How long a connection may wait between requests");
+  table.number("body-seconds", &http.body_seconds, 0.1, 86400, "X", "How long a request's body may take");
+  table.number("write-seconds", &http.write_seconds, 0.1, 86400, "X", "How long a client may leave written bytes untaken, and a second more for each 8 KB");
+  table.flag("access-log", &http.access_log, "A log line a request: id, method, route, status, bytes, milliseconds, name of the key");
+  table.choice("log-format", &log_format, {"text", "json"}, "Lines of the log, on stderr");
+  table.number("drain-seconds", &http.drain_seconds, 0, 3600, "X", "How long a stopping server still says so (readyz: 503) before it listens no more");
   table.number("stop-seconds", &http.stop_seconds, 0, 3600, "X", "What running requests get to finish when the server stops");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  set_log_format(parse_log_format(log_format));
+  http.max_body_bytes = max_body_kilobytes << 10;
+  access.keys = read_keys(key_file);
+  if (!access.keys && !insecure && !is_loopback_address(http.host))
+    throw UsageError(fmt::format("host is {}, which other machines reach, and there is no API key: --api-key-file or LOCKSTEP_API_KEY gives keys, --insecure goes without", http.host));
   install_interrupt_handlers();
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
@@ -37,7 +74,7 @@ int serve_command(const Arguments& arguments) {
     if (!name.empty()) model.name = name;
     service = std::make_shared<GenerationService>(std::move(model), serving);
   }  // the masters are not needed any more
-  const auto server = serve_openai(service, http);
+  const auto server = serve_openai(service, http, std::move(access));
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});

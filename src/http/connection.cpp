@@ -1,221 +1,193 @@
 #include "http/connection.h"
 
 #include <fmt/format.h>
-#include <sys/socket.h>
 
-#include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core/string.hpp>
-#include <boost/beast/http/error.hpp>
-#include <boost/beast/http/status.hpp>
-#include <ctime>
-#include <mutex>
+#include <boost/asio/error.hpp>
 
 #include "base/log.h"
+#include "http/answer_head.h"
 
 namespace lockstep {
-namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using boost::system::error_code;
 
 namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr std::size_t kMostDiscarded = 64 << 20;
-constexpr double kLingerSeconds = 2;
+constexpr std::size_t kCopiedBody = 64 << 10;  // larger ones are written where they lie
+constexpr double kLingerSeconds = 2, kEndSeconds = 2;
+constexpr double kSlowestBytesPerSecond = 8 << 10;
 
-std::string_view reason_of(int status) {
-  return std::string_view(http::obsolete_reason(static_cast<http::status>(status)).data(),
-                          http::obsolete_reason(static_cast<http::status>(status)).size());
-}
-
-std::string http_date() {
-  constexpr const char* days[] = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
-  constexpr const char* months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
-  const std::time_t now = std::time(nullptr);
-  std::tm t{};
-  gmtime_r(&now, &t);
-  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", days[t.tm_wday], t.tm_mday, months[t.tm_mon], t.tm_year + 1900, t.tm_hour,
-                     t.tm_min, t.tm_sec);
+double seconds_between(Connection::Clock::time_point from, Connection::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
 }
 }  // namespace
 
-// The Api's end of one request. Everything it is told goes to the connection's thread; it may outlive connection and server.
-class HttpResponder : public Responder {
- public:
-  HttpResponder(std::weak_ptr<asio::io_context> io, std::weak_ptr<Connection> connection, std::uint64_t request)
-      : io_(std::move(io)), connection_(std::move(connection)), request_(request) {}
-  ~HttpResponder() override {
-    post([request = request_](Connection& c) { c.dropped(request); });
-  }
+Connection::Connection(std::shared_ptr<HttpShared> shared, std::unique_ptr<Transport> transport)
+    : shared_(std::move(shared)), transport_(std::move(transport)), block_(kReadBytes) {}
 
-  void send(ApiResponse response) override {
-    end();
-    post([request = request_, response = std::move(response)](Connection& c) mutable { c.send(request, std::move(response)); });
-  }
-  void begin_stream(std::string_view content_type) override {
-    post([request = request_, type = std::string(content_type)](Connection& c) { c.begin_stream(request, type); });
-  }
-  void stream(std::string data) override {
-    post([request = request_, data = std::move(data)](Connection& c) { c.stream(request, data); });
-  }
-  void end_stream() override {
-    end();
-    post([request = request_](Connection& c) { c.end_stream(request); });
-  }
-  void on_abandoned(std::function<void()> callback) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (ended_) return;
-      if (!abandoned_) {
-        callback_ = std::move(callback);
-        return;
-      }
-    }
-    callback();
-  }
-  void abandon() {
-    std::function<void()> callback;
-    {
-      const std::lock_guard lock(mutex_);
-      abandoned_ = true;
-      callback.swap(callback_);
-    }
-    if (callback) callback();
-  }
+void Connection::start() {
+  set_deadline(shared_->options.handshake_seconds);
+  transport_->open(shared_from_this());
+}
 
- private:
-  template <class F>
-  void post(F&& work) {
-    const auto io = io_.lock();  // first: the connection goes before it
-    if (!io) return;
-    if (auto connection = connection_.lock())
-      asio::post(*io, [connection = std::move(connection), work = std::forward<F>(work)]() mutable { work(*connection); });
+void Connection::on_open(const error_code& fault) {
+  if (phase_ != Phase::opening) return;
+  if (fault) {
+    log_debug("a handshake failed", {{"reason", fault.message()}});
+    return close();
   }
-  void end() {
-    std::function<void()> callback;
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    callback.swap(callback_);
-  }
-  std::weak_ptr<asio::io_context> io_;
-  std::weak_ptr<Connection> connection_;
-  std::uint64_t request_;
-  std::mutex mutex_;
-  std::function<void()> callback_;
-  bool abandoned_ = false, ended_ = false;
-};
-
-Connection::Connection(std::shared_ptr<HttpShared> shared, asio::io_context& io, asio::ip::tcp::socket socket)
-    : shared_(std::move(shared)), socket_(std::move(socket)), timer_(io) {
-  error_code ignored;
-  socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
+  next_request();
 }
 
 void Connection::next_request() {
-  parser_.emplace();
-  parser_->header_limit(static_cast<std::uint32_t>(shared_->options.max_header_bytes));
-  parser_->body_limit(shared_->options.max_body_bytes);
-  parser_->eager(true);
+  const HttpOptions& o = shared_->options;
+  reader_.emplace(HttpLimits{static_cast<std::size_t>(o.max_header_bytes), static_cast<std::size_t>(o.max_headers),
+                             static_cast<std::size_t>(o.max_target_bytes), static_cast<std::size_t>(o.max_body_bytes)});
   phase_ = Phase::idle;
+  examination_ = {};
+  request_id_.clear();
+  method_.clear();
   keep_alive_ = true;
-  head_ = http10_ = continued_ = streaming_ = ended_ = false;
-  set_deadline(shared_->options.idle_seconds);
-  if (buffer_.size() > 0) return parse();  // sent ahead
-  if (shared_->stopping) return close();
+  head_ = http10_ = examined_ = continued_ = streaming_ = ended_ = open_ = first_byte_ = false;
+  first_byte_seconds_ = -1;
+  answer_bytes_ = 0;
+  stream_pending_.reset();
+  stream_bytes_ = stream_bytes_written_ = 0;
+  if (pending_.capacity() > kCopiedBody) pending_.shrink_to_fit();
+  if (written_.capacity() > kCopiedBody) std::string().swap(written_);
+  set_deadline(o.idle_seconds);
+  if (!input_.empty()) return parse();  // sent ahead
+  if (client_ended_ || (shared_->state->draining && request_ > 0)) return close();
   read();
 }
 
 void Connection::read() {
-  auto self = shared_from_this();
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [this, self](const error_code& fault, std::size_t bytes) {
-    if (phase_ != Phase::idle && phase_ != Phase::headers && phase_ != Phase::body) return;
-    if (fault) return close();  // between requests or within one: nobody is left to be told
-    buffer_.commit(bytes);
-    parse();
-  });
+  if (reading_ || client_ended_) return;
+  reading_ = true;
+  transport_->read(block_, shared_from_this());
+}
+
+void Connection::on_read(const error_code& fault, std::size_t bytes) {
+  reading_ = false;
+  if (phase_ == Phase::closed) return;
+  shared_->state->bytes_received.fetch_add(bytes, std::memory_order_relaxed);
+  if (phase_ == Phase::lingering) {
+    discarded_ += bytes;
+    if (fault || discarded_ > kMostDiscarded) return close();
+    return read();
+  }
+  if (fault) return on_client_end(fault != boost::asio::error::eof);
+  input_.append(block_.data(), bytes);
+  if (phase_ != Phase::answering) return parse();
+  if (input_.size() < static_cast<std::size_t>(shared_->options.max_ahead_bytes)) read();  // else check() watches
+}
+
+// The client sends no more. Between requests and within one nobody is left to be told. One that waits for its answer has most
+// likely gone: the answer's making ends, and what there is of it goes out to a client that only ended its half.
+void Connection::on_client_end(bool broken) {
+  client_ended_ = true;
+  if (phase_ != Phase::answering) return close();
+  log_debug("a client left before its answer");
+  abandon();
+  if (broken) return close();
+  if (!writing_) set_deadline(kEndSeconds);
 }
 
 void Connection::parse() {
   if (phase_ == Phase::idle) {
     phase_ = Phase::headers;
+    began_ = Clock::now();
     set_deadline(shared_->options.header_seconds);
   }
-  error_code fault;
-  while (buffer_.size() > 0 && !parser_->is_done()) {
-    const std::size_t used = parser_->put(buffer_.data(), fault);
-    buffer_.consume(used);
-    if (fault == http::error::need_more) {
-      fault = {};
-      break;
+  const auto before = reader_->state();
+  const std::size_t used = reader_->feed(input_);
+  if (used == input_.size()) input_.clear();
+  else input_.erase(0, used);
+  if (input_.empty() && input_.capacity() > kCopiedBody) input_.shrink_to_fit();
+  const auto state = reader_->state();
+  if (before == RequestReader::State::headers && state != before) head_came();
+  if (state == RequestReader::State::refused) return refuse(reader_->status(), reader_->message());
+  if (state == RequestReader::State::done) return dispatch();
+  if (state == RequestReader::State::body) {
+    if (phase_ == Phase::headers) {
+      phase_ = Phase::body;
+      set_deadline(shared_->options.body_seconds);
+      // What the headers rule out need not be sent.
+      if (shared_->state->draining && !examination_.while_draining) examination_.refusal = draining_answer();
+      if (examination_.refusal) {
+        keep_alive_ = false;
+        begin_answer();
+        answer(std::move(*examination_.refusal));
+        return flush();
+      }
     }
-    if (fault) return refuse_fault(fault);
-    if (used == 0) break;
+    if (reader_->expects_continue() && !std::exchange(continued_, true)) {
+      pending_ += "HTTP/1.1 100 Continue\r\n\r\n";
+      flush();
+      if (phase_ == Phase::closed) return;
+    }
   }
-  if (parser_->is_done()) return dispatch();
-  if (parser_->is_header_done() && phase_ == Phase::headers) {
-    phase_ = Phase::body;
-    set_deadline(shared_->options.body_seconds);
-    if (!continued_ && boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) write("HTTP/1.1 100 Continue\r\n\r\n");
-    continued_ = true;
-  }
+  if (client_ended_) return close();
   read();
 }
 
-void Connection::refuse_fault(const error_code& fault) {
-  const HttpOptions& o = shared_->options;
-  if (fault == http::error::header_limit) return refuse(431, fmt::format("the request's headers are above {} bytes", o.max_header_bytes));
-  if (fault == http::error::body_limit) return refuse(413, fmt::format("the body is above {} bytes", o.max_body_bytes));
-  refuse(400, fmt::format("not an HTTP request: {}", fault.message()));
+void Connection::head_came() {
+  const ApiRequest& request = reader_->request();
+  request_id_ = request.request_id;
+  method_ = request.method;
+  head_ = method_ == "HEAD";
+  http10_ = reader_->http10();
+  keep_alive_ = reader_->keep_alive();
+  if (reader_->state() == RequestReader::State::refused) return;
+  examination_ = shared_->api->examine(request);
+  examined_ = true;
 }
 
 // An answer of our own to a request that cannot be read to its end.
 void Connection::refuse(int status, std::string_view message) {
+  keep_alive_ = false;
+  begin_answer();
+  answer(shared_->api->error_response(status, message));
+  flush();
+}
+
+ApiResponse Connection::draining_answer() const {
+  ApiResponse response = shared_->api->error_response(503, "the server is stopping and takes no new requests");
+  response.headers.emplace_back("Retry-After", "1");
+  return response;
+}
+
+void Connection::begin_answer() {
   phase_ = Phase::answering;
   ++request_;
-  keep_alive_ = false;
-  send(request_, shared_->api->error_response(status, message));
+  open_ = true;
+  shared_->state->open_requests.fetch_add(1, std::memory_order_relaxed);
+  if (request_id_.empty()) request_id_ = new_request_id();
+  set_deadline(0);
 }
 
 void Connection::dispatch() {
-  const auto& message = parser_->get();
-  ApiRequest request;
-  request.method = std::string(message.method_string().data(), message.method_string().size());
-  const std::string_view target(message.target().data(), message.target().size());
-  request.path = target.substr(0, target.find('?'));
-  if (request.path.size() < target.size()) request.query = target.substr(request.path.size() + 1);
-  const auto type = message[http::field::content_type];
-  request.content_type = std::string(type.data(), type.size());
-  keep_alive_ = message.keep_alive();
-  http10_ = message.version() < 11;
-  head_ = message.method() == http::verb::head;
-  request.body = std::move(parser_->get().body());
-  if (!http10_ && message.count(http::field::host) != 1) return refuse(400, "a request of HTTP/1.1 has one Host header");
-
-  phase_ = Phase::answering;
-  const auto responder = std::make_shared<HttpResponder>(shared_->io, weak_from_this(), ++request_);
+  begin_answer();
+  const auto responder = std::make_shared<HttpResponder>(shared_->outbox, weak_from_this(), request_);
   responder_ = responder;
-  set_deadline(0);
-  watch();
-  shared_->api->handle(request, responder);
+  stream_pending_ = responder->pending();
+  if (client_ended_) responder->abandon();
+  else if (input_.size() < static_cast<std::size_t>(shared_->options.max_ahead_bytes)) read();  // to notice when the client goes
+  if (shared_->state->draining && !examination_.while_draining) return responder->send(draining_answer());
+  if (examination_.refusal) return responder->send(std::move(*examination_.refusal));
+  ApiRequest request = std::move(reader_->request());
+  request.key_name = examination_.key_name;
+  reader_.reset();
+  shared_->api->handle(std::move(request), responder);
 }
 
-// Tells when the client goes away while it waits. Bytes that it sends ahead end the watch: they lie before its end.
-void Connection::watch() {
-  auto self = shared_from_this();
-  socket_.async_wait(asio::ip::tcp::socket::wait_read, [this, self, request = request_](const error_code& fault) {
-    if (fault || !current(request)) return;
-    char byte;
-    const ssize_t got = recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    if (got > 0) return;
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return watch();
-    log_debug("a client left before its answer");
-    abandon();
-    close();
-  });
+void Connection::check(Clock::time_point now) {
+  if (now >= deadline_) return on_deadline();
+  if (phase_ == Phase::answering && !reading_ && !client_ended_ && transport_->peer_left()) on_client_end(true);
 }
 
 void Connection::drain() {
-  if (phase_ == Phase::idle) close();
+  if (phase_ == Phase::idle || phase_ == Phase::opening) close();
 }
 
 void Connection::abandon() {
@@ -224,135 +196,176 @@ void Connection::abandon() {
 
 void Connection::close() {
   if (phase_ == Phase::closed) return;
+  if (phase_ == Phase::answering) record(true);
   phase_ = Phase::closed;
-  timer_.cancel();
-  error_code ignored;
-  socket_.close(ignored);
+  transport_->close();
+  shared_->state->connections.fetch_sub(1, std::memory_order_relaxed);
   shared_->connections.erase(shared_from_this());
 }
 
-std::string Connection::header_text(int status, std::string_view content_type, std::string_view length_lines,
-                                    const std::vector<std::pair<std::string, std::string>>& headers) const {
-  std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: lockstep\r\nDate: {}\r\nContent-Type: {}\r\n{}", status, reason_of(status),
-                                 http_date(), content_type, length_lines);
-  for (const auto& [name, value] : headers) text += fmt::format("{}: {}\r\n", name, value);
-  text += keep_alive_ ? (http10_ ? "Connection: keep-alive\r\n\r\n" : "\r\n") : "Connection: close\r\n\r\n";
-  return text;
+void Connection::send(std::uint64_t request, ApiResponse response) {
+  if (current(request) && !streaming_ && !ended_) answer(std::move(response));
 }
 
-void Connection::send(std::uint64_t request, ApiResponse response) {
-  if (!current(request) || streaming_ || ended_) return;
-  if (shared_->stopping) keep_alive_ = false;
-  std::string text = header_text(response.status, response.content_type, fmt::format("Content-Length: {}\r\n", response.body.size()),
-                                 response.headers);
-  if (!head_) text += response.body;
+void Connection::answer(ApiResponse response) {
+  if (shared_->state->draining) keep_alive_ = false;
+  status_ = response.status;
+  if (status_ == 429)
+    for (auto& [name, value] : response.headers)
+      if (name == "Retry-After") value = std::to_string(shared_->state->retry_after_seconds());
+  const std::string_view body = response.bytes();
+  pending_ += answer_head({.status = status_,
+                           .content_type = response.content_type,
+                           .content_length = body.size(),
+                           .keep_alive = keep_alive_,
+                           .http10 = http10_,
+                           .request_id = request_id_},
+                          examination_.headers, response.headers);
   ended_ = true;
-  write(std::move(text));
+  if (head_ || status_ == 204 || status_ == 304) return;
+  answer_bytes_ = body.size();
+  if (body.size() <= kCopiedBody) {
+    pending_ += body;
+  } else if (!response.static_body.empty()) {
+    tail_ = response.static_body;
+    tail_owner_ = std::move(response.owner);
+  } else {
+    const auto owned = std::make_shared<const std::string>(std::move(response.body));
+    tail_ = *owned;
+    tail_owner_ = owned;
+  }
 }
 
 void Connection::begin_stream(std::uint64_t request, const std::string& content_type) {
   if (!current(request) || streaming_ || ended_) return;
   streaming_ = true;
-  if (http10_ || shared_->stopping) keep_alive_ = false;  // without chunks the end of the connection ends the answer
-  write(header_text(200, content_type, http10_ ? "" : "Transfer-Encoding: chunked\r\n", {{"Cache-Control", "no-cache"}}));
+  status_ = 200;
+  if (http10_ || shared_->state->draining) keep_alive_ = false;  // without chunks the end of the connection ends the answer
+  pending_ += answer_head({.content_type = content_type, .chunked = !http10_, .keep_alive = keep_alive_, .http10 = http10_, .request_id = request_id_},
+                          examination_.headers, {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
 }
 
-void Connection::stream(std::uint64_t request, const std::string& data) {
+void Connection::stream(std::uint64_t request, std::string_view data) {
   if (!current(request) || !streaming_ || ended_ || data.empty()) return;
-  if (pending_.size() > shared_->options.max_pending_bytes) {
-    log_warning("a client does not read its stream; it is closed", {{"pending_bytes", pending_.size()}});
+  if (!std::exchange(first_byte_, true)) first_byte_seconds_ = seconds_between(began_, Clock::now());
+  if (pending_.size() + written_.size() > static_cast<std::size_t>(shared_->options.max_pending_bytes)) {
+    log_warning("a client does not read its stream; it is closed", {{"request", request_id_}, {"pending_bytes", pending_.size()}});
+    shared_->state->streams_dropped.fetch_add(1, std::memory_order_relaxed);
     abandon();
     return close();
   }
-  write(http10_ ? data : fmt::format("{:x}\r\n{}\r\n", data.size(), data));
+  stream_bytes_ += data.size();
+  if (head_) return;
+  answer_bytes_ += data.size();
+  if (http10_) {
+    pending_ += data;
+    return;
+  }
+  fmt::format_to(std::back_inserter(pending_), "{:x}\r\n", data.size());
+  pending_ += data;
+  pending_ += "\r\n";
 }
 
 void Connection::end_stream(std::uint64_t request) {
   if (!current(request) || !streaming_ || ended_) return;
   ended_ = true;
-  write(http10_ ? "" : "0\r\n\r\n");
+  if (!http10_ && !head_) pending_ += "0\r\n\r\n";
 }
 
 void Connection::dropped(std::uint64_t request) {
   if (!current(request) || ended_) return;
-  if (!streaming_) return send(request, shared_->api->error_response(500, "the request was dropped without an answer"));
-  close();
+  if (!streaming_) return answer(shared_->api->error_response(500, "the request was dropped without an answer"));
+  close();  // a stream that ends without its last chunk is a cut, and shows as one
 }
 
-void Connection::write(std::string data) {
-  pending_ += data;
-  if (!writing_) write_next();
+void Connection::flush() {
+  if (!writing_ && phase_ != Phase::closed) write_next();
 }
 
 void Connection::write_next() {
-  if (phase_ == Phase::closed) return;
-  if (pending_.empty()) {
-    if (ended_) finish_answer();
-    return;
+  while (phase_ != Phase::closed) {
+    std::string_view data;
+    if (!pending_.empty()) {
+      written_.clear();
+      written_.swap(pending_);
+      stream_bytes_written_ = std::exchange(stream_bytes_, 0);
+      data = written_;
+    } else if (!tail_.empty()) {
+      data = std::exchange(tail_, {});
+    } else {
+      if (ended_ && phase_ == Phase::answering) finish_answer();
+      return;
+    }
+    writing_ = true;
+    shared_->state->bytes_sent.fetch_add(data.size(), std::memory_order_relaxed);
+    if (!transport_->write(data, shared_from_this())) {
+      if (phase_ == Phase::answering) set_deadline(shared_->options.write_seconds + static_cast<double>(data.size()) / kSlowestBytesPerSecond);
+      return;
+    }
+    written();
   }
+}
+
+void Connection::written() {
+  writing_ = false;
   written_.clear();
-  written_.swap(pending_);
-  writing_ = true;
-  const bool own_deadline = phase_ == Phase::answering;
-  if (own_deadline) set_deadline(shared_->options.write_seconds);
-  auto self = shared_from_this();
-  asio::async_write(socket_, asio::buffer(written_), [this, self, own_deadline](const error_code& fault, std::size_t) {
-    writing_ = false;
-    if (phase_ == Phase::closed) return;
-    if (own_deadline) set_deadline(0);
-    if (!fault) return write_next();
+  if (tail_.empty()) tail_owner_.reset();
+  if (stream_pending_) stream_pending_->fetch_sub(std::exchange(stream_bytes_written_, 0), std::memory_order_relaxed);
+}
+
+void Connection::on_written(const error_code& fault) {
+  written();
+  if (phase_ == Phase::closed) return;
+  if (fault) {
     abandon();
-    close();
-  });
+    return close();
+  }
+  if (phase_ == Phase::answering) set_deadline(client_ended_ ? kEndSeconds : 0);
+  write_next();
+}
+
+void Connection::record(bool left) {
+  if (!std::exchange(open_, false)) return;
+  ServerState& state = *shared_->state;
+  state.open_requests.fetch_sub(1, std::memory_order_relaxed);
+  const double seconds = seconds_between(began_, Clock::now());
+  if (left && status_ == 0) status_ = 499;  // as others write it: the client closed the request
+  state.end({.route = examination_.route, .method = method_, .status = status_, .seconds = seconds, .first_byte_seconds = first_byte_seconds_, .left = left});
+  if (shared_->options.access_log)
+    log_info("request", {{"id", request_id_},
+                         {"method", known_method(method_)},
+                         {"route", examination_.route},
+                         {"status", status_},
+                         {"bytes", answer_bytes_},
+                         {"ms", seconds * 1000},
+                         {"key", examination_.key_name},
+                         {"left", left}});
+  status_ = 0;
 }
 
 void Connection::finish_answer() {
-  if (keep_alive_ && !shared_->stopping) return next_request();
-  char byte;
-  const bool unread = buffer_.size() > 0 || recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
-  if (unread || !parser_->is_done()) return linger();
+  record(false);
+  if (keep_alive_ && !(shared_->state->draining && input_.empty())) return next_request();
+  if (!input_.empty() || (reader_ && reader_->state() != RequestReader::State::done) || transport_->must_linger()) {
+    // The answer is out. A close with unread bytes of the client's would take it back from the wire, so they are read first.
+    phase_ = Phase::lingering;
+    set_deadline(kLingerSeconds);
+    transport_->end_writing(shared_from_this());
+    input_.clear();
+    if (client_ended_) return close();
+    return read();
+  }
   close();
 }
 
-// The answer is out. A close with unread bytes of the client's would take it back from the wire, so they are read first.
-void Connection::linger() {
-  phase_ = Phase::lingering;
-  error_code ignored;
-  socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
-  set_deadline(kLingerSeconds);
-  discard();
-}
-
-void Connection::discard() {
-  auto self = shared_from_this();
-  buffer_.clear();
-  socket_.async_read_some(buffer_.prepare(kReadBytes), [this, self](const error_code& fault, std::size_t bytes) {
-    if (phase_ != Phase::lingering) return;
-    discarded_ += bytes;
-    if (fault || discarded_ > kMostDiscarded) return close();
-    discard();
-  });
-}
-
 void Connection::set_deadline(double seconds) {
-  if (seconds <= 0) {
-    timer_.expires_at(std::chrono::steady_clock::time_point::max());  // also what on_deadline would ask
-    return;
-  }
-  timer_.expires_after(std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000)));
-  auto self = shared_from_this();
-  timer_.async_wait([this, self](const error_code& fault) {
-    // A wait that was replaced may have been on its way already: the timer knows.
-    if (!fault && timer_.expiry() <= std::chrono::steady_clock::now()) on_deadline();
-  });
+  deadline_seconds_ = seconds;
+  deadline_ = seconds <= 0 ? Clock::time_point::max() : Clock::now() + std::chrono::microseconds(static_cast<std::int64_t>(seconds * 1e6));
 }
 
 void Connection::on_deadline() {
-  if (phase_ == Phase::headers || phase_ == Phase::body) {
-    const char* part = phase_ == Phase::headers ? "headers" : "body";
-    const double seconds = phase_ == Phase::headers ? shared_->options.header_seconds : shared_->options.body_seconds;
-    return refuse(408, fmt::format("the request's {} did not arrive within {} seconds", part, seconds));
-  }
+  if (phase_ == Phase::headers || phase_ == Phase::body)
+    return refuse(408, fmt::format("the request's {} did not arrive within {} seconds", phase_ == Phase::headers ? "headers" : "body", deadline_seconds_));
   if (phase_ == Phase::answering) {
     log_debug("a client takes no bytes; it is closed");
     abandon();

@@ -1,18 +1,16 @@
-// One connection: requests are read, bounded and parsed one after the other, answered through a Responder, and the client is
-// watched while it waits. All on the thread of the server's io_context. Internal to http/.
+// One connection: requests are read, bounded, and answered one after the other through a Responder; requests sent ahead wait in
+// a bounded buffer; the client is watched while it waits. All on the thread of the server's io_context. Internal to http/.
 #pragma once
-#include <utility>
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
+#include <chrono>
 #include <optional>
 #include <unordered_set>
+#include <vector>
 
+#include "api/server_state.h"
+#include "http/outbox.h"
+#include "http/request_reader.h"
 #include "http/server.h"
+#include "http/transport.h"
 
 namespace lockstep {
 
@@ -21,66 +19,91 @@ class Connection;
 // What the connections of a server share. The server owns the io_context, which outlives its connections; a responder may
 // outlive all of them.
 struct HttpShared {
-  std::weak_ptr<boost::asio::io_context> io;
+  std::shared_ptr<Outbox> outbox;
   std::shared_ptr<Api> api;
+  std::shared_ptr<ServerState> state;
   HttpOptions options;
   std::unordered_set<std::shared_ptr<Connection>> connections;
-  bool stopping = false;
 };
 
-class HttpResponder;
-
-class Connection : public std::enable_shared_from_this<Connection> {
+class Connection : public TransportUser, public std::enable_shared_from_this<Connection> {
  public:
-  Connection(std::shared_ptr<HttpShared> shared, boost::asio::io_context& io, boost::asio::ip::tcp::socket socket);
-  void start() { next_request(); }
-  // The server stops: closes when idle, else with the end of the running answer.
+  using Clock = ServerState::Clock;
+  Connection(std::shared_ptr<HttpShared> shared, std::unique_ptr<Transport> transport);
+  void start();
+  // Now and then: deadlines, and clients that left while their bytes wait unread.
+  void check(Clock::time_point now);
+  // The server takes no new work: closes when nothing has begun.
   void drain();
+  bool busy() const { return phase_ != Phase::opening && phase_ != Phase::idle && phase_ != Phase::closed; }
   // Nobody waits for the running answer any more; what the Api makes of it is still sent.
   void abandon();
   void close();
 
-  // For the responder of request number `request`; ignored when that is over.
+  // For the responder of request number `request`; ignored when that is over. What they write goes out with flush().
   void send(std::uint64_t request, ApiResponse response);
   void begin_stream(std::uint64_t request, const std::string& content_type);
-  void stream(std::uint64_t request, const std::string& data);
+  void stream(std::uint64_t request, std::string_view data);
   void end_stream(std::uint64_t request);
   void dropped(std::uint64_t request);  // the responder went without an answer
+  void flush();
+
+  void on_open(const boost::system::error_code& fault) override;
+  void on_read(const boost::system::error_code& fault, std::size_t bytes) override;
+  void on_written(const boost::system::error_code& fault) override;
 
  private:
-  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
-  enum class Phase { idle, headers, body, answering, lingering, closed };
+  enum class Phase { opening, idle, headers, body, answering, lingering, closed };
 
   void next_request();
   void read();
   void parse();
+  void head_came();
   void refuse(int status, std::string_view message);
-  void refuse_fault(const boost::system::error_code& fault);
   void dispatch();
-  void watch();
-  std::string header_text(int status, std::string_view content_type, std::string_view length_lines,
-                          const std::vector<std::pair<std::string, std::string>>& headers) const;
-  void write(std::string data);
+  ApiResponse draining_answer() const;
+  void begin_answer();
+  void on_client_end(bool broken);
+  void answer(ApiResponse response);
   void write_next();
+  void written();
   void finish_answer();
-  void linger();
-  void discard();
+  void record(bool left);
   void set_deadline(double seconds);  // 0: none
   void on_deadline();
   bool current(std::uint64_t request) const { return phase_ == Phase::answering && request == request_; }
 
   std::shared_ptr<HttpShared> shared_;
-  boost::asio::ip::tcp::socket socket_;
-  boost::asio::steady_timer timer_;
-  boost::beast::flat_buffer buffer_;
-  std::optional<Parser> parser_;
-  Phase phase_ = Phase::idle;
+  std::unique_ptr<Transport> transport_;
+  Phase phase_ = Phase::opening;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  double deadline_seconds_ = 0;
+
+  // Reading.
+  std::vector<char> block_;
+  std::string input_;  // read, and not parsed yet
+  std::optional<RequestReader> reader_;
+  bool reading_ = false, client_ended_ = false;
+  std::size_t discarded_ = 0;
+
+  // The request at hand.
   std::uint64_t request_ = 0;
   std::weak_ptr<HttpResponder> responder_;
-  bool keep_alive_ = true, head_ = false, http10_ = false, continued_ = false;
-  bool streaming_ = false, ended_ = false, writing_ = false;
+  Examination examination_;
+  std::string request_id_, method_;
+  bool keep_alive_ = true, head_ = false, http10_ = false, examined_ = false, continued_ = false;
+
+  // Its answer.
+  int status_ = 0;
+  bool streaming_ = false, ended_ = false, writing_ = false, open_ = false, first_byte_ = false;
+  Clock::time_point began_{};
+  double first_byte_seconds_ = -1;
+  std::uint64_t answer_bytes_ = 0;
   std::string pending_, written_;
-  std::size_t discarded_ = 0;
+  std::string_view tail_;  // a large body, behind pending_
+  std::shared_ptr<const void> tail_owner_;
+  std::shared_ptr<std::atomic<std::size_t>> stream_pending_;
+  std::size_t stream_bytes_ = 0, stream_bytes_written_ = 0;  // of the stream's own in pending_ and written_
 };
 
 }  // namespace lockstep

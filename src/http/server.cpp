@@ -1,25 +1,45 @@
 #include "http/server.h"
 
+#include <sys/socket.h>
+
+#include <algorithm>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "http/connection.h"
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 namespace lockstep {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 
+namespace {
+constexpr auto kTick = std::chrono::milliseconds(50);  // how late a deadline may be
+constexpr auto kStopTick = std::chrono::milliseconds(10);
+constexpr auto kAcceptAgain = std::chrono::milliseconds(100);
+
+asio::ip::address address_of(const std::string& host) {
+  error_code fault;
+  const auto address = asio::ip::make_address(host == "localhost" ? "127.0.0.1" : host, fault);
+  if (fault) fail(ErrorCode::invalid_argument, "host is '{}', allowed is an address such as 127.0.0.1, 0.0.0.0 or ::1", host);
+  return address;
+}
+}  // namespace
+
+bool is_loopback_address(const std::string& host) { return address_of(host).is_loopback(); }
+
 struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   std::shared_ptr<asio::io_context> io = std::make_shared<asio::io_context>(1);  // first: all below are its objects
   std::shared_ptr<HttpShared> shared = std::make_shared<HttpShared>();
+  std::shared_ptr<TlsContext> tls;
   tcp::acceptor acceptor{*io};
-  asio::steady_timer timer{*io};
-  std::chrono::steady_clock::time_point stop_began;
+  asio::steady_timer ticker{*io}, accept_timer{*io};
+  ServerState::Clock::time_point stop_began;
   bool abandoned = false;
   std::string url;
   std::uint16_t port = 0;
@@ -28,18 +48,24 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
 
   void listen();
   void accept();
+  void take(tcp::socket socket);
+  void tick();
   void begin_stop();
-  void watch_stop();
+  bool stopped();
+  void finish_stop();
   void work();
+  std::vector<std::shared_ptr<Connection>> connections() const { return {shared->connections.begin(), shared->connections.end()}; }
 };
 
 void HttpServer::State::listen() {
   const HttpOptions& o = shared->options;
   if (o.port < 0 || o.port > 65535) fail(ErrorCode::invalid_argument, "port is {}, allowed is 0 (any that is free) to 65535", o.port);
-  error_code fault;
-  const auto address = asio::ip::make_address(o.host == "localhost" ? "127.0.0.1" : o.host, fault);
-  if (fault) fail(ErrorCode::invalid_argument, "host is '{}', allowed is an address such as 127.0.0.1, 0.0.0.0 or ::1", o.host);
+  if (o.tls_certificate.empty() != o.tls_key.empty())
+    fail(ErrorCode::invalid_argument, "{} is missing; TLS needs a certificate and its key", o.tls_key.empty() ? "tls-key" : "tls-certificate");
+  if (!o.tls_certificate.empty()) tls = load_tls_context(o.tls_certificate, o.tls_key);
+  const auto address = address_of(o.host);
   const tcp::endpoint endpoint(address, static_cast<std::uint16_t>(o.port));
+  error_code fault;
   const auto check = [&] {
     if (fault) fail(ErrorCode::io, "cannot listen on {} port {}: {}", o.host, o.port, fault.message());
   };
@@ -51,62 +77,77 @@ void HttpServer::State::listen() {
   acceptor.listen(asio::socket_base::max_listen_connections, fault);
   check();
   port = acceptor.local_endpoint().port();
-  url = address.is_v6() ? fmt::format("http://[{}]:{}", address.to_string(), port) : fmt::format("http://{}:{}", address.to_string(), port);
+  url = fmt::format("{}://{}:{}", tls ? "https" : "http", address.is_v6() ? "[" + address.to_string() + "]" : address.to_string(), port);
 }
 
 void HttpServer::State::accept() {
   acceptor.async_accept([self = shared_from_this()](const error_code& fault, tcp::socket socket) {
     State& s = *self;
-    if (s.shared->stopping || !s.acceptor.is_open()) return;
+    if (!s.acceptor.is_open()) return;
     if (fault) {  // out of descriptors, say: a moment later some may be free
       log_warning("a connection could not be accepted", {{"reason", fault.message()}});
-      s.timer.expires_after(std::chrono::milliseconds(100));
-      s.timer.async_wait([self](const error_code& cancelled) {
+      s.accept_timer.expires_after(kAcceptAgain);
+      s.accept_timer.async_wait([self](const error_code& cancelled) {
         if (!cancelled) self->accept();
       });
       return;
     }
     s.accept();
-    if (s.shared->connections.size() >= s.shared->options.max_connections) {
-      error_code ignored;
-      socket.non_blocking(true, ignored);
-      constexpr std::string_view kBusy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
-      socket.write_some(asio::buffer(kBusy), ignored);
-    } else {
-      const auto connection = std::make_shared<Connection>(s.shared, *s.io, std::move(socket));
-      s.shared->connections.insert(connection);
-      connection->start();
-    }
+    s.take(std::move(socket));
+  });
+}
+
+void HttpServer::State::take(tcp::socket socket) {
+  error_code ignored;
+  shared->state->connections_total.fetch_add(1, std::memory_order_relaxed);
+  if (shared->connections.size() >= static_cast<std::size_t>(shared->options.max_connections)) {
+    constexpr std::string_view kBusy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+    if (!tls) send(socket.native_handle(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    return;
+  }
+  socket.set_option(tcp::no_delay(true), ignored);
+  const auto connection = std::make_shared<Connection>(shared, tls ? tls_transport(tls, std::move(socket)) : plain_transport(std::move(socket)));
+  shared->connections.insert(connection);
+  shared->state->connections.fetch_add(1, std::memory_order_relaxed);
+  connection->start();
+}
+
+// One timer for all deadlines: a write or a request costs none of its own.
+void HttpServer::State::tick() {
+  const auto now = ServerState::Clock::now();
+  for (const auto& connection : connections()) connection->check(now);
+  if (shared->state->draining && stopped()) return finish_stop();
+  ticker.expires_after(shared->state->draining ? kStopTick : kTick);
+  ticker.async_wait([self = shared_from_this()](const error_code& cancelled) {
+    if (!cancelled) self->tick();
   });
 }
 
 void HttpServer::State::begin_stop() {
-  if (shared->stopping) return;
-  shared->stopping = true;
-  stop_began = std::chrono::steady_clock::now();
-  error_code ignored;
-  acceptor.close(ignored);
-  const std::vector<std::shared_ptr<Connection>> all(shared->connections.begin(), shared->connections.end());
-  for (const auto& connection : all) connection->drain();
-  watch_stop();
+  shared->state->draining = true;
+  stop_began = ServerState::Clock::now();
+  for (const auto& connection : connections()) connection->drain();
+  tick();
 }
 
-void HttpServer::State::watch_stop() {
-  if (shared->connections.empty()) return io->stop();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - stop_began).count();
-  const std::vector<std::shared_ptr<Connection>> all(shared->connections.begin(), shared->connections.end());
-  if (seconds > shared->options.stop_seconds && !abandoned) {
+bool HttpServer::State::stopped() {
+  const HttpOptions& o = shared->options;
+  const double seconds = std::chrono::duration<double>(ServerState::Clock::now() - stop_began).count();
+  const auto all = connections();
+  const bool busy = std::any_of(all.begin(), all.end(), [](const auto& connection) { return connection->busy(); });
+  if (!busy && seconds >= o.drain_seconds) return true;
+  if (seconds > o.stop_seconds && !abandoned) {
     abandoned = true;
     for (const auto& connection : all) connection->abandon();
   }
-  if (seconds > shared->options.stop_seconds + 1.5) {
-    for (const auto& connection : all) connection->close();
-    return io->stop();
-  }
-  timer.expires_after(std::chrono::milliseconds(10));
-  timer.async_wait([self = shared_from_this()](const error_code& cancelled) {
-    if (!cancelled) self->watch_stop();
-  });
+  return seconds > std::max(o.stop_seconds + 1.5, o.drain_seconds);
+}
+
+void HttpServer::State::finish_stop() {
+  error_code ignored;
+  acceptor.close(ignored);
+  for (const auto& connection : connections()) connection->close();
+  io->stop();
 }
 
 // Handlers until the io_context stops or has none left.
@@ -122,11 +163,14 @@ void HttpServer::State::work() {
 }
 
 HttpServer::HttpServer(std::shared_ptr<Api> api, const HttpOptions& options) : state_(std::make_shared<State>()) {
-  state_->shared->io = state_->io;
-  state_->shared->api = std::move(api);
-  state_->shared->options = options;
+  HttpShared& shared = *state_->shared;
+  shared.outbox = std::make_shared<Outbox>(state_->io);
+  shared.api = std::move(api);
+  shared.options = options;
+  shared.state = options.state ? options.state : std::make_shared<ServerState>();
   state_->listen();
   state_->accept();
+  state_->tick();
   state_->thread = std::thread([state = state_] { state->work(); });
 }
 
@@ -139,8 +183,10 @@ void HttpServer::stop() {
   if (!state_->thread.joinable()) return;
   asio::post(*state_->io, [state = state_] { state->begin_stop(); });
   state_->thread.join();
+  state_->shared->outbox->close();
   // What was cancelled learns of it, and lets go of the state.
-  state_->timer.cancel();
+  state_->ticker.cancel();
+  state_->accept_timer.cancel();
   state_->io->restart();
   state_->work();
 }

@@ -1,4 +1,4 @@
-// An HTTP/1.1 server for an Api: keep-alive, limits, deadlines, streams, clean shutdown. Knows no route and no JSON.
+// An HTTP/1.1 server for an Api: keep-alive, limits, deadlines, streams, TLS, clean shutdown. Knows no route and no JSON.
 // One thread of its own; Api::handle is called on it and must not block. All functions here: any thread.
 //   HttpServer server(api, {.port = 0}); print(server.url()); ... server.stop();
 #pragma once
@@ -10,23 +10,33 @@
 
 namespace lockstep {
 
+class ServerState;
+
 struct HttpOptions {
   std::string host = "127.0.0.1";  // an address, or localhost
   std::int64_t port = 8080;        // 0: any that is free
-  std::size_t max_header_bytes = 16 << 10;
-  std::size_t max_body_bytes = 4 << 20;
-  std::size_t max_pending_bytes = 4 << 20;  // of a stream that its client does not read; more ends it
-  std::size_t max_connections = 1000;
+  std::int64_t max_header_bytes = 16 << 10;   // of request line and headers together
+  std::int64_t max_headers = 100;
+  std::int64_t max_target_bytes = 8 << 10;
+  std::int64_t max_body_bytes = 4 << 20;
+  std::int64_t max_pending_bytes = 4 << 20;   // of a stream that its client does not read; more ends it
+  std::int64_t max_ahead_bytes = 64 << 10;    // sent ahead while a request is answered; more waits in the system
+  std::int64_t max_connections = 1000;
+  double handshake_seconds = 10;   // of TLS
   double idle_seconds = 75;        // between requests
   double header_seconds = 10;      // from the first byte of a request to the end of its headers
   double body_seconds = 60;
-  double write_seconds = 30;       // a client that takes nothing for so long has gone
+  double write_seconds = 30;       // what a client gets to take what is written to it, and a second more for each 8 KB
+  double drain_seconds = 0;        // how long the end of the server is told (503, readyz) before it listens no more
   double stop_seconds = 5;         // what running requests get to finish
+  std::string tls_certificate = {}, tls_key = {};  // files in PEM; both or none
+  bool access_log = false;         // a line a request; never bodies, never keys
+  std::shared_ptr<ServerState> state = nullptr;    // null: one of its own
 };
 
 class HttpServer {
  public:
-  // Listens, and answers, at once. Errors: invalid_argument (host, port), io (address in use, ...).
+  // Listens, and answers, at once. Errors: invalid_argument (host, port, TLS files), io (address in use, ...).
   HttpServer(std::shared_ptr<Api> api, const HttpOptions& options);
   ~HttpServer();  // stop()
   HttpServer(const HttpServer&) = delete;
@@ -34,13 +44,17 @@ class HttpServer {
 
   std::uint16_t port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
-  // No new connections; idle ones close; running requests finish, or are abandoned after stop_seconds. Returns when all are
-  // gone, at most two seconds after that. Again: nothing happens.
+  // From now on new requests are answered with 503, but for those that the Api answers while it drains; idle connections close;
+  // running requests finish, or are abandoned after stop_seconds. Returns when all are gone, at most two seconds after that.
+  // Again: nothing happens.
   void stop();
 
  private:
   struct State;
   std::shared_ptr<State> state_;
 };
+
+// Whether other machines cannot reach a server on `host`.
+bool is_loopback_address(const std::string& host);
 
 }  // namespace lockstep

@@ -16,6 +16,10 @@ void guarded(std::string_view what, F&& call) {
     log_error("a callback of a request failed", {{"callback", what}, {"reason", e.what()}});
   }
 }
+
+double seconds_since(std::chrono::steady_clock::time_point began) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+}
 }  // namespace
 
 GenerationService::GenerationService(ServingModel model, const ServingOptions& options) : model_(std::move(model)), options_(options) {
@@ -59,6 +63,7 @@ void GenerationService::reserve(std::size_t requests) {
   const std::int64_t before = open_.fetch_add(more);
   if (before + more <= options_.max_open) return;
   open_ -= more;
+  statistics_.refused += requests;
   fail(ErrorCode::resource_exhausted, "model '{}' has {} open requests and gets {} more, allowed are {}; try again later", model_.name, before,
        more, options_.max_open);
 }
@@ -80,26 +85,33 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
   std::vector<std::uint64_t> ids(requests.size());
   for (std::uint64_t& id : ids) id = next_id_++;
   const auto open = static_cast<std::int64_t>(requests.size());
+  std::uint64_t prompt_tokens = 0;
+  for (const Request& request : requests) prompt_tokens += request.prompt.size();
   try {
-    post([this, ids, requests = std::move(requests), on_token = std::move(on_token), on_done = std::move(on_done)]() mutable {
+    post([this, began = std::chrono::steady_clock::now(), ids, requests = std::move(requests), on_token = std::move(on_token), on_done = std::move(on_done)]() mutable {
       for (std::size_t i = 0; i < ids.size(); ++i) {
         OnToken token;
         if (on_token) token = [on_token, i](const GeneratedToken& t) { return on_token(i, t); };
-        begin(ids[i], std::move(requests[i]), std::move(token), [on_done, i](Generation&& g) { on_done(i, std::move(g)); });
+        begin(ids[i], std::move(requests[i]), std::move(token), [on_done, i](Generation&& g) { on_done(i, std::move(g)); }, began);
       }
     });
   } catch (...) {
     open_ -= open;
     throw;
   }
+  statistics_.requests += ids.size();
+  statistics_.prompt_tokens += prompt_tokens;
   return ids;
 }
 
-void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done) {
-  requests_.emplace(id, Open{0, std::move(on_done)});
+void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done,
+                              std::chrono::steady_clock::time_point began) {
+  requests_.emplace(id, Open{0, std::move(on_done), began});
   Engine::OnToken token;
   if (on_token)
-    token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) {
+    token = [this, id, began, first = true, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
+      if (std::exchange(first, false)) statistics_.first_token_seconds.observe(seconds_since(began));
+      statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
       bool more = false;
       guarded("on_token", [&] { more = on_token(t); });
       if (more) return;
@@ -124,6 +136,14 @@ void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   generation.id = id;
   if (node.mapped().enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
   --open_;
+  switch (generation.finish) {
+    case FinishReason::stop: ++statistics_.stopped; break;
+    case FinishReason::length: ++statistics_.length; break;
+    case FinishReason::none:
+    case FinishReason::cancelled: ++statistics_.cancelled; break;
+    case FinishReason::error: ++statistics_.failed; break;
+  }
+  statistics_.seconds.observe(seconds_since(node.mapped().began));
   if (node.mapped().on_done) guarded("on_done", [&] { node.mapped().on_done(std::move(generation)); });
 }
 
@@ -210,6 +230,23 @@ EngineCounters GenerationService::counters() {
   auto counted = std::make_shared<std::promise<EngineCounters>>();
   post([this, counted] { counted->set_value(engine_->counters()); });
   return counted->get_future().get();
+}
+
+void GenerationService::snapshot(std::function<void(const ServiceSnapshot&)> callback) {
+  post([this, callback = std::move(callback)] {
+    const MemoryAccounts& memory = model_.runtime->backend.device().memory();
+    const PageAllocator& pages = engine_->scheduler().pages();
+    guarded("snapshot", [&] {
+      callback({.counters = engine_->counters(),
+                .running = engine_->running(),
+                .waiting = engine_->waiting(),
+                .pages = pages.total(),
+                .free_pages = pages.free_pages(),
+                .cache_bytes = memory.current(MemoryCategory::cache),
+                .weight_bytes = memory.current(MemoryCategory::weights),
+                .workspace_bytes = memory.current(MemoryCategory::workspace)});
+    });
+  });
 }
 
 }  // namespace lockstep

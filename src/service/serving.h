@@ -6,6 +6,7 @@
 //   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,7 @@
 
 #include "engine/engine.h"
 #include "service/executor.h"
+#include "service/statistics.h"
 #include "text/tokenizer.h"
 
 namespace lockstep {
@@ -72,22 +74,28 @@ class GenerationService {
   std::int64_t open() const { return open_; }
   std::int64_t max_open() const { return options_.max_open; }
   EngineCounters counters();  // waits for the running step; Error cancelled once stopped
+  const ServiceStatistics& statistics() const { return statistics_; }
+  // Calls back on the executor's thread once the running step has ended: proof that the engine steps. Waits for nothing.
+  // Error cancelled once stopped.
+  void snapshot(std::function<void(const ServiceSnapshot&)> callback);
 
  private:
   struct Open {
     std::uint64_t engine_id = 0;
     OnDone on_done;
+    std::chrono::steady_clock::time_point began;
     bool enough = false;  // on_token said so
   };
   void post(std::function<void()> command);
   void reserve(std::size_t requests);
   bool step();
   void run_commands();
-  void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done);
+  void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done, std::chrono::steady_clock::time_point began);
   void finish(std::uint64_t id, Generation&& generation);
   void fail_all(const std::string& message);
 
   ServingModel model_;
+  ServiceStatistics statistics_;
   ServingOptions options_;
   std::vector<std::int32_t> end_tokens_;
   std::string profile_digest_;

@@ -25,7 +25,7 @@ def say(server, data, timeout=15):
 
 def post(body, *headers, kind="application/json", length=None):
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = ["POST /v1/completions HTTP/1.1", "Host: x", "Connection: close", f"Content-Type: {kind}",
+    lines = ["POST /v1/completions HTTP/1.1", "Host: localhost", "Connection: close", f"Content-Type: {kind}",
              f"Content-Length: {len(data) if length is None else length}", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
@@ -51,12 +51,12 @@ def test_a_whole_request(server):
 @pytest.mark.parametrize("data,status,code", [
     (b"nonsense\r\n\r\n", 400, "invalid_argument"),
     (b"GET /healthz HTTP/1.1\r\n\r\n", 400, "invalid_argument"),
-    (b"GET /healthz HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 20000 + b"\r\n\r\n", 431, "headers_too_large"),
+    (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 20000 + b"\r\n\r\n", 431, "headers_too_large"),
     (post(b"", length=4 * 2**20 + 1), 413, "body_too_large"),
     (post(b'"' + b"a" * (5 * 2**20)), 413, "body_too_large"),
     (post(BODY, kind="text/plain"), 415, "unsupported_media_type"),
-    (b"GET /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 405, "method_not_allowed"),
-    (b"GET /nothing HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", 404, "not_found"),
+    (b"GET /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 405, "method_not_allowed"),
+    (b"GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 404, "not_found"),
     (post(b"{"), 400, "invalid_argument"),
     (post(b"[" * 1000000), 400, "invalid_argument"),
     (post(b"\xff\xfe"), 400, "invalid_argument"),

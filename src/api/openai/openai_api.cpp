@@ -27,51 +27,17 @@ void require_json(const ApiRequest& request) {
     throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-type is '{}', allowed is application/json", shown(type)), 415,
                        "unsupported_media_type");
 }
-}  // namespace
 
-const OpenAiApi::Route OpenAiApi::kRoutes[] = {
-    {"GET", "/healthz", &OpenAiApi::health},
-    {"GET", "/v1/models", &OpenAiApi::models},
-    {"POST", "/v1/completions", &OpenAiApi::completions},
+class OpenAiApi {
+ public:
+  explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
+  void models(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
+  void completions(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
+
+ private:
+  std::shared_ptr<GenerationService> service_;
+  std::int64_t created_;
 };
-
-OpenAiApi::OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
-
-const OpenAiApi::Route& OpenAiApi::route(const ApiRequest& request) const {
-  std::string allowed;
-  std::vector<std::string> paths;
-  for (const Route& r : kRoutes) {
-    if (r.path == request.path && r.method == request.method) return r;
-    if (r.path == request.path) allowed += (allowed.empty() ? "" : ", ") + std::string(r.method);
-    paths.emplace_back(r.path);
-  }
-  if (allowed.empty())
-    throw RequestError(ErrorCode::not_found, {}, fmt::format("there is no {}{}; known are {}", shown(request.path), did_you_mean(request.path, paths), fmt::join(paths, ", ")));
-  throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("{} is not offered on {}, allowed is {}", shown(request.method), request.path, allowed), 405,
-                     "method_not_allowed");
-}
-
-void OpenAiApi::handle(const ApiRequest& request, std::shared_ptr<Responder> responder) {
-  try {
-    (this->*route(request).handler)(request, responder);
-  } catch (const std::exception& e) {
-    ApiResponse response = lockstep::error_response(e);
-    if (response.status == 405)
-      for (const Route& r : kRoutes)
-        if (r.path == request.path) response.headers.emplace_back("Allow", r.method);
-    responder->send(std::move(response));
-  }
-}
-
-ApiResponse OpenAiApi::error_response(int status, std::string_view message) const { return error_response_of(status, message); }
-
-void OpenAiApi::health(const ApiRequest&, const std::shared_ptr<Responder>& responder) const {
-  responder->send(json_response({{"status", "ok"},
-                                 {"model", service_->name()},
-                                 {"weights_version", service_->weights_version()},
-                                 {"profile", service_->profile_digest()},
-                                 {"open_requests", service_->open()}}));
-}
 
 void OpenAiApi::models(const ApiRequest&, const std::shared_ptr<Responder>& responder) const {
   const Json model{{"id", service_->name()},
@@ -94,6 +60,16 @@ void OpenAiApi::completions(const ApiRequest& request, const std::shared_ptr<Res
                                    did_you_mean(completion.model, {service_->name()})),
                        0, "model_not_found");
   std::make_shared<CompletionRun>(service_, std::move(completion), responder)->start();
+}
+}  // namespace
+
+void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service) {
+  const auto api = std::make_shared<OpenAiApi>(std::move(service));
+  const auto row = [&](std::string method, std::string path, void (OpenAiApi::*handler)(const ApiRequest&, const std::shared_ptr<Responder>&) const) {
+    routes.add({std::move(method), std::move(path), [api, handler](const auto& request, const auto& out) { ((*api).*handler)(request, out); }});
+  };
+  row("GET", "/v1/models", &OpenAiApi::models);
+  row("POST", "/v1/completions", &OpenAiApi::completions);
 }
 
 }  // namespace lockstep

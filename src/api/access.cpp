@@ -1,0 +1,117 @@
+#include "api/access.h"
+
+#include <algorithm>
+
+#include "api/errors.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kMostRequestHeaders = 2048;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return out;
+}
+
+// "example.com:8080" -> "example.com"; "[::1]:8080" -> "[::1]".
+std::string_view name_of_host(std::string_view host) {
+  if (host.starts_with('[')) return host.substr(0, host.find(']') + 1);
+  return host.substr(0, host.find(':'));
+}
+
+bool is_loopback_name(std::string_view name) {
+  if (name == "localhost" || name == "[::1]" || name == "localhost.") return true;
+  if (!name.starts_with("127.")) return false;
+  return name.find_first_not_of("0123456789.") == std::string_view::npos && std::count(name.begin(), name.end(), '.') == 3;
+}
+
+std::string_view authority_of(std::string_view origin) {
+  const std::size_t slashes = origin.find("://");
+  return slashes == std::string_view::npos ? std::string_view() : origin.substr(slashes + 3);
+}
+
+// Header names as a browser lists them: nothing that could end a line or say more.
+bool is_header_list(std::string_view text) {
+  return !text.empty() && text.size() <= kMostRequestHeaders && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == ',' || c == ' ';
+  });
+}
+
+ApiResponse refusal(int status, std::string message, std::string word) {
+  return lockstep::error_response(RequestError(ErrorCode::invalid_argument, {}, std::move(message), status, std::move(word)));
+}
+
+std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
+}  // namespace
+
+void Access::check() const {
+  for (const std::string& origin : cors_origins) {
+    const std::string_view authority = authority_of(origin);
+    if (origin != "*" && (authority.empty() || authority.find('/') != std::string_view::npos))
+      fail(ErrorCode::invalid_argument, "cors-origin is '{}', allowed is an origin such as https://example.com, without a path, or *", origin);
+  }
+  for (const std::string& host : hosts)
+    if (host.empty() || name_of_host(host) != host) fail(ErrorCode::invalid_argument, "allow-host is '{}', allowed is a name such as example.com, without a port", host);
+}
+
+bool Access::allowed_origin(std::string_view origin) const {
+  return std::any_of(cors_origins.begin(), cors_origins.end(), [&](const std::string& one) { return one == "*" || one == origin; });
+}
+
+bool Access::allowed_host(std::string_view host) const {
+  const std::string name = lower(name_of_host(host));
+  if (is_loopback_name(name)) return true;
+  return std::any_of(hosts.begin(), hosts.end(), [&](const std::string& one) { return lower(one) == name; });
+}
+
+std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
+  const std::string_view host = head.header("host");
+  if ((loopback || !hosts.empty()) && !host.empty() && !allowed_host(host))
+    return refusal(421, fmt::format("this server is not '{}'; it answers to localhost{}{} (--allow-host adds a name)", shown(host), hosts.empty() ? "" : ", ", fmt::join(hosts, ", ")),
+                   "host_not_allowed");
+  const std::string_view origin = head.header("origin");
+  if (loopback && !origin.empty() && lower(authority_of(origin)) != lower(host) && !allowed_origin(origin))
+    return refusal(403, fmt::format("the origin '{}' may not ask this server (--cors-origin allows one)", shown(origin)), "origin_not_allowed");
+  return std::nullopt;
+}
+
+std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::string* key_name) const {
+  if (!keys) return std::nullopt;
+  const std::string_view given = head.header("authorization");
+  if (const std::string* owner = keys->owner_of_authorization(given)) {
+    *key_name = *owner;
+    return std::nullopt;
+  }
+  ApiResponse response = refusal(401, given.empty() ? "an API key is missing; it is given as `Authorization: Bearer KEY`" : "the API key is not known here", "invalid_api_key");
+  response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+HeaderList Access::answer_headers(const ApiRequest& head) const {
+  if (cors_origins.empty()) return {};
+  const std::string_view origin = head.header("origin");
+  const bool any = std::find(cors_origins.begin(), cors_origins.end(), "*") != cors_origins.end();
+  HeaderList headers;
+  if (!any) headers.emplace_back("Vary", "Origin");
+  if (origin.empty() || !allowed_origin(origin)) return headers;
+  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  return headers;
+}
+
+bool Access::is_preflight(const ApiRequest& head) const {
+  return head.method == "OPTIONS" && !head.header("origin").empty() && !head.header("access-control-request-method").empty();
+}
+
+ApiResponse Access::preflight(const ApiRequest& head, const std::string& methods) const {
+  ApiResponse response{204, "", "", {{"Allow", methods}}};
+  if (!allowed_origin(head.header("origin"))) return response;
+  response.headers.emplace_back("Access-Control-Allow-Methods", methods);
+  const std::string_view wanted = head.header("access-control-request-headers");
+  if (is_header_list(wanted)) response.headers.emplace_back("Access-Control-Allow-Headers", wanted);
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+}  // namespace lockstep

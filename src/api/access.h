@@ -1,0 +1,39 @@
+// Who may ask, and from which pages: API keys, allowed Host names (against DNS rebinding), origins of other sites (CORS).
+// Looks at headers alone. Knows no route and no socket. Read-only once filled; then any thread.
+//   if (auto refusal = access.refuse_site(head)) ...;  access.answer_headers(head);  access.preflight(head, "GET, POST")
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/api_keys.h"
+#include "api/exchange.h"
+
+namespace lockstep {
+
+class Access {
+ public:
+  std::shared_ptr<const ApiKeys> keys;    // null: nobody needs one
+  std::vector<std::string> cors_origins;  // "https://example.com"; "*": any
+  // True where the server listens on a loopback address: then a Host that is neither a loopback name nor in `hosts`, and an
+  // origin that is neither the server's own nor in cors_origins, is refused. A page elsewhere whose name is made to point to
+  // this machine gives itself away by its name.
+  bool loopback = false;
+  std::vector<std::string> hosts;         // besides localhost, 127.0.0.0/8 and [::1]; when not empty they are asked for everywhere
+
+  // Error invalid_argument: an origin or a host that cannot be one.
+  void check() const;
+  std::optional<ApiResponse> refuse_site(const ApiRequest& head) const;
+  // Whose key the request has; without one a refusal (401).
+  std::optional<ApiResponse> refuse_key(const ApiRequest& head, std::string* key_name) const;
+  HeaderList answer_headers(const ApiRequest& head) const;
+  bool is_preflight(const ApiRequest& head) const;
+  ApiResponse preflight(const ApiRequest& head, const std::string& methods) const;
+
+ private:
+  bool allowed_origin(std::string_view origin) const;
+  bool allowed_host(std::string_view host) const;
+};
+
+}  // namespace lockstep

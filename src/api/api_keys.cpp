@@ -1,0 +1,89 @@
+#include "api/api_keys.h"
+
+#include <openssl/crypto.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kLeastKey = 16, kMostKey = 256, kMostName = 64, kMostKeys = 10000;
+
+bool is_name(std::string_view name) {
+  return !name.empty() && name.size() <= kMostName && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("-_.@").find(c) != std::string_view::npos;
+  });
+}
+}  // namespace
+
+void ApiKeys::add(const std::string& name, std::string_view key) {
+  const bool printable = std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
+  if (key.size() < kLeastKey || key.size() > kMostKey || !printable)
+    fail(ErrorCode::invalid_argument, "the api key of '{}' has {} characters, allowed are {} to {} printable ones without spaces", is_name(name) ? name : "?",
+         key.size(), kLeastKey, kMostKey);
+  add_hash(name, sha256_hex(key));
+}
+
+void ApiKeys::add_hash(const std::string& name, std::string_view hex) {
+  // What is no name may be a key that was put in the wrong place: it is not repeated.
+  if (!is_name(name))
+    fail(ErrorCode::invalid_argument, "the name of an api key has {} characters, allowed are 1 to {} letters, digits, '-', '_', '.' and '@'", name.size(), kMostName);
+  if (entries_.size() == kMostKeys) fail(ErrorCode::resource_exhausted, "there are more than {} api keys", kMostKeys);
+  Entry entry{name, {}};
+  std::copy(hex.begin(), hex.end(), entry.hash.begin());
+  for (const Entry& other : entries_) {
+    if (other.name == name) fail(ErrorCode::already_exists, "there are two api keys of '{}'", name);
+    if (other.hash == entry.hash) fail(ErrorCode::already_exists, "'{}' and '{}' have the same api key", other.name, name);
+  }
+  entries_.push_back(std::move(entry));
+}
+
+void ApiKeys::read_file(const std::string& path) {
+  constexpr std::string_view kSpaces = " \t\r";
+  const std::string text = lockstep::read_file(path, 4 << 20);
+  const std::size_t before = entries_.size();
+  std::string_view rest = text;
+  for (int number = 1; !rest.empty(); ++number) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    line.remove_prefix(std::min(line.size(), line.find_first_not_of(kSpaces)));
+    line = line.substr(0, line.find_last_not_of(kSpaces) + 1);
+    if (line.empty() || line.front() == '#') continue;
+    with_context(fmt::format("reading line {} of {}", number, path), [&] {
+      const std::size_t space = line.find_first_of(kSpaces);
+      if (space == std::string_view::npos) fail(ErrorCode::invalid_argument, "the line is not `NAME KEY` or `NAME sha256:HEX`");
+      const std::string name(line.substr(0, space));
+      std::string_view key = line.substr(line.find_first_not_of(kSpaces, space));
+      if (!key.starts_with("sha256:")) return add(name, key);
+      std::string hex(key.substr(7));
+      for (char& c : hex) c = c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c;
+      if (hex.size() != 64 || hex.find_first_not_of("0123456789abcdef") != std::string::npos)
+        fail(ErrorCode::invalid_argument, "what follows sha256: is not 64 hexadecimal digits");
+      add_hash(name, hex);
+    });
+  }
+  if (entries_.size() == before) fail(ErrorCode::invalid_argument, "{} holds no api key", path);
+}
+
+const std::string* ApiKeys::owner_of(std::string_view key) const {
+  const std::string hash = sha256_hex(key.substr(0, kMostKey + 1));
+  const std::string* owner = nullptr;
+  for (const Entry& entry : entries_)
+    if (CRYPTO_memcmp(entry.hash.data(), hash.data(), entry.hash.size()) == 0) owner = &entry.name;
+  return owner;
+}
+
+const std::string* ApiKeys::owner_of_authorization(std::string_view header) const {
+  constexpr std::string_view kScheme = "bearer ";
+  if (header.size() <= kScheme.size()) return nullptr;
+  for (std::size_t i = 0; i < kScheme.size(); ++i)
+    if ((header[i] >= 'A' && header[i] <= 'Z' ? header[i] + 32 : header[i]) != kScheme[i]) return nullptr;
+  header.remove_prefix(kScheme.size());
+  header.remove_prefix(std::min(header.size(), header.find_first_not_of(' ')));
+  return owner_of(header);
+}
+
+}  // namespace lockstep

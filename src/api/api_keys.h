@@ -1,0 +1,37 @@
+// API keys, kept as SHA-256 alone, and whose they are. A key is looked up in the same time whatever it is: every hash is
+// compared, each in constant time. Never says a key. Read-only once filled; then any thread.
+//   ApiKeys keys; keys.add("ann", key); keys.read_file("keys.txt"); if (const std::string* name = keys.owner_of(given)) ...
+#pragma once
+#include <array>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+class ApiKeys {
+ public:
+  // Errors: invalid_argument (a name that is not 1 to 64 letters, digits, '-', '_', '.', '@'; a key that is not 16 to 256 printable
+  // characters without spaces), already_exists (the name, the key). No message holds a key.
+  void add(const std::string& name, std::string_view key);
+  // Lines `NAME KEY` or `NAME sha256:HEX`; empty ones and those that begin with '#' are skipped. Errors as add, with the line's
+  // number; io; invalid_argument for a file without a key.
+  void read_file(const std::string& path);
+
+  bool empty() const { return entries_.empty(); }
+  std::size_t size() const { return entries_.size(); }
+  // Null: nobody's.
+  const std::string* owner_of(std::string_view key) const;
+  // The same for an Authorization header, "Bearer KEY".
+  const std::string* owner_of_authorization(std::string_view header) const;
+
+ private:
+  struct Entry {
+    std::string name;
+    std::array<char, 64> hash;  // hexadecimal
+  };
+  void add_hash(const std::string& name, std::string_view hex);
+  std::vector<Entry> entries_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// An Api made of rows {method, path, handler}: finds the row, says 404 with "did you mean" and 405 with Allow, answers HEAD as
+// GET and OPTIONS, and turns what a handler throws into an answer. Knows no handler's business and no socket.
+// Rows are added before a server has it; then any thread may call the rest.
+//   Routes routes; routes.add({"GET", "/v1/models/{model}", [](const ApiRequest& r, const auto& out) { ... r.parameter("model") ... }});
+#pragma once
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "api/access.h"
+#include "api/exchange.h"
+
+namespace lockstep {
+
+struct Route {
+  std::string method;  // "GET", "POST", ...
+  // "/v1/models/{model}": a segment in braces is a parameter, one segment that is not empty; "{file...}" as the last takes the
+  // rest of the path, slashes too. A row without parameters wins over one with.
+  std::string path;
+  // Answers now or later; what it throws becomes the answer (api/errors.h).
+  std::function<void(const ApiRequest&, const std::shared_ptr<Responder>&)> handler;
+  bool needs_key = true;        // where the server has keys
+  bool while_draining = false;  // answered while the server takes no new work
+};
+
+class Routes : public Api {
+ public:
+  // Error already_exists: a row of that method and path stands there.
+  void add(Route route);
+  // Without it everybody may ask. Error invalid_argument as Access::check.
+  void set_access(Access access);
+
+  void handle(ApiRequest request, std::shared_ptr<Responder> responder) override;
+  ApiResponse error_response(int status, std::string_view message) const override;
+  Examination examine(const ApiRequest& head) const override;
+
+ private:
+  struct Row {
+    Route route;
+    std::vector<std::string> segments;  // of the path
+    bool has_parameters = false;
+  };
+  struct Found {
+    const Row* row = nullptr;        // null: none of that path and method
+    HeaderList parameters;
+    std::vector<std::string> methods;  // that the path has
+  };
+  Found find(const ApiRequest& request) const;
+  std::vector<std::string> known_paths() const;
+  ApiResponse answer_without_row(const ApiRequest& request, const Found& found) const;
+  std::optional<ApiResponse> refusal(const ApiRequest& request, const Found& found, std::string* key_name) const;
+
+  std::vector<Row> rows_;
+  Access access_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,58 @@
+// What a server and the routes that speak of it share: whether it drains, and its numbers of requests. Knows no socket and no
+// route. Any thread.
+//   state->begin(); ... state->end("/v1/models", "GET", 200, seconds);  ...  state->append_metrics(text);
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <tuple>
+
+#include "observe/prometheus.h"
+
+namespace lockstep {
+
+class ServerState {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // True: no new work is taken; running requests finish. Never false again.
+  std::atomic<bool> draining{false};
+  std::atomic<std::int64_t> connections{0}, open_requests{0};
+  std::atomic<std::uint64_t> connections_total{0}, bytes_sent{0}, bytes_received{0};
+  std::atomic<std::uint64_t> streams_dropped{0};  // of clients that did not read
+
+  struct Ended {
+    std::string_view route, method;
+    int status = 0;
+    double seconds = 0;
+    double first_byte_seconds = -1;  // of a stream; below 0: none was begun
+    bool left = false;               // the client went before its answer ended
+  };
+  void end(const Ended& ended);
+
+  // What a 429 tells its client: seconds until a place may be free, from how long requests take and how many are refused.
+  int retry_after_seconds() const;
+  void append_metrics(PrometheusText& text) const;
+
+ private:
+  struct Route {
+    Histogram seconds{Histogram::second_bounds()}, first_byte{Histogram::second_bounds()};
+    std::uint64_t left = 0;
+  };
+  mutable std::mutex mutex_;
+  std::map<std::string, Route, std::less<>> routes_;
+  std::map<std::tuple<std::string, std::string, int>, std::uint64_t, std::less<>> counts_;  // route, method, status
+  double mean_seconds_ = 0;            // of requests that did work, the latest count most
+  double recent_refusals_ = 0;         // halves every few seconds
+  Clock::time_point last_refusal_{};
+  std::int64_t open_at_refusal_ = 1;
+};
+
+// A method of HTTP, or "other": a label that no client chooses.
+std::string_view known_method(std::string_view method);
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// The bytes of one connection, plain or under TLS, without what they mean. At most one read and one write are under way.
+// All on the thread of the server's io_context. Internal to http/.
+//   transport->read(block, user);  ...  user->on_read(fault, bytes);
+#pragma once
+#include <utility>  // before asio: g++ 12 wants std::exchange there
+
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// Who is told; kept alive while something is under way.
+class TransportUser {
+ public:
+  virtual ~TransportUser() = default;
+  virtual void on_open(const boost::system::error_code& fault) = 0;
+  virtual void on_read(const boost::system::error_code& fault, std::size_t bytes) = 0;
+  virtual void on_written(const boost::system::error_code& fault) = 0;
+};
+using TransportUserPointer = std::shared_ptr<TransportUser>;
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual void open(TransportUserPointer user) = 0;
+  // Some bytes into `block`, which stays where it is until then.
+  virtual void read(std::span<char> block, TransportUserPointer user) = 0;
+  // All of `data`, which stays where it is until then. True: it is with the system already, and on_written does not come.
+  virtual bool write(std::string_view data, TransportUserPointer user) = 0;
+  // Nothing more will be written: says so to the other side.
+  virtual void end_writing(TransportUserPointer user) = 0;
+  // Whether a close now could take back what was written: bytes of the other side's are unread, or a goodbye is due.
+  virtual bool must_linger() = 0;
+  // Whether the other side has closed; sees it behind bytes that nobody has read.
+  virtual bool peer_left() = 0;
+  virtual void close() = 0;
+};
+
+std::unique_ptr<Transport> plain_transport(boost::asio::ip::tcp::socket socket);
+
+// A server's certificate and key, for TLS 1.2 and later. Any thread.
+class TlsContext;
+// Errors: io (a file that cannot be read), invalid_argument (no certificate or key in it, or they do not belong together).
+std::shared_ptr<TlsContext> load_tls_context(const std::string& certificate_file, const std::string& key_file);
+std::unique_ptr<Transport> tls_transport(const std::shared_ptr<TlsContext>& context, boost::asio::ip::tcp::socket socket);
+
+// For both: the system's word on a socket whose bytes nobody reads.
+bool socket_peer_left(int descriptor);
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What a generation service has done since it was made, and how its engine stands: for a scrape. Knows no wire format.
+// ServiceStatistics: any thread. ServiceSnapshot: plain values.
+#pragma once
+#include <atomic>
+#include <cstdint>
+
+#include "engine/options.h"
+#include "observe/prometheus.h"
+
+namespace lockstep {
+
+struct ServiceStatistics {
+  std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
+  std::atomic<std::uint64_t> requests{0}, refused{0};                           // taken; refused because the service was full
+  std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};    // how they ended
+  Histogram first_token_seconds{Histogram::second_bounds()};                    // from the call to the first token
+  Histogram seconds{Histogram::second_bounds()};                                // to the end
+};
+
+struct ServiceSnapshot {
+  EngineCounters counters;
+  std::int64_t running = 0, waiting = 0;           // sequences in the batch; behind it
+  std::int64_t pages = 0, free_pages = 0;          // of the key-value cache; what is not free belongs to sequences or to prefixes
+  std::int64_t cache_bytes = 0, weight_bytes = 0, workspace_bytes = 0;
+};
+
+}  // namespace lockstep
