@@ -8,8 +8,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "service/text_stream.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-# PCRE2 runs the splitting patterns of tokenizer.json; utf8proc normalises (NFC).
+# PCRE2 runs the splitting patterns of tokenizer.json; utf8proc has the tables of normalization.
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
