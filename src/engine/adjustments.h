@@ -1,6 +1,6 @@
-// What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there are
-// entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device.
-// Used by one thread at a time.
+// What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there
+// are entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device. Used by
+// one thread at a time.
 //   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries()
 #pragma once
 #include <span>

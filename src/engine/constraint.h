@@ -1,8 +1,9 @@
 // What a request may say next: a set of tokens that changes with each token it says. The engine knows no grammar, and a
 // constraint no engine.
 // Thread rule: the engine calls it on its own thread, `allowed` then `accept` once for each token it samples (a request
-// that is put back, or whose forward runs again after an error, is not asked again). One that throws ends its own request with
-// FinishReason::error. Each request, also each of several samples of one prompt, has a constraint of its own.
+// that is put back, or whose forward runs again after an error, is not asked again). One that throws ends its own
+// request with FinishReason::error. Each request, also each of several samples of one prompt, has a constraint of its
+// own.
 //   request.sampling.constraint = std::make_shared<MyConstraint>();
 #pragma once
 #include <cstdint>

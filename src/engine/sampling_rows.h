@@ -1,6 +1,8 @@
-// What some rows of a sampling launch need beyond their numbers: adjusted logits, masks, the likeliest tokens. Rows without
-// any of it cost nothing and keep their bits: nothing is uploaded or launched for them. Used by one thread at a time.
-//   SamplingRows rows(backend, sequences, logits, leaves); rows.attach(sample); launch(sample); rows.likeliest(ids, logprobs);
+// What some rows of a sampling launch need beyond their numbers: adjusted logits, masks, the likeliest tokens. Rows
+// without any of it cost nothing and keep their bits: nothing is uploaded or launched for them. Used by one thread at a
+// time.
+//   SamplingRows rows(backend, sequences, logits, leaves); rows.attach(sample); launch(sample); rows.likeliest(ids,
+//   logprobs);
 #pragma once
 #include <span>
 
@@ -15,7 +17,8 @@ class SamplingRows {
   SamplingRows(Backend& backend, std::span<Sequence* const> sequences, const View& logits, int maximum_leaves);
   // Launches what adjusts the logits and names adjusted rows and masks in `sample`.
   void attach(Sample& sample);
-  // The likeliest tokens of rows whose requests ask for them, in order, into the rows from `begin` on; returns how many.
+  // The likeliest tokens of rows whose requests ask for them, in order, into the rows from `begin` on; returns how
+  // many.
   std::int64_t likeliest(const View& id, const View& logprob, std::int64_t begin);
 
  private:

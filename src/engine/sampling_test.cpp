@@ -119,7 +119,8 @@ TEST(Sampling, BitsDependOnTheRequestAlone) {
 TEST(Sampling, LikeliestTokensHaveTheBitsOfTheLogProbabilities) {
   Plant plant;
   const std::int64_t vocabulary = plant.runtime.model->vocabulary;
-  Request request{.prompt = {1, 2, 3, 4, 5, 6, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .prompt_logprobs = true};
+  Request request{
+      .prompt = {1, 2, 3, 4, 5, 6, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .prompt_logprobs = true};
   Engine engine(plant.runtime, plant.weights, {.max_batch_rows = 3});
   const Generation plain = engine.generate({request})[0];
   request.sampling.top_logprobs = 20;
@@ -152,7 +153,8 @@ TEST(Sampling, LikeliestTokensHaveTheBitsOfTheLogProbabilities) {
 // Allows the given tokens, or throws.
 class FixedConstraint : public TokenConstraint {
  public:
-  explicit FixedConstraint(std::vector<std::int32_t> tokens, int good = 1000) : tokens_(std::move(tokens)), good_(good) {}
+  explicit FixedConstraint(std::vector<std::int32_t> tokens, int good = 1000)
+      : tokens_(std::move(tokens)), good_(good) {}
   void allowed(std::span<std::uint32_t> words) override {
     if (good_-- == 0) throw std::runtime_error("the constraint is broken");
     for (std::int32_t t : tokens_) words[static_cast<std::size_t>(t / 32)] |= 1u << t % 32;

@@ -32,17 +32,18 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   const std::int64_t samples = sizes.samples, scored = sizes.scored;
   result.sampled.resize(static_cast<std::size_t>(samples));
   for (std::int64_t i = 0; i < samples; ++i)
-    result.sampled[static_cast<std::size_t>(i)] = {w[static_cast<std::size_t>(i)],
-                                                   w[static_cast<std::size_t>(samples + i)], number(i),
-                                                   number(samples + i)};
+    result.sampled[static_cast<std::size_t>(i)] = {
+        w[static_cast<std::size_t>(i)], w[static_cast<std::size_t>(samples + i)], number(i), number(samples + i)};
   result.prompt_logprobs.resize(static_cast<std::size_t>(scored));
-  for (std::int64_t i = 0; i < scored; ++i) result.prompt_logprobs[static_cast<std::size_t>(i)] = number(2 * samples + i);
+  for (std::int64_t i = 0; i < scored; ++i)
+    result.prompt_logprobs[static_cast<std::size_t>(i)] = number(2 * samples + i);
   std::int64_t id_at = 2 * samples, logprob_at = 2 * samples + scored;
   const auto tops = [&](std::int64_t rows, std::vector<std::vector<TokenLogprob>>& out) {
     out.assign(static_cast<std::size_t>(rows), {});
     for (std::vector<TokenLogprob>& row : out)
       for (std::int64_t i = 0; i < sizes.top; ++i, ++id_at, ++logprob_at)
-        if (const std::int32_t id = w[static_cast<std::size_t>(id_at)]; id >= 0) row.push_back({id, number(logprob_at)});
+        if (const std::int32_t id = w[static_cast<std::size_t>(id_at)]; id >= 0)
+          row.push_back({id, number(logprob_at)});
   };
   tops(sizes.sampled_top, result.sampled_top);
   tops(sizes.prompt_top, result.prompt_top);

@@ -141,8 +141,8 @@ void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice
   }
   const Buffer integers = backend.device().upload(integers_, record.sizes.samples, 6, MemoryCategory::activations);
   const Buffer floats = backend.device().upload(floats_, record.sizes.samples, 2, MemoryCategory::activations);
-  const std::int64_t most =
-      std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, record.sizes.samples > 16 ? record.sizes.samples : 16);
+  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16,
+                                                     record.sizes.samples > 16 ? record.sizes.samples : 16);
   const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.vocabulary,
                                                   MemoryCategory::workspace);
   std::int64_t told = 0;

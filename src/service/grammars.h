@@ -1,7 +1,8 @@
-// Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled last, so that
-// requests with the same schema compile it once. Also the constraint that an engine takes.
-// Knows no request format. Any thread.
-//   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint = make_constraint(grammars.of_schema(schema));
+// Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
+// last, so that requests with the same schema compile it once. Also the constraint that an engine takes. Knows no
+// request format. Any thread.
+//   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
+//   make_constraint(grammars.of_schema(schema));
 #pragma once
 #include <list>
 #include <mutex>
@@ -21,7 +22,8 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens);
 
   // Errors are those of TokenGrammar; unsupported without a tokenizer.
-  std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema, const GrammarOptions& options = {});
+  std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema,
+                                                const GrammarOptions& options = {});
   std::shared_ptr<const TokenGrammar> of_part(const GrammarPart& part, const GrammarOptions& options = {});
   std::shared_ptr<const TokenGrammar> json_object() { return of_part(GrammarPart::json_object()); }
   std::shared_ptr<const TokenBytes> tokens();

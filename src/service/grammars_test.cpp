@@ -24,8 +24,9 @@ class GrammarsTest : public testing::Test {
   Grammars grammars_{opened().tokenizer, service_.end_tokens()};
 
   Generation answer(const Schema& schema, std::uint64_t seed, float temperature = 1.5f) {
-    Request request{.prompt = opened().tokenizer->encode("3 7 12=48:", true),
-                    .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.end_tokens()}};
+    Request request{
+        .prompt = opened().tokenizer->encode("3 7 12=48:", true),
+        .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.end_tokens()}};
     request.sampling.top_logprobs = 3;
     request.sampling.constraint = make_constraint(grammars_.of_schema(schema));
     std::promise<Generation> done;

@@ -1,13 +1,17 @@
 // Lets tests in Python use grammars: JSON lines in, JSON lines out. Built with the tests (src/text/folder.cmake).
 //   schema_bridge FILE < requests
-// FILE is a tokenizer.json (its last special token ends a text), or {"bytes": [text, ...], "end": id}: the bytes of each token
-// as Latin-1.
-// {"schema": ..., "walks": n, "seed": s, "budget": t, "max_depth": d, "closed": b}: n random walks through the masks, each token drawn
-//   from those allowed; beyond t tokens one is drawn that brings the end nearer. -> {"texts": [...], "tokens": [...], "states": n} or
+// FILE is a tokenizer.json (its last special token ends a text), or {"bytes": [text, ...], "end": id}: the bytes of
+// each token as Latin-1.
+// {"schema": ..., "walks": n, "seed": s, "budget": t, "max_depth": d, "closed": b}: n random walks through the masks,
+// each token drawn
+//   from those allowed; beyond t tokens one is drawn that brings the end nearer. -> {"texts": [...], "tokens": [...],
+//   "states": n} or
 //   {"error": message, "code": name}. "free": true draws from all tokens instead (a negative control).
-// {"schema": ..., "accept": [texts]}: whether each text, encoded by the tokenizer, is let through token by token, each token standing
+// {"schema": ..., "accept": [texts]}: whether each text, encoded by the tokenizer, is let through token by token, each
+// token standing
 //   in the mask before it. -> {"accepted": [true, ...]}; "accept_tokens": [[id, ...]]: the same of tokens.
-// {"schema": ..., "time": [[id, ...], ...]}: masks along these texts -> {"first_us": [...], "again_us": [...]}, one a step.
+// {"schema": ..., "time": [[id, ...], ...]}: masks along these texts -> {"first_us": [...], "again_us": [...]}, one a
+// step.
 #include <nlohmann/json.hpp>
 
 #include <ctime>
@@ -33,7 +37,8 @@ class Bridge {
         bytes.emplace_back();
         for (char32_t c : code_points_of(text.get<std::string>())) bytes.back() += static_cast<char>(c);
       }
-      tokens_ = std::make_shared<const TokenBytes>(std::move(bytes), std::vector<std::int32_t>{file["end"].get<std::int32_t>()});
+      tokens_ = std::make_shared<const TokenBytes>(std::move(bytes),
+                                                   std::vector<std::int32_t>{file["end"].get<std::int32_t>()});
       return;
     }
     tokenizer_.emplace(Tokenizer::from_file(path));
@@ -77,7 +82,9 @@ class Bridge {
     return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
   }
   static double since(double begin) { return now_ms() - begin; }
-  static bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) { return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1; }
+  static bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) {
+    return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1;
+  }
 
   void time(const std::shared_ptr<const TokenGrammar>& grammar, const std::vector<std::int32_t>& ids, Json& out) {
     GrammarMatcher matcher(grammar);
@@ -106,7 +113,8 @@ class Bridge {
   }
 
   // Of the tokens that are one byte, and some others, one after which the end is nearest.
-  std::int32_t nearest(const GrammarMatcher& matcher, const std::vector<std::int32_t>& allowed, RandomSequence& draws) const {
+  std::int32_t nearest(const GrammarMatcher& matcher, const std::vector<std::int32_t>& allowed,
+                       RandomSequence& draws) const {
     std::int32_t best = -1;
     std::int64_t least = 0;
     for (std::int32_t id : allowed) {
@@ -139,7 +147,8 @@ class Bridge {
           if (stands(words, id) && (!free || tokens_->is_end(id) || !tokens_->bytes(id).empty())) allowed.push_back(id);
         if (allowed.empty()) fail(ErrorCode::internal, "nothing is allowed after: {}", text);
         const bool may_end = stands(words, tokens_->end_tokens()[0]);
-        if (!free && may_end != matcher.complete()) fail(ErrorCode::internal, "the end token and complete() disagree after: {}", text);
+        if (!free && may_end != matcher.complete())
+          fail(ErrorCode::internal, "the end token and complete() disagree after: {}", text);
         std::int32_t token;
         if (may_end && (t > budget || draws.below(4) == 0)) {
           token = tokens_->end_tokens()[0];
@@ -148,7 +157,8 @@ class Bridge {
         } else {
           token = allowed[draws.below(static_cast<std::uint32_t>(allowed.size()))];
         }
-        if (!free && !matcher.accept(token)) fail(ErrorCode::internal, "token {} is in the mask and not accepted after: {}", token, text);
+        if (!free && !matcher.accept(token))
+          fail(ErrorCode::internal, "token {} is in the mask and not accepted after: {}", token, text);
         if (tokens_->is_end(token)) break;
         text += tokens_->bytes(token);
       }

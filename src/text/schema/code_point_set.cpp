@@ -37,8 +37,8 @@ void CodePointSet::add(char32_t low, char32_t high) {
   const auto add_range = [this](char32_t a, char32_t b) {
     if (a > b) return;
     // Everything that touches [a, b] melts into one range.
-    const auto first = std::find_if(ranges_.begin(), ranges_.end(),
-                                    [&](const CodePointRange& r) { return r.high + 1 >= a; });
+    const auto first =
+        std::find_if(ranges_.begin(), ranges_.end(), [&](const CodePointRange& r) { return r.high + 1 >= a; });
     auto last = first;
     for (; last != ranges_.end() && last->low <= b + 1; ++last) {
       a = std::min(a, last->low);

@@ -66,7 +66,8 @@ void JsonText::automaton(int rule, int from, int to, const TextDfa& dfa, bool es
   const auto tail = [&](int target, const Sequence& rest) {
     int at = target;
     for (std::size_t i = rest.size(); i-- > 1;) {
-      const auto [it, added] = tails.emplace(std::pair{target, Sequence(rest.begin() + static_cast<std::ptrdiff_t>(i), rest.end())}, 0);
+      const auto [it, added] =
+          tails.emplace(std::pair{target, Sequence(rest.begin() + static_cast<std::ptrdiff_t>(i), rest.end())}, 0);
       if (added) {
         it->second = builder_.add_state(rule);
         builder_.bytes(rule, it->second, at, rest[i].first, rest[i].second);
@@ -87,7 +88,8 @@ void JsonText::automaton(int rule, int from, int to, const TextDfa& dfa, bool es
       const std::int32_t t = dfa.next[s * dfa.classes() + c];
       if (t < 0) continue;
       for (const Sequence& sequence : spelled[c])
-        builder_.bytes(rule, places[s], tail(places[static_cast<std::size_t>(t)], sequence), sequence[0].first, sequence[0].second);
+        builder_.bytes(rule, places[s], tail(places[static_cast<std::size_t>(t)], sequence), sequence[0].first,
+                       sequence[0].second);
     }
   }
 }
@@ -165,7 +167,8 @@ int JsonText::plain_string(std::int64_t low, std::int64_t high) {
     builder_.bytes(rule, escape, body, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), Machine::kCounts);
   builder_.text(rule, escape, unicode, "u");
   const auto digits = [&](int from, int to, std::string_view allowed, std::uint8_t guards = 0) {
-    for (char c : allowed) builder_.bytes(rule, from, to, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), guards);
+    for (char c : allowed)
+      builder_.bytes(rule, from, to, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), guards);
   };
   constexpr std::string_view kHex = "0123456789abcdefABCDEF";
   const int three = builder_.add_state(rule), two = builder_.add_state(rule), one = builder_.add_state(rule);

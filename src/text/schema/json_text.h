@@ -1,7 +1,7 @@
-// Spells texts and values in JSON, as parts of a rule: characters are escaped only where they must be (\" \\ \b \f \n \r \t,
-// other controls as \u00XX), everything else stands as UTF-8; objects and arrays may have one space after , and : and no other.
-// Only a plain string (no pattern) may write any escape there is, surrogate pairs included, lone surrogates never.
-// Knows no schema. Used by one thread at a time.
+// Spells texts and values in JSON, as parts of a rule: characters are escaped only where they must be (\" \\ \b \f \n
+// \r \t, other controls as \u00XX), everything else stands as UTF-8; objects and arrays may have one space after , and
+// : and no other. Only a plain string (no pattern) may write any escape there is, surrogate pairs included, lone
+// surrogates never. Knows no schema. Used by one thread at a time.
 //   JsonText json(builder); json.string_of(rule, from, to, dfa); int rule = json.plain_string(0, 10);
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // What a grammar is compiled to: a stack machine over bytes. A rule (an object, an array, a string, a literal) is a
-// deterministic automaton over bytes whose states may also call another rule and go on when that one ends. A rule counts
-// (characters of a string, items of an array), so that bounds cost no states; a count of calls bounds depth.
-// No state that a machine enters is a dead end: `height` says how many containers deep a state must still go, and none is
+// deterministic automaton over bytes whose states may also call another rule and go on when that one ends. A rule
+// counts (characters of a string, items of an array), so that bounds cost no states; a count of calls bounds depth. No
+// state that a machine enters is a dead end: `height` says how many containers deep a state must still go, and none is
 // entered that the depth left does not allow.
 // Knows no tokens and no schema. Immutable once built; any thread.
 #pragma once
@@ -32,7 +32,7 @@ struct Machine {
     std::int32_t rule = 0;
     bool accepts = false;
     std::uint16_t height = 0;
-    std::uint32_t distance = 0;  // bytes at least to the rule's end, counts apart
+    std::uint32_t distance = 0;           // bytes at least to the rule's end, counts apart
     std::uint32_t calls = 0, tokens = 0;  // where its calls and tokens begin; they end where the next state's do
   };
   struct Rule {

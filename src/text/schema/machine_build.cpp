@@ -163,8 +163,8 @@ void MachineBuilder::determinise(int r, Machine& machine) {
   }
 }
 
-// How many containers deep a state must still go at least, and how many bytes: least fixed points, from accepting states
-// backwards.
+// How many containers deep a state must still go at least, and how many bytes: least fixed points, from accepting
+// states backwards.
 void MachineBuilder::find_ends(Machine& m) const {
   constexpr std::uint32_t kFar = std::uint32_t{1} << 30;
   const std::size_t n = m.states.size() - 1;
@@ -178,7 +178,8 @@ void MachineBuilder::find_ends(Machine& m) const {
     m.states[s].distance = kFar;
     for (std::size_t c = 0; c < m.classes; ++c)
       if (m.steps[s * m.classes + c].to >= 0) depends(s, m.steps[s * m.classes + c].to);
-    for (std::uint32_t c = m.states[s].calls; c < m.states[s + 1].calls; ++c) depends(s, m.calls[c].start), depends(s, m.calls[c].back);
+    for (std::uint32_t c = m.states[s].calls; c < m.states[s + 1].calls; ++c)
+      depends(s, m.calls[c].start), depends(s, m.calls[c].back);
     for (std::uint32_t t = m.states[s].tokens; t < m.states[s + 1].tokens; ++t) depends(s, m.tokens[t].to);
   }
   const auto at = [&](std::int32_t s) -> Machine::State& { return m.states[static_cast<std::size_t>(s)]; };
@@ -192,14 +193,17 @@ void MachineBuilder::find_ends(Machine& m) const {
       distance = std::min(distance, d);
     };
     for (std::size_t c = 0; c < m.classes; ++c)
-      if (const std::int32_t t = m.steps[static_cast<std::size_t>(s) * m.classes + c].to; t >= 0) offer(at(t).height, at(t).distance + 1);
+      if (const std::int32_t t = m.steps[static_cast<std::size_t>(s) * m.classes + c].to; t >= 0)
+        offer(at(t).height, at(t).distance + 1);
     for (std::uint32_t c = state.calls; c < at(s + 1).calls; ++c) {
       const Machine::State &inside = at(m.calls[c].start), &after = at(m.calls[c].back);
       if (inside.height == Machine::kDead || after.height == Machine::kDead) continue;
       const bool container = m.rules[static_cast<std::size_t>(inside.rule)].container;
-      offer(std::max<int>(inside.height + container, after.height), std::min(inside.distance + after.distance, kFar - 1));
+      offer(std::max<int>(inside.height + container, after.height),
+            std::min(inside.distance + after.distance, kFar - 1));
     }
-    for (std::uint32_t t = state.tokens; t < at(s + 1).tokens; ++t) offer(at(m.tokens[t].to).height, at(m.tokens[t].to).distance + 1);
+    for (std::uint32_t t = state.tokens; t < at(s + 1).tokens; ++t)
+      offer(at(m.tokens[t].to).height, at(m.tokens[t].to).distance + 1);
     const bool better = height < state.height || distance < state.distance;
     state.height = static_cast<std::uint16_t>(height);
     state.distance = distance;
@@ -207,7 +211,8 @@ void MachineBuilder::find_ends(Machine& m) const {
   };
   std::deque<std::int32_t> queue;
   for (std::size_t s = 0; s < n; ++s)
-    if (m.states[s].accepts) queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
+    if (m.states[s].accepts)
+      queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
   for (; !queue.empty(); queue.pop_front())
     for (std::int32_t d : dependents[static_cast<std::size_t>(queue.front())])
       if (improve(d)) queue.push_back(d);
@@ -223,7 +228,8 @@ void MachineBuilder::check_beginnings(const Machine& m) const {
     const auto enter = [&](std::size_t r) {
       mark[r] = open;
       if (m.states[static_cast<std::size_t>(m.rules[r].start)].accepts)
-        fail(ErrorCode::unsupported, "a part of the grammar may be empty text, supported are parts of at least one byte");
+        fail(ErrorCode::unsupported,
+             "a part of the grammar may be empty text, supported are parts of at least one byte");
       path.emplace_back(r, m.states[static_cast<std::size_t>(m.rules[r].start)].calls);
     };
     enter(root);
@@ -291,7 +297,8 @@ Machine MachineBuilder::build(int start_rule, int depth) {
       for (const Edge& e : edges) {
         if (e.kind != Edge::Kind::call) continue;
         const int callee = resolve(e.other);
-        if (!reached[static_cast<std::size_t>(callee)]) reached[static_cast<std::size_t>(callee)] = true, queue.push_back(callee);
+        if (!reached[static_cast<std::size_t>(callee)])
+          reached[static_cast<std::size_t>(callee)] = true, queue.push_back(callee);
       }
   }
   for (std::size_t r = 0; r < m.rules.size(); ++r)

@@ -70,23 +70,22 @@ struct Builder {
     dfa.next.insert(dfa.next.end(), dfa.classes(), -1);
     return static_cast<int>(dfa.accepts.size()) - 1;
   }
-  void go(int from, std::size_t cls, int to) {
-    dfa.next[static_cast<std::size_t>(from) * dfa.classes() + cls] = to;
-  }
+  void go(int from, std::size_t cls, int to) { dfa.next[static_cast<std::size_t>(from) * dfa.classes() + cls] = to; }
 };
 
-// Texts of magnitudes on one side of a bound: without sign, at most `digits` digits in all, a fraction where `fraction`.
-// side kAfter: >= bound (> where exclusive); kBefore: <= or <.
+// Texts of magnitudes on one side of a bound: without sign, at most `digits` digits in all, a fraction where
+// `fraction`. side kAfter: >= bound (> where exclusive); kBefore: <= or <.
 TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, bool fraction) {
-  // A text is compared as it is read. Its whole part has one digit or begins with 1..9, so a length decides where lengths
-  // differ: for each length of the whole part one chain of states.
+  // A text is compared as it is read. Its whole part has one digit or begins with 1..9, so a length decides where
+  // lengths differ: for each length of the whole part one chain of states.
   Builder b;
   const int start = b.add(false);
   const auto right = [&](int order) { return order == side || (order == kEqual && !exclusive); };
   const auto fraction_digit = [&](int place) {
     return place < static_cast<int>(bound.fraction.size()) ? bound.fraction[static_cast<std::size_t>(place)] - '0' : 0;
   };
-  // After the whole part: order so far, fraction digits read. The text may end where the comparison with the rest is right.
+  // After the whole part: order so far, fraction digits read. The text may end where the comparison with the rest is
+  // right.
   struct Key {
     int order, read, left;
     bool operator<(const Key& o) const { return std::tie(order, read, left) < std::tie(o.order, o.read, o.left); }
@@ -135,7 +134,11 @@ TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, b
     point(state, at_end, digits - read);
     for (int d = 0; d <= 9 && !zero && read < digits; ++d) {
       const int want = read < whole ? bound.whole[static_cast<std::size_t>(read)] - '0' : 0;
-      const int next = read >= whole ? kAfter : order != kEqual ? order : d < want ? kBefore : d > want ? kAfter : kEqual;
+      const int next = read >= whole     ? kAfter
+                       : order != kEqual ? order
+                       : d < want        ? kBefore
+                       : d > want        ? kAfter
+                                         : kEqual;
       b.go(state, Builder::digit(d), digits_read(read + 1, next, false));
     }
     return state;
@@ -153,11 +156,13 @@ TextDfa negated(const TextDfa& magnitudes) {
   if (magnitudes.empty()) return out;
   out.starts.clear();
   const std::vector<char32_t> sign{U'-', U'-' + 1};
-  std::set_union(magnitudes.starts.begin(), magnitudes.starts.end(), sign.begin(), sign.end(), std::back_inserter(out.starts));
+  std::set_union(magnitudes.starts.begin(), magnitudes.starts.end(), sign.begin(), sign.end(),
+                 std::back_inserter(out.starts));
   for (char32_t start : out.starts) out.next.push_back(start == U'-' ? 1 : -1);
   for (std::size_t s = 0; s < magnitudes.accepts.size(); ++s)
     for (char32_t start : out.starts) {
-      const auto old = std::upper_bound(magnitudes.starts.begin(), magnitudes.starts.end(), start) - magnitudes.starts.begin() - 1;
+      const auto old =
+          std::upper_bound(magnitudes.starts.begin(), magnitudes.starts.end(), start) - magnitudes.starts.begin() - 1;
       const std::int32_t t = magnitudes.next[s * magnitudes.classes() + static_cast<std::size_t>(old)];
       out.next.push_back(t < 0 ? -1 : t + 1);
     }
@@ -233,8 +238,9 @@ TextDfa integer_dfa(const IntegerRange& range) {
 
 TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high) {
   if (!low && !high)
-    return pattern_dfa(fmt::format("^-?({}(\\.[0-9]{{1,{}}})?|[0-9](\\.[0-9]{{1,{}}})?[eE][+-]?([0-9]{{1,2}}|[12][0-9]{{2}}|30[0-7]))$",
-                                   pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits));
+    return pattern_dfa(fmt::format(
+        "^-?({}(\\.[0-9]{{1,{}}})?|[0-9](\\.[0-9]{{1,{}}})?[eE][+-]?([0-9]{{1,2}}|[12][0-9]{{2}}|30[0-7]))$",
+        pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits));
   std::optional<Decimal> bounds[2];
   for (int i = 0; i < 2; ++i) {
     const std::optional<NumberBound>& bound = i == 0 ? low : high;
@@ -252,7 +258,8 @@ TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<Nu
   if (low) {
     const Decimal& d = *bounds[0];
     if (d.negative) negative = intersect(negative, side(d, kBefore, low->exclusive));
-    else if (!d.zero() || low->exclusive) negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive));
+    else if (!d.zero() || low->exclusive)
+      negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive));
     else negative = {};
   }
   if (high) {

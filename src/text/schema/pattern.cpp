@@ -70,7 +70,8 @@ class Parser {
   }
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorCode::unsupported,
-         "the pattern uses {} at character {}, supported are literals, classes, groups, alternatives, repeats and anchors",
+         "the pattern uses {} at character {}, supported are literals, classes, groups, alternatives, repeats and "
+         "anchors",
          what, at_);
   }
 
@@ -221,21 +222,28 @@ class Parser {
       case 'S':
         one = false;
         return outside(ascii_class(c | 0x20));
-      case 'n': return single('\n');
-      case 'r': return single('\r');
-      case 't': return single('\t');
-      case 'f': return single('\f');
-      case 'v': return single('\v');
+      case 'n':
+        return single('\n');
+      case 'r':
+        return single('\r');
+      case 't':
+        return single('\t');
+      case 'f':
+        return single('\f');
+      case 'v':
+        return single('\v');
       case '0':
         if (peek() >= '0' && peek() <= '9') refuse("an octal escape");
         return single(0);
-      case 'x': return single(hex(2));
+      case 'x':
+        return single(hex(2));
       case 'u': {
         if (take('{')) {
           char32_t value = 0;
           int digits = 0;
           while (!done() && peek() != '}' && digits++ < 6) value = value * 16 + hex(1);
-          if (digits == 0 || digits > 6 || !take('}') || value > CodePointSet::kLast) bad("an escape \\u{...} without a code point");
+          if (digits == 0 || digits > 6 || !take('}') || value > CodePointSet::kLast)
+            bad("an escape \\u{...} without a code point");
           return single(value);
         }
         char32_t value = hex(4);
@@ -361,7 +369,9 @@ void emit(TextNfa& nfa, const Node& node, int from, int to) {
 // The texts between the marks of what `marked` accepts.
 TextDfa without_marks(const TextDfa& marked) {
   const auto class_of = [&](char32_t c) {
-    return static_cast<std::size_t>(std::upper_bound(marked.starts.begin(), marked.starts.end(), c) - marked.starts.begin()) - 1;
+    return static_cast<std::size_t>(std::upper_bound(marked.starts.begin(), marked.starts.end(), c) -
+                                    marked.starts.begin()) -
+           1;
   };
   TextDfa out;
   if (marked.empty() || marked.next[class_of(kBegin)] < 0) return out;

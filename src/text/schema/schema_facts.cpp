@@ -13,11 +13,25 @@ namespace lockstep {
 using nlohmann::ordered_json;
 
 namespace {
-constexpr std::size_t kMaxNodes = 50'000, kMaxNesting = 128, kMaxAlternatives = 256, kMaxDisjointDepth = 8, kMaxWork = 100'000;
-constexpr std::string_view kRefused[] = {"not", "if", "then", "else", "dependentRequired", "dependentSchemas",
-                                         "dependencies", "patternProperties", "propertyNames", "unevaluatedProperties",
-                                         "unevaluatedItems", "contains", "minContains", "maxContains", "additionalItems",
-                                         "$dynamicRef", "$recursiveRef"};
+constexpr std::size_t kMaxNodes = 50'000, kMaxNesting = 128, kMaxAlternatives = 256, kMaxDisjointDepth = 8,
+                      kMaxWork = 100'000;
+constexpr std::string_view kRefused[] = {"not",
+                                         "if",
+                                         "then",
+                                         "else",
+                                         "dependentRequired",
+                                         "dependentSchemas",
+                                         "dependencies",
+                                         "patternProperties",
+                                         "propertyNames",
+                                         "unevaluatedProperties",
+                                         "unevaluatedItems",
+                                         "contains",
+                                         "minContains",
+                                         "maxContains",
+                                         "additionalItems",
+                                         "$dynamicRef",
+                                         "$recursiveRef"};
 
 void check_size(const ordered_json& document) {
   std::vector<std::pair<const ordered_json*, std::size_t>> open{{&document, 1}};
@@ -127,7 +141,8 @@ std::size_t Facts::prefix_items() const {
 Conjunction Facts::item(std::size_t index) const {
   Conjunction all;
   for (const SchemaPart& a : arrays) {
-    if (has(a, "prefixItems") && index < (*a.schema)["prefixItems"].size()) all.push_back(below(below(a, "prefixItems"), index));
+    if (has(a, "prefixItems") && index < (*a.schema)["prefixItems"].size())
+      all.push_back(below(below(a, "prefixItems"), index));
     else if (has(a, "items")) all.push_back(below(a, "items"));
   }
   return all;
@@ -136,7 +151,8 @@ Conjunction Facts::item(std::size_t index) const {
 Conjunction Facts::property(const std::string& name) const {
   Conjunction all;
   for (const SchemaPart& o : objects) {
-    if (has(o, "properties") && (*o.schema)["properties"].contains(name)) all.push_back(below(below(o, "properties"), name));
+    if (has(o, "properties") && (*o.schema)["properties"].contains(name))
+      all.push_back(below(below(o, "properties"), name));
     else if (has(o, "additionalProperties")) all.push_back(below(o, "additionalProperties"));
   }
   return all;
@@ -185,7 +201,8 @@ const TextDfa& SchemaReader::text_automaton(const Facts::Text& text) const {
 
 SchemaPart SchemaReader::resolve(const std::string& reference, const std::string& path) const {
   if (reference != "#" && !reference.starts_with("#/"))
-    fail(ErrorCode::unsupported, "{}/$ref is '{}', supported are references within the schema: # and #/...", path, utf8_excerpt(reference));
+    fail(ErrorCode::unsupported, "{}/$ref is '{}', supported are references within the schema: # and #/...", path,
+         utf8_excerpt(reference));
   SchemaPart part = root();
   std::size_t at = 1;
   while (at < reference.size()) {
@@ -193,15 +210,18 @@ SchemaPart SchemaReader::resolve(const std::string& reference, const std::string
     std::string key;
     for (std::size_t i = at + 1; i < end; ++i) {
       if (reference[i] == '~' && i + 1 < end) key += reference[++i] == '0' ? '~' : '/';
-      else if (reference[i] == '%' && i + 2 < end && std::isxdigit(static_cast<unsigned char>(reference[i + 1])) && std::isxdigit(static_cast<unsigned char>(reference[i + 2])))
+      else if (reference[i] == '%' && i + 2 < end && std::isxdigit(static_cast<unsigned char>(reference[i + 1])) &&
+               std::isxdigit(static_cast<unsigned char>(reference[i + 2])))
         key += static_cast<char>(std::stoi(reference.substr(i + 1, 2), nullptr, 16)), i += 2;
       else key += reference[i];
     }
-    const bool index = part.schema->is_array() && !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
+    const bool index = part.schema->is_array() && !key.empty() && key.size() < 7 &&
+                       key.find_first_not_of("0123456789") == std::string::npos;
     if (part.schema->is_object() && part.schema->contains(key)) part = below(part, key);
     else if (index && std::stoul(key) < part.schema->size()) part = below(part, std::stoul(key));
     else
-      fail(ErrorCode::invalid_argument, "{}/$ref is '{}', which leads nowhere at '{}'", path, utf8_excerpt(reference), utf8_excerpt(key));
+      fail(ErrorCode::invalid_argument, "{}/$ref is '{}', which leads nowhere at '{}'", path, utf8_excerpt(reference),
+           utf8_excerpt(key));
     at = end;
   }
   return part;
@@ -217,16 +237,20 @@ void SchemaReader::absorb_numbers(Facts& facts, const SchemaPart& part) const {
   const auto flag = [&](const char* keyword) { return has(part, keyword) && (*part.schema)[keyword] == true; };
   if (has(part, "minimum")) tighten(facts.low, {number("minimum"), flag("exclusiveMinimum")}, -1);
   if (has(part, "maximum")) tighten(facts.high, {number("maximum"), flag("exclusiveMaximum")}, 1);
-  if (has(part, "exclusiveMinimum") && !(*part.schema)["exclusiveMinimum"].is_boolean()) tighten(facts.low, {number("exclusiveMinimum"), true}, -1);
-  if (has(part, "exclusiveMaximum") && !(*part.schema)["exclusiveMaximum"].is_boolean()) tighten(facts.high, {number("exclusiveMaximum"), true}, 1);
+  if (has(part, "exclusiveMinimum") && !(*part.schema)["exclusiveMinimum"].is_boolean())
+    tighten(facts.low, {number("exclusiveMinimum"), true}, -1);
+  if (has(part, "exclusiveMaximum") && !(*part.schema)["exclusiveMaximum"].is_boolean())
+    tighten(facts.high, {number("exclusiveMaximum"), true}, 1);
   if (!has(part, "multipleOf")) return;
   const ordered_json& multiple = number("multipleOf");
   const std::optional<std::int64_t> low = integer_from({multiple, false}), high = integer_to({multiple, false});
   if (!low || !high || *low != *high || *low < 1 || *low > kMaxMultiple)
-    fail(ErrorCode::unsupported, "{}/multipleOf is {}, supported are whole numbers from 1 to {}", part.path, excerpt(multiple), kMaxMultiple);
+    fail(ErrorCode::unsupported, "{}/multipleOf is {}, supported are whole numbers from 1 to {}", part.path,
+         excerpt(multiple), kMaxMultiple);
   facts.multiple = std::lcm(std::max<std::int64_t>(facts.multiple, 1), *low);
   if (facts.multiple > kMaxMultiple)
-    fail(ErrorCode::unsupported, "{}/multipleOf makes multiples of {}, supported are at most {}", part.path, facts.multiple, kMaxMultiple);
+    fail(ErrorCode::unsupported, "{}/multipleOf makes multiples of {}, supported are at most {}", part.path,
+         facts.multiple, kMaxMultiple);
 }
 
 void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
@@ -235,7 +259,8 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
   for (std::string_view keyword : kRefused)
     if (const auto it = schema.find(std::string(keyword)); it != schema.end() && !(it->is_object() && it->empty()))
       fail(ErrorCode::unsupported,
-           "{}/{} cannot be guaranteed, supported are type, properties, required, additionalProperties, items, prefixItems, enum, const, anyOf, "
+           "{}/{} cannot be guaranteed, supported are type, properties, required, additionalProperties, items, "
+           "prefixItems, enum, const, anyOf, "
            "oneOf of disjoint branches, allOf, $ref and bounds of lengths, items and numbers",
            part.path, keyword);
   if (has(part, "type")) {
@@ -268,7 +293,8 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
     fail(ErrorCode::unsupported, "{}/items is a list, supported is one schema (prefixItems takes a list)", part.path);
   if (has(part, "prefixItems") && !schema["prefixItems"].is_array()) bad(part, "prefixItems", "a list of schemas");
   if (has(part, "uniqueItems") && schema["uniqueItems"] != false && facts.max_items > 1)
-    fail(ErrorCode::unsupported, "{}/uniqueItems cannot be guaranteed, supported is false, or maxItems of at most 1", part.path);
+    fail(ErrorCode::unsupported, "{}/uniqueItems cannot be guaranteed, supported is false, or maxItems of at most 1",
+         part.path);
   if (has(part, "items") || has(part, "prefixItems")) facts.arrays.push_back(part);
   if (has(part, "properties") && !schema["properties"].is_object()) bad(part, "properties", "an object of schemas");
   if (has(part, "properties") || has(part, "additionalProperties")) facts.objects.push_back(part);
@@ -279,20 +305,26 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
       if (!facts.requires_property(name.get<std::string>())) facts.required.push_back(name.get<std::string>());
     }
   }
-  if (has(part, "minProperties")) facts.min_properties = std::max(facts.min_properties, count_of(part, "minProperties")), facts.min_properties_path = part.path;
-  if (has(part, "maxProperties")) facts.max_properties = std::min(facts.max_properties, count_of(part, "maxProperties")), facts.max_properties_path = part.path;
+  if (has(part, "minProperties"))
+    facts.min_properties = std::max(facts.min_properties, count_of(part, "minProperties")),
+    facts.min_properties_path = part.path;
+  if (has(part, "maxProperties"))
+    facts.max_properties = std::min(facts.max_properties, count_of(part, "maxProperties")),
+    facts.max_properties_path = part.path;
 }
 
 void SchemaReader::absorb(Flat& flat, const SchemaPart& part) const {
   if (flat.impossible) return;
   if (++work_ > kMaxWork)
-    fail(ErrorCode::resource_exhausted, "the schema has too many combinations of anyOf, oneOf and allOf at {}", part.path);
+    fail(ErrorCode::resource_exhausted, "the schema has too many combinations of anyOf, oneOf and allOf at {}",
+         part.path);
   if (part.schema->is_boolean()) {
     flat.impossible = !part.schema->get<bool>();
     return;
   }
   if (!part.schema->is_object())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed is a schema: an object, true or false", part.path, excerpt(*part.schema));
+    fail(ErrorCode::invalid_argument, "{} is {}, allowed is a schema: an object, true or false", part.path,
+         excerpt(*part.schema));
   if (std::find(flat.open.begin(), flat.open.end(), part.schema) != flat.open.end())
     fail(ErrorCode::unsupported, "{} leads back to itself before any part of a value is said", part.path);
   if (std::find(flat.absorbed.begin(), flat.absorbed.end(), part.schema) != flat.absorbed.end()) return;
@@ -324,7 +356,8 @@ void SchemaReader::expand(Flat flat, std::vector<Facts>& out) const {
   if (flat.groups.empty()) {
     out.push_back(std::move(flat.facts));
     if (out.size() > kMaxAlternatives)
-      fail(ErrorCode::resource_exhausted, "{} has more than the {} alternatives allowed", out.back().path, kMaxAlternatives);
+      fail(ErrorCode::resource_exhausted, "{} has more than the {} alternatives allowed", out.back().path,
+           kMaxAlternatives);
     return;
   }
   const Group group = std::move(flat.groups.front());
@@ -364,7 +397,8 @@ void SchemaReader::check_disjoint(const Flat& base, const Group& group) const {
         for (const Facts& b : branches[j])
           if (!disjoint(a, b, 0))
             fail(ErrorCode::unsupported,
-                 "{}: branches {} and {} may both hold, supported is oneOf whose branches differ by type, by enum or const, by bounds, or in "
+                 "{}: branches {} and {} may both hold, supported is oneOf whose branches differ by type, by enum or "
+                 "const, by bounds, or in "
                  "a required property; anyOf takes any",
                  group.path, j, i);
 }
@@ -372,7 +406,8 @@ void SchemaReader::check_disjoint(const Flat& base, const Group& group) const {
 bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
   if (depth > static_cast<int>(kMaxDisjointDepth)) return false;
   if (a.values)
-    return std::none_of(a.values->begin(), a.values->end(), [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
+    return std::none_of(a.values->begin(), a.values->end(),
+                        [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
   if (b.values) return disjoint(b, a, depth);
   const unsigned common = a.types & b.types;
   if (common & (kNull | kBoolean)) return false;
@@ -392,7 +427,8 @@ bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
         if (!disjoint(x, y, depth + 1)) return false;
     return true;
   };
-  return std::any_of(a.required.begin(), a.required.end(), differ) || std::any_of(b.required.begin(), b.required.end(), differ);
+  return std::any_of(a.required.begin(), a.required.end(), differ) ||
+         std::any_of(b.required.begin(), b.required.end(), differ);
 }
 
 bool SchemaReader::accepts(const Conjunction& all, const ordered_json& value) const {

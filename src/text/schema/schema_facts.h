@@ -1,7 +1,7 @@
-// What a conjunction of JSON schemas (draft 2020-12) says of a value, keyword by keyword: $ref and allOf are merged in, anyOf
-// and oneOf become alternatives. A keyword that restricts and is not offered is refused with its path; annotations and
-// unknown keywords restrict nothing, as the standard says.
-// Knows no automata beyond those of strings. Used by one thread at a time.
+// What a conjunction of JSON schemas (draft 2020-12) says of a value, keyword by keyword: $ref and allOf are merged in,
+// anyOf and oneOf become alternatives. A keyword that restricts and is not offered is refused with its path;
+// annotations and unknown keywords restrict nothing, as the standard says. Knows no automata beyond those of strings.
+// Used by one thread at a time.
 //   SchemaReader reader(schema); for (const Facts& f : reader.alternatives({reader.root()})) ...
 #pragma once
 #include <nlohmann/json.hpp>
@@ -35,7 +35,7 @@ enum SchemaType : unsigned {
 };
 
 struct Facts {
-  std::string path;        // of the first schema, for messages
+  std::string path;  // of the first schema, for messages
   unsigned types = kAnyType;
   std::optional<std::vector<nlohmann::ordered_json>> values;  // enum and const
   std::optional<NumberBound> low, high;

@@ -91,9 +91,8 @@ int SchemaRules::values(const Facts& facts) {
 int SchemaRules::number(const Facts& facts, bool fractions) {
   return with_context("reading the bounds of " + facts.path, [&] {
     if (fractions) {
-      return once(fmt::format("number {} {}", bound_key(facts.low), bound_key(facts.high)), [&](int rule) {
-        json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high));
-      });
+      return once(fmt::format("number {} {}", bound_key(facts.low), bound_key(facts.high)),
+                  [&](int rule) { json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high)); });
     }
     IntegerRange range;
     range.multiple = std::max<std::int64_t>(facts.multiple, 1);
@@ -120,7 +119,8 @@ int SchemaRules::text(const Facts& facts) {
     return once(key, [&](int rule) {
       TextDfa dfa = std::move(all[0]);
       for (std::size_t i = 1; i < all.size(); ++i) dfa = intersect(dfa, all[i]);
-      if (facts.min_length > 0 || facts.max_length < kNoMaximum) dfa = with_length(dfa, facts.min_length, facts.max_length);
+      if (facts.min_length > 0 || facts.max_length < kNoMaximum)
+        dfa = with_length(dfa, facts.min_length, facts.max_length);
       json_.string_of(rule, kStart, kAccept, dfa);
     });
   });
@@ -131,7 +131,8 @@ int SchemaRules::array(const Facts& facts) {
   const int rule = builder_.add_rule(true);
   const auto prefix = static_cast<std::int64_t>(facts.prefix_items());
   if (prefix > static_cast<std::int64_t>(kMaxPrefix))
-    fail(ErrorCode::resource_exhausted, "{}/prefixItems has {} schemas, allowed are {}", facts.path, prefix, kMaxPrefix);
+    fail(ErrorCode::resource_exhausted, "{}/prefixItems has {} schemas, allowed are {}", facts.path, prefix,
+         kMaxPrefix);
   const std::int64_t low = facts.min_items, high = facts.max_items;
   if (low > high) return rule;
   int at = builder_.add_state(rule);  // `done` items have been written
@@ -169,9 +170,10 @@ void SchemaRules::check_counts(const Facts& facts, std::size_t named, bool other
     fail(ErrorCode::unsupported, "{}/minProperties is {}, supported is at most the number of required properties ({})",
          facts.min_properties_path, facts.min_properties, facts.required.size());
   if (facts.max_properties < kNoMaximum && (others || static_cast<std::int64_t>(named) > facts.max_properties))
-    fail(ErrorCode::unsupported,
-         "{}/maxProperties is {}, supported is at least the number of properties named, with additionalProperties false",
-         facts.max_properties_path, facts.max_properties);
+    fail(
+        ErrorCode::unsupported,
+        "{}/maxProperties is {}, supported is at least the number of properties named, with additionalProperties false",
+        facts.max_properties_path, facts.max_properties);
 }
 
 void SchemaRules::key(int rule, int from, int to, const std::string& name) {
@@ -180,7 +182,8 @@ void SchemaRules::key(int rule, int from, int to, const std::string& name) {
   json_.space(rule, colon, to);
 }
 
-// { "a": 1, "b": 2 }: for each property two places, one where nothing has been written yet and one where a comma comes first.
+// { "a": 1, "b": 2 }: for each property two places, one where nothing has been written yet and one where a comma comes
+// first.
 int SchemaRules::object(const Facts& facts) {
   std::vector<std::string> names = facts.property_names();
   const Conjunction others = facts.other_properties();
@@ -201,7 +204,8 @@ int SchemaRules::object(const Facts& facts) {
     return next;
   };
   for (const std::string& name : names) {
-    const int next_fresh = builder_.add_state(rule), next_after = builder_.add_state(rule), value = builder_.add_state(rule);
+    const int next_fresh = builder_.add_state(rule), next_after = builder_.add_state(rule),
+              value = builder_.add_state(rule);
     key(rule, fresh, value, name);
     key(rule, separated(after), value, name);
     builder_.call(rule, value, next_after, rule_of(facts.property(name)));

@@ -1,6 +1,6 @@
-// From what schemas say of a value to rules of a machine: one rule a conjunction of schemas, so that recursion is a rule that
-// calls itself. Properties come in the order in which the schema names them, then those that only `required` names, then others.
-// A keyword that the rules cannot keep is refused with its path. Used by one thread at a time.
+// From what schemas say of a value to rules of a machine: one rule a conjunction of schemas, so that recursion is a
+// rule that calls itself. Properties come in the order in which the schema names them, then those that only `required`
+// names, then others. A keyword that the rules cannot keep is refused with its path. Used by one thread at a time.
 //   SchemaRules rules(builder, json, schema, {}); int rule = rules.compile();
 #pragma once
 #include <deque>

@@ -22,7 +22,8 @@ void Stacks::add(std::int32_t top, std::vector<std::int32_t>& out) const {
 
 std::int32_t Stacks::enter(std::int32_t top, const Machine::Call& call) {
   const Frame f = frame(top);
-  const Machine::Rule& callee = machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(call.start)].rule)];
+  const Machine::Rule& callee =
+      machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(call.start)].rule)];
   if (!enterable(call.back, room(f)) || !enterable(call.start, room(f) - callee.container)) return kBottom;
   const std::int32_t caller = push(f.below, call.back, f.count + call.counts, f.depth);
   return push(caller, call.start, 0, f.depth + callee.container);

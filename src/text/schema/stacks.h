@@ -1,7 +1,8 @@
-// Stacks of a machine: where a text stands in the rules that are open. Frames are nodes of a tree, so that stacks share what lies
-// below; several stacks stand beside each other where a text may still be several things.
-// Knows no tokens. Used by one thread at a time.
-//   Stacks stacks(machine); std::vector<std::int32_t> tops{stacks.push(Stacks::kBottom, start)}; stacks.step(tops, 'x', next);
+// Stacks of a machine: where a text stands in the rules that are open. Frames are nodes of a tree, so that stacks share
+// what lies below; several stacks stand beside each other where a text may still be several things. Knows no tokens.
+// Used by one thread at a time.
+//   Stacks stacks(machine); std::vector<std::int32_t> tops{stacks.push(Stacks::kBottom, start)}; stacks.step(tops, 'x',
+//   next);
 #pragma once
 #include <span>
 
@@ -29,17 +30,20 @@ class Stacks {
   std::size_t size() const { return frames_.size(); }
   void truncate(std::size_t size) { frames_.resize(size); }
   const Machine& machine() const { return *machine_; }
-  const Machine::State& state_of(std::int32_t at) const { return machine_->states[static_cast<std::size_t>(frame(at).state)]; }
+  const Machine::State& state_of(std::int32_t at) const {
+    return machine_->states[static_cast<std::size_t>(frame(at).state)];
+  }
 
-  // All ways over one byte from a stack; adds the tops to `out`. What lies below the bottom is not gone on with: may_end says
-  // where that would be.
+  // All ways over one byte from a stack; adds the tops to `out`. What lies below the bottom is not gone on with:
+  // may_end says where that would be.
   void step(std::int32_t top, std::uint8_t byte, std::vector<std::int32_t>& out);
   // One byte within the frame's own rule, without calls and ends.
   bool may_step(const Frame& f, std::uint8_t byte) const {
     const Machine::Step& s = machine_->step(f.state, byte);
     if (s.to < 0 || !enterable(s.to, room(f))) return false;
     if ((s.guards & (Machine::kNeedsMinimum | Machine::kBelowMaximum)) == 0) return true;
-    const Machine::Rule& rule = machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(f.state)].rule)];
+    const Machine::Rule& rule =
+        machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(f.state)].rule)];
     return !((s.guards & Machine::kNeedsMinimum) && f.count < rule.minimum) &&
            !((s.guards & Machine::kBelowMaximum) && f.count >= rule.maximum);
   }

@@ -37,7 +37,8 @@ std::size_t class_of(const std::vector<char32_t>& starts, char32_t c) {
   return static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), c) - starts.begin()) - 1;
 }
 
-// Keeps states that are reached and that lead to an accepting one; the first stays first. Equal neighbouring classes melt.
+// Keeps states that are reached and that lead to an accepting one; the first stays first. Equal neighbouring classes
+// melt.
 TextDfa prune(const TextDfa& a) {
   const std::size_t n = a.accepts.size(), classes = a.classes();
   std::vector<std::vector<std::int32_t>> from(n);
@@ -106,7 +107,8 @@ TextDfa product(const TextDfa& a, const TextDfa& b, bool keep_dead_b, const std:
   place(0, b.empty() ? -1 : 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto [x, y] = order[i];
-    out.accepts.push_back(accepts(a.accepts[static_cast<std::size_t>(x)], y >= 0 && b.accepts[static_cast<std::size_t>(y)]));
+    out.accepts.push_back(
+        accepts(a.accepts[static_cast<std::size_t>(x)], y >= 0 && b.accepts[static_cast<std::size_t>(y)]));
     if (order.size() * out.starts.size() > kMaxWork) too_large();
     for (std::size_t c = 0; c < out.starts.size(); ++c) {
       const std::int32_t to_a = a.next[static_cast<std::size_t>(x) * a.classes() + class_a[c]];

@@ -1,6 +1,6 @@
-// A deterministic automaton over the code points of a text: what patterns, formats, number ranges and length bounds of a
-// schema become before they are spelled as bytes. Every state of one that has been pruned leads to an accepting state.
-// Knows no JSON. Plain values; any thread. Sizes are bounded: more than kMaxStates is resource_exhausted.
+// A deterministic automaton over the code points of a text: what patterns, formats, number ranges and length bounds of
+// a schema become before they are spelled as bytes. Every state of one that has been pruned leads to an accepting
+// state. Knows no JSON. Plain values; any thread. Sizes are bounded: more than kMaxStates is resource_exhausted.
 //   TextNfa nfa; ...; TextDfa dfa = determinise(nfa, a, b); dfa = intersect(dfa, other); dfa.accepts_text("2024")
 #pragma once
 #include <limits>
@@ -28,9 +28,9 @@ struct TextNfa {
 struct TextDfa {
   static constexpr std::size_t kMaxStates = 20000;
 
-  std::vector<char32_t> starts{0};      // class i: code points from starts[i] up to the next start
-  std::vector<std::int32_t> next;       // [state * classes + class], -1: none
-  std::vector<bool> accepts;            // one a state; the first state begins
+  std::vector<char32_t> starts{0};  // class i: code points from starts[i] up to the next start
+  std::vector<std::int32_t> next;   // [state * classes + class], -1: none
+  std::vector<bool> accepts;        // one a state; the first state begins
   std::size_t classes() const { return starts.size(); }
   bool empty() const { return accepts.empty(); }  // accepts nothing (of a pruned one)
 

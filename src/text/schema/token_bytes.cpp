@@ -15,13 +15,15 @@ std::shared_ptr<const TokenBytes> TokenBytes::of(const Tokenizer& tokenizer, std
   std::vector<std::string> bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
-  return std::make_shared<const TokenBytes>(std::move(bytes), std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
+  return std::make_shared<const TokenBytes>(std::move(bytes),
+                                            std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
 }
 
 TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens)
     : bytes_(std::move(bytes)), end_tokens_(std::move(end_tokens)) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
-  if (end_tokens_.empty()) fail(ErrorCode::invalid_argument, "end_tokens is empty, allowed is at least one token that ends a text");
+  if (end_tokens_.empty())
+    fail(ErrorCode::invalid_argument, "end_tokens is empty, allowed is at least one token that ends a text");
   for (std::int32_t end : end_tokens_) {
     if (end < 0 || end >= size())
       fail(ErrorCode::invalid_argument, "end_tokens has {}, allowed are token ids from 0 to {}", end, size() - 1);
@@ -39,17 +41,20 @@ TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t>
   std::vector<std::uint32_t> path{0};
   nodes_.push_back({});
   const auto close = [&](std::size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back()) nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back())
+      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
   };
   std::string_view before;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const std::string_view text = this->bytes(order_[i]);
     longest_ = std::max(longest_, text.size());
-    const auto common = static_cast<std::size_t>(std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
+    const auto common = static_cast<std::size_t>(
+        std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
     close(common);
     for (std::size_t d = common; d < text.size(); ++d) {
       path.push_back(static_cast<std::uint32_t>(nodes_.size()));
-      nodes_.push_back({0, static_cast<std::uint32_t>(i), static_cast<std::uint16_t>(d + 1), static_cast<std::uint8_t>(text[d])});
+      nodes_.push_back(
+          {0, static_cast<std::uint32_t>(i), static_cast<std::uint16_t>(d + 1), static_cast<std::uint8_t>(text[d])});
     }
     before = text;
   }

@@ -18,7 +18,8 @@ class TokenBytes {
   // By id; an empty text is a token that is never allowed.
   TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens);
 
-  // The tree in the order of a walk from its root, node 0: children follow their node, `end` is the next that is not below.
+  // The tree in the order of a walk from its root, node 0: children follow their node, `end` is the next that is not
+  // below.
   struct Node {
     std::uint32_t end = 0;
     std::uint32_t tokens = 0;  // its tokens in order(): up to the next node's

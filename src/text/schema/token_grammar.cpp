@@ -14,7 +14,8 @@ struct TokenGrammar::Compiled {
   Machine machine;
   std::shared_ptr<const TokenBytes> tokens;
   MaskCache masks;
-  Compiled(Machine m, std::shared_ptr<const TokenBytes> t) : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens) {}
+  Compiled(Machine m, std::shared_ptr<const TokenBytes> t)
+      : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens) {}
 };
 
 GrammarPart GrammarPart::literal(std::string text) {
@@ -69,10 +70,12 @@ class PartWriter {
         return builder_.text(rule, from, to, part.text);
       case GrammarPart::Kind::token:
         if (part.id < 0 || part.id >= tokens_.size() || tokens_.is_end(part.id))
-          fail(ErrorCode::invalid_argument, "the grammar names token {}, allowed are ids from 0 to {} that end no text", part.id, tokens_.size() - 1);
+          fail(ErrorCode::invalid_argument, "the grammar names token {}, allowed are ids from 0 to {} that end no text",
+               part.id, tokens_.size() - 1);
         return builder_.token(rule, from, to, part.id);
       case GrammarPart::Kind::schema:
-        return builder_.call(rule, from, to, SchemaRules(builder_, json_, *part.json, options_.closed_objects).compile());
+        return builder_.call(rule, from, to,
+                             SchemaRules(builder_, json_, *part.json, options_.closed_objects).compile());
       case GrammarPart::Kind::sequence:
         for (const GrammarPart& p : part.parts) {
           const int next = builder_.add_state(rule);
@@ -85,7 +88,8 @@ class PartWriter {
         return;
       case GrammarPart::Kind::repeat:
         if (part.least < 0 || part.most < part.least || part.most > kMaxRepeat)
-          fail(ErrorCode::invalid_argument, "the grammar repeats a part {} to {} times, allowed is 0 to {}", part.least, part.most, kMaxRepeat);
+          fail(ErrorCode::invalid_argument, "the grammar repeats a part {} to {} times, allowed is 0 to {}", part.least,
+               part.most, kMaxRepeat);
         for (std::int64_t i = 0; i < part.most; ++i) {
           const int next = builder_.add_state(rule);
           if (i >= part.least) builder_.epsilon(rule, from, to);
@@ -109,7 +113,8 @@ TokenGrammar::~TokenGrammar() = default;
 const TokenBytes& TokenGrammar::tokens() const { return *compiled_->tokens; }
 std::size_t TokenGrammar::states() const { return compiled_->machine.states.size() - 1; }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& part, std::shared_ptr<const TokenBytes> tokens,
+std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& part,
+                                                            std::shared_ptr<const TokenBytes> tokens,
                                                             const GrammarOptions& options) {
   if (options.max_depth < 1 || options.max_depth > 512)
     fail(ErrorCode::invalid_argument, "max_depth is {}, allowed is 1 to 512", options.max_depth);
@@ -120,12 +125,14 @@ std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& p
   return std::shared_ptr<const TokenGrammar>(new TokenGrammar(std::move(compiled)));
 }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::from_schema(const ordered_json& schema, std::shared_ptr<const TokenBytes> tokens,
+std::shared_ptr<const TokenGrammar> TokenGrammar::from_schema(const ordered_json& schema,
+                                                              std::shared_ptr<const TokenBytes> tokens,
                                                               const GrammarOptions& options) {
   return from_part(GrammarPart::schema(schema), std::move(tokens), options);
 }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::json_object(std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options) {
+std::shared_ptr<const TokenGrammar> TokenGrammar::json_object(std::shared_ptr<const TokenBytes> tokens,
+                                                              const GrammarOptions& options) {
   return from_part(GrammarPart::json_object(), std::move(tokens), options);
 }
 
@@ -137,7 +144,8 @@ struct GrammarMatcher::State {
 
   explicit State(std::shared_ptr<const TokenGrammar> of) : grammar(std::move(of)), stacks(grammar->compiled().machine) {
     const Machine& m = grammar->compiled().machine;
-    const bool container = m.rules[static_cast<std::size_t>(m.states[static_cast<std::size_t>(m.start)].rule)].container;
+    const bool container =
+        m.rules[static_cast<std::size_t>(m.states[static_cast<std::size_t>(m.start)].rule)].container;
     tops = {stacks.push(Stacks::kBottom, m.start, 0, container)};
   }
   void over(std::string_view bytes, std::vector<std::int32_t>& at) {
@@ -151,7 +159,8 @@ struct GrammarMatcher::State {
   }
 };
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const TokenGrammar> grammar) : state_(std::make_unique<State>(std::move(grammar))) {}
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const TokenGrammar> grammar)
+    : state_(std::make_unique<State>(std::move(grammar))) {}
 GrammarMatcher::~GrammarMatcher() = default;
 GrammarMatcher::GrammarMatcher(const GrammarMatcher& other) : state_(std::make_unique<State>(*other.state_)) {}
 
@@ -210,7 +219,8 @@ std::int64_t GrammarMatcher::shortest_end() const {
   std::int64_t least = kNoMaximum;
   for (std::int32_t top : state_->tops) {
     std::int64_t bytes = 0;
-    for (std::int32_t at = top; at != Stacks::kBottom; at = state_->stacks.frame(at).below) bytes += state_->stacks.state_of(at).distance;
+    for (std::int32_t at = top; at != Stacks::kBottom; at = state_->stacks.frame(at).below)
+      bytes += state_->stacks.state_of(at).distance;
     least = std::min(least, bytes);
   }
   return least;

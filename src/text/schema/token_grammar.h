@@ -1,9 +1,10 @@
-// What a model may say, compiled once: a JSON schema, any JSON object, or texts around them, as a machine over bytes with the
-// tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
+// What a model may say, compiled once: a JSON schema, any JSON object, or texts around them, as a machine over bytes
+// with the tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
 // Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema; what cannot be
 // guaranteed is refused when it is compiled, with the place in the schema. The forms of output are in docs/schemas.md.
 // Immutable; any thread (masks found once are kept inside, under a lock).
-//   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words); m.accept(token);
+//   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words);
+//   m.accept(token);
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -17,19 +18,21 @@
 namespace lockstep {
 
 struct GrammarOptions {
-  int max_depth = 64;           // objects and arrays inside each other, 1 to 512
-  bool closed_objects = false;  // where a schema names properties and does not say additionalProperties, there are no others
+  int max_depth = 64;  // objects and arrays inside each other, 1 to 512
+  bool closed_objects =
+      false;  // where a schema names properties and does not say additionalProperties, there are no others
 };
 
 // A part of a grammar, to build larger ones from:
-//   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters), GrammarPart::literal("</call>")});
+//   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters),
+//   GrammarPart::literal("</call>")});
 struct GrammarPart {
   enum class Kind { literal, token, schema, sequence, alternatives, repeat } kind = Kind::literal;
-  std::string text;                                // of a literal: these bytes, whatever tokens spell them
-  std::int32_t id = -1;                            // of a token: this one, special or not
+  std::string text;                                    // of a literal: these bytes, whatever tokens spell them
+  std::int32_t id = -1;                                // of a token: this one, special or not
   std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema
   std::vector<GrammarPart> parts;
-  std::int64_t least = 0, most = 0;                // of a repeat of parts[0]
+  std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
 
   static GrammarPart literal(std::string text);
   static GrammarPart token(std::int32_t id);
@@ -43,10 +46,13 @@ struct GrammarPart {
 class TokenGrammar {
  public:
   // invalid_argument, unsupported or resource_exhausted, with the schema's path and keyword.
-  static std::shared_ptr<const TokenGrammar> from_schema(const nlohmann::ordered_json& schema, std::shared_ptr<const TokenBytes> tokens,
+  static std::shared_ptr<const TokenGrammar> from_schema(const nlohmann::ordered_json& schema,
+                                                         std::shared_ptr<const TokenBytes> tokens,
                                                          const GrammarOptions& options = {});
-  static std::shared_ptr<const TokenGrammar> json_object(std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options = {});
-  static std::shared_ptr<const TokenGrammar> from_part(const GrammarPart& part, std::shared_ptr<const TokenBytes> tokens,
+  static std::shared_ptr<const TokenGrammar> json_object(std::shared_ptr<const TokenBytes> tokens,
+                                                         const GrammarOptions& options = {});
+  static std::shared_ptr<const TokenGrammar> from_part(const GrammarPart& part,
+                                                       std::shared_ptr<const TokenBytes> tokens,
                                                        const GrammarOptions& options = {});
   ~TokenGrammar();
 
@@ -69,8 +75,8 @@ class GrammarMatcher {
   GrammarMatcher(const GrammarMatcher&);
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
-  // Sets bit t % 32 of word t / 32 for each token that may come next; others stay. End tokens exactly where the text may end.
-  // Never nothing, unless an end token has been accepted.
+  // Sets bit t % 32 of word t / 32 for each token that may come next; others stay. End tokens exactly where the text
+  // may end. Never nothing, unless an end token has been accepted.
   void allowed(std::span<std::uint32_t> words);
   // False, and nothing changes, for a token that is not allowed.
   bool accept(std::int32_t token);
@@ -78,7 +84,8 @@ class GrammarMatcher {
   bool accept_bytes(std::string_view bytes);
   bool complete() const;  // the text may end here
   bool ended() const;     // an end token was accepted
-  // How many bytes at least until the text may end, counts of items and characters apart: what leads to an end has less.
+  // How many bytes at least until the text may end, counts of items and characters apart: what leads to an end has
+  // less.
   std::int64_t shortest_end() const;
 
  private:

@@ -17,15 +17,20 @@ std::size_t MaskCache::KeyHash::operator()(const Key& k) const {
 }
 
 MaskCache::Key MaskCache::key_of(const Stacks::Frame& f) const {
-  const Machine::Rule& rule = machine_.rules[static_cast<std::size_t>(machine_.states[static_cast<std::size_t>(f.state)].rule)];
+  const Machine::Rule& rule =
+      machine_.rules[static_cast<std::size_t>(machine_.states[static_cast<std::size_t>(f.state)].rule)];
   const auto most = static_cast<std::int64_t>(tokens_.longest());
-  return {f.state, rule.calls ? f.depth : 0, static_cast<std::int32_t>(std::clamp<std::int64_t>(rule.minimum - f.count, 0, most)),
-          static_cast<std::int32_t>(rule.maximum == kNoMaximum ? most : std::clamp<std::int64_t>(rule.maximum - f.count, 0, most))};
+  return {f.state, rule.calls ? f.depth : 0,
+          static_cast<std::int32_t>(std::clamp<std::int64_t>(rule.minimum - f.count, 0, most)),
+          static_cast<std::int32_t>(
+              rule.maximum == kNoMaximum ? most : std::clamp<std::int64_t>(rule.maximum - f.count, 0, most))};
 }
 
-// Every node below `node` that bytes lead to from the stack: on_token for each of its tokens, on_node(index, tops) for it.
+// Every node below `node` that bytes lead to from the stack: on_token for each of its tokens, on_node(index, tops) for
+// it.
 template <class OnToken, class OnNode>
-void MaskCache::walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const OnToken& on_token, const OnNode& on_node) const {
+void MaskCache::walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const OnToken& on_token,
+                     const OnNode& on_node) const {
   const std::vector<TokenBytes::Node>& nodes = tokens_.nodes();
   struct Level {
     std::vector<std::int32_t> tops;
@@ -73,16 +78,17 @@ LocalMask MaskCache::find(const Stacks::Frame& frame) const {
   Stacks stacks(machine_);
   const std::int32_t top = stacks.push(Stacks::kBottom, frame.state, frame.count, frame.depth);
   if (stacks.may_end(top)) mask.exits.push_back(0);
-  walk(stacks, top, 0,
-       [&](std::int32_t token) {
-         set_bit(mask.words, token);
-         ++count;
-       },
-       [&](std::uint32_t node, const std::vector<std::int32_t>& tops) {
-         if (tokens_.nodes()[node].end == node + 1) return;
-         for (std::int32_t t : tops)
-           if (stacks.may_end(t)) return mask.exits.push_back(node);
-       });
+  walk(
+      stacks, top, 0,
+      [&](std::int32_t token) {
+        set_bit(mask.words, token);
+        ++count;
+      },
+      [&](std::uint32_t node, const std::vector<std::int32_t>& tops) {
+        if (tokens_.nodes()[node].end == node + 1) return;
+        for (std::int32_t t : tops)
+          if (stacks.may_end(t)) return mask.exits.push_back(node);
+      });
   if (count <= mask.words.size() / 2) {
     for (std::size_t w = 0; w < mask.words.size(); ++w)
       for (std::uint32_t bits = mask.words[w]; bits != 0; bits &= bits - 1)
@@ -114,8 +120,9 @@ void MaskCache::allowed(Stacks& stacks, std::int32_t top, std::span<std::uint32_
     if (frame.below != Stacks::kBottom)
       for (std::uint32_t node : mask->exits)
         if (node != 0)
-          walk(stacks, frame.below, node, [&](std::int32_t token) { set_bit(words, token); },
-               [](std::uint32_t, const std::vector<std::int32_t>&) {});
+          walk(
+              stacks, frame.below, node, [&](std::int32_t token) { set_bit(words, token); },
+              [](std::uint32_t, const std::vector<std::int32_t>&) {});
     // Where the rule may end already here, the frame below may go on with any token.
     at = !mask->exits.empty() && mask->exits[0] == 0 ? frame.below : Stacks::kBottom;
   }

@@ -1,7 +1,7 @@
-// Which tokens a machine can say from a frame. The tokens that end within the frame's own rule (and what it calls) depend on that
-// frame alone: they are found once and kept. Where the rule ends inside a token, the frames below go on from that place of
-// the tree, each time anew: few tokens do that.
-// Thread rule: MaskCache any thread (a lock); the functions one thread at a time.
+// Which tokens a machine can say from a frame. The tokens that end within the frame's own rule (and what it calls)
+// depend on that frame alone: they are found once and kept. Where the rule ends inside a token, the frames below go on
+// from that place of the tree, each time anew: few tokens do that. Thread rule: MaskCache any thread (a lock); the
+// functions one thread at a time.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -15,9 +15,9 @@
 namespace lockstep {
 
 struct LocalMask {
-  std::vector<std::uint32_t> words;   // of many tokens,
-  std::vector<std::int32_t> tokens;   // or few of them
-  std::vector<std::uint32_t> exits;   // nodes of the tree at which the frame's rule may end, with tokens below them
+  std::vector<std::uint32_t> words;  // of many tokens,
+  std::vector<std::int32_t> tokens;  // or few of them
+  std::vector<std::uint32_t> exits;  // nodes of the tree at which the frame's rule may end, with tokens below them
   std::size_t bytes() const { return sizeof(*this) + 4 * (words.size() + tokens.size() + exits.size()); }
 };
 
