@@ -23,15 +23,15 @@ std::string with(const std::string& fields) { return R"({"model":"m","prompt":"a
 
 TEST(CompletionRequest, Defaults) {
   const CompletionRequest r = decode_completion(R"({"model": "m", "prompt": "1+1="})");
-  EXPECT_EQ(r.model, "m");
+  EXPECT_EQ(r.sampling.model, "m");
   ASSERT_EQ(r.prompts.size(), 1u);
   EXPECT_EQ(r.prompts[0].text, "1+1=");
-  EXPECT_EQ(r.max_tokens, 16);
-  EXPECT_EQ(r.n, 1);
-  EXPECT_EQ(r.temperature, 1);
-  EXPECT_FALSE(r.seed);
+  EXPECT_FALSE(r.sampling.max_tokens);
+  EXPECT_EQ(r.sampling.n, 1);
+  EXPECT_EQ(r.sampling.temperature, 1);
+  EXPECT_FALSE(r.sampling.seed);
   EXPECT_FALSE(r.logprobs);
-  EXPECT_FALSE(r.stream);
+  EXPECT_FALSE(r.sampling.stream);
 }
 
 TEST(CompletionRequest, Prompts) {
@@ -44,17 +44,31 @@ TEST(CompletionRequest, Prompts) {
 
 TEST(CompletionRequest, EveryField) {
   const CompletionRequest r = decode_completion(with(
-      R"("max_tokens":0,"temperature":0.5,"top_p":0.9,"top_k":-1,"n":3,"seed":-1,"stop":["x","yz"],"stop_token_ids":[5],"logprobs":1,)"
-      R"("stream":true,"stream_options":{"include_usage":true},"user":"u","echo":false,"best_of":1,"suffix":null,"presence_penalty":0.0,)"
-      R"("frequency_penalty":0,"logit_bias":{})"));
-  EXPECT_EQ(r.max_tokens, 0);
-  EXPECT_EQ(r.temperature, 0.5f);
-  EXPECT_EQ(r.top_k, 0);
-  EXPECT_EQ(r.n, 3);
-  EXPECT_EQ(r.seed, ~std::uint64_t{0});
-  EXPECT_EQ(r.stop, (std::vector<std::string>{"x", "yz"}));
-  EXPECT_EQ(r.stop_token_ids, (std::vector<std::int32_t>{5}));
-  EXPECT_TRUE(r.logprobs && r.top_logprobs && r.stream && r.include_usage);
+      R"("max_tokens":9,"temperature":0.5,"top_p":0.9,"top_k":-1,"min_p":0.1,"n":3,"seed":-1,"stop":["x","yz"],"stop_token_ids":[5],)"
+      R"("logprobs":1,"stream":true,"stream_options":{"include_usage":true},"user":"u","metadata":{"a":1},"echo":true,"best_of":1,)"
+      R"("suffix":null,"presence_penalty":0.5,"frequency_penalty":-1,"repetition_penalty":1.5,"logit_bias":{"7":-100,"8":1.5},)"
+      R"("ignore_eos":true,"skip_special_tokens":false,"return_token_ids":true,"min_tokens":2,"response_format":{"type":"json_object"})"));
+  const SamplingFields& s = r.sampling;
+  EXPECT_EQ(s.max_tokens, 9);
+  EXPECT_EQ(s.min_tokens, 2);
+  EXPECT_EQ(s.temperature, 0.5f);
+  EXPECT_EQ(s.min_p, 0.1f);
+  EXPECT_EQ(s.top_k, 0);
+  EXPECT_EQ(s.n, 3);
+  EXPECT_EQ(s.seed, ~std::uint64_t{0});
+  EXPECT_EQ(s.stop, (std::vector<std::string>{"x", "yz"}));
+  EXPECT_EQ(s.stop_token_ids, (std::vector<std::int32_t>{5}));
+  EXPECT_EQ(s.presence_penalty, 0.5f);
+  EXPECT_EQ(s.frequency_penalty, -1.0f);
+  EXPECT_EQ(s.repetition_penalty, 1.5f);
+  ASSERT_EQ(s.logit_bias.size(), 2u);
+  EXPECT_EQ(s.logit_bias[1].token, 8);
+  EXPECT_EQ(s.logit_bias[1].bias, 1.5f);
+  EXPECT_EQ(s.response_format.kind, ResponseFormat::Kind::json_object);
+  EXPECT_TRUE(s.stream && s.include_usage && s.ignore_eos && !s.skip_special_tokens && s.return_token_ids == true);
+  EXPECT_EQ(r.logprobs, 1);
+  EXPECT_TRUE(r.echo);
+  EXPECT_EQ(decode_completion(R"({"model":"m","prompt":"","prompt_token_ids":[3,4]})").prompts.at(0).ids, (std::vector<std::int32_t>{3, 4}));
 }
 
 TEST(CompletionRequest, RefusalsNameTheField) {
@@ -75,12 +89,19 @@ TEST(CompletionRequest, RefusalsNameTheField) {
   EXPECT_EQ(refusal(with(R"("stop":[1])")), "stop[0]|stop[0] is 1, allowed is a string");
   EXPECT_EQ(refusal(with(R"("stop":"")")), "stop|stop has a string of 0 bytes, allowed is 1 to 1000");
   EXPECT_EQ(refusal(with(R"("seed":1.5)")), "seed|seed is 1.5, allowed is an integer of 64 bits");
-  EXPECT_EQ(refusal(with(R"("logprobs":2)")),
-            "logprobs|logprobs is 2; log-probabilities of the sampled token alone are offered, so 0 or 1");
-  EXPECT_EQ(refusal(with(R"("echo":true)")), "echo|echo is true, which is not offered; allowed are false, null and leaving it out");
+  EXPECT_EQ(refusal(with(R"("logprobs":21)")), "logprobs|logprobs is 21, allowed is an integer from 0 to 20");
+  EXPECT_EQ(refusal(with(R"("logit_bias":{"a":1})")), "logit_bias|logit_bias has the key \"a\", allowed are token ids");
+  EXPECT_EQ(refusal(with(R"("logit_bias":{"1":1,"01":2})")), "logit_bias|logit_bias names token 1 twice");
+  EXPECT_EQ(refusal(with(R"("logit_bias":{"1":101})")), "logit_bias.1|logit_bias.1 is 101, allowed is a number from -100 to 100");
+  EXPECT_EQ(refusal(with(R"("min_tokens":6,"max_tokens":5)")), "min_tokens|min_tokens is 6, allowed is at most 5, which is max_tokens");
+  EXPECT_EQ(refusal(with(R"("response_format":{"type":"json"})")).substr(0, 21), "response_format.type|");
+  EXPECT_EQ(refusal(with(R"("response_format":{"type":"json_schema"})")), "response_format.json_schema|response_format.json_schema is missing");
+  EXPECT_EQ(refusal(with(R"("response_format":{"type":"json_schema","json_schema":{"name":"a"}})")),
+            "response_format.json_schema.schema|response_format.json_schema.schema is missing");
+  EXPECT_EQ(refusal(with(R"("prompt_token_ids":[1])")), "prompt_token_ids|prompt_token_ids is given beside prompt, allowed is one of them");
   EXPECT_EQ(refusal(with(R"("best_of":4)")).substr(0, 8), "best_of|");
   EXPECT_EQ(refusal(with(R"("stream_options":{"include_usage":true})")).substr(0, 15), "stream_options|");
-  EXPECT_EQ(refusal(with(R"("stream":true,"stream_options":{"usage":true})")), "usage|unknown field 'usage'");
+  EXPECT_EQ(refusal(with(R"("stream":true,"stream_options":{"usage":true})")), "stream_options.usage|unknown field 'stream_options.usage'");
   EXPECT_EQ(refusal(R"({"model":"m","prompt":[]})").substr(0, 7), "prompt|");
   EXPECT_EQ(refusal(R"({"model":"m","prompt":[1,"a"]})"), "prompt[1]|prompt[1] is \"a\", allowed is an integer from 0 to 2147483647");
   EXPECT_EQ(refusal(R"({"model":"m","prompt":["a",7]})"), "prompt[1]|prompt[1] is 7, allowed is a string or an array of token ids");
@@ -89,9 +110,9 @@ TEST(CompletionRequest, RefusalsNameTheField) {
 }
 
 TEST(CompletionRequest, HostileBodies) {
-  EXPECT_EQ(refusal(std::string(3'000'000, '[')), "|the body nests deeper than 32 levels");
+  EXPECT_EQ(refusal(std::string(3'000'000, '[')), "|the body nests deeper than 64 levels");
   const auto nested = [](int levels) { return R"({"model":"m","prompt":)" + std::string(levels, '[') + std::string(levels, ']') + "}"; };
-  EXPECT_EQ(refusal(nested(500'000)), "|the body nests deeper than 32 levels");
+  EXPECT_EQ(refusal(nested(500'000)), "|the body nests deeper than 64 levels");
   EXPECT_EQ(refusal(nested(20)).substr(0, 7), "prompt[");
   EXPECT_NE(refusal("{\"model\":\"m\",\"prompt\":\"\xff\"}"), "accepted");
   EXPECT_NE(refusal(R"({"model":"m","prompt":"\ud800"})"), "accepted");

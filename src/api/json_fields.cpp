@@ -4,7 +4,7 @@
 
 namespace lockstep {
 namespace {
-constexpr int kMostDepth = 32;
+constexpr int kMostDepth = 64;
 }  // namespace
 
 void fail_field(const std::string& name, const std::string& problem, ErrorCode code) {
@@ -29,6 +29,10 @@ std::int64_t json_integer(const Json& value, const std::string& name, std::int64
 std::string json_text(const Json& value, const std::string& name) {
   if (!value.is_string()) fail_field(name, fmt::format("is {}, allowed is a string", describe_json(value)));
   return value.get<std::string>();
+}
+
+void require_object(const Json& value, const std::string& name) {
+  if (!value.is_object()) fail_field(name, fmt::format("is {}, allowed is an object", describe_json(value)));
 }
 
 Json parse_object(std::string_view body) {
@@ -71,12 +75,19 @@ void JsonFields::boolean(std::string name, bool* value) {
   });
 }
 
+void JsonFields::boolean(std::string name, std::optional<bool>* value) {
+  custom(std::move(name), [=](const Json& json, const std::string& field) {
+    if (!json.is_boolean()) fail_field(field, fmt::format("is {}, allowed are true and false", describe_json(json)));
+    *value = json.get<bool>();
+  });
+}
+
 void JsonFields::text(std::string name, std::string* value) {
   custom(std::move(name), [=](const Json& json, const std::string& field) { *value = json_text(json, field); });
 }
 
 void JsonFields::ignored(std::string name) {
-  custom(std::move(name), [](const Json& json, const std::string& field) { json_text(json, field); });
+  custom(std::move(name), [](const Json&, const std::string&) {});
 }
 
 void JsonFields::only(std::string name, std::vector<Json> harmless) {
@@ -92,16 +103,16 @@ void JsonFields::only(std::string name, std::vector<Json> harmless) {
 
 void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
 
-void JsonFields::read(const Json& object) const {
+void JsonFields::read(const Json& object, const std::string& prefix) const {
   for (const auto& [name, value] : object.items()) {
     const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.name == name; });
     if (row == rows_.end()) {
       std::vector<std::string> names;
       for (const Row& r : rows_) names.push_back(r.name);
-      const std::string shown = name.size() > 60 ? name.substr(0, 60) + "..." : name;
+      const std::string shown = prefix + (name.size() > 60 ? name.substr(0, 60) + "..." : name);
       throw RequestError(ErrorCode::invalid_argument, shown, fmt::format("unknown field '{}'{}", shown, did_you_mean(name, names)));
     }
-    if (!value.is_null()) row->reader(value, name);
+    if (!value.is_null()) row->reader(value, prefix + name);
   }
 }
 

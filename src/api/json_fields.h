@@ -25,14 +25,16 @@ class JsonFields {
   void integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high);
   void number(std::string name, float* value, double low, double high);
   void boolean(std::string name, bool* value);
+  void boolean(std::string name, std::optional<bool>* value);
   void text(std::string name, std::string* value);
-  // Text of any meaning that changes nothing.
+  // Any value, which changes nothing.
   void ignored(std::string name);
   // Known and not offered: only values that ask for nothing are accepted.
   void only(std::string name, std::vector<Json> harmless);
   void custom(std::string name, Reader reader);
 
-  void read(const Json& object) const;
+  // `prefix` stands before the names in errors: "messages[2]." of messages[2].content.
+  void read(const Json& object, const std::string& prefix = {}) const;
 
  private:
   struct Row {
@@ -47,6 +49,7 @@ class JsonFields {
 std::string describe_json(const Json& value);
 std::int64_t json_integer(const Json& value, const std::string& name, std::int64_t low, std::int64_t high);
 std::string json_text(const Json& value, const std::string& name);
+void require_object(const Json& value, const std::string& name);
 // An object from a body. RequestError when it is not JSON, not UTF-8 or no object.
 Json parse_object(std::string_view body);
 

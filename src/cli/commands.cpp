@@ -14,6 +14,7 @@ namespace lockstep {
 const std::vector<Command>& commands() {
   static const std::vector<Command> rows = {
       {"demo", "the whole loop on the shipped model: sample, score, learn, serve", demo_command},
+      {"chat", "talk with a model in the terminal", chat_command},
       {"generate", "continue a prompt, text as it comes", generate_command},
       {"train", "supervised fine-tuning, reinforcement learning", train_command},
       {"eval", "how often a model solves an environment's held-out problems", eval_command},

@@ -28,7 +28,7 @@ int serve_command(const Arguments& arguments) {
   std::string name;
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
   Access access;
-  std::string key_file, log_format = "text";
+  std::string key_file, log_format = "text", chat_template, message_format;
   bool insecure = false;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
@@ -39,6 +39,8 @@ int serve_command(const Arguments& arguments) {
   table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface. One that other machines reach needs API keys");
   table.integer("port", &http.port, 0, 65535, "N", "0: any that is free; the line printed says which");
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
+  table.text("chat-template", &chat_template, "FILE", "A Jinja template for chat instead of the model's");
+  table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
   table.text("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`. LOCKSTEP_API_KEY holds one more");
@@ -71,6 +73,12 @@ int serve_command(const Arguments& arguments) {
   {
     const OpenedModel opened = open_model(runtime);
     ServingModel model = serving_model(opened);
+    try {
+      add_chat(model, runtime.model, chat_template, message_format);
+    } catch (const Error& e) {
+      if (!chat_template.empty() || !message_format.empty()) throw;
+      log_warning("the model's chat template is not understood, so there is no chat; --chat-template gives another", {{"reason", e.what()}});
+    }
     if (!name.empty()) model.name = name;
     service = std::make_shared<GenerationService>(std::move(model), serving);
   }  // the masters are not needed any more

@@ -69,6 +69,7 @@ struct Generation {
   std::vector<GeneratedToken> tokens;  // with the stop token, when one ended it
   FinishReason finish = FinishReason::none;
   std::string error;                   // of FinishReason::error
+  std::int64_t cached_tokens = 0;      // of the prompt, found in the prefix cache: depends on what ran before
   std::vector<float> prompt_logprobs;  // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
   std::vector<std::vector<TokenLogprob>> prompt_top_logprobs;  // beside them, when top_logprobs > 0
 };

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 
@@ -152,6 +153,7 @@ void Scheduler::admit() {
     s.running = true;
     s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
     counters_.cache_hit_tokens += s.begin;
+    if (!std::exchange(s.admitted, true)) s.generation.cached_tokens = s.begin;
     plan_rows(s);
     promised += std::max<std::int64_t>(0, pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size()));
     share(s, plan_.back().begin + plan_.back().count, true);

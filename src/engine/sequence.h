@@ -34,6 +34,7 @@ struct Sequence {
   bool shares = true;           // its further full pages may enter the prefix cache
   bool mixed_versions = false;  // entries under several weights versions
   bool running = false;
+  bool admitted = false;        // at least once
 
   // How it is scheduled; the defaults are those of a request, Engine::score sets others.
   bool scores_prompt = false;  // log-probabilities of the prompt are collected

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/json_file.h"
 
@@ -82,6 +83,24 @@ ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
   Runtime& runtime = *opened.runtime;
   serving.weights = make_weight_set(runtime.backend, runtime.model->manifest(), opened.loaded.masters, runtime.profile, version);
   return serving;
+}
+
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format) {
+  constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
+  std::optional<ChatTemplate> chat;
+  if (template_file.empty()) {
+    chat = ChatTemplate::from_folder(folder);
+  } else {
+    std::map<std::string, std::string> special_tokens;
+    try {
+      if (const auto own = ChatTemplate::from_folder(folder)) special_tokens = own->special_tokens();
+    } catch (const Error&) {  // the template that is being replaced
+    }
+    chat = ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), std::move(special_tokens));
+  }
+  if (!chat) return;
+  serving.message_format = message_format.empty() ? detect_message_format(chat->source()) : message_format_by_name(message_format);
+  serving.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
 }
 
 nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {

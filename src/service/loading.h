@@ -35,6 +35,10 @@ OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t 
 // Uploads the compute copy of the masters as weights version `version`.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 
+// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name. Without any
+// template nothing changes. Errors: those of ChatTemplate and of reading; invalid_argument for a format's name.
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {});
+
 std::vector<std::string> backend_names();          // cpu, deferred, traced
 std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
 std::vector<std::string> profile_names();

@@ -25,6 +25,8 @@ double seconds_since(std::chrono::steady_clock::time_point began) {
 GenerationService::GenerationService(ServingModel model, const ServingOptions& options) : model_(std::move(model)), options_(options) {
   if (!model_.executor) model_.executor = std::make_shared<Executor>();
   for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
+  grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);
+  if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
   profile_digest_ = model_.runtime->profile.digest();
   version_ = model_.weights->version;
   // The device is the executor's from here on.
@@ -48,6 +50,14 @@ GenerationService::~GenerationService() {
 const Tokenizer& GenerationService::tokenizer() const {
   if (!model_.tokenizer) fail(ErrorCode::unsupported, "model '{}' has no tokenizer.json, so it takes token ids only", model_.name);
   return *model_.tokenizer;
+}
+
+std::vector<std::int32_t> GenerationService::encode_chat(const ChatTemplateInput& input) const {
+  if (!prompt_encoder_)
+    fail(ErrorCode::unsupported, "model '{}' has no {}, so it has no chat; it continues {}", model_.name,
+         model_.tokenizer ? "chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)" : "tokenizer.json",
+         model_.tokenizer ? "texts" : "token ids");
+  return prompt_encoder_->encode(model_.chat_template->render_marked(input));
 }
 
 void GenerationService::post(std::function<void()> command) {
@@ -177,6 +187,14 @@ void GenerationService::run_commands() {
   for (auto& command : commands) command();
 }
 
+void GenerationService::run_after_step() {
+  // What they call may add others.
+  while (!after_step_.empty()) {
+    const std::vector<std::function<void()>> callbacks = std::exchange(after_step_, {});
+    for (const auto& callback : callbacks) guarded("after_step", callback);
+  }
+}
+
 bool GenerationService::step() {
   run_commands();
   try {
@@ -187,6 +205,7 @@ bool GenerationService::step() {
     log_error("a step of the engine failed", {{"model", model_.name}, {"reason", e.what()}});
     if (++failures_ >= 2) fail_all(e.what());
   }
+  run_after_step();
   const std::lock_guard lock(mutex_);
   scheduled_ = !commands_.empty() || !engine_->idle();
   return scheduled_;
@@ -219,10 +238,18 @@ void GenerationService::stop() {
     });
   }
   try {
-    model_.executor->run(options_.priority, [this] { run_commands(); }).get();  // behind our item, if there is one, which runs them
+    // Behind our item, if there is one, which runs them.
+    model_.executor
+        ->run(options_.priority,
+              [this] {
+                run_commands();
+                run_after_step();
+              })
+        .get();
   } catch (const std::exception&) {
     model_.executor->stop();  // it is stopping, and did not take this: nobody is on the device after it
     run_commands();
+    run_after_step();
   }
 }
 

@@ -16,7 +16,10 @@
 
 #include "engine/engine.h"
 #include "service/executor.h"
+#include "service/grammars.h"
 #include "service/statistics.h"
+#include "text/message/message_parser.h"
+#include "text/template/prompt_encoder.h"
 #include "text/tokenizer.h"
 
 namespace lockstep {
@@ -28,6 +31,8 @@ struct ServingModel {
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: token ids only
   std::shared_ptr<Executor> executor;          // null: one of its own
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
+  MessageFormat message_format{};              // how it writes reasoning and tool calls
 };
 
 struct ServingOptions {
@@ -59,6 +64,8 @@ class GenerationService {
   void check(const Request& request) const { check_request(request, limits_); }
   // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
   void cancel(std::uint64_t id);
+  // For callbacks: runs once, when all tokens and ends of this step have been told.
+  void after_step(std::function<void()> callback) { after_step_.push_back(std::move(callback)); }
   // Weights of the steps that begin after this call.
   void set_weights(std::shared_ptr<const WeightSet> weights);
   // Ends every request with FinishReason::cancelled and takes no more. Again: nothing happens.
@@ -66,6 +73,11 @@ class GenerationService {
 
   const std::string& name() const { return model_.name; }
   const Tokenizer& tokenizer() const;  // Error unsupported when there is none
+  bool has_chat() const { return prompt_encoder_ != nullptr; }
+  // The ids of a talk, in which no message forges a special token. Errors: unsupported without a chat template; the template's.
+  std::vector<std::int32_t> encode_chat(const ChatTemplateInput& input) const;
+  Grammars& grammars() { return *grammars_; }
+  MessageFormat message_format() const { return model_.message_format; }
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const RequestLimits& limits() const { return limits_; }
   std::string profile_name() const { return model_.runtime->profile.name; }
@@ -90,6 +102,7 @@ class GenerationService {
   void reserve(std::size_t requests);
   bool step();
   void run_commands();
+  void run_after_step();
   void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done, std::chrono::steady_clock::time_point began);
   void finish(std::uint64_t id, Generation&& generation);
   void fail_all(const std::string& message);
@@ -98,10 +111,13 @@ class GenerationService {
   ServiceStatistics statistics_;
   ServingOptions options_;
   std::vector<std::int32_t> end_tokens_;
+  std::unique_ptr<Grammars> grammars_;
+  std::unique_ptr<const PromptEncoder> prompt_encoder_;  // null: no chat
   std::string profile_digest_;
   std::unique_ptr<Engine> engine_;      // executor's thread
   RequestLimits limits_;
   std::unordered_map<std::uint64_t, Open> requests_;  // executor's thread
+  std::vector<std::function<void()>> after_step_;     // executor's thread
   int failures_ = 0;                    // steps in a row; executor's thread
 
   std::atomic<std::uint64_t> next_id_{1}, version_{0};

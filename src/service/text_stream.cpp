@@ -5,13 +5,24 @@
 
 namespace lockstep {
 
-TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops)
-    : detokenizer_(tokenizer, true), stops_(std::move(stops)) {
+TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops, SpecialText special)
+    : tokenizer_(&tokenizer), detokenizer_(tokenizer, special == SpecialText::hidden), special_(special), stops_(std::move(stops)) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
+void TextStream::begin_after(std::span<const std::int32_t> ids) {
+  constexpr std::size_t kMostLookedBack = 8;
+  for (const std::int32_t id : ids.last(std::min(ids.size(), kMostLookedBack))) detokenizer_.push(id);
+}
+
+bool TextStream::hides(std::int32_t id) const {
+  if (special_ != SpecialText::reasoning_marks || !tokenizer_->is_special(id)) return false;
+  const std::string text = tokenizer_->token_text(id);
+  return text != "<think>" && text != "</think>";
+}
+
 std::string TextStream::push(std::int32_t id) {
-  if (stopped_) return "";
+  if (stopped_ || hides(id)) return "";
   return release(detokenizer_.push(id), false);
 }
 

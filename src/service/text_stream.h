@@ -5,6 +5,7 @@
 //   send(stream.flush());
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +14,15 @@
 
 namespace lockstep {
 
+// Which special tokens give text. Parsers of messages read marks, which many tokenizers hold for special.
+enum class SpecialText { hidden, reasoning_marks, shown };
+
 class TextStream {
  public:
-  // Special tokens give no text. Empty stop strings are ignored. `tokenizer` outlives this object.
-  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops);
+  // Empty stop strings are ignored. `tokenizer` outlives this object.
+  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops, SpecialText special = SpecialText::hidden);
+  // Tokens that stand before the stream and are not part of its text: a decoder may look back (a space at the very beginning).
+  void begin_after(std::span<const std::int32_t> ids);
   // What is certain after this token; "" once stopped.
   std::string push(std::int32_t id);
   // The end: what was held back. "" once stopped.
@@ -25,7 +31,10 @@ class TextStream {
 
  private:
   std::string release(std::string_view added, bool end);
+  bool hides(std::int32_t id) const;
+  const Tokenizer* tokenizer_;
   Detokenizer detokenizer_;
+  SpecialText special_;
   std::vector<std::string> stops_;
   std::string held_;  // could still become a stop string
   bool stopped_ = false;

@@ -5,6 +5,7 @@ never skipped. They need the packages openai and pytest.
 """
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -20,11 +21,11 @@ START_SECONDS = 60
 class Server:
     """A running `lockstep serve`."""
 
-    def __init__(self, *arguments):
+    def __init__(self, *arguments, model=MODEL):
         binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
         if not os.access(binary, os.X_OK) or binary.is_dir():
             pytest.fail(f"there is no lockstep binary at {binary}; build it or set LOCKSTEP_BINARY")
-        command = [str(binary), "serve", "--model", str(MODEL), "--port", "0", *arguments]
+        command = [str(binary), "serve", "--model", str(model), "--port", "0", *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         timer = threading.Timer(START_SECONDS, self.process.kill)
@@ -64,13 +65,37 @@ def server():
     assert running.stop() == 0, "".join(running.errors)
 
 
+# GLM's way of writing, small enough for a context of 512 tokens and a vocabulary that spells letters.
+CHAT_TEMPLATE = """[gMASK]{% if tools %}tools{% for tool in tools %} {{ tool.function.name }}{% endfor %}
+<tool_call><arg_key><arg_value>{% endif %}{% for m in messages %}<|{{ m.role }}|>
+{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}
+{% endfor %}{% if add_generation_prompt %}<|assistant|>
+{% if enable_thinking %}<think>{% endif %}{% endif %}"""
+
+
+@pytest.fixture(scope="session")
+def chat_folder(tmp_path_factory):
+    """The shipped model with a chat template."""
+    folder = tmp_path_factory.mktemp("chat") / "countdown-chat"
+    shutil.copytree(MODEL, folder)
+    (folder / "chat_template.jinja").write_text(CHAT_TEMPLATE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def chat_server(chat_folder):
+    running = Server(model=chat_folder)
+    yield running
+    assert running.stop() == 0, "".join(running.errors)
+
+
 @pytest.fixture
 def own_server():
     """A function that starts servers of the test's own."""
     started = []
 
-    def start(*arguments):
-        started.append(Server(*arguments))
+    def start(*arguments, **keywords):
+        started.append(Server(*arguments, **keywords))
         return started[-1]
 
     yield start

@@ -82,6 +82,52 @@ def test_prompts_in_every_form(client):
     assert complete(client, prompt=[[3, 136, 7, 136, 12, 155, 48, 152]], temperature=0).choices[0].text == text.choices[0].text
 
 
+def test_top_logprobs(client):
+    choice = complete(client, logprobs=5, temperature=0).choices[0]
+    for own, value, top in zip(choice.logprobs.tokens, choice.logprobs.token_logprobs, choice.logprobs.top_logprobs):
+        assert top[own] == value == max(top.values())  # the likeliest is what temperature 0 takes
+        assert len(top) >= 4
+
+
+def test_echo_scores_a_text(client):
+    answer = complete(client, prompt=PROMPT + "3*12", max_tokens=0, echo=True, logprobs=1)
+    choice = answer.choices[0]
+    assert choice.text == PROMPT + "3*12" and choice.finish_reason == "length" and choice.token_ids == []
+    assert answer.usage.completion_tokens == 0
+    assert choice.logprobs.token_logprobs[0] is None and all(x < 0 for x in choice.logprobs.token_logprobs[1:])
+    assert "".join(choice.logprobs.tokens) == choice.text
+    # A sampled answer, scored as a prompt by its ids, has the same log-probabilities to the bit.
+    sampled = complete(client, logprobs=0, extra_body={"return_token_ids": True}).choices[0]
+    again = complete(client, prompt=sampled.prompt_token_ids + sampled.token_ids, max_tokens=0, echo=True, logprobs=0).choices[0]
+    assert again.logprobs.token_logprobs[len(sampled.prompt_token_ids):] == sampled.logprobs.token_logprobs
+
+
+def test_penalties_and_biases(client):
+    plain = complete(client, temperature=0, max_tokens=6, extra_body={"ignore_eos": True}).choices[0].token_ids
+    assert complete(client, temperature=0, max_tokens=6, logit_bias={str(plain[0]): -100}).choices[0].token_ids[0] != plain[0]
+    assert complete(client, temperature=0, max_tokens=3, logit_bias={"7": 100}).choices[0].token_ids == [7, 7, 7]
+    spread = complete(client, temperature=0, max_tokens=40, frequency_penalty=2, presence_penalty=2, extra_body={"ignore_eos": True})
+    ids = spread.choices[0].token_ids
+    plain = complete(client, temperature=0, max_tokens=40, extra_body={"ignore_eos": True}).choices[0].token_ids
+    assert len(set(ids)) > len(set(plain))
+    narrow = complete(client, temperature=2, extra_body={"min_p": 1}).choices[0].token_ids
+    assert narrow == complete(client, temperature=0).choices[0].token_ids
+
+
+def test_tokenize(client):
+    answer = client.post("/tokenize", cast_to=object, body={"model": MODEL, "prompt": PROMPT, "return_token_strs": True})
+    assert answer["tokens"] == [3, 136, 7, 136, 12, 155, 48, 152] and answer["count"] == 8 and answer["max_model_len"] == 512
+    assert len(answer["token_strs"]) == 8
+    assert client.post("/detokenize", cast_to=object, body={"tokens": answer["tokens"]}) == {"prompt": PROMPT}
+
+
+def test_one_model(client):
+    model = client.models.retrieve(MODEL)
+    assert model.id == MODEL and model.chat is False and model.max_model_len == 512 and model.weights_version == 0
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-5")
+
+
 def test_stop(client):
     whole = complete(client, temperature=0).choices[0].text
     for stop in (whole[3], whole[2:5], ["nothing like this", whole[4:]]):
@@ -106,6 +152,7 @@ def test_stream(client):
     for i, choice in enumerate(whole.choices):
         assert (texts[i], ids[i], logprobs[i], finishes[i]) == (
             choice.text, choice.token_ids, choice.logprobs.token_logprobs, choice.finish_reason)
+    usage.prompt_tokens_details = whole.usage.prompt_tokens_details = None  # the second finds more in the cache
     assert usage == whole.usage
 
 
@@ -120,13 +167,13 @@ def test_errors_name_the_field(client):
     assert refused(openai.BadRequestError, temperature="hot").param == "temperature"
     assert refused(openai.BadRequestError, max_tokens=100000).param == "max_tokens"
     assert refused(openai.BadRequestError, prompt=[1, 99999]).param == "prompt"
-    assert refused(openai.BadRequestError, echo=True).param == "echo"
-    assert refused(openai.BadRequestError, logprobs=3).code == "unsupported"
-    assert refused(openai.BadRequestError, best_of=2).param == "best_of"
+    assert refused(openai.BadRequestError, logprobs=21).param == "logprobs"
+    error = refused(openai.BadRequestError, best_of=2)
+    assert error.param == "best_of" and error.code == "unsupported"
     error = refused(openai.NotFoundError, model="countdown-gml")
     assert error.code == "model_not_found" and "did you mean 'countdown-glm'" in error.message
-    with pytest.raises(openai.NotFoundError):
-        client.chat.completions.create(model=MODEL, messages=[])
+    with pytest.raises(openai.BadRequestError, match="no chat template"):
+        client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "hi"}])
 
 
 def test_a_full_server_says_so(own_server):

@@ -1,5 +1,5 @@
-// The body of POST /v1/completions, decoded and checked as far as it can be without the model. OpenAI's fields, and top_k and
-// stop_token_ids, which others know too. Fields that are known and not offered are refused unless they ask for nothing.
+// The body of POST /v1/completions, decoded and checked as far as it can be without the model. OpenAI's fields, and those that
+// other servers added. Fields that are known and not offered are refused unless they ask for nothing.
 // Any thread.
 //   const CompletionRequest request = decode_completion(body);
 #pragma once
@@ -9,10 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "api/openai/sampling_fields.h"
+
 namespace lockstep {
 
 struct CompletionRequest {
-  static constexpr std::int64_t kMostChoices = 256;  // prompts x n
+  static constexpr std::int64_t kDefaultMaxTokens = 16;  // OpenAI's
 
   struct Prompt {
     std::string text;
@@ -20,16 +22,11 @@ struct CompletionRequest {
     bool is_text = true;
     std::string field;  // "prompt" or "prompt[3]"
   };
-  std::string model;
+  SamplingFields sampling;
   std::vector<Prompt> prompts;
-  std::int64_t max_tokens = 16, n = 1, top_k = 0;
-  float temperature = 1, top_p = 1;
-  std::optional<std::uint64_t> seed;
-  std::vector<std::string> stop;            // at most 16, none empty
-  std::vector<std::int32_t> stop_token_ids;
-  bool logprobs = false;                    // token_logprobs and sampling_logprobs
-  bool top_logprobs = false;                // "logprobs": 1; the sampled token's alone
-  bool stream = false, include_usage = false;
+  std::optional<std::int64_t> logprobs;  // 0 to 20: how many of the likeliest beside each token's own
+  bool echo = false;
+  bool add_special_tokens = true;        // what the tokenizer puts around a text
 };
 
 // Throws RequestError with the field at fault.

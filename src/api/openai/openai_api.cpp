@@ -4,7 +4,9 @@
 #include <chrono>
 
 #include "api/errors.h"
-#include "api/openai/completion_run.h"
+#include "api/openai/chat_answer.h"
+#include "api/openai/completion_answer.h"
+#include "api/openai/token_routes.h"
 
 namespace lockstep {
 namespace {
@@ -16,60 +18,71 @@ ApiResponse json_response(const Json& json) {
   return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}};
 }
 
-std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
-
 // A page in a browser can make one send any body to a server on its own machine, but not as JSON, unless we allow it.
 void require_json(const ApiRequest& request) {
   std::string type = request.content_type.substr(0, request.content_type.find(';'));
   while (!type.empty() && type.back() == ' ') type.pop_back();
   std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
   if (type != "application/json")
-    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-type is '{}', allowed is application/json", shown(type)), 415,
-                       "unsupported_media_type");
+    throw RequestError(ErrorCode::invalid_argument, {},
+                       fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415, "unsupported_media_type");
 }
 
 class OpenAiApi {
  public:
   explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
-  void models(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
-  void completions(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const;
+
+  ApiResponse models(const ApiRequest&) const { return json_response({{"object", "list"}, {"data", Json::array({model_json()})}}); }
+  ApiResponse model(const ApiRequest& request) const {
+    require_model(*service_, std::string(request.parameter("model")));
+    return json_response(model_json());
+  }
+  ApiResponse tokenize(const ApiRequest& request) const { return json_response(tokenize_json(*service_, request.body)); }
+  ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
+  void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
+    answer_completion(service_, decode_completion(request.body), out);
+  }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out); }
 
  private:
+  Json model_json() const {
+    return {{"id", service_->name()},
+            {"object", "model"},
+            {"created", created_},
+            {"owned_by", "lockstep"},
+            {"chat", service_->has_chat()},
+            {"max_model_len", service_->limits().max_positions},
+            {"weights_version", service_->weights_version()},
+            {"profile", service_->profile_digest()},
+            {"profile_name", service_->profile_name()}};
+  }
   std::shared_ptr<GenerationService> service_;
   std::int64_t created_;
 };
-
-void OpenAiApi::models(const ApiRequest&, const std::shared_ptr<Responder>& responder) const {
-  const Json model{{"id", service_->name()},
-                   {"object", "model"},
-                   {"created", created_},
-                   {"owned_by", "lockstep"},
-                   {"weights_version", service_->weights_version()},
-                   {"profile", service_->profile_digest()},
-                   {"profile_name", service_->profile_name()},
-                   {"max_model_len", service_->limits().max_positions}};
-  responder->send(json_response({{"object", "list"}, {"data", Json::array({model})}}));
-}
-
-void OpenAiApi::completions(const ApiRequest& request, const std::shared_ptr<Responder>& responder) const {
-  require_json(request);
-  CompletionRequest completion = decode_completion(request.body);
-  if (completion.model != service_->name())
-    throw RequestError(ErrorCode::not_found, "model",
-                       fmt::format("model '{}' is not served here; known is '{}'{}", shown(completion.model), service_->name(),
-                                   did_you_mean(completion.model, {service_->name()})),
-                       0, "model_not_found");
-  std::make_shared<CompletionRun>(service_, std::move(completion), responder)->start();
-}
 }  // namespace
 
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service) {
   const auto api = std::make_shared<OpenAiApi>(std::move(service));
-  const auto row = [&](std::string method, std::string path, void (OpenAiApi::*handler)(const ApiRequest&, const std::shared_ptr<Responder>&) const) {
-    routes.add({std::move(method), std::move(path), [api, handler](const auto& request, const auto& out) { ((*api).*handler)(request, out); }});
+  using Answer = ApiResponse (OpenAiApi::*)(const ApiRequest&) const;
+  using Start = void (OpenAiApi::*)(const ApiRequest&, const std::shared_ptr<Responder>&) const;
+  const auto post = [&](std::string path, auto handler) {
+    routes.add({"POST", std::move(path), [handler](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                  require_json(request);
+                  handler(request, out);
+                }});
   };
-  row("GET", "/v1/models", &OpenAiApi::models);
-  row("POST", "/v1/completions", &OpenAiApi::completions);
+  const auto answers = [&](Answer answer) {
+    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send(((*api).*answer)(request)); };
+  };
+  const auto starts = [&](Start start) {
+    return [api, start](const ApiRequest& request, const std::shared_ptr<Responder>& out) { ((*api).*start)(request, out); };
+  };
+  routes.add({"GET", "/v1/models", answers(&OpenAiApi::models)});
+  routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});
+  post("/v1/completions", starts(&OpenAiApi::completions));
+  post("/v1/chat/completions", starts(&OpenAiApi::chat));
+  post("/v1/tokenize", answers(&OpenAiApi::tokenize));
+  post("/v1/detokenize", answers(&OpenAiApi::detokenize));
 }
 
 }  // namespace lockstep

@@ -1,0 +1,24 @@
+// JSON written straight into a string: for answers that go out a token at a time, where a tree of values costs more than all
+// the rest. Pure functions. Any thread.
+//   append_json_string(out, text); append_json_number(out, logprob);
+#pragma once
+#include <charconv>
+#include <concepts>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+// Quoted and escaped; `text` is valid UTF-8.
+void append_json_string(std::string& out, std::string_view text);
+// The shortest digits that read back as the same double, so a float comes back with its bits too. What JSON has no number for
+// becomes -9999, as in OpenAI's answers for what cannot be.
+void append_json_number(std::string& out, double value);
+
+template <std::integral I>
+void append_json_integer(std::string& out, I value) {
+  char digits[24];
+  out.append(digits, std::to_chars(digits, digits + sizeof(digits), value).ptr);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// What an answer is made of, before any wire format: deltas of choices, and the reducer that makes the whole of them. A
+// streamed answer writes each delta, a whole one their sum, so both say the same. Plain values.
+//   ChoiceDelta whole; for (ChoiceDelta& d : deltas) whole.append(std::move(d));
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "service/serving.h"
+
+namespace lockstep {
+
+struct AnswerToken {
+  std::int32_t id = -1;
+  std::optional<float> logprob;  // of the model; the first of a prompt has none
+  float sampling_logprob = 0;
+  std::vector<TokenLogprob> top;
+  std::int64_t offset = 0;       // of its text, in characters
+  bool of_prompt = false;        // an echo
+};
+
+// What one choice gained.
+struct ChoiceDelta {
+  std::string reasoning, content;
+  std::vector<ToolCallDelta> tool_calls;
+  std::vector<AnswerToken> tokens;
+  std::string finish;            // empty: it goes on
+
+  bool says_nothing() const { return reasoning.empty() && content.empty() && tool_calls.empty() && tokens.empty() && finish.empty(); }
+  // Tool calls of one index become one.
+  void append(ChoiceDelta&& next);
+};
+
+// What stands around the choices.
+struct AnswerHead {
+  std::string id, model, profile;
+  std::int64_t created = 0;
+  std::uint64_t seed = 0, weights_version = 0;
+  bool mixed_versions = false;
+};
+
+struct AnswerUsage {
+  std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;  // tokens
+};
+
+}  // namespace lockstep

@@ -1,0 +1,282 @@
+#include "api/openai/answer_writer.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "api/json_fields.h"
+#include "api/json_text.h"
+
+namespace lockstep {
+
+void AnswerWriter::set_head(const AnswerHead& head) {
+  for (const bool part : {false, true}) {
+    Json json{{"id", head.id},
+              {"object", object(part)},
+              {"created", head.created},
+              {"model", head.model},
+              {"system_fingerprint", fmt::format("fp_{}_{}", head.profile, head.weights_version)},
+              {"seed", head.seed},
+              {"weights_version", head.weights_version},
+              {"profile", head.profile}};
+    if (head.mixed_versions) json["mixed_versions"] = true;
+    std::string& frame = frame_[part];
+    frame = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    frame.back() = ',';  // its brace
+    frame += "\"choices\":[";
+  }
+}
+
+void AnswerWriter::append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
+  out += frame_[1];
+  append_choice_part(out, index, delta, first, prompt);
+  out += ']';
+  append_frame_end(out, first ? &prompt : nullptr);
+  out += shape_.usage_in_parts ? ",\"usage\":null}" : "}";
+}
+
+void AnswerWriter::append_usage_part(std::string& out, const AnswerUsage& usage) {
+  out += frame_[1];
+  out += ']';
+  append_usage(out, usage);
+  out += '}';
+}
+
+std::string AnswerWriter::whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) {
+  std::string out = frame_[0];
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    if (i > 0) out += ',';
+    append_choice(out, i, *choices[i].delta, *choices[i].prompt);
+  }
+  out += ']';
+  append_frame_end(out, choices.front().prompt);
+  append_usage(out, usage);
+  out += '}';
+  return out;
+}
+
+void AnswerWriter::append_usage(std::string& out, const AnswerUsage& usage) const {
+  fmt::format_to(std::back_inserter(out),
+                 ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}},"
+                 "\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
+                 usage.prompt, usage.completion, usage.prompt + usage.completion, usage.cached, usage.reasoning);
+}
+
+void AnswerWriter::append_ids(std::string& out, const std::vector<std::int32_t>& ids) {
+  out += '[';
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json_integer(out, ids[i]);
+  }
+  out += ']';
+}
+
+void AnswerWriter::append_choice_end(std::string& out, const ChoiceDelta& delta) const {
+  out += ",\"finish_reason\":";
+  if (delta.finish.empty()) out += "null";
+  else append_json_string(out, delta.finish);
+  const auto list = [&](std::string_view name, auto&& append) {
+    out += name;
+    bool first = true;
+    for (const AnswerToken& token : delta.tokens) {
+      if (token.of_prompt) continue;
+      if (!first) out += ',';
+      first = false;
+      append(token);
+    }
+    out += ']';
+  };
+  if (shape_.token_ids) list(",\"token_ids\":[", [&](const AnswerToken& token) { append_json_integer(out, token.id); });
+  if (shape_.logprobs) list(",\"sampling_logprobs\":[", [&](const AnswerToken& token) { append_json_number(out, token.sampling_logprob); });
+}
+
+// Completions.
+
+void CompletionWriter::append_choice_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first,
+                                          const std::vector<std::int32_t>& prompt) const {
+  out += "{\"index\":";
+  append_json_integer(out, index);
+  out += ",\"text\":";
+  append_json_string(out, delta.content);
+  out += ",\"logprobs\":";
+  if (shape_.logprobs) append_logprobs(out, delta);
+  else out += "null";
+  append_choice_end(out, delta);
+  if (shape_.prompt_token_ids && first) {
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, prompt);
+  }
+  out += '}';
+}
+
+void CompletionWriter::append_choice(std::string& out, std::size_t index, const ChoiceDelta& delta, const std::vector<std::int32_t>& prompt) const {
+  append_choice_part(out, index, delta, true, prompt);
+}
+
+void CompletionWriter::append_logprobs(std::string& out, const ChoiceDelta& delta) const {
+  const auto list = [&](std::string_view name, auto&& append) {
+    out += name;
+    for (std::size_t i = 0; i < delta.tokens.size(); ++i) {
+      if (i > 0) out += ',';
+      append(delta.tokens[i]);
+    }
+    out += ']';
+  };
+  const auto text = [&](std::int32_t id) { append_json_string(out, tokenizer_.decode({&id, 1}, false)); };
+  const auto logprob = [&](const AnswerToken& token) {
+    if (token.logprob) append_json_number(out, *token.logprob);
+    else out += "null";
+  };
+  list("{\"tokens\":[", [&](const AnswerToken& token) { text(token.id); });
+  list(",\"token_logprobs\":[", logprob);
+  if (shape_.top_logprobs)
+    list(",\"top_logprobs\":[", [&](const AnswerToken& token) {
+      if (!token.logprob) {
+        out += "null";
+        return;
+      }
+      // A map by text, as OpenAI has it: the token itself always, and of tokens with one text the likeliest.
+      std::vector<std::string> names{tokenizer_.decode({&token.id, 1}, false)};
+      out += '{';
+      append_json_string(out, names[0]);
+      out += ':';
+      logprob(token);
+      for (const TokenLogprob& other : token.top) {
+        std::string name = tokenizer_.decode({&other.id, 1}, false);
+        if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+        out += ',';
+        append_json_string(out, name);
+        out += ':';
+        append_json_number(out, other.logprob);
+        names.push_back(std::move(name));
+      }
+      out += '}';
+    });
+  else
+    out += ",\"top_logprobs\":null";
+  list(",\"text_offset\":[", [&](const AnswerToken& token) { append_json_integer(out, token.offset); });
+  out += '}';
+}
+
+// Chat.
+
+void ChatWriter::append_choice_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first,
+                                    const std::vector<std::int32_t>&) const {
+  out += "{\"index\":";
+  append_json_integer(out, index);
+  out += ",\"delta\":{";
+  const char* comma = "";
+  const auto field = [&](std::string_view name) {
+    out += comma;
+    out += name;
+    comma = ",";
+  };
+  if (first) field("\"role\":\"assistant\"");
+  if (!delta.reasoning.empty()) {
+    field("\"reasoning_content\":");
+    append_json_string(out, delta.reasoning);
+  }
+  if (!delta.content.empty() || first) {
+    field("\"content\":");
+    append_json_string(out, delta.content);
+  }
+  if (!delta.tool_calls.empty()) {
+    field("\"tool_calls\":");
+    append_tool_calls(out, delta, true);
+  }
+  out += "},\"logprobs\":";
+  if (shape_.logprobs) append_logprobs(out, delta);
+  else out += "null";
+  append_choice_end(out, delta);
+  out += '}';
+}
+
+void ChatWriter::append_choice(std::string& out, std::size_t index, const ChoiceDelta& delta, const std::vector<std::int32_t>&) const {
+  out += "{\"index\":";
+  append_json_integer(out, index);
+  out += ",\"message\":{\"role\":\"assistant\",\"content\":";
+  if (delta.content.empty() && !delta.tool_calls.empty()) out += "null";
+  else append_json_string(out, delta.content);
+  out += ",\"refusal\":null";
+  if (!delta.reasoning.empty()) {
+    out += ",\"reasoning_content\":";
+    append_json_string(out, delta.reasoning);
+  }
+  if (!delta.tool_calls.empty()) {
+    out += ",\"tool_calls\":";
+    append_tool_calls(out, delta, false);
+  }
+  out += "},\"logprobs\":";
+  if (shape_.logprobs) append_logprobs(out, delta);
+  else out += "null";
+  append_choice_end(out, delta);
+  out += '}';
+}
+
+void ChatWriter::append_frame_end(std::string& out, const std::vector<std::int32_t>* prompt) const {
+  if (!shape_.prompt_token_ids || prompt == nullptr) return;
+  out += ",\"prompt_token_ids\":";
+  append_ids(out, *prompt);
+}
+
+void ChatWriter::append_token(std::string& out, std::int32_t id, double logprob) const {
+  out += "{\"token\":";
+  append_json_string(out, tokenizer_.decode({&id, 1}, false));
+  out += ",\"logprob\":";
+  append_json_number(out, logprob);
+  out += ",\"bytes\":[";
+  const char* comma = "";
+  for (const char c : tokenizer_.token_bytes(id)) {
+    out += comma;
+    append_json_integer(out, static_cast<int>(static_cast<unsigned char>(c)));
+    comma = ",";
+  }
+  out += ']';
+}
+
+void ChatWriter::append_logprobs(std::string& out, const ChoiceDelta& delta) const {
+  out += "{\"content\":[";
+  for (std::size_t i = 0; i < delta.tokens.size(); ++i) {
+    const AnswerToken& token = delta.tokens[i];
+    if (i > 0) out += ',';
+    append_token(out, token.id, token.logprob.value_or(0));
+    out += ",\"top_logprobs\":[";
+    for (std::size_t j = 0; j < token.top.size(); ++j) {
+      if (j > 0) out += ',';
+      append_token(out, token.top[j].id, token.top[j].logprob);
+      out += '}';
+    }
+    out += "]}";
+  }
+  out += "],\"refusal\":null}";
+}
+
+void ChatWriter::append_tool_calls(std::string& out, const ChoiceDelta& delta, bool part) const {
+  out += '[';
+  for (std::size_t i = 0; i < delta.tool_calls.size(); ++i) {
+    const ToolCallDelta& call = delta.tool_calls[i];
+    out += i > 0 ? ",{" : "{";
+    if (part) {
+      out += "\"index\":";
+      append_json_integer(out, call.index);
+      out += ',';
+    }
+    // The id, the type and the name come once, with the call's first part.
+    if (!part || !call.id.empty()) {
+      out += "\"id\":";
+      append_json_string(out, call.id);
+      out += ",\"type\":\"function\",";
+    }
+    out += "\"function\":{";
+    if (!part || !call.name.empty()) {
+      out += "\"name\":";
+      append_json_string(out, call.name);
+      out += ',';
+    }
+    out += "\"arguments\":";
+    append_json_string(out, call.arguments);
+    out += "}}";
+  }
+  out += ']';
+}
+
+}  // namespace lockstep

@@ -1,0 +1,112 @@
+#include "api/openai/chat_answer.h"
+
+#include <utility>
+
+#include "api/openai/answer_constraint.h"
+#include "api/openai/answer_run.h"
+#include "api/openai/completion_answer.h"
+#include "api/openai/forced_tool_parser.h"
+#include "service/chat_prompt.h"
+
+namespace lockstep {
+namespace {
+// The model's own way to write reasoning and tool calls.
+class NativeParser : public AnswerParser {
+ public:
+  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning) : parser_(format, tools, starts_in_reasoning) {}
+  void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
+  void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
+
+ private:
+  static void take(MessageDelta&& message, ChoiceDelta& delta) {
+    ChoiceDelta more;
+    more.reasoning = std::move(message.reasoning);
+    more.content = std::move(message.content);
+    more.tool_calls = std::move(message.tool_calls);
+    delta.append(std::move(more));
+  }
+  MessageParser parser_;
+};
+
+// Reasoning first, in the model's own way; behind it the calls that the grammar forced.
+class ForcedAfterReasoning : public AnswerParser {
+ public:
+  explicit ForcedAfterReasoning(std::string name) : native_(MessageFormat::plain, Json::array(), true), calls_(std::move(name)) {}
+  void push(std::string_view text, ChoiceDelta& delta) override {
+    ChoiceDelta parts;
+    native_.push(text, parts);
+    take(std::move(parts), delta);
+  }
+  void flush(ChoiceDelta& delta) override {
+    ChoiceDelta parts;
+    native_.flush(parts);
+    take(std::move(parts), delta);
+  }
+
+ private:
+  void take(ChoiceDelta&& parts, ChoiceDelta& delta) {
+    const std::string text = std::exchange(parts.content, {});
+    delta.append(std::move(parts));
+    if (!text.empty()) calls_.push(text, delta);
+  }
+  NativeParser native_;
+  ForcedToolParser calls_;
+};
+}  // namespace
+
+std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, const ChatPrompt& prompt) {
+  if (prompt.ids) return *prompt.ids;
+  ChatTemplateInput input;
+  input.messages = prompt.messages;
+  if (!prompt.tools.empty()) input.tools = prompt.tools;
+  input.add_generation_prompt = prompt.add_generation_prompt.value_or(!prompt.continue_final_message);
+  input.continue_final_message = prompt.continue_final_message;
+  input.extra = prompt.template_arguments;
+  try {
+    return service.encode_chat(input);
+  } catch (const Error& e) {
+    throw RequestError(e.code(), service.has_chat() ? "messages" : "model", e.what());
+  }
+}
+
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder) {
+  require_model(*service, request.sampling.model);
+  const Tokenizer& tokenizer = service->tokenizer();
+  const Json tools = request.prompt.tools;
+  ToolChoice choice = request.tool_choice;
+  if (tools.empty()) choice.kind = ToolChoice::Kind::none;
+  if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
+
+  AnswerOrder order;
+  order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : "messages"});
+  order.max_tokens = request.sampling.max_tokens.value_or(-1);
+  order.top_logprobs = static_cast<std::int32_t>(request.top_logprobs);
+  order.top_logprobs_field = "top_logprobs";
+  order.shape = {.logprobs = request.logprobs,
+                 .top_logprobs = request.top_logprobs > 0,
+                 .token_ids = request.sampling.return_token_ids.value_or(false),
+                 .prompt_token_ids = request.sampling.return_token_ids.value_or(false),
+                 .usage_in_parts = request.sampling.include_usage};
+  const bool reasons = prompt_opens_reasoning(tokenizer, order.prompts.front().ids);
+  const bool forced = choice.kind == ToolChoice::Kind::required || choice.kind == ToolChoice::Kind::named;
+  const bool callable = choice.kind == ToolChoice::Kind::automatic;
+  const MessageFormat format = callable ? service->message_format() : MessageFormat::plain;
+  order.special = callable ? SpecialText::shown : SpecialText::reasoning_marks;
+  if (forced) {
+    order.make_constraint = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
+    order.make_parser = [reasons, name = choice.name]() -> std::unique_ptr<AnswerParser> {
+      if (reasons) return std::make_unique<ForcedAfterReasoning>(name);
+      return std::make_unique<ForcedToolParser>(name);
+    };
+  } else {
+    order.make_constraint = format_constraint(service, request.sampling.response_format, reasons);
+    // What a grammar holds to JSON has neither reasoning nor calls in it.
+    const bool plain = request.sampling.response_format.kind != ResponseFormat::Kind::text && !reasons;
+    if (!plain) order.make_parser = [format, tools, reasons] { return std::make_unique<NativeParser>(format, tools, reasons); };
+  }
+  order.sampling = std::move(request.sampling);
+  auto writer = std::make_unique<ChatWriter>(tokenizer, order.shape);
+  std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
+}
+
+}  // namespace lockstep

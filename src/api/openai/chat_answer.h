@@ -1,0 +1,16 @@
+// POST /v1/chat/completions, decoded: messages become tokens, tools and formats become parsers and constraints, and the answer
+// gets under way. Any thread.
+//   answer_chat(service, decode_chat(body), responder);
+#pragma once
+#include "api/exchange.h"
+#include "api/openai/chat_request.h"
+
+namespace lockstep {
+
+// Errors as AnswerRun::start; then the responder has not been used.
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder);
+
+// The ids that the model reads. RequestError with the field messages where the template refuses them.
+std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, const ChatPrompt& prompt);
+
+}  // namespace lockstep

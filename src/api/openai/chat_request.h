@@ -1,0 +1,40 @@
+// The body of POST /v1/chat/completions, decoded and checked as far as it can be without the model. Messages come out as chat
+// templates expect them: content as one string, tool-call arguments as objects, developer as system.
+// Any thread.
+//   const ChatRequest request = decode_chat(body);
+#pragma once
+#include "api/openai/sampling_fields.h"
+
+namespace lockstep {
+
+// What the model reads; also of /v1/tokenize.
+struct ChatPrompt {
+  Json messages = Json::array();
+  Json tools = Json::array();
+  std::optional<bool> add_generation_prompt;  // default: unless the last message is continued
+  bool continue_final_message = false;
+  Json template_arguments = Json::object();   // chat_template_kwargs, reasoning_effort
+  std::optional<std::vector<std::int32_t>> ids;  // instead of messages
+};
+void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt);
+void check_chat_prompt(const ChatPrompt& prompt);
+
+struct ToolChoice {
+  enum class Kind { none, automatic, required, named };
+  Kind kind = Kind::automatic;
+  std::string name;  // of named
+};
+
+struct ChatRequest {
+  SamplingFields sampling;
+  ChatPrompt prompt;
+  ToolChoice tool_choice;
+  bool parallel_tool_calls = true;
+  bool logprobs = false;
+  std::int64_t top_logprobs = 0;
+};
+
+// Throws RequestError with the field at fault.
+ChatRequest decode_chat(std::string_view body);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#include "api/openai/completion_answer.h"
+
+#include "api/openai/answer_constraint.h"
+#include "api/openai/answer_run.h"
+
+namespace lockstep {
+
+void require_model(const GenerationService& service, const std::string& model, const std::string& field) {
+  if (model == service.name()) return;
+  const std::string shown = model.substr(0, 80) + (model.size() > 80 ? "..." : "");
+  throw RequestError(ErrorCode::not_found, field,
+                     fmt::format("model '{}' is not served here; known is '{}'{}", shown, service.name(), did_you_mean(model, {service.name()})), 0,
+                     "model_not_found");
+}
+
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder) {
+  require_model(*service, request.sampling.model);
+  const Tokenizer& tokenizer = service->tokenizer();
+  AnswerOrder order;
+  for (CompletionRequest::Prompt& prompt : request.prompts) {
+    if (prompt.is_text) prompt.ids = tokenizer.encode(prompt.text, request.add_special_tokens);
+    order.prompts.push_back({std::move(prompt.ids), std::move(prompt.field)});
+  }
+  order.max_tokens = request.sampling.max_tokens.value_or(CompletionRequest::kDefaultMaxTokens);
+  order.echo = request.echo;
+  order.top_logprobs = static_cast<std::int32_t>(request.logprobs.value_or(0));
+  order.top_logprobs_field = "logprobs";
+  order.shape = {.logprobs = request.logprobs.has_value(),
+                 .top_logprobs = order.top_logprobs > 0,
+                 .token_ids = request.sampling.return_token_ids.value_or(true),
+                 .prompt_token_ids = request.sampling.return_token_ids.value_or(false),
+                 .usage_in_parts = request.sampling.include_usage};
+  order.make_constraint = format_constraint(service, request.sampling.response_format, false);
+  order.sampling = std::move(request.sampling);
+  auto writer = std::make_unique<CompletionWriter>(tokenizer, order.shape);
+  std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
+}
+
+}  // namespace lockstep

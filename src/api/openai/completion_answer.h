@@ -1,0 +1,15 @@
+// POST /v1/completions, decoded: prompts become tokens and the answer gets under way. Any thread.
+//   answer_completion(service, decode_completion(body), responder);
+#pragma once
+#include "api/exchange.h"
+#include "api/openai/completion_request.h"
+
+namespace lockstep {
+
+// Errors as AnswerRun::start; then the responder has not been used.
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder);
+
+// Error not_found with the code model_not_found.
+void require_model(const GenerationService& service, const std::string& model, const std::string& field = "model");
+
+}  // namespace lockstep

@@ -1,0 +1,34 @@
+// Reads the tool calls of an answer that a grammar held to plain JSON, as it comes: for tool_choice "required"
+//   [{"name": "f", "arguments": {...}}, ...]
+// and for a named tool the arguments alone. The grammar has made sure of the form, so this reads positions, not values; text
+// that ends early (max_tokens) gives the calls as far as they came.
+// One answer, one thread.
+//   ForcedToolParser parser(name_or_empty); parser.push(text, delta); parser.flush(delta);
+#pragma once
+#include <optional>
+#include <string>
+
+#include "api/openai/answer_text.h"
+
+namespace lockstep {
+
+class ForcedToolParser : public AnswerParser {
+ public:
+  // `name`: of the one tool; empty: a list of calls.
+  explicit ForcedToolParser(std::string name) : name_(std::move(name)), named_(!name_.empty()) {}
+  void push(std::string_view text, ChoiceDelta& delta) override;
+  void flush(ChoiceDelta&) override {}
+
+ private:
+  void begin_call(ChoiceDelta& delta, const std::string& name);
+  void value_character(char c);
+
+  std::string name_;
+  bool named_;
+  std::size_t calls_ = 0;
+  std::string head_;              // of a call, up to its arguments
+  bool inside_ = false, in_string_ = false, escaped_ = false;
+  int depth_ = 0;                 // of the arguments
+};
+
+}  // namespace lockstep

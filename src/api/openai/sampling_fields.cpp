@@ -1,0 +1,155 @@
+#include "api/openai/sampling_fields.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kMostStops = 16, kMostStopIds = 64;
+constexpr std::int32_t kMostId = std::numeric_limits<std::int32_t>::max();
+
+std::vector<std::string> stop_strings(const Json& value, const std::string& field) {
+  std::vector<std::string> stops;
+  if (value.is_string()) {
+    stops.push_back(value.get<std::string>());
+  } else {
+    if (!value.is_array() || value.size() > kMostStops)
+      fail_field(field, fmt::format("is {}, allowed is a string or an array of at most {}", describe_json(value), kMostStops));
+    for (std::size_t i = 0; i < value.size(); ++i) stops.push_back(json_text(value[i], fmt::format("{}[{}]", field, i)));
+  }
+  for (const std::string& stop : stops)
+    if (stop.empty() || stop.size() > 1000) fail_field(field, fmt::format("has a string of {} bytes, allowed is 1 to 1000", stop.size()));
+  return stops;
+}
+
+std::uint64_t seed_value(const Json& value, const std::string& field) {
+  if (!value.is_number_integer()) fail_field(field, fmt::format("is {}, allowed is an integer of 64 bits", describe_json(value)));
+  return value.is_number_unsigned() ? value.get<std::uint64_t>() : static_cast<std::uint64_t>(value.get<std::int64_t>());
+}
+
+// {"50256": -100}
+std::vector<LogitBias> logit_biases(const Json& value, const std::string& field) {
+  require_object(value, field);
+  if (value.size() > SamplingParameters::kMaxLogitBias)
+    fail_field(field, fmt::format("has {} tokens, allowed are at most {}", value.size(), SamplingParameters::kMaxLogitBias));
+  std::vector<LogitBias> biases;
+  for (const auto& [key, bias] : value.items()) {
+    std::int32_t token = -1;
+    const auto [end, fault] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (fault != std::errc() || end != key.data() + key.size() || token < 0)
+      fail_field(field, fmt::format("has the key {}, allowed are token ids", describe_json(Json(key))));
+    if (std::any_of(biases.begin(), biases.end(), [&](const LogitBias& b) { return b.token == token; }))
+      fail_field(field, fmt::format("names token {} twice", token));
+    if (!bias.is_number() || !(bias.get<double>() >= -100 && bias.get<double>() <= 100))
+      fail_field(fmt::format("{}.{}", field, token), fmt::format("is {}, allowed is a number from -100 to 100", describe_json(bias)));
+    biases.push_back({token, bias.get<float>()});
+  }
+  return biases;
+}
+
+ResponseFormat response_format(const Json& value, const std::string& field) {
+  require_object(value, field);
+  ResponseFormat format;
+  std::string type;
+  Json given;
+  JsonFields fields;
+  fields.text("type", &type);
+  fields.custom("json_schema", [&](const Json& json, const std::string& name) {
+    require_object(json, name);
+    given = json;
+  });
+  fields.read(value, field + ".");
+  if (type == "text") format.kind = ResponseFormat::Kind::text;
+  else if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
+  else if (type == "json_schema") format.kind = ResponseFormat::Kind::json_schema;
+  else fail_field(field + ".type", fmt::format("is {}, allowed are text, json_object and json_schema{}", describe_json(Json(type)),
+                                               did_you_mean(type, {"text", "json_object", "json_schema"})));
+  if (format.kind != ResponseFormat::Kind::json_schema) {
+    if (!given.is_null()) fail_field(field + ".json_schema", fmt::format("is given with type '{}', allowed is json_schema", type));
+    return format;
+  }
+  if (given.is_null()) fail_field(field + ".json_schema", "is missing");
+  std::string name;
+  bool strict = true;
+  format.field = field + ".json_schema.schema";
+  JsonFields inner;
+  inner.text("name", &name);
+  inner.ignored("description");
+  inner.boolean("strict", &strict);  // the grammar holds always
+  inner.custom("schema", [&](const Json& json, const std::string& at) {
+    if (!json.is_object() && !json.is_boolean()) fail_field(at, fmt::format("is {}, allowed is a JSON schema", describe_json(json)));
+    format.schema = json;
+  });
+  inner.read(given, field + ".json_schema.");
+  if (format.schema.is_null()) fail_field(format.field, "is missing");
+  return format;
+}
+}  // namespace
+
+std::vector<std::int32_t> json_token_ids(const Json& array, const std::string& field) {
+  if (!array.is_array()) fail_field(field, fmt::format("is {}, allowed is an array of token ids", describe_json(array)));
+  std::vector<std::int32_t> ids;
+  ids.reserve(array.size());
+  for (std::size_t i = 0; i < array.size(); ++i) {
+    const Json& value = array[i];
+    // The name of each is made for those at fault alone: prompts have many.
+    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostId)
+                                                 : value.is_number_integer() && value.get<std::int64_t>() >= 0;
+    if (!fits) json_integer(value, fmt::format("{}[{}]", field, i), 0, kMostId);
+    ids.push_back(static_cast<std::int32_t>(value.get<std::int64_t>()));
+  }
+  return ids;
+}
+
+void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
+  fields.text("model", &s->model);
+  fields.integer("n", &s->n, 1, SamplingFields::kMostChoices);
+  fields.only("best_of", {1});
+  fields.integer("max_tokens", &s->max_tokens, 0, kMostId);
+  fields.integer("min_tokens", &s->min_tokens, 0, kMostId);
+  fields.number("temperature", &s->temperature, 0, 100);
+  fields.number("top_p", &s->top_p, 0, 1);
+  fields.custom("top_k", [s](const Json& value, const std::string& field) {
+    s->top_k = std::max<std::int64_t>(0, json_integer(value, field, -1, kMostId));  // -1 and 0: all
+  });
+  fields.number("min_p", &s->min_p, 0, 1);
+  fields.number("presence_penalty", &s->presence_penalty, -2, 2);
+  fields.number("frequency_penalty", &s->frequency_penalty, -2, 2);
+  fields.number("repetition_penalty", &s->repetition_penalty, 0.01, 10);
+  fields.custom("logit_bias", [s](const Json& value, const std::string& field) { s->logit_bias = logit_biases(value, field); });
+  fields.custom("seed", [s](const Json& value, const std::string& field) { s->seed = seed_value(value, field); });
+  fields.custom("stop", [s](const Json& value, const std::string& field) { s->stop = stop_strings(value, field); });
+  fields.custom("stop_token_ids", [s](const Json& value, const std::string& field) {
+    if (!value.is_array() || value.size() > kMostStopIds)
+      fail_field(field, fmt::format("is {}, allowed is an array of at most {} token ids", describe_json(value), kMostStopIds));
+    s->stop_token_ids = json_token_ids(value, field);
+  });
+  fields.custom("response_format", [s](const Json& value, const std::string& field) { s->response_format = response_format(value, field); });
+  fields.boolean("ignore_eos", &s->ignore_eos);
+  fields.boolean("skip_special_tokens", &s->skip_special_tokens);
+  fields.boolean("return_token_ids", &s->return_token_ids);
+  fields.boolean("stream", &s->stream);
+  fields.custom("stream_options", [s](const Json& value, const std::string& field) {
+    require_object(value, field);
+    JsonFields options;
+    options.boolean("include_usage", &s->include_usage);
+    options.ignored("include_obfuscation");
+    options.read(value, field + ".");
+  });
+  // OpenAI's, for its own accounts and machines.
+  for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
+    fields.ignored(name);
+}
+
+void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
+  if (s.model.empty()) fail_field("model", "is missing");
+  const std::int64_t choices = static_cast<std::int64_t>(prompts) * s.n;
+  if (choices > SamplingFields::kMostChoices)
+    fail_field("n", fmt::format("is {} for {} prompts, allowed are at most {} choices a request", s.n, prompts, SamplingFields::kMostChoices));
+  if (s.include_usage && !s.stream) fail_field("stream_options", "is given without \"stream\": true");
+  if (s.max_tokens && s.min_tokens > *s.max_tokens)
+    fail_field("min_tokens", fmt::format("is {}, allowed is at most {}, which is {}", s.min_tokens, *s.max_tokens, s.max_tokens_field));
+}
+
+}  // namespace lockstep

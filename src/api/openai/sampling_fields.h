@@ -1,0 +1,49 @@
+// The fields that /v1/completions and /v1/chat/completions share: how to sample, when to stop, what the answer shows.
+// Decoded and checked as far as it can be without the model. Any thread.
+//   SamplingFields sampling; add_sampling_fields(fields, &sampling); fields.read(json); check_sampling_fields(sampling, prompts);
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/json_fields.h"
+#include "service/serving.h"
+
+namespace lockstep {
+
+// What the answer's text must be.
+struct ResponseFormat {
+  enum class Kind { text, json_object, json_schema };
+  Kind kind = Kind::text;
+  Json schema;        // of json_schema
+  std::string field;  // where it stood: "response_format.json_schema.schema"
+};
+
+struct SamplingFields {
+  static constexpr std::int64_t kMostChoices = 256; // prompts x n
+
+  std::string model;
+  std::int64_t n = 1, top_k = 0, min_tokens = 0;
+  float temperature = 1, top_p = 1, min_p = 0;
+  float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
+  std::vector<LogitBias> logit_bias;          // one a token
+  std::optional<std::int64_t> max_tokens;
+  std::string max_tokens_field = "max_tokens";  // by which name it came
+  std::optional<std::uint64_t> seed;
+  std::vector<std::string> stop;              // at most 16, none empty
+  std::vector<std::int32_t> stop_token_ids;
+  ResponseFormat response_format;
+  bool ignore_eos = false, skip_special_tokens = true;
+  std::optional<bool> return_token_ids;
+  bool stream = false, include_usage = false;
+};
+
+void add_sampling_fields(JsonFields& fields, SamplingFields* s);
+// What no field shows alone. Throws RequestError.
+void check_sampling_fields(const SamplingFields& s, std::size_t prompts);
+
+std::vector<std::int32_t> json_token_ids(const Json& array, const std::string& field);
+
+}  // namespace lockstep

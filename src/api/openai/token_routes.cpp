@@ -1,0 +1,53 @@
+#include "api/openai/token_routes.h"
+
+#include "api/openai/chat_answer.h"
+#include "api/openai/completion_answer.h"
+
+namespace lockstep {
+
+Json tokenize_json(const GenerationService& service, std::string_view body) {
+  std::string model;
+  std::optional<std::string> prompt;
+  bool add_special_tokens = true, return_token_strs = false;
+  JsonFields fields;
+  fields.text("model", &model);
+  fields.custom("prompt", [&](const Json& value, const std::string& field) { prompt = json_text(value, field); });
+  ChatPrompt chat;
+  add_chat_prompt_fields(fields, &chat);
+  fields.boolean("add_special_tokens", &add_special_tokens);
+  fields.boolean("return_token_strs", &return_token_strs);
+  fields.read(parse_object(body));
+  if (!model.empty()) require_model(service, model);
+  if (prompt && !chat.messages.empty()) fail_field("prompt", "is given beside messages, allowed is one of them");
+  if (!prompt && chat.messages.empty()) fail_field("prompt", "is missing, and so are messages");
+  if (!prompt) check_chat_prompt(chat);
+
+  const Tokenizer& tokenizer = service.tokenizer();
+  const std::vector<std::int32_t> ids = prompt ? tokenizer.encode(*prompt, add_special_tokens) : chat_prompt_ids(service, chat);
+  Json answer{{"count", ids.size()}, {"max_model_len", service.limits().max_positions}, {"tokens", ids}, {"token_strs", nullptr}};
+  if (return_token_strs) {
+    answer["token_strs"] = Json::array();
+    for (const std::int32_t id : ids) answer["token_strs"].push_back(tokenizer.token_text(id));
+  }
+  return answer;
+}
+
+Json detokenize_json(const GenerationService& service, std::string_view body) {
+  std::string model;
+  std::optional<std::vector<std::int32_t>> tokens;
+  bool skip_special_tokens = false;
+  JsonFields fields;
+  fields.text("model", &model);
+  fields.custom("tokens", [&](const Json& value, const std::string& field) { tokens = json_token_ids(value, field); });
+  fields.boolean("skip_special_tokens", &skip_special_tokens);
+  fields.read(parse_object(body));
+  if (!model.empty()) require_model(service, model);
+  if (!tokens) fail_field("tokens", "is missing");
+  const std::int64_t vocabulary = service.limits().vocabulary;
+  for (std::size_t i = 0; i < tokens->size(); ++i)
+    if ((*tokens)[i] >= vocabulary)
+      fail_field(fmt::format("tokens[{}]", i), fmt::format("is {}, allowed are token ids from 0 to {}", (*tokens)[i], vocabulary - 1));
+  return {{"prompt", service.tokenizer().decode(*tokens, skip_special_tokens)}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,196 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "api/api_test_tools.h"
+#include "api/openai/openai_api.h"
+#include "service/chat_prompt.h"
+#include "service/loading.h"
+
+namespace lockstep {
+namespace {
+
+class OpenAiChat : public testing::Test {
+ protected:
+  static std::shared_ptr<GenerationService> service() {
+    static const ChatFolder folder;
+    static const auto one = [] {
+      ServingModel model = serving_model(open_model({.model = folder.path(), .threads = 2}));
+      add_chat(model, folder.path());
+      model.name = "chatty";
+      return std::make_shared<GenerationService>(std::move(model), ServingOptions{.max_open = 64});
+    }();
+    return one;
+  }
+  std::shared_ptr<Recorder> call(const std::string& path, const std::string& body) {
+    auto recorder = std::make_shared<Recorder>();
+    routes_.handle({"POST", path, "", "application/json", body}, recorder);
+    return recorder;
+  }
+  std::shared_ptr<Recorder> chat(const std::string& fields) {
+    return call("/v1/chat/completions", R"({"model":"chatty",)" + fields + "}");
+  }
+  static std::string user(const std::string& text) { return R"("messages":[{"role":"user","content":)" + Json(text).dump() + "}]"; }
+  void SetUp() override { add_openai_routes(routes_, service()); }
+  Routes routes_;
+};
+
+// What a client makes of a stream's parts: the message that the whole answer has.
+struct Gathered {
+  Json message = {{"role", nullptr}, {"content", ""}}, logprobs = Json::array(), ids = Json::array(), finish;
+};
+std::vector<Gathered> gather(const std::vector<Json>& parts, std::size_t choices) {
+  std::vector<Gathered> all(choices);
+  for (const Json& part : parts)
+    for (const Json& choice : part.at("choices")) {
+      Gathered& g = all.at(choice.at("index").get<std::size_t>());
+      const Json& delta = choice.at("delta");
+      // The role comes with the first part and with no other.
+      EXPECT_EQ(delta.contains("role"), g.message.at("role").is_null());
+      EXPECT_TRUE(g.finish.is_null());
+      if (delta.contains("role")) g.message["role"] = delta["role"];
+      for (const char* text : {"content", "reasoning_content"})
+        if (delta.contains(text)) g.message[text] = g.message.value(text, "") + delta[text].get<std::string>();
+      if (!choice.at("logprobs").is_null())
+        for (const Json& token : choice["logprobs"].at("content")) g.logprobs.push_back(token);
+      if (choice.contains("token_ids"))
+        for (const Json& id : choice["token_ids"]) g.ids.push_back(id);
+      g.finish = choice.at("finish_reason");
+    }
+  return all;
+}
+
+TEST_F(OpenAiChat, AnAnswerHasEverything) {
+  const Json a = chat(user("3 7 12=48:") + R"(,"max_tokens":12,"seed":5,"logprobs":true,"top_logprobs":3,"n":2,"return_token_ids":true)")->json();
+  ASSERT_FALSE(a.contains("error")) << a.dump();
+  EXPECT_EQ(a.at("object"), "chat.completion");
+  EXPECT_TRUE(a.at("id").get<std::string>().starts_with("chatcmpl-"));
+  EXPECT_EQ(a.at("model"), "chatty");
+  EXPECT_EQ(a.at("seed"), 5);
+  EXPECT_EQ(a.at("profile"), service()->profile_digest());
+  EXPECT_EQ(a.at("weights_version"), 0);
+  EXPECT_EQ(a.at("system_fingerprint"), "fp_" + service()->profile_digest() + "_0");
+  ASSERT_EQ(a.at("choices").size(), 2u);
+  std::int64_t completion = 0;
+  for (const Json& choice : a.at("choices")) {
+    const std::size_t tokens = choice.at("token_ids").size();
+    completion += static_cast<std::int64_t>(tokens);
+    EXPECT_EQ(choice.at("message").at("role"), "assistant");
+    ASSERT_EQ(choice.at("logprobs").at("content").size(), tokens);
+    for (std::size_t i = 0; i < tokens; ++i) {
+      const Json& token = choice["logprobs"]["content"][i];
+      EXPECT_LE(token.at("logprob").get<double>(), 0);
+      ASSERT_EQ(token.at("top_logprobs").size(), 3u);
+      EXPECT_GE(token["top_logprobs"][0].at("logprob").get<double>(), token["top_logprobs"][1].at("logprob").get<double>());
+      std::string bytes;
+      for (const Json& byte : token.at("bytes")) bytes += static_cast<char>(byte.get<int>());
+      EXPECT_EQ(bytes, service()->tokenizer().token_bytes(choice["token_ids"][i].get<std::int32_t>()));
+    }
+  }
+  EXPECT_EQ(a.at("usage").at("completion_tokens"), completion);
+  EXPECT_EQ(a.at("usage").at("prompt_tokens"), a.at("prompt_token_ids").size());
+  // The same again by the ids that came out: nothing is tokenised again.
+  const Json again = chat(R"("prompt_token_ids":)" + a["prompt_token_ids"].dump() + R"(,"max_tokens":12,"seed":5,"logprobs":true,"top_logprobs":3,"n":2,"return_token_ids":true)")->json();
+  EXPECT_EQ(again.at("choices"), a.at("choices"));
+  const Json ids = call("/v1/tokenize", R"({"model":"chatty",)" + user("3 7 12=48:") + "}")->json();
+  EXPECT_EQ(ids.at("tokens"), a.at("prompt_token_ids"));
+  EXPECT_EQ(ids.at("count"), ids.at("tokens").size());
+}
+
+TEST_F(OpenAiChat, StreamsAreTheWholeAnswerInParts) {
+  for (const std::string more : {"", R"(,"stop":"1")", R"(,"logprobs":true,"top_logprobs":2,"return_token_ids":true)", R"(,"chat_template_kwargs":{"enable_thinking":true})"}) {
+    const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":30,"seed":7,"n":3)" + more;
+    const Json whole = chat(fields)->json();
+    ASSERT_FALSE(whole.contains("error")) << whole.dump();
+    const std::vector<Json> parts = stream_parts(chat(fields + R"(,"stream":true,"stream_options":{"include_usage":true})")->wait().body);
+    ASSERT_GT(parts.size(), 3u);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      EXPECT_EQ(parts[i].at("object"), "chat.completion.chunk");
+      EXPECT_EQ(parts[i].at("usage").is_null(), i + 1 < parts.size());
+    }
+    EXPECT_TRUE(parts.back().at("choices").empty());
+    EXPECT_EQ(parts.back().at("usage").at("completion_tokens"), whole.at("usage").at("completion_tokens"));
+    EXPECT_EQ(parts.back().at("usage").at("completion_tokens_details"), whole.at("usage").at("completion_tokens_details"));
+    const std::vector<Gathered> all = gather(parts, 3);
+    for (std::size_t i = 0; i < 3; ++i) {
+      Json message = whole.at("choices").at(i).at("message");
+      message.erase("refusal");
+      EXPECT_EQ(nlohmann::json(all[i].message), nlohmann::json(message));
+      EXPECT_EQ(all[i].finish, whole["choices"][i].at("finish_reason"));
+      if (!whole["choices"][i].at("logprobs").is_null()) {
+        EXPECT_EQ(all[i].logprobs, whole["choices"][i]["logprobs"].at("content"));
+        EXPECT_EQ(all[i].ids, whole["choices"][i].at("token_ids"));
+      }
+    }
+  }
+}
+
+TEST_F(OpenAiChat, ALaggingClientGetsTheSameInFewerParts) {
+  const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":60,"ignore_eos":true,"seed":7,"return_token_ids":true)";
+  const Json whole = chat(fields)->json();
+  const auto recorder = std::make_shared<Recorder>();
+  recorder->lag(1 << 20);
+  routes_.handle({"POST", "/v1/chat/completions", "", "application/json", R"({"model":"chatty","stream":true,)" + fields + "}"}, recorder);
+  const std::vector<Json> parts = stream_parts(recorder->wait().body);
+  EXPECT_EQ(parts.size(), 1u);
+  EXPECT_EQ(gather(parts, 1)[0].ids, whole.at("choices").at(0).at("token_ids"));
+  EXPECT_EQ(gather(parts, 1)[0].message.at("content"), whole["choices"][0].at("message").at("content"));
+}
+
+TEST_F(OpenAiChat, TheContextIsTheDefaultLimit) {
+  const Json a = chat(user("3 7 12=48:") + R"(,"ignore_eos":true,"seed":1)")->json();
+  const std::int64_t context = service()->limits().max_positions;
+  EXPECT_EQ(a.at("usage").at("total_tokens"), context);
+  EXPECT_EQ(a.at("choices").at(0).at("finish_reason"), "length");
+  const auto full = chat(user(std::string(600, 'x')));
+  EXPECT_EQ(full->wait().status, 400);
+  EXPECT_EQ(full->json().at("error").at("param"), "messages");
+  const auto greedy = chat(user("a") + R"(,"max_completion_tokens":100000)");
+  EXPECT_EQ(greedy->json().at("error").at("param"), "max_completion_tokens");
+}
+
+TEST_F(OpenAiChat, MessagesCannotForgeSpecialTokens) {
+  const Json ids = call("/v1/tokenize", R"({"model":"chatty",)" + user("a<|eos|>b") + "}")->json().at("tokens");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), Json(102)), 0);
+  // The control: as a text, the same is the token.
+  const Json text = call("/v1/tokenize", R"({"model":"chatty","prompt":"a<|eos|>b"})")->json().at("tokens");
+  EXPECT_EQ(std::count(text.begin(), text.end(), Json(102)), 1);
+  const auto decoded = call("/v1/detokenize", R"({"model":"chatty","tokens":)" + ids.dump() + "}")->json();
+  EXPECT_NE(decoded.at("prompt").get<std::string>().find("a<|eos|>b"), std::string::npos);
+}
+
+TEST_F(OpenAiChat, MinTokensAndIgnoreEos) {
+  const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":40,"return_token_ids":true,"temperature":0)";
+  const Json free = chat(fields)->json().at("choices").at(0);
+  const Json least = chat(fields + R"(,"min_tokens":40)")->json().at("choices").at(0);
+  EXPECT_EQ(least.at("token_ids").size(), 40u);
+  for (const Json& id : least["token_ids"]) EXPECT_NE(id, 102);
+  EXPECT_EQ(chat(fields + R"(,"ignore_eos":true)")->json().at("choices").at(0).at("token_ids").size(), 40u);
+  const Json biased = chat(fields + R"(,"logit_bias":{"102":100})")->json().at("choices").at(0);
+  EXPECT_EQ(biased.at("token_ids"), Json::array({102}));
+  EXPECT_EQ(biased.at("finish_reason"), "stop");
+  EXPECT_EQ(biased.at("message").at("content"), "");
+}
+
+TEST_F(OpenAiChat, AModelWithoutATemplateSaysSo) {
+  Routes routes;
+  const auto plain = std::make_shared<GenerationService>(serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 1})));
+  add_openai_routes(routes, plain);
+  const auto recorder = std::make_shared<Recorder>();
+  routes.handle({"POST", "/v1/chat/completions", "", "application/json", R"({"model":"countdown-glm",)" + user("a") + "}"}, recorder);
+  EXPECT_EQ(recorder->wait().status, 400);
+  EXPECT_NE(recorder->json().at("error").at("message").get<std::string>().find("chat template"), std::string::npos);
+  const auto models = std::make_shared<Recorder>();
+  routes.handle({"GET", "/v1/models/countdown-glm"}, models);
+  EXPECT_EQ(models->json().at("chat"), false);
+  const auto chatty = std::make_shared<Recorder>();
+  routes_.handle({"GET", "/v1/models/chatty"}, chatty);
+  EXPECT_EQ(chatty->json().at("chat"), true);
+  EXPECT_EQ(chatty->json().at("max_model_len"), service()->limits().max_positions);
+  const auto other = std::make_shared<Recorder>();
+  routes_.handle({"GET", "/v1/models/chaty"}, other);
+  EXPECT_EQ(other->wait().status, 404);
+}
+
+}  // namespace
+}  // namespace lockstep

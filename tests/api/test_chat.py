@@ -1,0 +1,256 @@
+"""POST /v1/chat/completions through the `openai` package, on the shipped model with a chat template of the test's own."""
+import json
+
+import jsonschema
+import openai
+import pytest
+
+MODEL = "countdown-chat"
+MESSAGES = [{"role": "user", "content": "3 7 12=48:"}]
+ADD = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": {
+    "type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}, "b": {"enum": [1, 2, 3]}},
+    "required": ["a", "b"], "additionalProperties": False}}}
+SAY = {"type": "function", "function": {"name": "say", "parameters": {
+    "type": "object", "properties": {"text": {"type": "string", "maxLength": 5}}, "required": ["text"], "additionalProperties": False}}}
+
+
+@pytest.fixture
+def client(chat_server):
+    with openai.OpenAI(base_url=chat_server.url + "/v1", api_key="none", max_retries=0, timeout=120) as one:
+        yield one
+
+
+def chat(client, **fields):
+    return client.chat.completions.create(**{"model": MODEL, "messages": MESSAGES, "max_tokens": 16, "seed": 1, **fields})
+
+
+def gathered(stream):
+    """What a client makes of a stream: (message, finish, logprobs) a choice, and the usage."""
+    choices, usage = {}, None
+    for chunk in stream:
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            one = choices.setdefault(choice.index, {"role": None, "content": "", "reasoning": "", "calls": {}, "finish": None, "logprobs": []})
+            delta = choice.delta
+            assert (delta.role is not None) == (one["role"] is None)
+            one["role"] = one["role"] or delta.role
+            one["content"] += delta.content or ""
+            one["reasoning"] += getattr(delta, "reasoning_content", None) or ""
+            for call in delta.tool_calls or []:
+                known = one["calls"].setdefault(call.index, {"id": "", "name": "", "arguments": ""})
+                known["id"] += call.id or ""
+                known["name"] += call.function.name or ""
+                known["arguments"] += call.function.arguments or ""
+            if choice.logprobs:
+                one["logprobs"] += choice.logprobs.content
+            one["finish"] = choice.finish_reason or one["finish"]
+    return choices, usage
+
+
+def told(answer):
+    """The same of a whole answer."""
+    return {c.index: {"role": c.message.role, "content": c.message.content or "", "reasoning": getattr(c.message, "reasoning_content", None) or "",
+                      "calls": {i: {"id": t.id, "name": t.function.name, "arguments": t.function.arguments} for i, t in enumerate(c.message.tool_calls or [])},
+                      "finish": c.finish_reason, "logprobs": c.logprobs.content if c.logprobs else []} for c in answer.choices}
+
+
+def test_models_can_chat(client):
+    assert client.models.retrieve(MODEL).chat is True
+
+
+def test_an_answer(client):
+    answer = chat(client, temperature=0)
+    assert answer.object == "chat.completion" and answer.model == MODEL and answer.id.startswith("chatcmpl-")
+    assert answer.choices[0].message.role == "assistant" and answer.choices[0].finish_reason in ("stop", "length")
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
+    assert answer.weights_version == 0 and len(answer.profile) == 16 and answer.seed == 1
+    assert answer.system_fingerprint == f"fp_{answer.profile}_0"
+
+
+def test_cached_tokens_are_told(client):
+    messages = [{"role": "user", "content": "say nothing of 3 7 12=48 to anybody but me and only once"}]
+    chat(client, messages=messages)
+    assert chat(client, messages=messages).usage.prompt_tokens_details.cached_tokens >= 16
+
+
+@pytest.mark.parametrize("fields", [
+    {}, {"n": 3}, {"stop": ["1", "2"]}, {"logprobs": True, "top_logprobs": 3}, {"temperature": 0}, {"max_tokens": 0},
+    {"extra_body": {"chat_template_kwargs": {"enable_thinking": True}}},
+    {"response_format": {"type": "json_object"}, "max_tokens": 60},
+    {"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "add"}}, "max_tokens": 60},
+    {"tools": [ADD, SAY], "tool_choice": "required", "max_tokens": 90, "n": 2},
+    {"tools": [ADD]},
+], ids=str)
+def test_streams_are_the_whole_answer(client, fields):
+    whole = chat(client, **fields)
+    choices, usage = gathered(chat(client, **fields, stream=True, stream_options={"include_usage": True}))
+    assert choices == told(whole)
+    assert usage.completion_tokens == whole.usage.completion_tokens and usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+def test_tokens_in_and_out(client):
+    first = chat(client, extra_body={"return_token_ids": True})
+    again = chat(client, messages=[], extra_body={"prompt_token_ids": first.prompt_token_ids, "return_token_ids": True})
+    assert again.choices[0].token_ids == first.choices[0].token_ids and again.prompt_token_ids == first.prompt_token_ids
+    ids = client.post("/tokenize", cast_to=object, body={"model": MODEL, "messages": MESSAGES})["tokens"]
+    assert ids == first.prompt_token_ids
+    # The same tokens as a completion have the same log-probabilities.
+    chatted = chat(client, logprobs=True, extra_body={"return_token_ids": True}).choices[0]
+    completed = client.completions.create(model=MODEL, prompt=ids, max_tokens=16, seed=1, logprobs=0).choices[0]
+    assert completed.token_ids == chatted.token_ids
+    assert completed.logprobs.token_logprobs == [t.logprob for t in chatted.logprobs.content]
+
+
+def test_logprobs(client):
+    choice = chat(client, logprobs=True, top_logprobs=5, temperature=0).choices[0]
+    for token in choice.logprobs.content:
+        assert token.logprob == max(t.logprob for t in token.top_logprobs) and len(token.top_logprobs) == 5
+        assert bytes(token.bytes).decode("utf-8", "replace") == token.token
+    assert chat(client).choices[0].logprobs is None
+
+
+def test_continue_the_last_message(client):
+    begun = [*MESSAGES, {"role": "assistant", "content": "3*12"}]
+    ids = client.post("/tokenize", cast_to=object, body={"model": MODEL, "messages": begun, "continue_final_message": True})["tokens"]
+    text = client.post("/detokenize", cast_to=object, body={"tokens": ids})["prompt"]
+    assert text.endswith("3*12")
+    answer = chat(client, messages=begun, extra_body={"continue_final_message": True, "return_token_ids": True})
+    assert answer.prompt_token_ids == ids
+
+
+def test_reasoning(client):
+    """An answer that begins inside of <think> is reasoning until it says otherwise."""
+    answer = chat(client, extra_body={"chat_template_kwargs": {"enable_thinking": True}, "ignore_eos": True})
+    assert answer.choices[0].message.reasoning_content and not answer.choices[0].message.content
+    assert answer.usage.completion_tokens_details.reasoning_tokens > 0
+
+
+SCHEMAS = [
+    {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 999}, "b": {"type": "boolean"}}, "required": ["a", "b"],
+     "additionalProperties": False},
+    {"enum": ["red", "green", {"x": [1, None]}]},
+    {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 2, "maxItems": 4},
+    {"type": "string", "pattern": "^[a-c]{2,4}$"},
+    {"$defs": {"leaf": {"type": "object", "properties": {"v": {"enum": [0, 1]}}, "required": ["v"], "additionalProperties": False}},
+     "type": "array", "items": {"$ref": "#/$defs/leaf"}, "minItems": 1, "maxItems": 2},
+]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=str)
+@pytest.mark.parametrize("temperature", [0, 1, 3])
+def test_json_schema(client, schema, temperature):
+    answer = chat(client, temperature=temperature, max_tokens=120, n=2, logprobs=True, extra_body={"return_token_ids": True},
+                  response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}})
+    for choice in answer.choices:
+        assert choice.finish_reason == "stop", choice.message.content
+        jsonschema.validate(json.loads(choice.message.content), schema)
+        assert all(t.logprob <= 0 for t in choice.logprobs.content)
+
+
+def test_json_object(client):
+    for seed in range(8):
+        choice = chat(client, seed=seed, max_tokens=200, temperature=0.8, response_format={"type": "json_object"}).choices[0]
+        if choice.finish_reason == "stop":
+            assert isinstance(json.loads(choice.message.content), dict)
+        else:
+            assert choice.message.content.startswith("{")
+
+
+def test_a_schema_that_is_not_offered_names_its_field(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strin"}}})
+    assert caught.value.param.startswith("response_format.json_schema.schema")
+
+
+def test_log_probabilities_are_over_what_is_allowed(client):
+    """One token allowed: its log-probability is 0."""
+    choice = chat(client, logprobs=True, max_tokens=20, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"const": 7}}}).choices[0]
+    assert json.loads(choice.message.content) == 7
+    assert choice.logprobs.content[-1].logprob == 0
+
+
+def test_named_tool(client):
+    for seed in range(4):
+        choice = chat(client, seed=seed, tools=[ADD, SAY], tool_choice={"type": "function", "function": {"name": "add"}}, max_tokens=100).choices[0]
+        assert choice.finish_reason == "tool_calls" and choice.message.content is None
+        [call] = choice.message.tool_calls
+        assert call.function.name == "add" and call.type == "function" and call.id.startswith("call_")
+        jsonschema.validate(json.loads(call.function.arguments), ADD["function"]["parameters"])
+
+
+def test_required_tools(client):
+    schemas = {t["function"]["name"]: t["function"]["parameters"] for t in (ADD, SAY)}
+    for seed in range(6):
+        choice = chat(client, seed=seed, tools=[ADD, SAY], tool_choice="required", parallel_tool_calls=False, max_tokens=200).choices[0]
+        assert choice.finish_reason == "tool_calls"
+        [call] = choice.message.tool_calls
+        jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
+
+
+def test_a_tool_answer_goes_back(client):
+    called = chat(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False, max_tokens=100).choices[0].message
+    talk = [*MESSAGES, called, {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "4"}]
+    assert chat(client, messages=talk, tools=[ADD]).choices[0].finish_reason in ("stop", "length")
+
+
+def test_no_tools_when_none_are_to_be_called(client):
+    assert chat(client, tools=[ADD], tool_choice="none").usage.prompt_tokens == chat(client).usage.prompt_tokens
+    assert chat(client, tools=[ADD]).usage.prompt_tokens > chat(client).usage.prompt_tokens
+
+
+REFUSALS = [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "usr", "content": "a"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]}, "messages[0].content[0].type"),
+    ({"messages": [*MESSAGES, {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "["}}]}]},
+     "messages[1].tool_calls[0].function.arguments"),
+    ({"messages": [*MESSAGES, {"role": "tool", "content": "a"}]}, "messages[1].tool_call_id"),
+    ({"messages": [{"role": "user", "content": "x" * 600}]}, "messages"),
+    ({"max_completion_tokens": 100000, "max_tokens": openai.omit}, "max_completion_tokens"),
+    ({"max_tokens": 600}, "max_tokens"),
+    ({"temperature": 101}, "temperature"),
+    ({"top_p": 1.5}, "top_p"),
+    ({"n": 1000}, "n"),
+    ({"presence_penalty": 2.5}, "presence_penalty"),
+    ({"frequency_penalty": "x"}, "frequency_penalty"),
+    ({"logit_bias": {"x": 1}}, "logit_bias"),
+    ({"logit_bias": {"512": 1}}, "logit_bias"),
+    ({"top_logprobs": 2}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 30}, "top_logprobs"),
+    ({"stop": [""]}, "stop"),
+    ({"stop": ["a"] * 17}, "stop"),
+    ({"tools": [ADD, ADD]}, "tools[1].function.name"),
+    ({"tools": [{"type": "custom", "custom": {"name": "x"}}]}, "tools[0].custom"),
+    ({"tools": [ADD], "tool_choice": {"type": "function", "function": {"name": "ad"}}}, "tool_choice.function.name"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"response_format": {"type": "json"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, "response_format.json_schema.schema"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"audio": {"voice": "alloy", "format": "wav"}}, "audio"),
+    ({"web_search_options": {}}, "web_search_options"),
+    ({"functions": [{"name": "f"}]}, "functions"),
+    ({"stream_options": {"include_usage": True}}, "stream_options"),
+    ({"extra_body": {"temprature": 1}}, "temprature"),
+    ({"extra_body": {"prompt_token_ids": [1]}}, "prompt_token_ids"),
+    ({"extra_body": {"prompt_token_ids": [600]}, "messages": []}, "prompt_token_ids"),
+    ({"extra_body": {"stop_token_ids": [600]}}, "stop_token_ids"),
+    ({"extra_body": {"min_p": -1}}, "min_p"),
+    ({"extra_body": {"min_tokens": 17}}, "min_tokens"),
+    ({"extra_body": {"continue_final_message": True}}, "messages[0].role"),
+    ({"extra_body": {"chat_template_kwargs": {"tools": []}}}, "chat_template_kwargs.tools"),
+]
+
+
+@pytest.mark.parametrize("fields,param", REFUSALS, ids=str)
+def test_bad_inputs_name_the_field(client, fields, param):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, **fields)
+    error = caught.value
+    assert error.param == param and error.type == "invalid_request_error" and param.split("[")[0].split(".")[0] in error.message
+
+
+def test_fields_without_effect_are_accepted(client):
+    plain = told(chat(client))
+    assert plain == told(chat(client, user="u", metadata={"a": "b"}, store=False, service_tier="auto", verbosity="low", parallel_tool_calls=True,
+                              safety_identifier="x", prompt_cache_key="k", modalities=["text"]))
