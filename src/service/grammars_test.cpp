@@ -55,7 +55,14 @@ TEST_F(GrammarsTest, AnswersAreValid) {
 }
 
 TEST_F(GrammarsTest, WhatTheTokensCannotSpellEndsWithAnError) {
-  const Generation g = answer({{"const", "Ω"}}, 1);
+  // A vocabulary of two texts, neither of which begins a string.
+  const auto tokens =
+      std::make_shared<const TokenBytes>(std::vector<std::string>{"1", "2", ""}, std::vector<std::int32_t>{2});
+  Request request{.prompt = {3, 4}, .sampling = {.max_tokens = 24}};
+  request.sampling.constraint = make_constraint(TokenGrammar::from_schema({{"type", "string"}}, tokens));
+  std::promise<Generation> done;
+  service_.generate(std::move(request), {}, [&](Generation&& g) { done.set_value(std::move(g)); });
+  const Generation g = done.get_future().get();
   EXPECT_EQ(g.finish, FinishReason::error);
   EXPECT_NE(g.error.find("allows no token"), std::string::npos) << g.error;
 }
