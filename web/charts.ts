@@ -4,7 +4,7 @@ import { Chart, LinearScale, LineController, LineElement, PointElement, type Cha
 import { armColor, cssColor } from "./colors";
 import type { Column } from "./data";
 import { h, setText } from "./dom";
-import { short } from "./format";
+import { short, tick } from "./format";
 import { meaning } from "./keys";
 
 interface Point { x: number; y: number | null }
@@ -108,7 +108,7 @@ export class CurveCard {
       else datasets.push({ ...base, borderColor: `${color}44`, borderWidth: 1 }, { ...base, data: smoothed(raw, this.smoothing), borderWidth: 1.6 });
     });
     const grid = cssColor("--grid"), ink = cssColor("--faint");
-    const scale = { grid: { color: grid, drawBorder: false, tickLength: 4 }, ticks: { color: ink, maxRotation: 0, padding: 3, callback: (value: number | string) => short(Number(value)) } };
+    const scale = { grid: { color: grid, drawBorder: false, tickLength: 4 }, ticks: { color: ink, maxRotation: 0, padding: 3, callback: (value: number | string) => tick(Number(value)) } };
     if (!this.chart) {
       this.chart = new Chart<"line", Point[]>(this.canvas, {
         type: "line",

@@ -10,6 +10,11 @@ export function short(value: number | null | undefined): string {
   return value.toPrecision(size >= 1000 ? 5 : 4).replace(/^-/, "\u2212");
 }
 
+// On an axis: without the zeros that only fill up.
+export function tick(value: number): string {
+  return Math.abs(value) >= 1e-3 && Math.abs(value) < 1e5 ? String(Number(value.toPrecision(6))).replace(/^-/, "\u2212") : short(value).replace(/\.0+e/, "e").replace(/(\.\d*[1-9])0+e/, "$1e");
+}
+
 export function exact(value: number | null | undefined): string {
   return value === null || value === undefined ? "–" : String(value).replace(/^-/, "\u2212");
 }

@@ -8,7 +8,8 @@ import { grouped, meaning } from "./keys";
 import type { View } from "./view";
 
 const kSmoothing = "lockstep-smoothing";
-const remembered = (): number => { try { return Number(localStorage.getItem(kSmoothing) ?? 0) || 0; } catch { return 0; } };
+const kDefaultSmoothing = 0.6;
+const remembered = (): number => { try { return Number(localStorage.getItem(kSmoothing) ?? kDefaultSmoothing) || 0; } catch { return kDefaultSmoothing; } };
 
 export class RunsView implements View {
   readonly element = h("div", { class: "split" });
@@ -96,7 +97,8 @@ export class RunsView implements View {
   }
 
   private drawFacts(run: RunInfo): void {
-    const keys = ["reward", "pass_at_1", "loss", "k3", "different_bits", "tokens_per_second"].filter((key) => key in run.last);
+    // Of several arms the cards say whose number is whose.
+    const keys = run.arms.length > 1 ? [] : ["reward", "pass_at_1", "loss", "k3", "different_bits", "tokens_per_second"].filter((key) => key in run.last);
     const step = run.last.step;
     const facts: [string, string, string?][] = [["state", run.live ? "running" : "finished or stopped"],
       ["step", `${short(step)}${run.steps ? ` / ${short(run.steps)}` : ""}`],

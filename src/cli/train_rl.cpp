@@ -4,6 +4,7 @@
 
 #include "base/signals.h"
 #include "cli/common_options.h"
+#include "cli/live_page.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
 #include "observe/progress.h"
@@ -29,6 +30,7 @@ int run_train_rl(const Arguments& arguments) {
   RlSettings settings;
   RlRunConfig config;
   std::string advantages;
+  LivePage page;
   std::int64_t transcripts = 8, transcripts_every = 1, transcript_megabytes = config.transcript_bytes >> 20;
   bool allow_profile_mix = false, resume = false, json = false;
   OptionTable table("train rl",
@@ -52,6 +54,7 @@ int run_train_rl(const Arguments& arguments) {
   table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
   table.flag("resume", &resume, "Go on with a run that exists");
   table.command_line_only();
+  page.add_options(table);
   add_json_option(table, &json, "Print one JSON object at the end");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
@@ -68,6 +71,7 @@ int run_train_rl(const Arguments& arguments) {
   const auto environment = make_environment(settings.environment);
   RlRun run(config, resume);
   RlStack& stack = run.stack();
+  auto page_server = page.start({.roots = {config.runs}, .live = config.name}, config.name, stderr);
   PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings, allow_profile_mix);
 
   Totals totals;
@@ -106,6 +110,8 @@ int run_train_rl(const Arguments& arguments) {
     return 128 + interrupt_signal();
   }
   const std::string exported = run.export_model().string();
+  page_server.reset();
+  const std::string report = write_report_beside(run.path());
   const std::string hash = stack.weights_sha256();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double mean_reward = totals.steps > 0 ? totals.reward / static_cast<double>(totals.steps) : 0.0;
@@ -120,7 +126,8 @@ int run_train_rl(const Arguments& arguments) {
                                      {"seconds", seconds},
                                      {"weights_sha256", hash},
                                      {"run", run.path().string()},
-                                     {"export", exported}};
+                                     {"export", exported},
+                                     {"report", report}};
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
   }
