@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rl/rollout.h"
+#include "service/trainer_port.h"
 
 namespace lockstep {
 

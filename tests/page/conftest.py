@@ -125,7 +125,7 @@ class Browser:
         self.driver.get("about:blank")  # a change of the fragment alone would not load the page
         self.driver.get(url)
         self.js("localStorage.clear(); sessionStorage.clear()")
-        self.wait("document.querySelector('main').childElementCount > 0", "a view")
+        self.wait("document.querySelector('main')?.childElementCount > 0", "a view")
 
     def js(self, script, *arguments):
         return self.driver.execute_script(script, *arguments)
