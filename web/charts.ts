@@ -117,7 +117,7 @@ export class CurveCard {
           parsing: false, normalized: true, maintainAspectRatio: false, events: [],
           scales: {
             x: { type: "linear", bounds: "data", ...scale, ticks: { ...scale.ticks, maxTicksLimit: 6, precision: 0 } },
-            y: { type: "linear", ...scale, ticks: { ...scale.ticks, maxTicksLimit: 5 }, grace: "4%" },
+            y: { type: "linear", ...scale, ticks: { ...scale.ticks, maxTicksLimit: 5 } },
           },
         },
       });
@@ -127,12 +127,13 @@ export class CurveCard {
       Object.assign(this.chart.options.scales![axis]!.grid!, { color: grid });
       Object.assign(this.chart.options.scales![axis]!.ticks!, { color: ink });
     }
-    // A flat line is a line in the middle, and 0 stays 0.
-    const values = this.arms.flatMap((arm) => arm.raw.map((p) => p.y)).filter((y): y is number => y !== null);
-    const flat = values.length > 0 && values.every((y) => y === values[0]);
-    const y = this.chart.options.scales!.y as { suggestedMin?: number; suggestedMax?: number };
-    y.suggestedMin = flat ? (values[0] === 0 ? 0 : values[0] - Math.abs(values[0]) * 0.1) : undefined;
-    y.suggestedMax = flat ? (values[0] === 0 ? 1 : values[0] + Math.abs(values[0]) * 0.1) : undefined;
+    // A flat line is a line in the middle; 0 stays 0, at the bottom.
+    let low = Infinity, high = -Infinity;
+    for (const arm of this.arms) for (const { y } of arm.raw) if (y !== null) { low = Math.min(low, y); high = Math.max(high, y); }
+    const y = this.chart.options.scales!.y as { min?: number; suggestedMin?: number; suggestedMax?: number };
+    y.min = low >= 0 && high === 0 ? 0 : undefined;
+    y.suggestedMin = low === high ? low - Math.abs(low) * 0.1 : undefined;
+    y.suggestedMax = low === high ? (high === 0 ? 1 : high + Math.abs(high) * 0.1) : undefined;
     this.chart.update("none");
   }
 

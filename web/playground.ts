@@ -45,6 +45,7 @@ export class PlaygroundView implements View {
   private models: Model[] = [];
   private model = "";
   private mode = "completion";
+  private alternatives = 5;
   private messages: Message[] = [];
 
   constructor() {
@@ -105,10 +106,11 @@ export class PlaygroundView implements View {
   private async ask(signal: AbortSignal): Promise<Response> {
     const path = this.mode === "chat" ? "v1/chat/completions" : "v1/completions";
     const post = (alternatives: number) => call(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(this.body(alternatives)), signal });
-    try { return await post(5); } catch (error) {
+    try { return await post(this.alternatives); } catch (error) {
       // A server that knows the sampled token's number alone.
-      if (error instanceof HttpError && (error.param === "logprobs" || error.param === "top_logprobs")) return post(1);
-      throw error;
+      if (this.alternatives === 1 || !(error instanceof HttpError) || (error.param !== "logprobs" && error.param !== "top_logprobs")) throw error;
+      this.alternatives = 1;
+      return post(1);
     }
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -81,14 +82,18 @@ Json last_numbers(const RunFile& file) {
   return numbers;
 }
 
-// The step that a line of ours begins with.
+// The step of a line: at once where it begins as ours do, else by reading all of it.
 std::optional<std::int64_t> step_of(std::string_view line) {
   constexpr std::string_view begin = "{\"step\":";
   std::int64_t step = 0;
-  if (!line.starts_with(begin)) return std::nullopt;
-  const auto end = std::from_chars(line.data() + begin.size(), line.data() + line.size(), step);
-  if (end.ec != std::errc() || end.ptr == line.data() + line.size() || (*end.ptr != ',' && *end.ptr != '}')) return std::nullopt;
-  return step;
+  if (line.starts_with(begin)) {
+    const auto end = std::from_chars(line.data() + begin.size(), line.data() + line.size(), step);
+    if (end.ec == std::errc() && end.ptr != line.data() + line.size() && (*end.ptr == ',' || *end.ptr == '}')) return step;
+  }
+  const bool whole = read_numbers(line, [&](std::string_view key, double value) {
+    if (key == "step" && std::abs(value) < 9e15) step = static_cast<std::int64_t>(value);
+  });
+  return whole ? std::optional(step) : std::nullopt;
 }
 
 template <class F>

@@ -183,7 +183,7 @@ TEST_F(RunReaderTest, AboutTakesWhatIsJson) {
 TEST_F(RunReaderTest, TranscriptsOfBothHalves) {
   write("a/metrics.jsonl", line(1, 1));
   write("a/transcripts.1.jsonl", "{\"step\":1,\"tokens\":[\"a\"]}\n{\"step\":2}\n");
-  write("a/transcripts.jsonl", "{\"step\":2,\"tokens\":[\"b\"]}\n{\"step\":12}\nnonsense\n{\"step\":2,\n{\"step\":3,\"cut");
+  write("a/transcripts.jsonl", "{\"step\":2,\"tokens\":[\"b\"]}\n{\"tokens\": [], \"step\": 12}\nnonsense\n{\"step\":2,\n{\"step\":3,\"cut");
   EXPECT_EQ(reader().transcript_steps("a", "")["steps"], Json::array({1, 2, 12}));
   const Json two = reader().transcripts("a", "", 2)["entries"];
   ASSERT_EQ(two.size(), 2u);

@@ -114,6 +114,7 @@ class Browser:
         self.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1})
         self.console()
         self.requests()
+        self.allowed = None  # a part of what the console may say
 
     def size(self, width, height):
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500})
@@ -148,7 +149,8 @@ class Browser:
         return self.js("const e = document.activeElement; return [e.tagName, e.textContent.slice(0, 40), getComputedStyle(e).outlineStyle, e.getAttribute('aria-label') || '']")
 
     def console(self):
-        return [entry for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        return [entry for entry in self.driver.get_log("browser")
+                if entry["level"] in ("SEVERE", "WARNING") and not (self.allowed and self.allowed in entry["message"])]
 
     def requests(self):
         import json

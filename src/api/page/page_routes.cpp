@@ -63,7 +63,7 @@ ApiResponse file_response(const PageFile& file, const std::string& tag, const Ap
     return response;
   }
   if (packed) response.headers.emplace_back("Content-Encoding", "gzip");
-  response.static_body = packed ? file.gzip : file.plain;
+  response.body = packed ? file.gzip : file.plain;
   return response;
 }
 
