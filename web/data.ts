@@ -33,7 +33,12 @@ export function setApiKey(key: string): void { try { sessionStorage.setItem(kKey
 export async function call(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
   if (apiKey()) headers.set("Authorization", `Bearer ${apiKey()}`);
-  const response = await fetch(path, { ...init, headers, cache: "no-store" });
+  let response: Response;
+  try { response = await fetch(path, { ...init, headers, cache: "no-store" }); } catch (error) {
+    if (error instanceof TypeError) dispatchEvent(new CustomEvent("lockstep-connection", { detail: false }));
+    throw error;
+  }
+  dispatchEvent(new CustomEvent("lockstep-connection", { detail: true }));
   if (response.ok) return response;
   let message = `${response.status} ${response.statusText}`, param: string | null = null;
   try {

@@ -16,6 +16,7 @@ const keep = (key: string, value: string): void => { try { localStorage.setItem(
 const main = h("main", { id: "main", tabindex: -1 });
 const tabs = h("nav", { class: "tabs", "aria-label": "Views" });
 const title = h("span", { class: "title" });
+const connection = h("span", { class: "quiet", role: "status" });
 const keyBar = h("div", { class: "key", hidden: true });
 const themeButton = h("button", { class: "theme", onclick: () => setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]) });
 let theme: (typeof themes)[number] = themes.find((t) => t === read(kTheme)) ?? "auto";
@@ -70,9 +71,10 @@ async function start(): Promise<void> {
 
 document.body.append(
   h("a", { class: "skip", href: "#main", onclick: (event: Event) => { event.preventDefault(); main.focus(); } }, "To the content"),
-  h("header", { class: "top" }, h("span", { class: "mark" }, "lockstep"), title, tabs, h("span", { class: "grow" }), themeButton), keyBar, main);
+  h("header", { class: "top" }, h("span", { class: "mark" }, "lockstep"), title, tabs, h("span", { class: "grow" }), connection, themeButton), keyBar, main);
 setTheme(theme);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => view?.themed?.());
 addEventListener("hashchange", route);
+addEventListener("lockstep-connection", (event) => setText(connection, (event as CustomEvent<boolean>).detail ? "" : "the program has ended or cannot be reached"));
 addEventListener("lockstep-key", (event) => askKey((event as CustomEvent<string>).detail));
 void start();

@@ -20,7 +20,7 @@ def open_view(browser, server, view):
     browser.wait(CONTENT[view], f"the content of {view}")
 
 
-def test_curves_move_while_a_run_trains(browser, started, tmp_path):
+def test_curves_move_while_a_run_trains(started, browser, tmp_path):
     training = started(*rl_arguments(tmp_path, "moving", 100000))
     browser.open(training.url)
     browser.wait(f"document.querySelector('[data-key=reward]') && {STEP_OF_REWARD} >= 2", "two steps")
@@ -35,7 +35,10 @@ def test_curves_move_while_a_run_trains(browser, started, tmp_path):
     assert "running" in browser.js("return document.querySelector('.facts').textContent")
     # The page is the run's: it asks for new lines alone.
     assert any(re.search(r"metrics\?arm=&from=[1-9]", url) for url in browser.requests())
+    # The program ends: the page says so, and keeps what it has.
     training.stop()
+    browser.wait("document.querySelector('.top').textContent.includes('cannot be reached')", "the word that it ended")
+    browser.allowed = "ERR_CONNECTION_REFUSED"
 
 
 def test_numbers_are_those_of_the_file(browser, server, runs):
@@ -231,7 +234,7 @@ def test_nothing_leaves_this_machine(browser, server):
     assert all(url.startswith((server.url, "data:", "about:")) for url in browser.requests())
 
 
-def test_text_of_a_model_is_text(browser, started, tmp_path):
+def test_text_of_a_model_is_text(started, browser, tmp_path):
     evil = '<img src=x onerror="document.title=1">'
     run = tmp_path / "evil"
     run.mkdir()
@@ -248,7 +251,7 @@ def test_text_of_a_model_is_text(browser, started, tmp_path):
         assert browser.js("return document.querySelectorAll('main img').length") == 0
 
 
-def test_a_long_run_is_thinned(browser, started, tmp_path):
+def test_a_long_run_is_thinned(started, browser, tmp_path):
     run = tmp_path / "long"
     run.mkdir()
     with open(run / "metrics.jsonl", "w") as file:
@@ -269,7 +272,7 @@ def test_a_long_run_is_thinned(browser, started, tmp_path):
     browser.wait(f"{STEP_OF_REWARD} === 100001", "the new line")
 
 
-def test_a_resumed_run_is_read_anew(browser, started, tmp_path):
+def test_a_resumed_run_is_read_anew(started, browser, tmp_path):
     run = tmp_path / "again"
     run.mkdir()
     lines = [f'{{"step":{step},"reward":0.5}}\n' for step in range(1, 51)]

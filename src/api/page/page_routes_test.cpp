@@ -1,6 +1,7 @@
 #include "api/page/page_routes.h"
 
 #include <gtest/gtest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <condition_variable>
