@@ -6,6 +6,9 @@ namespace lockstep {
 
 std::unique_ptr<HttpServer> serve_page(PageOptions options, std::int64_t port) {
   const auto routes = std::make_shared<Routes>();
+  Access access;
+  access.loopback = true;
+  routes->set_access(std::move(access));
   add_page_routes(*routes, std::move(options));
   HttpOptions http;
   http.port = port;

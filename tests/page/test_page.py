@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from conftest import Program, rl_arguments
+from conftest import MODEL, rl_arguments
 
 STEP_OF_REWARD = "Number((document.querySelector('[data-key=reward] canvas').getAttribute('aria-label').match(/step (\\d+)/) || [0, 0])[1])"
 VIEWS = ("runs", "transcripts", "playground", "parity")
@@ -306,8 +306,36 @@ def test_a_taken_port_is_said(started, tmp_path):
     assert any(f"port {port} is taken" in line for line in second.lines)
 
 
+def test_a_server_with_keys_is_given_one(started, browser, runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCKSTEP_API_KEY", "right-key-of-this-test")
+    closed = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--runs", runs)
+    browser.allowed = "status of 401"
+    browser.open(f"{closed.url}/#/runs")
+    browser.wait("document.querySelector('.key input')", "the field for the key")
+    assert browser.js("return document.querySelectorAll('.curve').length") == 0
+    browser.js("document.querySelector('.key input').value = 'right-key-of-this-test'; document.querySelector('.key button').click()")
+    browser.wait(CONTENT["runs"], "the curves")
+    assert browser.js("return [sessionStorage.length, localStorage.getItem('lockstep-api-key')]") == [1, None]
+
+
+def test_chat(started, browser, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    chatty = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--chat-template", template)
+    browser.open(f"{chatty.url}/#/playground")
+    browser.wait("document.querySelectorAll('.models select').length === 2", "the choice of a mode")
+    browser.js("const s = document.querySelectorAll('.models select')[1]; s.value = 'chat'; s.dispatchEvent(new Event('change'))")
+    browser.js("document.querySelector('textarea').value = '3 7 12=48:'; document.getElementsByName('temperature')[0].value = 0; document.querySelector('.primary').click()")
+    browser.wait("document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
+    tokens = browser.js("return [...document.querySelectorAll('.answer .token')].map((t) => t.textContent)")
+    assert len(tokens) > 3 and "=48" in "".join(tokens)
+    browser.js("document.querySelectorAll('.answer .token')[1].focus()")
+    assert "log p" in browser.js("return document.querySelector('.strip').textContent")
+    assert browser.js("return document.querySelectorAll('.strip .alternatives li').length") == 5
+
+
 def test_another_host_name_is_refused(server):
     request = urllib.request.Request(f"{server.url}/api/runs", headers={"Host": "evil.example"})
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request)
-    assert refused.value.code == 403
+    assert refused.value.code == 421

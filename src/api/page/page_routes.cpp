@@ -20,19 +20,6 @@ struct Page {
   explicit Page(PageOptions o) : options(std::move(o)), reader(options.places) {}
 };
 
-// "127.0.0.1:8080", "localhost", "[::1]:80"; none at all (HTTP/1.0) cannot come from a page in a browser.
-bool is_local(std::string_view host) {
-  if (host.empty()) return true;
-  if (host.front() == '[') return host.substr(0, host.find(']') + 1) == "[::1]";
-  const std::string_view name = host.substr(0, host.find(':'));
-  return name == "localhost" || name == "127.0.0.1";
-}
-
-void check_host(const PageOptions& options, const ApiRequest& request) {
-  if (options.loopback_only && !is_local(request.header("host")))
-    throw RequestError(ErrorCode::invalid_argument, {}, "this page answers to localhost and 127.0.0.1 alone", 403, "forbidden");
-}
-
 // Whether a list such as "gzip, br;q=0.5" has the word, and not with q=0.
 bool accepts(std::string_view list, std::string_view word) {
   while (!list.empty()) {
@@ -63,7 +50,7 @@ ApiResponse file_response(const PageFile& file, const std::string& tag, const Ap
     return response;
   }
   if (packed) response.headers.emplace_back("Content-Encoding", "gzip");
-  response.body = packed ? file.gzip : file.plain;
+  response.static_body = packed ? file.gzip : file.plain;
   return response;
 }
 
@@ -80,7 +67,6 @@ std::int64_t integer_of(const ApiRequest& request, const char* name, std::int64_
 using Ask = std::function<Json(const RunReader&, const ApiRequest&)>;
 
 void answer(const std::shared_ptr<Page>& page, const Ask& ask, const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
-  check_host(page->options, request);
   // The page outlives its worker's work, not the other way round.
   const bool taken = page->worker.post([page = page.get(), ask, request, responder] {
     try {
@@ -102,8 +88,7 @@ void add_page_routes(Routes& routes, PageOptions options) {
   for (const PageFile& file : page_files()) {
     const std::string tag = hex64(xxh3(file.plain.data(), file.plain.size()));
     const std::string path = file.name == "index.html" ? "/" : "/" + std::string(file.name);
-    routes.add({"GET", path, [page, file, tag](const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
-                  check_host(page->options, request);
+    routes.add({"GET", path, [file, tag](const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
                   responder->send(file_response(file, tag, request));
                 }, false});
   }

@@ -16,12 +16,9 @@ struct PageOptions {
   RunPlaces places;
   std::string title;
   bool playground = false;     // the same server answers OpenAI's API
-  // Answers are given to requests for localhost alone. A page elsewhere can make its own name point to this machine; then a
-  // browser would show it our answers as its own.
-  bool loopback_only = true;
 };
 
-// All but the files need a key where the server asks for one.
+// All but the files need a key where the server asks for one. Who may ask at all is for routes.set_access to say.
 void add_page_routes(Routes& routes, PageOptions options);
 
 }  // namespace lockstep
