@@ -7,6 +7,7 @@ Four groups of checks, each with a name that --list prints and patterns select:
   layers, layers/self-test    tools/check_layers.py
   oracle/FILE::TEST           tests/oracle, pytest against transformers, where that environment exists
   api/FILE::TEST              tests/api, pytest with the openai client against the server, likewise
+  page/FILE::TEST             tests/page, pytest with a headless browser against the live page, likewise
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
@@ -283,8 +284,8 @@ def run_layers(name, arguments, tally):
 
 # The folders whose tests link no kernel: a sanitizer build of them takes a minute, of all of them half an hour.
 ASAN_QUICK = ("base", "observe", "numerics", "tensor", "text")
-# Tests by pytest that need the oracle environment: against transformers, and with the real openai client.
-PYTEST_FOLDERS = ("oracle", "api")
+# Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
+PYTEST_FOLDERS = ("oracle", "api", "page")
 
 
 def oracle_names():

@@ -30,6 +30,7 @@ class RunDirectory {
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config_file() const { return path_ / "config.json"; }
   std::filesystem::path metrics_file() const { return path_ / "metrics.jsonl"; }
+  std::filesystem::path transcripts_file() const { return path_ / "transcripts.jsonl"; }
   std::filesystem::path checkpoints() const { return path_ / "checkpoints"; }
   std::filesystem::path export_folder() const { return path_ / "export"; }
   bool resumed() const { return resumed_; }  // it had been begun before

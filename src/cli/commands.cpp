@@ -20,6 +20,8 @@ const std::vector<Command>& commands() {
       {"eval", "how often a model solves an environment's held-out problems", eval_command},
       {"serve", "answer OpenAI's completions API over HTTP", serve_command},
       {"render", "messages through a model's chat template, to text and token ids", render_command},
+      {"watch", "runs in a browser: curves, transcripts, parity", watch_command},
+      {"report", "one HTML file of a run", report_command},
       {"info", "what a model folder holds", info_command},
       {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
       {"grad", "gradients of the cross-entropy of given tokens", grad_command},

@@ -29,10 +29,12 @@ int info_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int render_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);
+int watch_command(const Arguments& arguments);
 
 // version.cpp: the commit, and the text of --version.
 std::string version_commit();

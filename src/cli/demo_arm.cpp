@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 #include "base/signals.h"
-#include "observe/metrics_log.h"
+#include "observe/bounded_log.h"
 #include "observe/progress.h"
 #include "rl/environment.h"
 #include "service/rl_run.h"
 
 namespace lockstep {
 namespace {
+constexpr std::int64_t kTranscriptsAStep = 8, kTranscriptBytes = 16 << 20;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -50,8 +51,8 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   result.evaluation_seconds = start ? 0 : seconds_since(phase);
 
   const std::filesystem::path metrics_file = settings.folder / ("metrics-" + arm.name + ".jsonl");
-  std::filesystem::remove(metrics_file);
   MetricsLog metrics = MetricsLog::create(metrics_file);
+  BoundedLog transcripts = BoundedLog::resume(settings.folder / ("transcripts-" + arm.name + ".jsonl"), 0, kTranscriptBytes);
   const EngineCounters before = stack.rollout_counters();
   const std::int64_t steps = settings.rl.steps, tenth = std::max<std::int64_t>(1, steps / 10);
   {
@@ -59,7 +60,9 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
     for (std::int64_t i = 0; i < steps; ++i) {
       throw_if_interrupted();
       const double rate = scheduled_rate(settings.rl.schedule, settings.rl.learning_rate, settings.rl.warmup, steps, i);
-      const PolicyStep step = training.step(i, optimizer_step(settings.rl, rate));
+      const PolicyStep step = training.step(i, optimizer_step(settings.rl, rate), [&](const StepRollouts& rollouts) {
+        for (const auto& line : transcripts_of(rollouts, stack.tokenizer(), kTranscriptsAStep)) transcripts.append(line);
+      });
       metrics.append(to_json(step));
       result.kl.add(step.kl);
       result.unequal_steps += step.kl.different_bits > 0;

@@ -9,6 +9,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/demo_report.h"
+#include "cli/live_page.h"
 #include "http/client.h"
 #include "http/openai_server.h"
 #include "rl/environment.h"
@@ -49,6 +50,16 @@ void serve_once(const std::string& folder, const DemoSettings& settings, const E
   say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  build/lockstep serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", folder);
 }
 
+// Arms and results of an earlier demo would stand beside this one's.
+void remove_earlier_demo(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> old = {folder / "result.json", folder / "report.html"};
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if ((name.starts_with("metrics-") || name.starts_with("transcripts-")) && name.ends_with(".jsonl")) old.push_back(entry.path());
+  }
+  for (const auto& path : old) std::filesystem::remove(path);
+}
+
 int verdict(const ArmResult& first, const std::optional<Published>& published, const DemoSettings& settings, const std::string& entry) {
   say("weights of '{}' after {} steps: {}\n", first.arm.name, settings.rl.steps, first.weights_sha256);
   if (first.kl.different_bits != 0) say("{} log-probabilities of '{}' differ from the sampler's in their bits, in {} steps\n", first.kl.different_bits, first.arm.name, first.unequal_steps);
@@ -70,6 +81,7 @@ int demo_command(const Arguments& arguments) {
   settings.runtime.model = "models/countdown-glm";
   std::string runs = "runs", json_file;
   bool quick = false;
+  LivePage page;
   OptionTable table("demo",
                     "A small model learns Countdown by reinforcement, is measured and served. Two arms with the same data and seeds: one numerics profile for "
                     "rollouts and training, and two. The trained weights are held against the published hash. Writes runs/demo.",
@@ -80,6 +92,7 @@ int demo_command(const Arguments& arguments) {
   add_device_options(table, settings.runtime);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
   table.text("runs", &runs, "DIR", "Where runs are");
+  page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
 
   install_interrupt_handlers();
@@ -104,6 +117,8 @@ int demo_command(const Arguments& arguments) {
       settings.runtime.isa == "auto" ? build["instruction_set"].get<std::string>() : settings.runtime.isa,
       settings.runtime.threads > 0 ? settings.runtime.threads : available_processors());
 
+  remove_earlier_demo(settings.folder);
+  auto page_server = page.start({.roots = {runs}, .live = "demo"}, "demo", stdout);
   std::vector<ArmResult> results;
   for (const DemoArm& arm : demo_arms()) {
     if (quick && !results.empty()) break;
@@ -129,6 +144,8 @@ int demo_command(const Arguments& arguments) {
   json["serving_seconds"] = serving_seconds;
   json["seconds"] = seconds;
   write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");
+  page_server.reset();
+  write_report_beside(settings.folder);
   if (!json_file.empty()) write_file_atomic(json_file, json.dump(2) + "\n");
   say("{:.0f} seconds in all, {:.1f} of them serving; metrics in {}\n", seconds, serving_seconds, settings.folder.string());
   return verdict(first, published, settings, entry);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/openai_server.h"
+#include "http/page_server.h"
 
 namespace lockstep {
 namespace {
@@ -25,7 +26,7 @@ int serve_command(const Arguments& arguments) {
   RuntimeSettings runtime;
   HttpOptions http;
   ServingOptions serving;
-  std::string name;
+  std::string name, runs = "runs";
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
@@ -41,6 +42,7 @@ int serve_command(const Arguments& arguments) {
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
   table.text("chat-template", &chat_template, "FILE", "A Jinja template for chat instead of the model's");
   table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
+  table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
   table.text("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`. LOCKSTEP_API_KEY holds one more");
@@ -82,7 +84,8 @@ int serve_command(const Arguments& arguments) {
     if (!name.empty()) model.name = name;
     service = std::make_shared<GenerationService>(std::move(model), serving);
   }  // the masters are not needed any more
-  const auto server = serve_openai(service, http, std::move(access));
+  const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
+  const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) { add_page_routes(routes, page); });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});

@@ -4,6 +4,7 @@
 
 #include "base/signals.h"
 #include "cli/common_options.h"
+#include "cli/live_page.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
 #include "observe/progress.h"
@@ -14,7 +15,8 @@ namespace lockstep {
 namespace {
 // Keys that change no bit, and where things are put.
 const std::vector<std::string> kFreeKeys = {"threads",    "backend",          "isa",       "micro_batch", "checkpoint_activations",
-                                            "context",    "checkpoint_every", "keep_last", "runs",        "export_dtype"};
+                                            "context",    "checkpoint_every", "keep_last", "runs",        "export_dtype",
+                                            "transcripts", "transcripts_every", "transcript_megabytes"};
 
 struct Totals {
   KlSums kl;
@@ -28,6 +30,8 @@ int run_train_rl(const Arguments& arguments) {
   RlSettings settings;
   RlRunConfig config;
   std::string advantages;
+  LivePage page;
+  std::int64_t transcripts = 8, transcripts_every = 1, transcript_megabytes = config.transcript_bytes >> 20;
   bool allow_profile_mix = false, resume = false, json = false;
   OptionTable table("train rl",
                     "Reinforcement learning in an environment: sample, score, learn. Everything is in runs/NAME: config.json, metrics.jsonl, checkpoints, "
@@ -45,8 +49,12 @@ int run_train_rl(const Arguments& arguments) {
   table.integer("checkpoint-every", &config.checkpoint_every, 0, 1 << 30, "N", "Steps; 0: at the end and on an interrupt alone");
   table.integer("keep-last", &config.keep_last, 0, 1 << 20, "N", "Checkpoints that stay, 0: all");
   table.choice("export-dtype", &config.export_dtype, {"bf16", "f32"}, "Of the exported weights");
+  table.integer("transcripts", &transcripts, 0, 1 << 10, "N", "Rollouts that a step writes to transcripts.jsonl, of one group; 0: none");
+  table.integer("transcripts-every", &transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
   table.flag("resume", &resume, "Go on with a run that exists");
   table.command_line_only();
+  page.add_options(table);
   add_json_option(table, &json, "Print one JSON object at the end");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
@@ -56,12 +64,14 @@ int run_train_rl(const Arguments& arguments) {
   config.stack.profile_mix = allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
   config.resolved = resolved_json(table);
   config.free_keys = kFreeKeys;
+  config.transcript_bytes = transcript_megabytes << 20;
   config.resume_line = resume_line("rl", arguments);
   install_interrupt_handlers();
   const auto begin = std::chrono::steady_clock::now();
   const auto environment = make_environment(settings.environment);
   RlRun run(config, resume);
   RlStack& stack = run.stack();
+  auto page_server = page.start({.roots = {config.runs}, .live = config.name}, config.name, stderr);
   PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings, allow_profile_mix);
 
   Totals totals;
@@ -71,7 +81,9 @@ int run_train_rl(const Arguments& arguments) {
       EngineCounters before = stack.rollout_counters();
       while (run.step() < settings.steps && !interrupted()) {
         const double rate = scheduled_rate(settings.schedule, settings.learning_rate, settings.warmup, settings.steps, run.step());
-        const PolicyStep step = training.step(run.step(), optimizer_step(settings, rate));
+        const PolicyStep step = training.step(run.step(), optimizer_step(settings, rate), [&](const StepRollouts& rollouts) {
+          if (rollouts.step % transcripts_every == 0) run.log_transcripts(transcripts_of(rollouts, stack.tokenizer(), transcripts));
+        });
         const EngineCounters after = stack.rollout_counters();
         EngineCounters here;
         here.pairs_visible = after.pairs_visible - before.pairs_visible;
@@ -98,6 +110,8 @@ int run_train_rl(const Arguments& arguments) {
     return 128 + interrupt_signal();
   }
   const std::string exported = run.export_model().string();
+  page_server.reset();
+  const std::string report = write_report_beside(run.path());
   const std::string hash = stack.weights_sha256();
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const double mean_reward = totals.steps > 0 ? totals.reward / static_cast<double>(totals.steps) : 0.0;
@@ -112,7 +126,8 @@ int run_train_rl(const Arguments& arguments) {
                                      {"seconds", seconds},
                                      {"weights_sha256", hash},
                                      {"run", run.path().string()},
-                                     {"export", exported}};
+                                     {"export", exported},
+                                     {"report", report}};
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
   }

@@ -3,6 +3,7 @@
 
 #include "base/signals.h"
 #include "cli/common_options.h"
+#include "cli/live_page.h"
 #include "cli/toml.h"
 #include "cli/train_command.h"
 #include "rl/environment.h"
@@ -37,6 +38,7 @@ struct Settings {
   std::string data, environment;
   std::int64_t keep_last = 2;
   bool resume = false, json = false;
+  LivePage page;
 };
 
 bool parse(const Arguments& arguments, Settings& s) {
@@ -77,6 +79,7 @@ bool parse(const Arguments& arguments, Settings& s) {
   table.flag("quiet", &c.quiet, "No progress");
   table.flag("resume", &s.resume, "Go on with a run that exists, to the same bits as if it had never stopped");
   table.command_line_only();
+  s.page.add_options(table);
   add_json_option(table, &s.json);
   table.accept_config();
   if (!table.parse(arguments)) return false;
@@ -92,6 +95,8 @@ bool parse(const Arguments& arguments, Settings& s) {
 int train_sft(const Arguments& arguments) {
   Settings s;
   if (!parse(arguments, s)) return kExitOk;
+  std::unique_ptr<HttpServer> page_server;
+  s.config.on_start = [&] { page_server = s.page.start({.roots = {s.config.runs}, .live = s.config.name}, s.config.name, stderr); };
   const SftSummary summary = run_sft(s.config, [&](const OpenedModel& opened) -> std::unique_ptr<SftSource> {
     const Model& model = *opened.loaded.model;
     if (model.eos_tokens.empty()) fail(ErrorCode::invalid_argument, "config.json has no 'eos_token_id': a completion needs an end token");
@@ -105,10 +110,12 @@ int train_sft(const Arguments& arguments) {
     std::fprintf(stderr, "interrupted at step %lld; saved. To go on:\n  %s\n", static_cast<long long>(summary.steps), s.config.resume_line.c_str());
     return 128 + interrupt_signal();
   }
+  page_server.reset();
+  const std::string report = write_report_beside(std::filesystem::path(s.config.runs) / s.config.name);
   if (s.json) {
     const nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", summary.loss},
                                          {"index_loss", summary.index_loss}, {"seconds", summary.seconds},
-                                         {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}};
+                                         {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}, {"report", report}};
     std::printf("%s\n", json.dump().c_str());
   } else {
     std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\nweights sha256 %s\nexported to %s\n", static_cast<long long>(summary.steps),

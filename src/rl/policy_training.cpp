@@ -46,7 +46,7 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
          sampler.profile_digest(), trainer.profile_digest());
 }
 
-PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimizer) {
+PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimizer, const std::function<void(const StepRollouts&)>& seen) {
   const auto begin = Clock::now();
   PolicyStep result;
   result.step = number;
@@ -106,6 +106,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   result.entropy = entropy / static_cast<double>(result.tokens);
   result.gradient_norm = trainer_.optim_step(optimizer);
   result.train_seconds = seconds_between(sampled, Clock::now());
+  if (seen) seen({number, source_.weights_version(), groups, data, policy});
   return result;
 }
 

@@ -8,6 +8,7 @@
 
 #include "rl/grpo.h"
 #include "rl/kl.h"
+#include "rl/transcript.h"
 
 namespace lockstep {
 
@@ -34,7 +35,8 @@ class PolicyTraining {
 
   // Errors: cancelled (Ctrl-C while sampling: the weights are as before), numeric, internal when the sampler does not follow the
   // trainer's weights.
-  PolicyStep step(std::int64_t number, const OptimizerStep& optimizer);
+  // `seen` is shown the rollouts of a step that was taken; it changes nothing.
+  PolicyStep step(std::int64_t number, const OptimizerStep& optimizer, const std::function<void(const StepRollouts&)>& seen = {});
 
  private:
   RolloutSource source_;

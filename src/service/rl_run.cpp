@@ -45,6 +45,11 @@ RlRun::RlRun(const RlRunConfig& config, bool resume)
     if (step_ > 0) saved_at_ = step_;
   }
   metrics_ = std::make_unique<MetricsLog>(MetricsLog::resume(directory_.metrics_file(), step_));
+  transcripts_ = std::make_unique<BoundedLog>(BoundedLog::resume(directory_.transcripts_file(), step_, config_.transcript_bytes));
+}
+
+void RlRun::log_transcripts(const std::vector<nlohmann::ordered_json>& transcripts) {
+  for (const nlohmann::ordered_json& transcript : transcripts) transcripts_->append(transcript);
 }
 
 void RlRun::finished_step(const nlohmann::ordered_json& metrics) {

@@ -4,7 +4,7 @@
 //   RlRun run(config, resume); while (run.step() < steps && !interrupted()) run.finished_step(metrics_of(train(run.step())));
 #pragma once
 #include "checkpoint/run_directory.h"
-#include "observe/metrics_log.h"
+#include "observe/bounded_log.h"
 #include "service/rl_stack.h"
 
 namespace lockstep {
@@ -14,6 +14,7 @@ struct RlRunConfig {
   RlStackSettings stack;
   std::int64_t checkpoint_every = 20;  // steps; 0: at the end and on an interrupt alone
   std::int64_t keep_last = 2;          // checkpoints; 0: all
+  std::int64_t transcript_bytes = 32 << 20;  // transcripts.jsonl and its older half together
   std::string export_dtype = "bf16";   // or f32
   Json resolved = Json::object();      // goes to config.json
   std::vector<std::string> free_keys;  // keys of `resolved` that change no bit: a resumed run may have others
@@ -27,6 +28,8 @@ class RlRun {
 
   RlStack& stack() { return stack_; }
   std::int64_t step() const { return step_; }  // steps that are done
+  // Lines of transcripts.jsonl, each with "step": step() + 1; before finished_step.
+  void log_transcripts(const std::vector<nlohmann::ordered_json>& transcripts);
   // Logs the metrics (with "step": step() + 1), counts the step, saves when it is time.
   void finished_step(const nlohmann::ordered_json& metrics);
   // A checkpoint of the current step, unless it stands.
@@ -41,6 +44,7 @@ class RlRun {
   RunDirectory directory_;
   std::int64_t step_ = 0, saved_at_ = -1;
   std::unique_ptr<MetricsLog> metrics_;
+  std::unique_ptr<BoundedLog> transcripts_;
 };
 
 // The learning rate of a step (train/schedule.h). Error invalid_argument for an unknown schedule.

@@ -33,6 +33,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   Trainer trainer(*opened.runtime, opened.loaded.masters, options);
 
   RunDirectory run = RunDirectory::open(config.runs, config.name, config.resolved, {resume, config.resume_line});
+  if (config.on_start) config.on_start();
   if (resume) {
     const Json before = run.config();
     for (const auto& [key, value] : config.resolved.items())

@@ -33,6 +33,7 @@ struct SftConfig {
   std::string export_to;                // empty: runs/NAME/export
   bool quiet = false;
   nlohmann::ordered_json resolved;      // the config as the user wrote it, resolved: goes to config.json
+  std::function<void()> on_start;       // called once the run's folder is ours
   std::string resume_line;              // printed when interrupted
 };
 

@@ -157,6 +157,12 @@ def metrics(run):
     return [{k: v for k, v in row.items() if not k.endswith("seconds") and k != "tokens_per_second"} for row in rows]
 
 
+def transcripts(run):
+    """What people read of the rollouts: nothing in it is decided by time. None in a run without."""
+    path = Path(run) / "transcripts.jsonl"
+    return path.read_text().splitlines() if path.exists() else None
+
+
 def last_checkpoint(run):
     """Its state.json: step, and the hash of masters and moments."""
     checkpoints = Path(run) / "checkpoints"
@@ -165,7 +171,8 @@ def last_checkpoint(run):
 
 def bits(run, outcome):
     """Everything of a finished run that must be the same wherever and however it ran."""
-    return {"weights": outcome.json()["weights_sha256"], "state": last_checkpoint(run)["state_sha256"], "metrics": metrics(run)}
+    return {"weights": outcome.json()["weights_sha256"], "state": last_checkpoint(run)["state_sha256"], "metrics": metrics(run),
+            "transcripts": transcripts(run)}
 
 
 def require_same(expected, found, what):
@@ -173,6 +180,7 @@ def require_same(expected, found, what):
         return
     for key in ("weights", "state"):
         assert expected[key] == found[key], f"{what}: {key} hash {found[key]}, expected {expected[key]}"
+    assert expected["transcripts"] == found["transcripts"], f"{what}: transcripts.jsonl differs"
     for a, b in zip(expected["metrics"], found["metrics"]):
         for key in a:
             assert a[key] == b.get(key), f"{what}: step {a['step']}: {key} is {b.get(key)!r}, expected {a[key]!r}"

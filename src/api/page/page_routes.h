@@ -1,0 +1,24 @@
+// The live page: its files, and the data of runs that it asks for (service/run_reader.h).
+//   GET /   /assets/...                                   with ETag, gzip where it is accepted, a policy without inline scripts
+//   GET /api/page                                         {"title", "playground"}
+//   GET /api/runs   /api/runs/{run}                       the listing; config, result, parity
+//   GET /api/runs/{run}/metrics?arm=&from=&file=&points=  columns of numbers from an offset on
+//   GET /api/runs/{run}/transcripts?arm=[&step=]          steps that have some; those of one step
+// The page asks again while it is seen; only new lines are sent. Files are read on a thread of their own. Any thread.
+//   add_page_routes(routes, {.places = {.roots = {"runs"}}, .title = "countdown-rl"});
+#pragma once
+#include "api/routes.h"
+#include "service/run_reader.h"
+
+namespace lockstep {
+
+struct PageOptions {
+  RunPlaces places;
+  std::string title;
+  bool playground = false;     // the same server answers OpenAI's API
+};
+
+// All but the files need a key where the server asks for one. Who may ask at all is for routes.set_access to say.
+void add_page_routes(Routes& routes, PageOptions options);
+
+}  // namespace lockstep

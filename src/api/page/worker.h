@@ -1,0 +1,31 @@
+// One thread for work that is too long for a server's own: reading and thinning files. Bounded; whoever comes when it is full is
+// told so. Knows nothing of the work, which must not throw. post: any thread.
+//   Worker worker; if (!worker.post([=] { responder->send(answer()); })) responder->send(busy);
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+class Worker {
+ public:
+  static constexpr std::size_t kMostWaiting = 64;
+  Worker() : thread_([this] { run(); }) {}
+  ~Worker();  // what waits is dropped, what runs ends
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  bool post(std::function<void()> work);
+
+ private:
+  void run();
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> waiting_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

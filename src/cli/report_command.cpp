@@ -1,0 +1,23 @@
+// `lockstep report`: one HTML file of a run.
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "service/run_report.h"
+
+namespace lockstep {
+
+int report_command(const Arguments& arguments) {
+  std::string run, out;
+  OptionTable table("report", "Writes one self-contained HTML file of a run: curves, transcripts, parity. It opens from the disk, without a network.",
+                    {"lockstep report runs/countdown-rl", "lockstep report runs/demo --out demo.html"});
+  table.positional("RUN", &run, true, "The run's folder");
+  table.text("out", &out, "FILE", "Where it goes (default: RUN/report.html)");
+  if (!table.parse(arguments)) return kExitOk;
+  const std::filesystem::path file = out.empty() ? std::filesystem::path(run) / "report.html" : std::filesystem::path(out);
+  write_run_report(run, file);
+  std::printf("%s\n", file.string().c_str());
+  return kExitOk;
+}
+
+}  // namespace lockstep

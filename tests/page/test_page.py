@@ -1,0 +1,341 @@
+"""The live page in a real browser, against a real server and real runs."""
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from conftest import MODEL, rl_arguments
+
+STEP_OF_REWARD = "Number((document.querySelector('[data-key=reward] canvas').getAttribute('aria-label').match(/step (\\d+)/) || [0, 0])[1])"
+VIEWS = ("runs", "transcripts", "playground", "parity")
+CONTENT = {"runs": "document.querySelectorAll('.curve').length > 10", "transcripts": "document.querySelectorAll('.entry .token').length > 20",
+           "playground": "document.querySelector('.models select')", "parity": "document.querySelector('.counters tr')"}
+
+
+def open_view(browser, server, view):
+    browser.open(f"{server.url}/#/{view}")
+    browser.wait(CONTENT[view], f"the content of {view}")
+
+
+def test_curves_move_while_a_run_trains(started, browser, tmp_path):
+    training = started(*rl_arguments(tmp_path, "moving", 100000))
+    browser.open(training.url)
+    browser.wait(f"document.querySelector('[data-key=reward]') && {STEP_OF_REWARD} >= 2", "two steps")
+    first, picture = browser.js(f"return [{STEP_OF_REWARD}, document.querySelector('[data-key=reward] canvas').toDataURL()]")
+    browser.wait(f"{STEP_OF_REWARD} >= {first + 2}", "two more steps")
+    assert browser.js("return document.querySelector('[data-key=reward] canvas').toDataURL()") != picture
+    shown = [browser.js("return arguments[0].dataset.key", card) for card in browser.driver.find_elements("css selector", ".curve")]
+    written = json.loads((tmp_path / "moving/metrics.jsonl").read_text().splitlines()[0])
+    assert set(shown) == set(written) - {"step"}
+    for key in ("reward", "k1", "k2", "k3", "different_bits", "loss", "tokens_per_second", "learning_rate", "gradient_norm", "clipped"):
+        assert key in shown
+    assert "running" in browser.js("return document.querySelector('.facts').textContent")
+    # The page is the run's: it asks for new lines alone.
+    assert any(re.search(r"metrics\?arm=&from=[1-9]", url) for url in browser.requests())
+    # The program ends: the page says so, and keeps what it has.
+    training.stop()
+    browser.wait("document.querySelector('.top').textContent.includes('cannot be reached')", "the word that it ended")
+    browser.allowed = "ERR_CONNECTION_REFUSED"
+
+
+def test_numbers_are_those_of_the_file(browser, server, runs):
+    open_view(browser, server, "runs")
+    lines = [json.loads(line) for line in (runs / "short/metrics.jsonl").read_text().splitlines()]
+    url = f"{server.url}/api/runs/short/metrics"
+    with urllib.request.urlopen(url) as answer:
+        columns = json.load(answer)["columns"]
+    for key in columns:
+        assert columns[key] == {"x": [line["step"] for line in lines], "y": [line[key] for line in lines]}
+    assert all(line["different_bits"] == 0 for line in lines)
+    assert browser.js("return document.querySelector('[data-key=different_bits] .value').textContent") == "0"
+
+
+def test_hover_and_smoothing(browser, server):
+    from selenium.webdriver import ActionChains
+
+    open_view(browser, server, "runs")
+    canvas = browser.driver.find_element("css selector", "[data-key=reward] canvas")
+    browser.wait("document.querySelector('[data-key=reward] canvas').width > 100", "the drawing")
+    ActionChains(browser.driver).move_to_element_with_offset(canvas, -60, 0).perform()
+    browser.wait(f"{STEP_OF_REWARD} > 0 && {STEP_OF_REWARD} < 6", "a value under the cursor")
+    browser.wait("/step [1-5]\\b/.test(document.querySelector('[data-key=loss] canvas').getAttribute('aria-label'))", "the same step in another chart")
+    before = browser.js("return document.querySelector('[data-key=reward] canvas').toDataURL()")
+    browser.js("const s = document.querySelector('input[type=range]'); s.value = 0.95; s.dispatchEvent(new Event('input'))")
+    assert browser.js("return document.querySelector('[data-key=reward] canvas').toDataURL()") != before
+
+
+def test_transcripts(browser, server, runs):
+    open_view(browser, server, "transcripts")
+    written = [json.loads(line) for line in (runs / "short/transcripts.jsonl").read_text().splitlines()]
+    last = [line for line in written if line["step"] == 6]
+    assert len(last) == 8
+    texts = browser.js("return [...document.querySelectorAll('.entry .tokens')].map((e) => [...e.children].map((t) => t.textContent))")
+    assert texts == [[t or "∅" for t in line["prompt"] + line["tokens"]] for line in last]
+    badges = browser.js("return [...document.querySelectorAll('.entry .badge')].map((e) => e.textContent)")
+    assert badges == [f"reward {line['reward']:g}" for line in last]
+    # Colours follow the choice; numbers stand in the strip.
+    colours = {}
+    for name in ("sampling", "logprob", "difference", "advantage", "mask", "version"):
+        browser.js("const s = [...document.querySelectorAll('select')].pop(); s.value = arguments[0]; s.dispatchEvent(new Event('change'))", name)
+        colours[name] = browser.js("return [...document.querySelectorAll('.entry .token')].map((t) => t.style.backgroundColor)")
+    assert colours["sampling"] == colours["logprob"]  # the same bits
+    assert len({str(c) for c in colours.values()}) >= 4
+    index = len(last[0]["prompt"])
+    browser.js("document.querySelectorAll('.entry .token')[arguments[0]].focus()", index)
+    strip = browser.js("return document.querySelector('.strip').textContent")
+    assert str(last[0]["sampling_logprobs"][0]).replace("-", "−") in strip and "the same bits" in strip
+    # Another step.
+    browser.js("document.querySelector('[aria-label=\"The step before\"]').click()")
+    browser.wait("document.querySelector('output.step').textContent.startsWith('5 ')", "step 5")
+
+
+def ask(server, **fields):
+    body = {"model": "countdown-glm", "prompt": "3 7 12=48:", "max_tokens": 16, "temperature": 0, **fields}
+    request = urllib.request.Request(f"{server.url}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request) as answer:
+        return json.load(answer)
+
+
+def open_playground(browser, server):
+    open_view(browser, server, "playground")
+    try:
+        ask(server, logprobs=5)
+    except urllib.error.HTTPError as refused:  # the page asks for the alternatives first, and the browser notes the refusal
+        assert json.load(refused)["error"]["param"] == "logprobs"
+        browser.allowed = "status of 400"
+
+
+def test_playground_streams_log_probabilities(browser, server):
+    open_playground(browser, server)
+    browser.js("const [t] = document.getElementsByName('temperature'); t.value = 0; document.querySelector('textarea').value = '3 7 12=48:'")
+    browser.js("document.querySelector('.primary').click()")
+    browser.wait("document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
+    text = browser.js("return [...document.querySelectorAll('.answer .token:not(.prompt)')].map((t) => t.textContent).join('')")
+    plain = ask(server, logprobs=1)
+    assert text == "".join(plain["choices"][0]["logprobs"]["tokens"])
+    for i, logprob in enumerate(plain["choices"][0]["logprobs"]["token_logprobs"]):
+        browser.js("document.querySelectorAll('.answer .token')[arguments[0]].focus()", i + 1)
+        shown = browser.js("return [...document.querySelectorAll('.strip dl div')].find((d) => d.firstChild.textContent === 'log p').lastChild.textContent")
+        assert float(shown.replace("−", "-")) == logprob
+    assert browser.js("return document.querySelectorAll('.strip .alternatives li').length") >= 1
+    facts = browser.js("return document.querySelector('.answer .facts').textContent")
+    assert plain["profile"] in facts and "weights version" in facts
+
+
+def test_playground_stops(browser, server):
+    open_playground(browser, server)
+    # A slow line, so that there is something to stop.
+    browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, "latency": 50, "downloadThroughput": 1500, "uploadThroughput": -1})
+    browser.js("document.getElementsByName('temperature')[0].value = 100; document.getElementsByName('max_tokens')[0].value = 400; document.querySelector('.primary').click()")
+    browser.wait("document.querySelectorAll('.answer .token').length > 2", "some tokens")
+    browser.js("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Stop').click()")
+    browser.wait("document.querySelector('.answer [role=status]').textContent === 'stopped'", "the stop")
+    assert browser.js("return document.querySelector('.primary').disabled") is False
+
+
+def test_playground_shows_the_servers_words(browser, server):
+    open_view(browser, server, "playground")
+    browser.js("document.getElementsByName('top_p')[0].value = 7; document.querySelector('form').noValidate = true; document.querySelector('.primary').click()")
+    browser.wait("document.querySelector('.answer [role=status]').textContent.includes('top_p')", "the refusal")
+    assert all("400" in entry["message"] for entry in browser.console())  # the browser itself notes the answer
+
+
+def test_parity(browser, server, runs):
+    open_view(browser, server, "parity")
+    report = json.loads((runs / "short/parity.json").read_text())
+    text = browser.js("return document.querySelector('.parity').innerText")
+    assert "passed" in text
+    assert len(browser.driver.find_elements("css selector", ".counters tr")) == len(report["engagement"])
+    assert report["control"]["operation"] in text
+
+
+def test_by_keyboard_alone(browser, server):
+    from selenium.webdriver.common.keys import Keys
+
+    open_view(browser, server, "runs")
+    browser.press(Keys.TAB)
+    assert browser.focused()[1] == "To the content"
+    seen = []
+    for _ in range(12):
+        browser.press(Keys.TAB)
+        tag, text, outline, label = browser.focused()
+        assert outline != "none", f"the focus on {tag} {text} cannot be seen"
+        seen.append(f"{tag} {text or label}")
+    for wanted in ("A Runs", "A Transcripts", "A Playground", "A Parity", "BUTTON", "CANVAS"):
+        assert any(s.startswith(wanted) for s in seen), f"{wanted} is not among {seen}"
+    browser.js("document.querySelector('[data-key=reward] canvas').focus()")
+    browser.press(Keys.HOME)
+    browser.wait(f"{STEP_OF_REWARD} === 1", "the first step")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.wait(f"{STEP_OF_REWARD} === 2", "the second step")
+    browser.js("[...document.querySelectorAll('.tabs a')].find((a) => a.textContent === 'Transcripts').focus()")
+    browser.press(Keys.ENTER)
+    browser.wait(CONTENT["transcripts"], "the transcripts")
+    browser.js("document.querySelector('.entry .token').focus()")
+    browser.press(Keys.END)
+    strip = browser.js("return document.querySelector('.strip').textContent")
+    browser.press(Keys.ARROW_LEFT)
+    assert browser.js("return document.querySelector('.strip').textContent") != strip
+    # Every control has a name.
+    for view in VIEWS:
+        open_view(browser, server, view)
+        nameless = browser.js("""return [...document.querySelectorAll('button, a, select, input, textarea, canvas')].filter((e) =>
+            !(e.getAttribute('aria-label') || e.textContent.trim() || (e.labels && e.labels.length))).map((e) => e.outerHTML.slice(0, 200))""")
+        assert nameless == []
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_fits_a_phone(browser, server, view):
+    browser.size(360, 740)
+    (open_playground if view == "playground" else lambda b, s: open_view(b, s, view))(browser, server)
+    if view == "playground":
+        browser.js("document.querySelector('.primary').click()")
+        browser.wait("document.querySelectorAll('.answer .token').length > 3", "tokens")
+    width, outside = browser.js("""return [document.documentElement.scrollWidth, [...document.querySelectorAll('main *')].filter((e) => {
+        for (let p = e.parentElement; p; p = p.parentElement) if (['auto', 'hidden', 'scroll'].includes(getComputedStyle(p).overflowX)) return false;
+        return e.getBoundingClientRect().right > 361; }).map((e) => e.outerHTML.slice(0, 120))]""")
+    assert width <= 360 and outside == []
+
+
+def luminance(colour):
+    r, g, b = (int(c) / 255 for c in re.findall(r"\d+", colour)[:3])
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (r, g, b)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(a, b):
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_light_and_dark(browser, server):
+    colours = "const s = getComputedStyle(document.body), q = document.querySelector('.sub, .quiet, dt'); return [s.backgroundColor, s.color, getComputedStyle(q).color]"
+    found = {}
+    for scheme in ("light", "dark"):
+        browser.scheme(scheme)
+        open_view(browser, server, "runs")
+        found[scheme] = background, ink, faint = browser.js(colours)
+        assert contrast(background, ink) > 7 and contrast(background, faint) > 4.5
+    assert luminance(found["light"][0]) > 0.8 and luminance(found["dark"][0]) < 0.05
+    # The button: as the system has it, light, dark.
+    browser.js("document.querySelector('.theme').click()")
+    assert browser.js(colours)[0] == found["light"][0]
+    browser.js("document.querySelector('.theme').click()")
+    browser.scheme("light")
+    assert browser.js(colours)[0] == found["dark"][0]
+
+
+def test_nothing_leaves_this_machine(browser, server):
+    for view in VIEWS:
+        open_view(browser, server, view)
+    assert all(url.startswith((server.url, "data:", "about:")) for url in browser.requests())
+
+
+def test_text_of_a_model_is_text(started, browser, tmp_path):
+    evil = '<img src=x onerror="document.title=1">'
+    run = tmp_path / "evil"
+    run.mkdir()
+    line = {"step": 1, "weights_version": 0, "group": 0, "rollout": 0, "reward": 1, "finish": "stop", "prompt": [evil], "prompt_ids": [1], "tokens": [evil, "</script>"],
+            "ids": [2, 3], "sampling_logprobs": [-1, None], "logprobs": [-1, -1], "entropies": [0, 0], "advantages": [0, 0], "weights": [1, 1]}
+    (run / "transcripts.jsonl").write_text(json.dumps(line) + "\n")
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, evil: 1, "__proto__": 2, "reward": None}) + "\n")
+    (run / "parity.json").write_text(json.dumps({"passed": True, "engagement": {evil: 1}, "control": {}, "places": [evil]}))
+    watch = started("watch", run, "--port", "0")
+    for view, condition in (("runs", "document.querySelectorAll('.curve').length >= 2"), ("transcripts", "document.querySelector('.entry')"), ("parity", "document.querySelector('.counters')")):
+        browser.open(f"{watch.url}/#/{view}")
+        browser.wait(condition, view)
+        assert evil in browser.js("return document.body.textContent")
+        assert browser.js("return document.querySelectorAll('main img').length") == 0
+
+
+def test_a_long_run_is_thinned(started, browser, tmp_path):
+    run = tmp_path / "long"
+    run.mkdir()
+    with open(run / "metrics.jsonl", "w") as file:
+        for step in range(1, 100001):
+            file.write(f'{{"step":{step},"reward":{step % 97 / 97},"loss":{1 / step},"k1":0,"k2":0,"k3":0,"different_bits":0,"learning_rate":0.001,"tokens":{step}}}\n')
+    watch = started("watch", tmp_path, "--port", "0")
+    begin = time.monotonic()
+    with urllib.request.urlopen(f"{watch.url}/api/runs/long/metrics") as answer:
+        body = answer.read()
+    print(f"100,000 lines: {len(body)} bytes in {time.monotonic() - begin:.2f} s")
+    assert len(body) < 2_000_000
+    browser.open(watch.url)
+    browser.wait("document.body.textContent.includes('smallest and largest')", "the thinned curves")
+    browser.wait(f"{STEP_OF_REWARD} > 99000", "the end of the run")
+    # New lines come alone.
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step":100001,"reward":0.5}\n')
+    browser.wait(f"{STEP_OF_REWARD} === 100001", "the new line")
+
+
+def test_a_resumed_run_is_read_anew(started, browser, tmp_path):
+    run = tmp_path / "again"
+    run.mkdir()
+    lines = [f'{{"step":{step},"reward":0.5}}\n' for step in range(1, 51)]
+    (run / "metrics.jsonl").write_text("".join(lines))
+    watch = started("watch", tmp_path, "--port", "0")
+    browser.open(watch.url)
+    browser.wait(f"document.querySelector('[data-key=reward]') && {STEP_OF_REWARD} === 50", "step 50")
+    (tmp_path / "new").write_text("".join(lines[:20]))
+    (tmp_path / "new").rename(run / "metrics.jsonl")
+    browser.wait(f"{STEP_OF_REWARD} === 20", "the step that it went back to")
+
+
+def test_report_opens_from_the_disk(browser, runs):
+    report = runs / "short/report.html"
+    assert report.stat().st_size < 1_500_000
+    browser.open(report.as_uri())
+    browser.wait(CONTENT["runs"], "the curves")
+    assert browser.js(f"return {STEP_OF_REWARD}") == 6
+    browser.wait("document.querySelector('[data-key=reward] canvas').width > 100", "the drawing")
+    assert browser.js("return [...document.querySelectorAll('.tabs a')].map((a) => a.textContent)") == ["Runs", "Transcripts", "Parity"]
+    browser.js("location.hash = '#/transcripts'")
+    browser.wait(CONTENT["transcripts"], "the transcripts")
+    assert {url.split(":")[0] for url in browser.requests()} <= {"file", "data", "about"}
+
+
+def test_a_taken_port_is_said(started, tmp_path):
+    first = started("watch", tmp_path, "--port", "0")
+    port = first.url.rsplit(":", 1)[1]
+    second = started(*rl_arguments(tmp_path, "second", 1000), "--page-port", port)
+    assert second.url != first.url
+    assert any(f"port {port} is taken" in line for line in second.lines)
+
+
+def test_a_server_with_keys_is_given_one(started, browser, runs, tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCKSTEP_API_KEY", "right-key-of-this-test")
+    closed = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--runs", runs)
+    browser.allowed = "status of 401"
+    browser.open(f"{closed.url}/#/runs")
+    browser.wait("document.querySelector('.key input')", "the field for the key")
+    assert browser.js("return document.querySelectorAll('.curve').length") == 0
+    browser.js("document.querySelector('.key input').value = 'right-key-of-this-test'; document.querySelector('.key button').click()")
+    browser.wait(CONTENT["runs"], "the curves")
+    assert browser.js("return [sessionStorage.length, localStorage.getItem('lockstep-api-key')]") == [1, None]
+
+
+def test_chat(started, browser, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text("{% for message in messages %}{{ message.content }}{% endfor %}")
+    chatty = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--chat-template", template)
+    browser.open(f"{chatty.url}/#/playground")
+    browser.wait("document.querySelectorAll('.models select').length === 2", "the choice of a mode")
+    browser.js("const s = document.querySelectorAll('.models select')[1]; s.value = 'chat'; s.dispatchEvent(new Event('change'))")
+    browser.js("document.querySelector('textarea').value = '3 7 12=48:'; document.getElementsByName('temperature')[0].value = 0; document.querySelector('.primary').click()")
+    browser.wait("document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
+    tokens = browser.js("return [...document.querySelectorAll('.answer .token')].map((t) => t.textContent)")
+    assert len(tokens) > 3 and "=48" in "".join(tokens)
+    browser.js("document.querySelectorAll('.answer .token')[1].focus()")
+    assert "log p" in browser.js("return document.querySelector('.strip').textContent")
+    assert browser.js("return document.querySelectorAll('.strip .alternatives li').length") == 5
+
+
+def test_another_host_name_is_refused(server):
+    request = urllib.request.Request(f"{server.url}/api/runs", headers={"Host": "evil.example"})
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(request)
+    assert refused.value.code == 421
