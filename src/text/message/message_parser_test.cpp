@@ -235,7 +235,7 @@ RC_GTEST_PROP(MessageParserProperty, NothingIsLost, ()) {
     return s;
   };
   std::string expected = bare(text);
-  if (expected.starts_with("<think>") && !message.content.starts_with(text.substr(0, text.find("<think>") + 7))) {
+  if (expected.starts_with("<think>") && text.find('<') < 64) {
     expected.erase(0, 7);
     if (const auto end = expected.find("</think>"); end != std::string::npos) expected.erase(end, 8);
   }

@@ -197,6 +197,7 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
 Value Interpreter::make_macro(const Statement& node, Activation& at) {
   capture(at);
   auto macro = std::make_shared<MacroObject>();
+  macro->name = node.name;
   macro->node = &node;
   macro->defined_in = &at;
   return Value::object(Kind::macro, std::move(macro));

@@ -102,9 +102,10 @@ Value f_truncate(Interpreter&, const Value& subject, Arguments& arguments) {
   const std::int64_t end_length = end.text().length();
   if (length < end_length) fail(ErrorCode::invalid_argument, "expected length >= {}, got {}", end_length, length);
   if (leeway < 0) fail(ErrorCode::invalid_argument, "expected leeway >= 0, got {}", leeway);
+  const auto size = subject.length();
+  if (size && *size - leeway <= length) return subject;
   if (!subject.is(Kind::text)) fail(ErrorCode::invalid_argument, "truncate takes a string, not {}", subject.type_name());
   const Text& text = subject.text();
-  if (text.length() - leeway <= length) return subject;
   Text cut = text.slice(0, text.byte_of(length - end_length));
   if (!values[1].truth()) {
     const auto words = split(cut, " ", 1, true);

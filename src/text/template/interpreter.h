@@ -37,7 +37,7 @@ class Interpreter {
     std::vector<Value> slots;
     bool captured = false;
   };
-  struct MacroObject : Object {
+  struct MacroObject : NamedMacro {
     const Statement* node = nullptr;
     Activation* defined_in = nullptr;
   };

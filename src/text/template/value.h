@@ -152,6 +152,10 @@ struct FunctionObject : Object {
   std::string name;
   std::function<Value(Interpreter&, Arguments&)> call;
 };
+// What a macro shows of itself; the interpreter's own macros add what they run.
+struct NamedMacro : Object {
+  std::string name;  // empty: of a call block
+};
 struct CyclerObject : Object {
   List items;
   std::size_t position = 0;

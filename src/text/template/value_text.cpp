@@ -98,7 +98,13 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
       auto& loop = value.as<LoopObject>();
       return out.append(fmt::format("<LoopContext {}/{}>", loop.index0 + 1, loop.length()));
     }
-    case Kind::macro: case Kind::function: case Kind::iterator: case Kind::cycler: case Kind::joiner:
+    case Kind::macro: {
+      const std::string& name = value.as<NamedMacro>().name;
+      out.append("<Macro ");
+      out.append(name.empty() ? Text("anonymous") : quoted(Text(name)));
+      return out.append(">");
+    }
+    case Kind::function: case Kind::iterator: case Kind::cycler: case Kind::joiner:
       // Python shows an address here: no template means to.
       return out.append(fmt::format("<{} object>", value.type_name()));
   }
