@@ -103,7 +103,7 @@ export class CurveCard {
     const datasets: ChartDataset<"line", Point[]>[] = [];
     this.arms.forEach(({ name, raw }, i) => {
       const color = armColor(i);
-      const base = { label: name, data: raw, borderColor: color, borderWidth: 1.4, pointRadius: raw.length === 1 ? 2 : 0, pointBackgroundColor: color, spanGaps: false, tension: 0 };
+      const base = { label: name, clip: 3, data: raw, borderColor: color, borderWidth: 1.4, pointRadius: raw.length === 1 ? 2 : 0, pointBackgroundColor: color, spanGaps: false, tension: 0 };
       if (this.smoothing === 0) datasets.push(base);
       else datasets.push({ ...base, borderColor: `${color}44`, borderWidth: 1 }, { ...base, data: smoothed(raw, this.smoothing), borderWidth: 1.6 });
     });

@@ -1,7 +1,7 @@
 // Where the page's data comes from: the server that sent it, or, in a report, the JSON that stands in the page itself.
 
 export interface Arm { name: string; bytes: number; transcripts: boolean }
-export interface RunInfo { name: string; folder: string; arms: Arm[]; updated: number; live: boolean; steps: number; last: Record<string, number | null> }
+export interface RunInfo { name: string; arms: Arm[]; updated: number; live: boolean; steps: number; last: Record<string, number | null> }
 export interface PageInfo { title: string; playground: boolean }
 export interface Column { x: number[]; y: (number | null)[] }
 export interface Metrics { file: string; from: number; next: number; lines: number; bad_lines: number; thinned: boolean; columns: Record<string, Column> }

@@ -31,8 +31,10 @@ int watch_command(const Arguments& arguments) {
     (own["runs"].empty() ? places.roots : places.runs).push_back(path);
   }
   if (!parity.empty()) places.parity = parity;
+  std::error_code error;
+  const std::string title = std::filesystem::weakly_canonical(given.front(), error).filename().string();
   install_interrupt_handlers();
-  const auto server = serve_page({.places = std::move(places), .title = first}, port);
+  const auto server = serve_page({.places = std::move(places), .title = title}, port);
   if (port != 0 && server->port() != port) std::fprintf(stderr, "port %lld is taken\n", static_cast<long long>(port));
   std::printf("watch it live: %s\n", server->url().c_str());
   std::fflush(stdout);

@@ -184,7 +184,7 @@ Json RunReader::list() const {
       arms.push_back({{"name", arm}, {"bytes", file.size()}, {"transcripts", static_cast<bool>(RunFile(arm_file(run, "transcripts", arm)))}});
     }
     const Json config = read_object(run.path / "config.json");
-    Json entry{{"name", run.name}, {"folder", run.path.string()}, {"arms", std::move(arms)}, {"updated", run.updated}};
+    Json entry{{"name", run.name}, {"arms", std::move(arms)}, {"updated", run.updated}};
     entry["live"] = run.name == places_.live || is_locked(run.path / "lock");
     entry["steps"] = integer_text(config, "steps");
     entry["last"] = std::move(last);

@@ -75,7 +75,6 @@ std::string run_report(const std::filesystem::path& run) {
   Json& entry = listed["runs"][0];
   const std::string name = entry["name"];
   entry["live"] = false;
-  entry["folder"] = name;  // where it lies on this machine is nobody's business
   Json data{{"title", name}, {"runs", listed["runs"]}, {"about", {{name, reader.about(name)}}}, {"metrics", {{name, Json::object()}}}, {"transcripts", {{name, Json::object()}}}};
   for (const Json& arm : entry["arms"]) data["metrics"][name][arm["name"]] = reader.metrics(name, arm["name"], {});
   std::size_t room = kMostReportBytes - std::min(kMostReportBytes, dump(data).size());
