@@ -290,7 +290,7 @@ int chat_command(const Arguments& arguments) {
   Settings s;
   OptionTable table("chat", "A talk with a chat model: a line in, an answer out, as it comes. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
-                     "echo \"Hello\" | lockstep chat --model DIR --seed 1"});
+                     "lockstep chat --model DIR --seed 1 < questions.txt"});
   table.text("system", &s.system, "TEXT", "The system message");
   table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
   table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");

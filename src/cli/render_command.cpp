@@ -21,7 +21,7 @@ struct Settings {
 
 bool parse(const Arguments& arguments, Settings& s) {
   OptionTable table("render", "The prompt that a chat template makes of messages: its text, and with --ids its token ids.",
-                    {"echo '[{\"role\":\"user\",\"content\":\"Hi\"}]' | lockstep render --model DIR",
+                    {"lockstep render --model DIR --messages chat.json",
                      "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
                      "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
   table.text("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
