@@ -2,7 +2,7 @@
 transformers has one; over the templates of tests/templates, random templates and mutated ones.
 
 The binary answers JSON lines, one process for all cases of a test. LOCKSTEP_TEMPLATE_FUZZ: seconds for each of the two
-fuzzing tests (default 12); LOCKSTEP_TEMPLATE_SEED: their first seed.
+fuzzing tests at most (default 12); LOCKSTEP_TEMPLATE_COUNT: templates of each at most; LOCKSTEP_TEMPLATE_SEED: their first seed.
 """
 
 import datetime
@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import time
 import warnings
@@ -25,6 +26,7 @@ TEMPLATES = sorted((REPOSITORY / "tests/templates").glob("*/*.jinja"))
 SOURCES = [path.read_text() for path in TEMPLATES]
 FUZZ_SECONDS = float(os.environ.get("LOCKSTEP_TEMPLATE_FUZZ", "12"))
 FUZZ_SEED = int(os.environ.get("LOCKSTEP_TEMPLATE_SEED", "1"))
+FUZZ_TEMPLATES = int(os.environ.get("LOCKSTEP_TEMPLATE_COUNT", "2000"))  # at most: a faster machine tries no other ones
 
 TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "description": "Get <weather> & 'more' é", "parameters": {
@@ -111,7 +113,7 @@ def difference(render, request):
     except Exception as e:  # any error of the template is as good as another
         wanted = {"error": f"{type(e).__name__}: {e}"}
     got = render(request)
-    if " at 0x" in wanted.get("text", "") or got.get("code") == "unsupported":
+    if re.search(r"\b0x[0-9a-f]{6,}", wanted.get("text", ""), re.IGNORECASE) or got.get("code") == "unsupported":
         raise NotCompared
     if ("error" in got) != ("error" in wanted) or got.get("text") != wanted.get("text"):
         return {"request": request, "transformers": wanted, "lockstep": got}
@@ -183,7 +185,7 @@ def test_text_of_messages_is_never_trusted(render, path):
 def fuzz(render, make):
     compared = texts = 0
     end = time.monotonic() + FUZZ_SECONDS
-    for seed in itertools.count(FUZZ_SEED):
+    for seed in range(FUZZ_SEED, FUZZ_SEED + FUZZ_TEMPLATES):
         if time.monotonic() > end:
             break
         rng = random.Random(seed)
