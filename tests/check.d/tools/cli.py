@@ -85,7 +85,7 @@ with check("unknown-command"):
 
 with check("unknown-flag"):
     for names in help_names():
-        refused(*names, "--modle", "x", status=2, words=["unknown option '--modle'"] + (["did you mean"] if names != ["info"] else []))
+        refused(*names, "--modle", "x", status=2, words=["unknown option '--modle'"] + (["did you mean"] if "--model " in done(*names, "--help").stdout else []))
     refused("generate", "--model", MODEL, "--prompt", "x", "-x", status=2, words=["unknown option '-x'"])
     refused("generate", "--model", MODEL, "--prompt", "x", "surplus", status=2, words=["unexpected argument 'surplus'"])
 
