@@ -1,5 +1,5 @@
 // Any bytes as a safetensors file: an Error or a file whose every tensor can be read; never a crash.
-// Built with clang by -DLOCKSTEP_FUZZ=ON (src/checkpoint/folder.cmake).
+// sources: src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
 #include <cstdint>
 #include <string>
 #include <vector>

@@ -1,0 +1,162 @@
+#include "api/access.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "api/routes.h"
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kKey = "sk-0123456789abcdef";
+
+std::string message_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(ApiKeysTest, OwnersAndStrangers) {
+  ApiKeys keys;
+  keys.add("ann", kKey);
+  keys.add("bob", "another-key-of-his-own");
+  EXPECT_EQ(*keys.owner_of(kKey), "ann");
+  EXPECT_EQ(*keys.owner_of_authorization("Bearer another-key-of-his-own"), "bob");
+  EXPECT_EQ(*keys.owner_of_authorization("bearer  " + kKey), "ann");
+  for (const std::string& wrong : {std::string(), std::string("Bearer"), std::string("Bearer "), "Basic " + kKey, kKey, "Bearer " + kKey + "x", "Bearer " + kKey.substr(1),
+                                   "Bearer " + kKey + " ", "Bearer " + sha256_hex(kKey), "Bearer " + std::string(100000, 'a')})
+    EXPECT_EQ(keys.owner_of_authorization(wrong), nullptr) << wrong.substr(0, 80);
+  EXPECT_THROW(keys.add("ann", "yet-another-long-key"), Error);
+  EXPECT_THROW(keys.add("eve", kKey), Error);
+  for (const std::string& bad : {std::string("short"), std::string("with a space in the middle"), std::string(257, 'a'), std::string("key-with-\x01-control")}) {
+    const std::string message = message_of([&] { keys.add("zoe", bad); });
+    EXPECT_NE(message, "accepted");
+    EXPECT_EQ(message.find(bad), std::string::npos);  // never says a key
+  }
+  EXPECT_EQ(keys.size(), 2u);
+}
+
+TEST(ApiKeysTest, Files) {
+  const auto path = std::filesystem::path(testing::TempDir()) / "lockstep-keys.txt";
+  const auto read = [&](const std::string& text) {
+    std::ofstream(path, std::ios::binary) << text;
+    ApiKeys keys;
+    return message_of([&] { keys.read_file(path); });
+  };
+  std::ofstream(path) << "# ours\n\nann  " << kKey << "\r\n\tbob sha256:" << sha256_hex("a-key-that-only-bob-has") << "\n";
+  ApiKeys keys;
+  keys.read_file(path);
+  EXPECT_EQ(*keys.owner_of(kKey), "ann");
+  EXPECT_EQ(*keys.owner_of("a-key-that-only-bob-has"), "bob");
+  EXPECT_EQ(keys.owner_of(sha256_hex("a-key-that-only-bob-has")), nullptr);
+  // A key in the wrong place is not repeated in the refusal.
+  EXPECT_NE(read(kKey + "\n").find("line 1"), std::string::npos);
+  EXPECT_EQ(read("\n" + kKey + "!! ann\n").find(kKey), std::string::npos);
+  EXPECT_NE(read("ann sha256:12\n").find("64 hexadecimal digits"), std::string::npos);
+  EXPECT_NE(read("# nobody\n").find("holds no api key"), std::string::npos);
+  EXPECT_NE(read("ann " + kKey + "\nann other-key-0123456789\n"), "accepted");
+  std::filesystem::remove(path);
+  EXPECT_THROW(keys.read_file(path), Error);
+}
+
+class Answer : public Responder {
+ public:
+  void send(ApiResponse response) override { response_ = std::move(response); }
+  void begin_stream(std::string_view) override {}
+  void stream(std::string) override {}
+  void end_stream() override {}
+  void on_abandoned(std::function<void()>) override {}
+  ApiResponse response_;
+};
+
+class AccessTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto keys = std::make_shared<ApiKeys>();
+    keys->add("ann", kKey);
+    access_.keys = keys;
+    const auto name = [](const ApiRequest& r, const std::shared_ptr<Responder>& out) { out->send({200, "text/plain", "key of " + r.key_name, {}}); };
+    routes_.add({"GET", "/closed", name});
+    routes_.add({"POST", "/closed", name});
+    routes_.add({"GET", "/open", name, false});
+  }
+  ApiResponse call(const std::string& method, const std::string& path, HeaderList headers = {}) {
+    routes_.set_access(access_);
+    const auto answer = std::make_shared<Answer>();
+    const ApiRequest request{.method = method, .path = path, .headers = std::move(headers)};
+    const Examination early = routes_.examine(request);
+    routes_.handle(request, answer);
+    EXPECT_EQ(early.refusal ? early.refusal->status : 200, answer->response_.status);  // both say the same
+    return answer->response_;
+  }
+  HeaderList always(const std::string& method, HeaderList headers) {
+    routes_.set_access(access_);
+    return routes_.examine({.method = method, .path = "/closed", .headers = std::move(headers)}).headers;
+  }
+  Access access_;
+  Routes routes_;
+};
+
+TEST_F(AccessTest, Keys) {
+  EXPECT_EQ(call("GET", "/open").status, 200);
+  EXPECT_EQ(call("GET", "/closed", {{"authorization", "Bearer " + kKey}}).body, "key of ann");
+  const ApiResponse none = call("GET", "/closed"), wrong = call("GET", "/closed", {{"authorization", "Bearer wrong-wrong-wrong-wrong"}});
+  EXPECT_EQ(none.status, 401);
+  EXPECT_EQ(wrong.status, 401);
+  EXPECT_EQ(none.headers.at(0).first, "WWW-Authenticate");
+  EXPECT_NE(none.body.find("\"code\":\"invalid_api_key\""), std::string::npos);
+  EXPECT_EQ(wrong.body.find("wrong-wrong"), std::string::npos);
+  access_.keys = nullptr;
+  EXPECT_EQ(call("GET", "/closed").status, 200);
+}
+
+TEST_F(AccessTest, HostsAndOriginsOfALoopbackServer) {
+  access_.keys = nullptr;
+  access_.loopback = true;
+  for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"}) EXPECT_EQ(call("GET", "/closed", {{"host", host}}).status, 200) << host;
+  for (const char* host : {"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", "10.0.0.1"})
+    EXPECT_EQ(call("GET", "/closed", {{"host", host}}).status, 421) << host;
+  EXPECT_EQ(call("POST", "/closed", {{"host", "localhost:1"}, {"origin", "http://localhost:1"}}).status, 200);
+  for (const char* origin : {"http://evil.example", "http://localhost:2", "null", "http://localhost"})
+    EXPECT_EQ(call("POST", "/closed", {{"host", "localhost:1"}, {"origin", origin}}).status, 403) << origin;
+  access_.hosts = {"box.lan"};
+  EXPECT_EQ(call("GET", "/closed", {{"host", "Box.lan:99"}}).status, 200);
+  access_.loopback = false;
+  EXPECT_EQ(call("GET", "/closed", {{"host", "evil.example"}}).status, 421);
+  access_.hosts = {};
+  EXPECT_EQ(call("GET", "/closed", {{"host", "any.example"}, {"origin", "http://other"}}).status, 200);  // its answer cannot be read there
+}
+
+TEST_F(AccessTest, OriginsThatMayAsk) {
+  access_.cors_origins = {"https://a.example"};
+  EXPECT_EQ(always("GET", {{"origin", "https://b.example"}}), (HeaderList{{"Vary", "Origin"}}));
+  const HeaderList allowed = always("GET", {{"origin", "https://a.example"}});
+  EXPECT_EQ(allowed.at(1), (std::pair<std::string, std::string>{"Access-Control-Allow-Origin", "https://a.example"}));
+  // Asked without a key, as browsers do.
+  routes_.set_access(access_);
+  const auto answer = std::make_shared<Answer>();
+  routes_.handle({.method = "OPTIONS", .path = "/closed", .headers = {{"origin", "https://a.example"}, {"access-control-request-method", "POST"}, {"access-control-request-headers", "authorization, x-stainless-os"}}}, answer);
+  EXPECT_EQ(answer->response_.status, 204);
+  const auto value = [&](const ApiResponse& response, const std::string& name) {
+    for (const auto& [key, text] : response.headers)
+      if (key == name) return text;
+    return std::string();
+  };
+  EXPECT_EQ(value(answer->response_, "Access-Control-Allow-Headers"), "authorization, x-stainless-os");
+  EXPECT_EQ(value(answer->response_, "Access-Control-Allow-Methods"), "GET, HEAD, POST");
+  EXPECT_THROW(({ Access bad; bad.cors_origins = {"example.com"}; bad.check(); }), Error);
+  EXPECT_THROW(({ Access bad; bad.cors_origins = {"https://example.com/"}; bad.check(); }), Error);
+  EXPECT_THROW(({ Access bad; bad.hosts = {"example.com:80"}; bad.check(); }), Error);
+  access_.cors_origins = {"*"};
+  EXPECT_EQ(always("GET", {{"origin", "https://b.example"}}).at(0), (std::pair<std::string, std::string>{"Access-Control-Allow-Origin", "*"}));
+}
+
+}  // namespace
+}  // namespace lockstep
