@@ -28,6 +28,14 @@ std::string param_of(std::string_view message, const AnswerOrder& order, const s
     if (word == known) return std::string(word);
   return {};
 }
+
+// The engine's complaint in the words of the request.
+RequestError of_the_request(const Error& error, const AnswerOrder& order, const std::string& prompt_field) {
+  const std::string param = param_of(error.message(), order, prompt_field);
+  std::string message = error.message();
+  if (!param.empty()) message.replace(0, message.find_first_of(" [."), param);
+  return RequestError(error.code(), param, std::move(message));
+}
 }  // namespace
 
 AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder order, std::unique_ptr<AnswerWriter> writer,
@@ -76,8 +84,9 @@ std::shared_ptr<TokenConstraint> AnswerRun::constraint() const {
 
 std::vector<Request> AnswerRun::requests() {
   // A grammar ends where an end token says so.
-  if (!order_.sampling.ignore_eos || order_.make_constraint) end_tokens_ = service_->end_tokens();
-  end_tokens_.insert(end_tokens_.end(), order_.sampling.stop_token_ids.begin(), order_.sampling.stop_token_ids.end());
+  end_tokens_ = order_.sampling.stop_token_ids;  // first, so that an error's index is the caller's
+  if (!order_.sampling.ignore_eos || order_.make_constraint)
+    end_tokens_.insert(end_tokens_.end(), service_->end_tokens().begin(), service_->end_tokens().end());
   std::vector<Request> requests;
   for (const AnswerOrder::Prompt& prompt : order_.prompts) {
     usage_.prompt += static_cast<std::int64_t>(prompt.ids.size());
@@ -85,7 +94,7 @@ std::vector<Request> AnswerRun::requests() {
     try {
       service_->check(request);
     } catch (const Error& e) {
-      throw RequestError(e.code(), param_of(e.message(), order_, prompt.field), e.message());
+      throw of_the_request(e, order_, prompt.field);
     }
     for (std::int64_t i = 0; i < order_.sampling.n; ++i) {
       request.sampling.sample_index = static_cast<std::int32_t>(requests.size());  // of the whole request: equal prompts differ
