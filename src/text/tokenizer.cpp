@@ -163,7 +163,10 @@ std::optional<std::int32_t> Tokenizer::token_id(std::string_view token) const {
   return state_->bpe.id_of(token);
 }
 
-std::string Tokenizer::token_text(std::int32_t id) const { return std::string(state_->text_of(id)); }
+std::string Tokenizer::token_text(std::int32_t id) const {
+  if (const AddedToken* added = state_->added.find(id)) return added->content;
+  return std::string(state_->bpe.vocabulary().text_of(id));
+}
 
 std::string Tokenizer::token_bytes(std::int32_t id) const { return state_->decoder.token_bytes(state_->text_of(id)); }
 

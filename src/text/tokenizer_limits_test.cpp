@@ -52,6 +52,19 @@ TEST(TokenizerOffsets, OfComposedAndCompatibleCharacters) {
   EXPECT_EQ(apart.offsets, (Offsets{{0, 1}, {0, 1}}));
 }
 
+// The text by which a special token is known is the one that the file has, whatever the normalizer makes of it: guards
+// against forged tokens look for it.
+TEST(TokenizerLimits, SpecialTokensKeepTheirNames) {
+  json file = by_characters();
+  const auto id = static_cast<std::int32_t>(file["model"]["vocab"].size());
+  file["added_tokens"] = {{{"id", id}, {"content", "<s>"}, {"special", true}, {"normalized", true}}};
+  const Tokenizer t = make(file);
+  EXPECT_EQ(t.token_text(id), "<s>");
+  EXPECT_EQ(t.token_id("<s>"), id);
+  EXPECT_EQ(t.decode(Ids{*t.token_id("a"), id}, true), "a");
+  EXPECT_EQ(t.decode(Ids{*t.token_id("a"), id}, false), "a <s>");
+}
+
 TEST(TokenizerOffsets, OfBrokenBytesCountReplacementCharacters) {
   const OffsetEncoding got = make(by_characters()).encode_with_offsets("\xFF\xFF" "a", false);
   ASSERT_EQ(got.ids.size(), 8u);  // "_", six byte tokens of two U+FFFD, "a"

@@ -20,6 +20,7 @@ struct Tokenizer::State {
   Decoder decoder;
   std::int32_t id_limit = 0;
 
+  // As decoders get it: an added token that is looked for in normalized text is shown normalized, as tokenizers 0.23 does.
   std::string_view text_of(std::int32_t id) const {
     if (const AddedToken* token = added.find(id)) return token->found_as;
     return bpe.vocabulary().text_of(id);
