@@ -67,8 +67,7 @@ ordered_json request_of(const Settings& s) {
 int render_command(const Arguments& arguments) {
   Settings s;
   if (!parse(arguments, s)) return kExitOk;
-  const bool tokenizer_there = !s.model.empty() && std::filesystem::exists(std::filesystem::path(s.model) / "tokenizer.json");
-  const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids || ((s.json || s.jsonl) && tokenizer_there)});
+  const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids, .ids_if_any = s.json || s.jsonl});
   if (s.jsonl) {
     for (std::string line; std::getline(std::cin, line);) {
       if (line.size() > kMostInputBytes) fail(ErrorCode::resource_exhausted, "a line has {} bytes, allowed is up to {}", line.size(), kMostInputBytes);

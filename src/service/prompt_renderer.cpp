@@ -48,7 +48,8 @@ PromptRenderer::PromptRenderer(const PromptRendererSettings& settings) {
   if (!settings.model.empty()) {
     template_ = ChatTemplate::from_folder(settings.model);
     if (template_) tokens = template_->special_tokens();
-    if (settings.ids) encoder_.emplace(std::make_shared<Tokenizer>(Tokenizer::from_file(settings.model / "tokenizer.json")));
+    if (settings.ids || (settings.ids_if_any && Tokenizer::in_folder(settings.model)))
+      encoder_.emplace(std::make_shared<Tokenizer>(Tokenizer::from_folder(settings.model)));
   } else if (settings.ids) {
     fail(ErrorCode::invalid_argument, "token ids need a model, and none is given");
   }

@@ -18,11 +18,12 @@ struct PromptRendererSettings {
   std::filesystem::path model;          // empty: no tokenizer, and every template comes from elsewhere
   std::filesystem::path template_file;  // instead of the model's; empty: the model's
   bool ids = false;                     // answers carry "ids"
+  bool ids_if_any = false;              // the same where the model has a tokenizer
 };
 
 class PromptRenderer {
  public:
-  // not_found where ids are wanted and the model has no tokenizer.
+  // not_found where `ids` is set and the model has no tokenizer.
   explicit PromptRenderer(const PromptRendererSettings& settings);
 
   // {"messages": [...], "tools": [...] or null, "add_generation_prompt": bool, "continue_final_message": bool, "extra": {...},
