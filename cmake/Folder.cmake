@@ -46,3 +46,22 @@ function(lockstep_program)
   get_property(programs GLOBAL PROPERTY LOCKSTEP_TEST_PROGRAMS)
   add_custom_target(unit_tests DEPENDS ${programs})
 endfunction()
+
+# The program test_concurrency, under ThreadSanitizer: what runs on several threads and needs no kernel (base, observe, the
+# executor, the shared part of api, http) with its tests. Sources are compiled for it alone, so that nothing else is built.
+function(lockstep_concurrency_tests)
+  find_package(GTest REQUIRED)
+  find_package(Boost 1.81 REQUIRED)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/observe/*.cpp ${CMAKE_SOURCE_DIR}/src/api/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp)
+  # What speaks of the generation service or its requests; and death tests, which fork.
+  list(FILTER sources EXCLUDE REGEX "/(openai_server|page_server|operations|openai_.*_test|completion_request_test|chat_.*_test|signals_test)\\.cpp$")
+  add_executable(test_concurrency ${sources})
+  target_include_directories(test_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(test_concurrency PRIVATE fmt::fmt OpenSSL::SSL OpenSSL::Crypto Threads::Threads nlohmann_json::nlohmann_json Boost::headers
+                                                 GTest::gtest_main rapidcheck)
+  target_compile_definitions(test_concurrency PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED
+                                                      BOOST_BEAST_SEPARATE_COMPILATION)
+  target_compile_options(test_concurrency PRIVATE -O1 -g1 -fsanitize=thread -Wno-tsan)
+  target_link_options(test_concurrency PRIVATE -fsanitize=thread)
+endfunction()

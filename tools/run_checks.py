@@ -284,6 +284,29 @@ def run_layers(name, arguments, tally):
 
 # The folders whose tests link no kernel: a sanitizer build of them takes a minute, of all of them half an hour.
 ASAN_QUICK = ("base", "observe", "numerics", "tensor", "text")
+# --- fuzzing ---------------------------------------------------------------------------------------------------------
+def run_fuzzers(build, tally, patterns, environment):
+    """Each program from what is kept of it in tests/fuzz/corpus; new finds stay in the build folder."""
+    seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "10"))
+    for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
+        name = f"fuzz/{source.stem}"
+        if not chosen(name, patterns):
+            continue
+        found, kept = build / "corpus" / source.stem, ROOT / "tests/fuzz/corpus" / source.stem
+        found.mkdir(parents=True, exist_ok=True)
+        status, output, took = run_watched(
+            name, [str(build / source.stem), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+                   f"-artifact_prefix={build}/{source.stem}-", str(found), *([str(kept)] if kept.is_dir() else [])],
+            environment, seconds + 120)
+        runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
+        if status == 0 and runs:
+            tally.add_pass()
+            say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
+        else:
+            show_tail(output)
+            tally.add_failure(name, how_it_ended(status, seconds + 120))
+
+
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
 PYTEST_FOLDERS = ("oracle", "api", "page")
 
@@ -340,11 +363,13 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--asan", action="store_true", help="the unit tests of build-asan/")
     parser.add_argument("--asan-quick", action="store_true", help="those of them that need no kernels")
+    parser.add_argument("--tsan", action="store_true", help="the tests of threads, of build-tsan/")
+    parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
 
-    build = ROOT / ("build-asan" if options.asan else "build")
+    build = ROOT / ("build-asan" if options.asan else "build-tsan" if options.tsan else "build")
     environment = dict(os.environ)
     for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT"):
         environment.pop(variable, None)
@@ -355,6 +380,10 @@ def main():
     patterns, programs = options.patterns, unit_programs(build)
     if options.asan_quick:
         programs = [p for p in programs if p.name.removeprefix("test_") in ASAN_QUICK]
+    if options.tsan:
+        programs = [build / "test_concurrency"]
+        environment.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
+    options.asan = options.asan or options.tsan  # the unit tests alone
     scripts = [] if options.asan else sorted((ROOT / "tests/check.d").glob("*.sh"))
     layers = [] if options.asan else [("layers", []), ("layers/self-test", ["--self-test"])]
 
@@ -369,6 +398,9 @@ def main():
         return 0
 
     tally = Tally()
+    if options.fuzz:
+        run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)
+        return tally.close()
     for program in programs:
         run_unit(program, tally, patterns, environment, options.timeout)
     for script in scripts:

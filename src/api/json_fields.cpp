@@ -104,7 +104,9 @@ void JsonFields::only(std::string name, std::vector<Json> harmless) {
 void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
 
 void JsonFields::read(const Json& object, const std::string& prefix) const {
-  for (const auto& [name, value] : object.items()) {
+  for (const auto& item : object.items()) {
+    const std::string& name = item.key();
+    const Json& value = item.value();
     const auto row = std::find_if(rows_.begin(), rows_.end(), [&](const Row& r) { return r.name == name; });
     if (row == rows_.end()) {
       std::vector<std::string> names;

@@ -32,7 +32,7 @@ class Server:
         timer.start()
         line = self.process.stdout.readline()
         timer.cancel()
-        found = re.fullmatch(r"listening on http://127\.0\.0\.1:(\d+)\n", line)
+        found = re.fullmatch(r"listening on https?://127\.0\.0\.1:(\d+)\n", line)
         if not found:
             self.process.kill()
             pytest.fail(f"the server said {line!r}:\n{self.process.stderr.read()}")

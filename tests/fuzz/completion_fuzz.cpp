@@ -1,21 +1,32 @@
-// Any bytes as the body of POST /v1/completions: decoded, or refused as a fault of the client's.
-// sources: src/api/openai/completion_request.cpp src/api/json_fields.cpp src/api/errors.cpp
+// Any bytes as the body of POST /v1/completions and /v1/chat/completions: decoded, or refused as a fault of the client's.
+// sources: src/api/openai/completion_request.cpp src/api/openai/chat_request.cpp src/api/openai/chat_messages.cpp src/api/openai/sampling_fields.cpp src/api/json_fields.cpp src/api/errors.cpp src/engine/request.cpp
 #include <cstdint>
 #include <string_view>
 
 #include "api/errors.h"
+#include "api/openai/chat_request.h"
 #include "api/openai/completion_request.h"
 #include "base/log.h"
+
+namespace {
+template <class F>
+void refused_or_done(F&& decode) {
+  try {
+    decode();
+  } catch (const lockstep::RequestError& e) {
+    const int status = lockstep::error_response(e).status;
+    if (status < 400 || status > 499 || error_body(e).empty()) __builtin_trap();
+  }
+}
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lockstep;
   set_log_level(LogLevel::off);
-  try {
-    const CompletionRequest request = decode_completion(std::string_view(reinterpret_cast<const char*>(data), size));
-    if (request.prompts.empty() || request.n < 1) __builtin_trap();
-  } catch (const RequestError& e) {
-    const int status = error_response(e).status;
-    if (status < 400 || status > 499) __builtin_trap();
-  }
+  const std::string_view body(reinterpret_cast<const char*>(data), size);
+  refused_or_done([&] {
+    if (decode_completion(body).prompts.empty()) __builtin_trap();
+  });
+  refused_or_done([&] { (void)decode_chat(body); });
   return 0;
 }
