@@ -2,6 +2,7 @@
 """Makes docs/page.png, the live page as README shows it, from a real run of the demo: `lockstep demo`, then this.
 
     tools/screenshot_page.py [--runs runs] [--run demo] [--out docs/page.png]
+    tools/screenshot_page.py --url http://127.0.0.1:8088       of a page that a running command serves
 
 It needs chromium, chromedriver and selenium (tools/browser-packages.txt, tools/oracle-requirements.txt). The picture is one of
 the bytes on disk: nothing in it is drawn by hand.
@@ -71,24 +72,26 @@ def main():
     parser = argparse.ArgumentParser(description="Makes docs/page.png from a run.")
     parser.add_argument("--runs", default="runs")
     parser.add_argument("--run", default="demo")
+    parser.add_argument("--url")
     parser.add_argument("--view", default="runs")
     parser.add_argument("--scheme", default="light", choices=["light", "dark"])
     parser.add_argument("--width", type=int, default=1280)
     parser.add_argument("--height", type=int, default=800)
     parser.add_argument("--out", default=str(ROOT / "docs/page.png"))
     options = parser.parse_args()
-    program = Program("watch", options.runs, "--port", "0")
+    program = None if options.url else Program("watch", options.runs, "--port", "0")
     browser = Browser()
     try:
         browser.size(options.width, options.height)
         browser.scheme(options.scheme)
-        browser.open(f"{program.url}/#/{options.view}/{options.run}")
+        browser.open(f"{options.url or program.url}/#/{options.view}/{options.run}")
         browser.wait("document.querySelectorAll('.curve, .entry, .counters').length > 0", "the view")
         browser.wait("document.fonts.ready.then(() => true) && performance.now() > 2000", "the drawing")
         Path(options.out).write_bytes(fewer_colours(browser.driver.get_screenshot_as_png()))
     finally:
         browser.close()
-        program.stop()
+        if program:
+            program.stop()
     size = Path(options.out).stat().st_size
     print(f"{options.out}: {size} bytes")
     return size >= MOST_BYTES
