@@ -159,11 +159,16 @@ void remove_checkpoint(const fs::path& folder) {
     log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
 }
 
-void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) {
+// What a killed process left half written or half removed.
+void remove_leftovers(const fs::path& checkpoints) {
   std::error_code error;
   for (const std::string& name : names_in(checkpoints))
     if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial")))
       fs::remove_all(checkpoints / name, error);
+}
+
+void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) {
+  remove_leftovers(checkpoints);
   std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
   std::reverse(steps.begin(), steps.end());
   int kept = 0;
@@ -229,6 +234,7 @@ TrainingCheckpoint load_checkpoint(const fs::path& folder, const Manifest& manif
 }
 
 std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoints, const Manifest& manifest) {
+  remove_leftovers(checkpoints);  // a run that had only to end saves nothing more, and prunes nothing
   std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
   std::vector<std::string> notes;
   const auto note = [&](std::string text) {
