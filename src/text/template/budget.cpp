@@ -6,7 +6,10 @@ namespace lockstep::jinja {
 
 thread_local RenderBudget* RenderBudget::current_ = nullptr;
 
-RenderBudget::RenderBudget(const TemplateLimits& limits) : limits_(limits), outer_(current_) { current_ = this; }
+RenderBudget::RenderBudget(const TemplateLimits& limits) 
+    : limits_(limits), stack_begin_(static_cast<const char*>(__builtin_frame_address(0))), outer_(current_) {
+  current_ = this;
+}
 RenderBudget::~RenderBudget() { current_ = outer_; }
 
 void RenderBudget::step() {
@@ -29,10 +32,12 @@ void RenderBudget::check_value_depth(int depth) {
 }
 
 RenderBudget::Nested::Nested() {
-  if (current_ && ++current_->depth_ > current_->limits_.depth) {
+  if (!current_) return;
+  const auto stack = static_cast<std::size_t>(current_->stack_begin_ - static_cast<const char*>(__builtin_frame_address(0)));
+  if (++current_->depth_ > current_->limits_.depth || (stack > current_->limits_.stack_bytes && stack < SIZE_MAX / 2)) {
     --current_->depth_;
-    fail(ErrorCode::resource_exhausted, "the chat template is nested or recurses more than {} evaluations deep; that is the limit",
-         current_->limits_.depth);
+    fail(ErrorCode::resource_exhausted, "the chat template is nested or recurses more than {} evaluations or {} bytes of stack deep; that is the limit",
+         current_->limits_.depth, current_->limits_.stack_bytes);
   }
 }
 RenderBudget::Nested::~Nested() {

@@ -11,7 +11,8 @@ namespace lockstep::jinja {
 struct TemplateLimits {
   std::size_t source_bytes = std::size_t{1} << 20;
   std::int64_t steps = 20'000'000;
-  int depth = 2500;       // nested evaluations: about 250 macro calls
+  int depth = 2500;       // nested evaluations: about 500 macro calls
+  std::size_t stack_bytes = std::size_t{4} << 20;  // the same in bytes: frames are larger in some builds
   int value_depth = 400;  // lists in lists
   std::size_t made_bytes = std::size_t{1} << 30;  // of all strings and lists made in one rendering
   std::size_t output_bytes = std::size_t{64} << 20;
@@ -40,6 +41,7 @@ class RenderBudget {
   std::int64_t steps_ = 0;
   std::size_t made_ = 0;
   int depth_ = 0;
+  const char* stack_begin_;
   RenderBudget* outer_;
   static thread_local RenderBudget* current_;
 };
