@@ -54,8 +54,11 @@ function(lockstep_concurrency_tests)
   find_package(Boost 1.81 REQUIRED)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/observe/*.cpp ${CMAKE_SOURCE_DIR}/src/api/*.cpp
        ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp)
-  # What speaks of the generation service or its requests; and death tests, which fork.
-  list(FILTER sources EXCLUDE REGEX "/(openai_server|page_server|operations|openai_.*_test|completion_request_test|chat_.*_test|signals_test)\\.cpp$")
+  # Not what speaks of the generation service; nor death tests, which fork.
+  list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|operations|signals_test|/src/api/[a-z_]*_test)\\.cpp$")
+  foreach(test routes access server_state)
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/${test}_test.cpp)
+  endforeach()
   add_executable(test_concurrency ${sources})
   target_include_directories(test_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(test_concurrency PRIVATE fmt::fmt OpenSSL::SSL OpenSSL::Crypto Threads::Threads nlohmann_json::nlohmann_json Boost::headers
