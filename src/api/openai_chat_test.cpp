@@ -3,6 +3,8 @@
 #include <set>
 
 #include "api/api_test_tools.h"
+#include "api/openai/answer_run.h"
+#include "api/openai/native_parser.h"
 #include "api/openai/openai_api.h"
 #include "service/chat_prompt.h"
 #include "service/loading.h"
@@ -123,6 +125,51 @@ TEST_F(OpenAiChat, StreamsAreTheWholeAnswerInParts) {
       }
     }
   }
+}
+
+// What a model that calls tools would say, by a grammar of that one text.
+TEST_F(OpenAiChat, CallsInTheModelsOwnFormat) {
+  const std::string said = "<think>hm</think>So: <tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call><tool_call>none\n</tool_call>";
+  const auto grammar = service()->grammars().of_part(GrammarPart::literal(said));
+  const Json tools = Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}},
+                                     {"type":"function","function":{"name":"none"}}])");
+  const auto answer = [&](bool stream) {
+    AnswerOrder order;
+    order.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.sampling.model = "chatty";
+    order.sampling.seed = 3;
+    order.sampling.stream = stream;
+    order.special = SpecialText::shown;
+    order.make_constraint = [&] { return make_constraint(grammar); };
+    order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, tools, false); };
+    const auto recorder = std::make_shared<Recorder>();
+    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
+    return recorder->wait().body;
+  };
+  const Json whole = Json::parse(answer(false)).at("choices").at(0);
+  EXPECT_EQ(whole.at("finish_reason"), "tool_calls");
+  const Json& message = whole.at("message");
+  EXPECT_EQ(message.at("reasoning_content"), "hm");
+  EXPECT_EQ(message.at("content"), "So:");
+  ASSERT_EQ(message.at("tool_calls").size(), 2u);
+  EXPECT_EQ(message["tool_calls"][0].at("function"), Json::parse(R"({"name":"add","arguments":"{\"a\": 1}"})"));
+  EXPECT_EQ(message["tool_calls"][1].at("function").at("name"), "none");
+  EXPECT_NE(message["tool_calls"][0].at("id"), message["tool_calls"][1].at("id"));
+  // The same in parts.
+  Json calls = Json::array();
+  for (const Json& part : stream_parts(answer(true)))
+    for (const Json& choice : part.at("choices"))
+      for (const Json& call : choice.at("delta").value("tool_calls", Json::array())) {
+        if (call.at("index").get<std::size_t>() == calls.size()) {
+          calls.push_back(call);
+          calls.back().erase("index");
+        } else {
+          Json& arguments = calls.at(call["index"].get<std::size_t>()).at("function").at("arguments");
+          arguments = arguments.get<std::string>() + call.at("function").at("arguments").get<std::string>();
+        }
+      }
+  EXPECT_EQ(calls, message["tool_calls"]);
 }
 
 TEST_F(OpenAiChat, ALaggingClientGetsTheSameInFewerParts) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
 
@@ -32,6 +34,30 @@ Streamed stream_of(const std::vector<std::int32_t>& ids, std::vector<std::string
   for (const std::string& part : result.parts) result.text += part;
   result.stopped = stream.stopped();
   return result;
+}
+
+TEST(TextStream, SpecialTokensShowOnlyWhereTheyAreAskedFor) {
+  const auto ids = tokenizer().encode("1<|bos|>2", false);
+  ASSERT_NE(std::find(ids.begin(), ids.end(), 101), ids.end());
+  const auto text = [&](SpecialText special) {
+    TextStream stream(tokenizer(), {}, special);
+    std::string all;
+    for (const std::int32_t id : ids) all += stream.push(id);
+    return all + stream.flush();
+  };
+  EXPECT_EQ(text(SpecialText::hidden), "12");
+  EXPECT_EQ(text(SpecialText::reasoning_marks), "12");
+  EXPECT_EQ(text(SpecialText::shown), "1<|bos|>2");
+}
+
+TEST(TextStream, TokensBeforeTheStreamAreNotItsText) {
+  const auto before = tokenizer().encode("3,7=", false), ids = tokenizer().encode("36", false);
+  TextStream stream(tokenizer(), {"=3"});
+  stream.begin_after(before);
+  std::string all;
+  for (const std::int32_t id : ids) all += stream.push(id);
+  EXPECT_EQ(all + stream.flush(), "36");  // and no stop string reaches into them
+  EXPECT_FALSE(stream.stopped());
 }
 
 TEST(TextStream, WithoutStopsItIsTheWholeText) {

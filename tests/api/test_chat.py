@@ -1,8 +1,11 @@
 """POST /v1/chat/completions through the `openai` package, on the shipped model with a chat template of the test's own."""
+import asyncio
 import json
+import typing
 
 import jsonschema
 import openai
+import pydantic
 import pytest
 
 MODEL = "countdown-chat"
@@ -254,3 +257,34 @@ def test_fields_without_effect_are_accepted(client):
     plain = told(chat(client))
     assert plain == told(chat(client, user="u", metadata={"a": "b"}, store=False, service_tier="auto", verbosity="low", parallel_tool_calls=True,
                               safety_identifier="x", prompt_cache_key="k", modalities=["text"]))
+
+
+class Colour(pydantic.BaseModel):
+    name: typing.Literal["red", "green"]
+    parts: list[typing.Literal[0, 1]] = pydantic.Field(max_length=3)
+
+
+def test_the_clients_own_helpers(client):
+    """parse() and stream(), with a schema that the client makes of a class."""
+    parsed = client.chat.completions.parse(model=MODEL, messages=MESSAGES, seed=3, max_tokens=120, response_format=Colour).choices[0].message.parsed
+    assert isinstance(parsed, Colour)
+    with client.chat.completions.stream(model=MODEL, messages=MESSAGES, seed=3, max_tokens=120, response_format=Colour) as stream:
+        text = "".join(event.delta for event in stream if event.type == "content.delta")
+        final = stream.get_final_completion().choices[0]
+    assert final.message.parsed == parsed and json.loads(text) == parsed.model_dump()
+    tool = openai.pydantic_function_tool(Colour)
+    with client.chat.completions.stream(model=MODEL, messages=MESSAGES, seed=3, max_tokens=150, tools=[tool], tool_choice="required",
+                                        parallel_tool_calls=False) as stream:
+        final = stream.get_final_completion().choices[0]
+    assert isinstance(final.message.tool_calls[0].function.parsed_arguments, Colour)
+
+
+def test_many_callers_of_one_client(chat_server):
+    """The asynchronous client, 24 at once."""
+    async def run():
+        async with openai.AsyncOpenAI(base_url=chat_server.url + "/v1", api_key="none", max_retries=0, timeout=120) as client:
+            return await asyncio.gather(*(client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=16, seed=s) for s in range(24)))
+
+    together = asyncio.run(run())
+    with openai.OpenAI(base_url=chat_server.url + "/v1", api_key="none", max_retries=0, timeout=120) as client:
+        assert [told(a) for a in together] == [told(chat(client, seed=s)) for s in range(24)]

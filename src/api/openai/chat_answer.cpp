@@ -6,28 +6,11 @@
 #include "api/openai/answer_run.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/forced_tool_parser.h"
+#include "api/openai/native_parser.h"
 #include "service/chat_prompt.h"
 
 namespace lockstep {
 namespace {
-// The model's own way to write reasoning and tool calls.
-class NativeParser : public AnswerParser {
- public:
-  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning) : parser_(format, tools, starts_in_reasoning) {}
-  void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
-  void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
-
- private:
-  static void take(MessageDelta&& message, ChoiceDelta& delta) {
-    ChoiceDelta more;
-    more.reasoning = std::move(message.reasoning);
-    more.content = std::move(message.content);
-    more.tool_calls = std::move(message.tool_calls);
-    delta.append(std::move(more));
-  }
-  MessageParser parser_;
-};
-
 // Reasoning first, in the model's own way; behind it the calls that the grammar forced.
 class ForcedAfterReasoning : public AnswerParser {
  public:

@@ -1,0 +1,29 @@
+// The model's own way to write reasoning and tool calls, as a parser of answers: text/message with this API's deltas. One answer,
+// one thread.
+//   NativeParser parser(MessageFormat::glm, tools, starts_in_reasoning);
+#pragma once
+#include <utility>
+
+#include "api/json_fields.h"
+#include "api/openai/answer_text.h"
+
+namespace lockstep {
+
+class NativeParser : public AnswerParser {
+ public:
+  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning) : parser_(format, tools, starts_in_reasoning) {}
+  void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
+  void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
+
+ private:
+  static void take(MessageDelta&& message, ChoiceDelta& delta) {
+    ChoiceDelta more;
+    more.reasoning = std::move(message.reasoning);
+    more.content = std::move(message.content);
+    more.tool_calls = std::move(message.tool_calls);
+    delta.append(std::move(more));
+  }
+  MessageParser parser_;
+};
+
+}  // namespace lockstep
