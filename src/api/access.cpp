@@ -3,16 +3,11 @@
 #include <algorithm>
 
 #include "api/errors.h"
+#include "base/ascii.h"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostRequestHeaders = 2048;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
 
 // "example.com:8080" -> "example.com"; "[::1]:8080" -> "[::1]".
 std::string_view name_of_host(std::string_view host) {
@@ -60,9 +55,9 @@ bool Access::allowed_origin(std::string_view origin) const {
 }
 
 bool Access::allowed_host(std::string_view host) const {
-  const std::string name = lower(name_of_host(host));
+  const std::string name = ascii_lower(name_of_host(host));
   if (is_loopback_name(name)) return true;
-  return std::any_of(hosts.begin(), hosts.end(), [&](const std::string& one) { return lower(one) == name; });
+  return std::any_of(hosts.begin(), hosts.end(), [&](const std::string& one) { return ascii_lower(one) == name; });
 }
 
 std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
@@ -71,7 +66,7 @@ std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
     return refusal(421, fmt::format("this server is not '{}'; it answers to localhost{}{} (--allow-host adds a name)", shown(host), hosts.empty() ? "" : ", ", fmt::join(hosts, ", ")),
                    "host_not_allowed");
   const std::string_view origin = head.header("origin");
-  if (loopback && !origin.empty() && lower(authority_of(origin)) != lower(host) && !allowed_origin(origin))
+  if (loopback && !origin.empty() && ascii_lower(authority_of(origin)) != ascii_lower(host) && !allowed_origin(origin))
     return refusal(403, fmt::format("the origin '{}' may not ask this server (--cors-origin allows one)", shown(origin)), "origin_not_allowed");
   return std::nullopt;
 }

@@ -8,8 +8,8 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstring>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/file.h"
 #include "base/signals.h"
 #include "cli/commands.h"
@@ -37,6 +37,17 @@ struct Settings {
   std::int64_t top_k = 0, max_tokens = 0;
   std::optional<std::uint64_t> seed;
 };
+
+// What the command line sets and `/set` changes.
+void add_sampling_options(OptionTable& table, Settings& s) {
+  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
+  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
+  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest");
+  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely");
+  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
+  table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
+}
 
 // Lines of stdin. A signal breaks in; bytes behind the last line feed make a line too.
 class LineReader {
@@ -116,13 +127,7 @@ void Talk::set(const std::string& rest) {
     return;
   }
   OptionTable table("chat", "", {});
-  table.number("temperature", &settings_.temperature, 0, 100, "X", "");
-  table.number("top-p", &settings_.top_p, 0, 1, "X", "");
-  table.integer("top-k", &settings_.top_k, 0, 1 << 30, "N", "");
-  table.number("min-p", &settings_.min_p, 0, 1, "X", "");
-  table.number("repetition-penalty", &settings_.repetition_penalty, 0.01, 10, "X", "");
-  table.integer("max-tokens", &settings_.max_tokens, 0, 1 << 30, "N", "");
-  table.seed("seed", &settings_.seed, "");
+  add_sampling_options(table, settings_);
   table.set(name, value);
 }
 
@@ -195,7 +200,6 @@ void Talk::say(const std::string& text) {
   if (room < 1)
     fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(),
          std::min(limits.max_positions, limits.cache_positions));
-  std::random_device entropy;
   Request request;
   MessageParser parser(MessageFormat::plain, Json::array(), prompt_opens_reasoning(tokenizer, prompt));
   request.prompt = std::move(prompt);
@@ -205,7 +209,7 @@ void Talk::say(const std::string& text) {
   s.top_k = static_cast<std::int32_t>(settings_.top_k);
   s.min_p = static_cast<float>(settings_.min_p);
   s.repetition_penalty = static_cast<float>(settings_.repetition_penalty);
-  s.seed = settings_.seed.value_or((static_cast<std::uint64_t>(entropy()) << 32 | entropy()) >> 11);
+  s.seed = settings_.seed.value_or(random_seed());
   s.max_tokens = static_cast<std::int32_t>(settings_.max_tokens > 0 ? std::min(settings_.max_tokens, room) : room);
   s.stop_tokens = service_.end_tokens();
 
@@ -292,13 +296,7 @@ int chat_command(const Arguments& arguments) {
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
                      "lockstep chat --model DIR --seed 1 < questions.txt"});
   table.text("system", &s.system, "TEXT", "The system message");
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
-  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest");
-  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely");
-  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
-  table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
+  add_sampling_options(table, s);
   table.text("chat-template", &s.chat_template, "FILE", "A Jinja template instead of the model's");
   add_runtime_options(table, s.runtime);
   table.accept_config();

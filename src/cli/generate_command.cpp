@@ -2,8 +2,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/signals.h"
@@ -76,8 +76,7 @@ int generate_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const OpenedModel opened = open_model(s.runtime);
   GenerationService service(serving_model(opened), {.max_open = 1});
-  std::random_device entropy;
-  const std::uint64_t seed = s.seed.value_or((static_cast<std::uint64_t>(entropy()) << 32 | entropy()) >> 11);
+  const std::uint64_t seed = s.seed.value_or(random_seed());
 
   Request request{.prompt = s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true),
                   .sampling = {.temperature = static_cast<float>(s.temperature),

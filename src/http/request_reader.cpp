@@ -7,8 +7,9 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <random>
 
+#include "base/ascii.h"
+#include "base/entropy.h"
 #include "base/hash.h"
 
 namespace lockstep {
@@ -17,11 +18,6 @@ namespace http = boost::beast::http;
 namespace {
 constexpr std::size_t kMostRequestId = 128;
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
-  return out;
-}
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
 bool is_alphanumeric(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 }  // namespace
@@ -79,7 +75,7 @@ void RequestReader::read_head() {
   std::size_t hosts = 0;
   for (const auto& field : message) {
     if (request_.headers.size() == limits_.max_headers) return refuse(431, fmt::format("the request has more than {} headers", limits_.max_headers));
-    request_.headers.emplace_back(lower(view(field.name_string())), std::string(view(field.value())));
+    request_.headers.emplace_back(ascii_lower(view(field.name_string())), std::string(view(field.value())));
     hosts += request_.headers.back().first == "host";
   }
   request_.content_type = request_.header("content-type");
@@ -94,7 +90,7 @@ void RequestReader::read_target(std::string_view target) {
   if (target.size() > limits_.max_target_bytes) return refuse(414, fmt::format("the request's target is above {} bytes", limits_.max_target_bytes));
   for (const char c : target)
     if (c <= ' ' || c >= 0x7f || c == '#') return refuse(400, "the request's target has a character that is not allowed there; it is percent-encoded in a URL");
-  if (const std::string start = lower(target.substr(0, 8)); start.starts_with("http://") || start == "https://") {  // as a proxy is asked
+  if (const std::string start = ascii_lower(target.substr(0, 8)); start.starts_with("http://") || start == "https://") {  // as a proxy is asked
     const std::size_t slash = target.find_first_of("/?", start.find("//") + 2);
     target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
   }
@@ -113,9 +109,9 @@ void RequestReader::read_framing() {
       if (value.empty() || value.find_first_not_of("0123456789") != std::string::npos) return refuse(400, "content-length is not a number");
     } else if (name == "transfer-encoding") {
       ++encodings;
-      if (lower(value) != "chunked") return refuse(501, "transfer-encoding is not chunked, and no other is offered");
+      if (ascii_lower(value) != "chunked") return refuse(501, "transfer-encoding is not chunked, and no other is offered");
     } else if (name == "expect") {
-      if (lower(value) != "100-continue") return refuse(417, "expect is not 100-continue, and nothing else can be expected");
+      if (ascii_lower(value) != "100-continue") return refuse(417, "expect is not 100-continue, and nothing else can be expected");
       expects_continue_ = !http10_;
     }
   }
@@ -129,10 +125,7 @@ bool is_request_id(std::string_view text) {
 }
 
 std::string new_request_id() {
-  static const std::uint64_t first = [] {
-    std::random_device device;
-    return static_cast<std::uint64_t>(device()) << 32 | device();
-  }();
+  static const std::uint64_t first = random_bits();
   static std::atomic<std::uint64_t> count{0};
   // The count, scrambled one to one (an odd factor and a xor): unlike its neighbours, and never the same twice.
   return "req-" + hex64((first ^ count.fetch_add(1, std::memory_order_relaxed)) * 0x9E3779B97F4A7C15u);

@@ -10,17 +10,7 @@
 namespace lockstep {
 namespace {
 
-struct PolicyTrainingTest : testing::Test {
-  Tokenizer tokenizer = countdown_tokenizer();
-  EchoEnvironment environment;
-  FakeSampler sampler{tokenizer};
-  FakeTrainer trainer{sampler};
-  RlSettings settings = [] {
-    RlSettings s;
-    s.problems = 6;
-    s.rollouts = 4;
-    return s;
-  }();
+struct PolicyTrainingTest : GameTest {
   PolicyStep step(std::int64_t number) {
     PolicyTraining training(environment, tokenizer, sampler, trainer, settings);
     return training.step(number, optimizer_step(settings, 1e-3));

@@ -1,9 +1,12 @@
 // A game small enough to know every answer, and ports that play it: for the tests of this folder.
 #pragma once
+#include <gtest/gtest.h>
+
 #include <deque>
 
 #include "base/philox.h"
 #include "rl/environment.h"
+#include "rl/settings.h"
 #include "service/ports.h"
 #include "service/trainer_port.h"
 #include "text/tokenizer.h"
@@ -95,6 +98,20 @@ class FakeTrainer : public TrainerPort {
   std::vector<PolicyDatum> data;
   PolicyLoss loss;
   std::vector<OptimizerStep> steps;
+};
+
+// Six problems with four rollouts each, and who plays them.
+struct GameTest : testing::Test {
+  Tokenizer tokenizer = countdown_tokenizer();
+  EchoEnvironment environment;
+  FakeSampler sampler{tokenizer};
+  FakeTrainer trainer{sampler};
+  RlSettings settings = [] {
+    RlSettings s;
+    s.problems = 6;
+    s.rollouts = 4;
+    return s;
+  }();
 };
 
 }  // namespace lockstep

@@ -10,17 +10,7 @@
 namespace lockstep {
 namespace {
 
-struct TranscriptTest : testing::Test {
-  Tokenizer tokenizer = countdown_tokenizer();
-  EchoEnvironment environment;
-  FakeSampler sampler{tokenizer};
-  FakeTrainer trainer{sampler};
-  RlSettings settings = [] {
-    RlSettings s;
-    s.problems = 6;
-    s.rollouts = 4;
-    return s;
-  }();
+struct TranscriptTest : GameTest {
   std::vector<nlohmann::ordered_json> lines(std::int64_t count) {
     std::vector<nlohmann::ordered_json> result;
     PolicyTraining training(environment, tokenizer, sampler, trainer, settings);

@@ -2,19 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 
+#include "base/entropy.h"
 #include "base/hash.h"
 #include "service/token_constraints.h"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kLagBytes = 32 << 10;
-
-std::uint64_t entropy() {
-  std::random_device device;
-  return static_cast<std::uint64_t>(device()) << 32 | device();
-}
 
 // The engine names its own fields; the client knows OpenAI's.
 std::string param_of(std::string_view message, const AnswerOrder& order, const std::string& prompt_field) {
@@ -41,11 +36,11 @@ RequestError of_the_request(const Error& error, const AnswerOrder& order, const 
 AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder order, std::unique_ptr<AnswerWriter> writer,
                      std::shared_ptr<Responder> responder)
     : service_(std::move(service)), order_(std::move(order)), writer_(std::move(writer)), responder_(std::move(responder)) {
-  head_.id = std::string(writer_->id_prefix()) + hex64(entropy()) + hex64(entropy()).substr(0, 8);
+  head_.id = std::string(writer_->id_prefix()) + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
   head_.model = service_->name();
   head_.profile = service_->profile_digest();
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  head_.seed = order_.sampling.seed.value_or(entropy() >> 11);  // 53 bits: what every JSON reader gets back exactly
+  head_.seed = order_.sampling.seed.value_or(random_seed());
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
 }
 

@@ -7,6 +7,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/token_routes.h"
+#include "base/ascii.h"
 
 namespace lockstep {
 namespace {
@@ -20,10 +21,8 @@ ApiResponse json_response(const Json& json) {
 
 // A page in a browser can make one send any body to a server on its own machine, but not as JSON, unless we allow it.
 void require_json(const ApiRequest& request) {
-  std::string type = request.content_type.substr(0, request.content_type.find(';'));
-  while (!type.empty() && type.back() == ' ') type.pop_back();
-  std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return c >= 'A' && c <= 'Z' ? c + 32 : c; });
-  if (type != "application/json")
+  const std::string_view type = trimmed(std::string_view(request.content_type).substr(0, request.content_type.find(';')));
+  if (ascii_lower(type) != "application/json")
     throw RequestError(ErrorCode::invalid_argument, {},
                        fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415, "unsupported_media_type");
 }

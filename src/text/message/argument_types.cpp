@@ -1,6 +1,6 @@
 #include "text/message/argument_types.h"
 
-#include <cctype>
+#include "base/ascii.h"
 
 namespace lockstep {
 
@@ -30,12 +30,6 @@ const ordered_json* member(const ordered_json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() ? nullptr : &*found;
-}
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
 }
 
 std::string quoted(std::string_view text) {

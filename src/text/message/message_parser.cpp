@@ -131,7 +131,7 @@ bool MessageParser::advance_content(MessageDelta& delta, bool ended) {
   delta.content += take(text);
   marker_ = first - text;
   searched_ = marker_ + block_->begin.size();
-  in_string_ = escaped_ = false;
+  strings_ = {};
   state_ = State::call;
   return true;
 }
@@ -149,13 +149,8 @@ std::size_t MessageParser::call_end() {
   }
   for (; searched_ < text.size(); ++searched_) {
     const char c = text[searched_];
-    if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
-      else if (c == '"') in_string_ = false;
-    } else if (c == '"') {
-      in_string_ = true;
-    } else if (c == block_->end[0]) {
+    if (strings_.takes(c)) continue;
+    if (c == block_->end[0]) {
       const std::string_view rest = text.substr(searched_);
       if (rest.starts_with(block_->end)) return searched_;
       if (block_->end.starts_with(rest)) return std::string_view::npos;  // maybe: more text decides
@@ -214,7 +209,7 @@ bool MessageParser::advance_json(MessageDelta& delta, bool ended) {
     if (at < pending_.size() && pending_[at] == '{' && at <= kMostSpace) {
       state_ = State::json;
       marker_ = searched_ = at;
-      in_string_ = escaped_ = false;
+      strings_ = {};
       depth_ = 0;
       return true;
     }
@@ -226,13 +221,8 @@ bool MessageParser::advance_json(MessageDelta& delta, bool ended) {
   bool closed = false;
   for (; searched_ < pending_.size() && !closed; ++searched_) {
     const char c = pending_[searched_];
-    if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
-      else if (c == '"') in_string_ = false;
-    } else if (c == '"') {
-      in_string_ = true;
-    } else if (c == '{' || c == '[') {
+    if (strings_.takes(c)) continue;
+    if (c == '{' || c == '[') {
       ++depth_;
     } else if (c == '}' || c == ']') {
       closed = --depth_ == 0;

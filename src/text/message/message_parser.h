@@ -29,6 +29,19 @@ struct MessageDelta {
   bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
 };
 
+// Follows JSON text: a brace or a marker inside a string counts for nothing.
+struct JsonStrings {
+  bool inside = false, escaped = false;
+  // Whether c belongs to a string, its quotes included.
+  bool takes(char c) {
+    if (!inside) return inside = c == '"';
+    if (escaped) escaped = false;
+    else if (c == '\\') escaped = true;
+    else if (c == '"') inside = false;
+    return true;
+  }
+};
+
 class MessageParser {
  public:
   static constexpr std::size_t kMostCallBytes = std::size_t{4} << 20;
@@ -68,7 +81,7 @@ class MessageParser {
   // In a call: which block, where its text begins behind the white space in front, how far it was searched.
   const CallBlock* block_ = nullptr;
   std::size_t marker_ = 0, searched_ = 0;
-  bool in_string_ = false, escaped_ = false;
+  JsonStrings strings_;  // of the call, as far as searched_
   int depth_ = 0;
   std::size_t calls_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -43,14 +44,6 @@ class Reader {
  private:
   std::string_view text_;
 };
-
-std::string_view trimmed(std::string_view text) {
-  Reader reader(text);
-  reader.space();
-  text = reader.rest();
-  while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
 
 // A tool's or an argument's name.
 std::optional<std::string> name_of(std::string_view text) {

@@ -1,0 +1,22 @@
+// Text of ASCII, whatever the locale: letters in lower case, white space cut off at both ends. Every other byte stays as it
+// is. Pure functions.
+//   if (ascii_lower(header) == "content-type") ...
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+inline std::string ascii_lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+  return out;
+}
+
+inline std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r";
+  const std::size_t first = text.find_first_not_of(kSpace);
+  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+}  // namespace lockstep
