@@ -1,3 +1,27 @@
+# Without ccache, headers that nearly every file reads are compiled once for all: a third of a build from nothing. (With ccache
+# they are not: it hashes the text of headers, and a compiled one is new in every checkout.) A file still includes what it uses.
+#   lockstep_precompile(TARGET KIND): targets of one KIND have the same compiler flags; the first one compiles the headers.
+set(headers_library <algorithm> <atomic> <chrono> <functional> <map> <memory> <mutex> <optional> <set> <string> <string_view>
+    <thread> <vector> <fmt/format.h> <fmt/ranges.h> <nlohmann/json.hpp>)
+set(headers_test ${headers_library} <gtest/gtest.h>)
+set(headers_kernels_vector ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
+set(headers_kernels_traced ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
+function(lockstep_precompile target kind)
+  if(CCACHE OR LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
+    return()
+  endif()
+  get_property(first GLOBAL PROPERTY LOCKSTEP_HEADERS_${kind})
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE ${headers_${kind}})
+    set_property(GLOBAL PROPERTY LOCKSTEP_HEADERS_${kind} ${target})
+  endif()
+endfunction()
+
+# Folders that share memory between threads are checked for races; kernels and what holds weights run inside the executor alone.
+set(thread_checks -O1 -g1 -fsanitize=thread -Wno-tsan)
+
 # lockstep_folder(NAME LIBRARIES...): the library lockstep_NAME of src/NAME/**.cpp and, beside it, the test program
 # test_NAME of src/NAME/**_test.cpp. Files are found, not listed: adding a file is adding a file.
 function(lockstep_folder name)
@@ -9,6 +33,13 @@ function(lockstep_folder name)
     add_library(lockstep_${name} STATIC ${sources})
     target_include_directories(lockstep_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(lockstep_${name} PUBLIC ${ARGN})
+    if(LOCKSTEP_TSAN AND name MATCHES "^(base|observe|text|engine|service|api|http|cli)$")
+      target_compile_options(lockstep_${name} PRIVATE ${thread_checks})
+      target_link_options(lockstep_${name} PUBLIC -fsanitize=thread)
+    endif()
+    if(NOT name MATCHES "^(base|numerics|tensor|kernels)$")
+      lockstep_precompile(lockstep_${name} library)
+    endif()
   else()
     add_library(lockstep_${name} INTERFACE)
     target_include_directories(lockstep_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
@@ -20,6 +51,7 @@ function(lockstep_folder name)
     target_link_libraries(test_${name} PRIVATE lockstep_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
+    lockstep_precompile(test_${name} test)
   endif()
   include(${CMAKE_SOURCE_DIR}/src/${name}/folder.cmake OPTIONAL) # flags of single files, extra libraries
 endfunction()
@@ -34,6 +66,7 @@ function(lockstep_system_tests)
     target_link_libraries(test_system PRIVATE ${ARGN} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_system PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_system)
+    lockstep_precompile(test_system test)
   endif()
 endfunction()
 
@@ -65,6 +98,6 @@ function(lockstep_concurrency_tests)
                                                  GTest::gtest_main rapidcheck)
   target_compile_definitions(test_concurrency PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}" BOOST_ASIO_SEPARATE_COMPILATION BOOST_ASIO_NO_DEPRECATED
                                                       BOOST_BEAST_SEPARATE_COMPILATION)
-  target_compile_options(test_concurrency PRIVATE -O1 -g1 -fsanitize=thread -Wno-tsan)
+  target_compile_options(test_concurrency PRIVATE ${thread_checks})
   target_link_options(test_concurrency PRIVATE -fsanitize=thread)
 endfunction()

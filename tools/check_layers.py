@@ -34,7 +34,8 @@ LAYERS = {
     "rl": ["service", "text"],
     "api": ["service"],
     "http": ["api"],
-    "cli": ["http", "rl", "service"],
+    "benchmark": ["service", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
+    "cli": ["http", "rl", "service", "benchmark"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
 SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}

@@ -364,12 +364,13 @@ def main():
     parser.add_argument("--asan", action="store_true", help="the unit tests of build-asan/")
     parser.add_argument("--asan-quick", action="store_true", help="those of them that need no kernels")
     parser.add_argument("--tsan", action="store_true", help="the tests of threads, of build-tsan/")
+    parser.add_argument("--tsan-serve", action="store_true", help="tests/api/test_concurrency.py against the server of build-tsan/")
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
 
-    build = ROOT / ("build-asan" if options.asan else "build-tsan" if options.tsan else "build")
+    build = ROOT / ("build-asan" if options.asan else "build-tsan" if options.tsan or options.tsan_serve else "build")
     environment = dict(os.environ)
     for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT"):
         environment.pop(variable, None)
@@ -377,12 +378,13 @@ def main():
     if options.asan:
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1")
         environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
+    if options.tsan or options.tsan_serve:
+        environment.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
     patterns, programs = options.patterns, unit_programs(build)
     if options.asan_quick:
         programs = [p for p in programs if p.name.removeprefix("test_") in ASAN_QUICK]
     if options.tsan:
         programs = [build / "test_concurrency"]
-        environment.setdefault("TSAN_OPTIONS", "halt_on_error=1:second_deadlock_stack=1")
     options.asan = options.asan or options.tsan  # the unit tests alone
     scripts = [] if options.asan else sorted((ROOT / "tests/check.d").glob("*.sh"))
     layers = [] if options.asan else [("layers", []), ("layers/self-test", ["--self-test"])]
@@ -398,6 +400,9 @@ def main():
         return 0
 
     tally = Tally()
+    if options.tsan_serve:
+        run_oracle(tally, patterns or ["api/test_concurrency.py"], environment, options.timeout)
+        return tally.close()
     if options.fuzz:
         run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)
         return tally.close()

@@ -27,6 +27,7 @@ const std::vector<Command>& commands() {
       {"grad", "gradients of the cross-entropy of given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
+      {"bench", "how fast operations are on this machine", bench_command},
       {"doctor", "is this machine fit, and what mends it", doctor_command},
   };
   return rows;

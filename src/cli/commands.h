@@ -20,6 +20,7 @@ const std::vector<Command>& commands();
 // argv without the program's name.
 int run_program(const Arguments& arguments);
 
+int bench_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
 int demo_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);

@@ -91,16 +91,23 @@ inline void product_rows(const Product<V, W>& op, std::int64_t row, std::int64_t
   for (; panel < end; ++panel) product_tile<V, W, R, 1>(op, row, panel);
 }
 
-// Rows [0, rows) x panels [begin, end): panel pairs outer while the weight is in cache, rows inner.
+// Rows [0, rows) x panels [begin, end). Panels outer, as many as stay in the second cache, rows inner: a weight is read from
+// memory once, however many rows there are.
 template <class V, class W>
 inline void product_block(const Product<V, W>& op, std::int64_t rows, std::int64_t begin, std::int64_t end) {
-  std::int64_t row = 0;
-  for (; row + V::kRows <= rows; row += V::kRows) product_rows<V, W, V::kRows>(op, row, begin, end);
-  if constexpr (V::kRows > 8)
-    for (; row + 8 <= rows; row += 8) product_rows<V, W, 8>(op, row, begin, end);
-  for (; row + 4 <= rows; row += 4) product_rows<V, W, 4>(op, row, begin, end);
-  for (; row + 2 <= rows; row += 2) product_rows<V, W, 2>(op, row, begin, end);
-  for (; row < rows; ++row) product_rows<V, W, 1>(op, row, begin, end);
+  constexpr std::int64_t kCached = 256 << 10;  // bytes of weights
+  std::int64_t group = kCached / std::max<std::int64_t>(1, op.inputs * 16 * static_cast<std::int64_t>(sizeof(W)));
+  group = rows <= V::kRows ? end - begin : std::max<std::int64_t>(V::kPanels, group / V::kPanels * V::kPanels);
+  for (; begin < end; begin += group) {
+    const std::int64_t stop = std::min(end, begin + group);
+    std::int64_t row = 0;
+    for (; row + V::kRows <= rows; row += V::kRows) product_rows<V, W, V::kRows>(op, row, begin, stop);
+    if constexpr (V::kRows > 8)
+      for (; row + 8 <= rows; row += 8) product_rows<V, W, 8>(op, row, begin, stop);
+    for (; row + 4 <= rows; row += 4) product_rows<V, W, 4>(op, row, begin, stop);
+    for (; row + 2 <= rows; row += 2) product_rows<V, W, 2>(op, row, begin, stop);
+    for (; row < rows; ++row) product_rows<V, W, 1>(op, row, begin, stop);
+  }
 }
 
 // y[t, n] for rows of x; leaves [leaf_begin, leaf_end) of the sum.

@@ -1,0 +1,74 @@
+#!/usr/bin/env python3
+"""Linear layers y = x W^T in fp32: `lockstep bench gemm` beside the OpenBLAS of NumPy's wheel, in turns, on the same threads.
+
+    bench/gemm_peers.py [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
+
+Prints, per shape, the medians over rounds, the range, and the ratio (above 1: lockstep is faster). NumPy multiplies
+x [M, K] by W^T of a weight stored [N, K], as a Hugging Face layer does. Needs numpy and threadpoolctl.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SHAPES = [(1536, 576), (576, 1536), (4096, 4096)]
+ROWS = [1, 2, 4, 8, 16, 64, 128, 512]
+
+
+def lockstep(rows, n, k, options):
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "gemm", "--json", "--shape", f"{n}x{k}",
+               "--rows", str(rows), "--threads", str(options.threads), "--seconds", str(options.seconds)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["seconds"]["median"]
+
+
+def numpy_openblas(np, rows, n, k, options):
+    x, w = np.random.rand(rows, k).astype(np.float32), np.random.rand(n, k).astype(np.float32)
+    y = np.empty((rows, n), np.float32)
+    transposed = w.T
+    np.matmul(x, transposed, out=y)
+    times, begin = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < options.seconds:
+        at = time.perf_counter()
+        np.matmul(x, transposed, out=y)
+        times.append(time.perf_counter() - at)
+    return statistics.median(times)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
+    import numpy as np
+    import threadpoolctl
+    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    print("peer:", ", ".join(f"{b['internal_api']} {b['version']} {b.get('architecture', '')} threads {b['num_threads']}" for b in blas))
+    rows_out = []
+    print(f"{'N':>6} {'K':>6} {'M':>5} {'lockstep us':>12} {'openblas us':>12} {'ratio':>7} {'range':>14} {'GFLOP/s':>9}")
+    for n, k in SHAPES:
+        for rows in ROWS:
+            ours, theirs = [], []
+            for _ in range(options.rounds):
+                ours.append(lockstep(rows, n, k, options))
+                theirs.append(numpy_openblas(np, rows, n, k, options))
+            ratios = [b / a for a, b in zip(ours, theirs)]
+            a, b = statistics.median(ours), statistics.median(theirs)
+            rows_out.append({"outputs": n, "inputs": k, "rows": rows, "lockstep_seconds": a, "openblas_seconds": b, "ratio": b / a,
+                             "ratio_range": [min(ratios), max(ratios)]})
+            print(f"{n:6} {k:6} {rows:5} {a * 1e6:12.1f} {b * 1e6:12.1f} {b / a:7.2f} {min(ratios):6.2f} .. {max(ratios):4.2f}"
+                  f" {2 * rows * n * k / a / 1e9:9.1f}")
+            sys.stdout.flush()
+    if options.json:
+        options.json.write_text(json.dumps({"peer": blas, "rows": rows_out}, indent=1, default=str))
+
+
+if __name__ == "__main__":
+    main()

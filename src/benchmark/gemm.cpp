@@ -1,0 +1,48 @@
+#include "benchmark/gemm.h"
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "kernels/backend.h"
+#include "kernels/linear/linear.h"
+
+namespace lockstep {
+
+namespace {
+std::vector<float> noise(std::int64_t count, std::uint64_t seed) {
+  RandomSequence random(seed, RandomStream::sampling, 0);
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& v : values) v = static_cast<float>(random.uniform() - 0.5);
+  return values;
+}
+}  // namespace
+
+GemmTiming time_gemm(const GemmCase& shape, const GemmMachine& machine, double seconds, std::int64_t cold_bytes) {
+  BackendOptions options{.kind = BackendKind::cpu, .threads = static_cast<int>(machine.threads)};
+  if (machine.isa != "auto") options.isa = instruction_set_by_name(machine.isa);
+  Backend backend(options);
+  Device& device = backend.device();
+  PackedWeight packed{.outputs = shape.outputs, .inputs = shape.inputs, .maximum_leaves = shape.maximum_leaves};
+  const std::int64_t size = packed.packed_size(), bytes = size * (shape.bf16_weights ? 2 : 4);
+  const std::int64_t copies = std::max<std::int64_t>(1, (cold_bytes + bytes - 1) / bytes);
+  std::vector<float> values = noise(size, 1);
+  // Padding is zero in a real weight.
+  for (std::int64_t n = shape.outputs; n < packed.panels() * 16; ++n)
+    for (std::int64_t k = 0; k < shape.inputs; ++k) values[static_cast<std::size_t>(((n / 16) * shape.inputs + k) * 16 + n % 16)] = 0;
+  std::vector<Buffer> weights;
+  for (std::int64_t i = 0; i < copies; ++i)
+    weights.push_back(device.upload(values, 1, size, MemoryCategory::weights, shape.bf16_weights ? DType::bf16 : DType::f32));
+  const Buffer x = device.upload(noise(shape.rows * shape.inputs, 2), shape.rows, shape.inputs, MemoryCategory::activations);
+  const Buffer y = device.allocate(DType::f32, shape.rows, shape.outputs, MemoryCategory::activations);
+  std::size_t turn = 0;
+  GemmTiming result{.shape = shape};
+  result.time = time_repeated(seconds, [&] {
+    packed.data = weights[turn++ % weights.size()].view();
+    backend.launch(&KernelTable::linear_forward, LinearForward{.y = y.view(), .x = x.view(), .w = packed});
+  });
+  const auto count = [](std::int64_t n) { return static_cast<double>(n); };
+  result.gigaflops = 2 * count(shape.rows) * count(shape.outputs) * count(shape.inputs) / result.time.median / 1e9;
+  result.gigabytes_per_second = count(bytes) / result.time.median / 1e9;
+  return result;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,18 @@
+// How long something takes: repeated until a time is used up, so that slow and fast things are both measured well. The first
+// run, which fills caches, is not counted. Knows nothing of what is timed. One thread.
+//   const Timing t = time_repeated(0.5, [&] { backend.launch(...); });
+#pragma once
+#include <cstdint>
+#include <functional>
+
+namespace lockstep {
+
+struct Timing {
+  double median = 0, least = 0, most = 0;  // seconds of one run
+  std::int64_t runs = 0;
+};
+
+// Runs `work` until `seconds` are over: at least 3 times, at most a million. Throws cancelled when the user interrupts.
+Timing time_repeated(double seconds, const std::function<void()>& work);
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+// `lockstep bench gemm`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+#include <charconv>
+#include <cstdio>
+
+#include <nlohmann/json.hpp>
+
+#include "base/signals.h"
+#include "benchmark/gemm.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+
+namespace lockstep {
+
+namespace {
+// "1536x576" -> outputs, inputs.
+std::pair<std::int64_t, std::int64_t> shape_of(const std::string& text) {
+  constexpr std::int64_t kLargest = std::int64_t{1} << 20;
+  std::int64_t n = 0, k = 0;
+  const char* end = text.data() + text.size();
+  const auto first = std::from_chars(text.data(), end, n);
+  const bool crossed = first.ec == std::errc() && first.ptr != end && *first.ptr == 'x';
+  const auto second = crossed ? std::from_chars(first.ptr + 1, end, k) : first;
+  if (!crossed || second.ec != std::errc() || second.ptr != end || n < 1 || k < 1 || n > kLargest || k > kLargest || n * k > (std::int64_t{1} << 30))
+    throw UsageError(fmt::format("--shape is '{}', allowed is OUTPUTSxINPUTS such as 1536x576, at most 2^30 weights", text.substr(0, 60)));
+  return {n, k};
+}
+
+int bench_gemm(const Arguments& arguments) {
+  std::vector<std::string> shapes;
+  std::optional<std::vector<std::int32_t>> rows;
+  std::string weights = "f32";
+  GemmMachine machine;
+  double seconds = 0.5;
+  std::int64_t leaves = 8, cold_megabytes = 0;
+  bool json = false;
+  OptionTable table("bench gemm", "Times linear layers y = x W^T: the median of repeated runs, after one that is not counted.",
+                    {"lockstep bench gemm", "lockstep bench gemm --shape 4096x4096 --rows 1,8,64 --weights bf16 --json"});
+  table.texts("shape", &shapes, "NxK", "Outputs and inputs of a weight; may be repeated (default 1536x576 576x1536 4096x4096)");
+  table.integers("rows", &rows, "M,M,...", "Rows of x (default 1,4,16,64,512)");
+  table.choice("weights", &weights, {"f32", "bf16"}, "Number format of the weight");
+  table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
+  table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
+  table.integer("leaves", &leaves, 1, 8, "N", "Leaves of the sum at most; 8 is the contract's, 1 shows what its tree costs");
+  table.integer("cold-megabytes", &cold_megabytes, 0, 65536, "MB", "Take turns with copies of the weight of this size in all, so that no cache holds it; 0: one weight");
+  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  add_json_option(table, &json, "Print one JSON object a case and nothing else");
+  if (!table.parse(arguments)) return kExitOk;
+  if (leaves & (leaves - 1)) throw UsageError(fmt::format("--leaves is {}, allowed are 1, 2, 4, 8", leaves));
+  if (shapes.empty()) shapes = {"1536x576", "576x1536", "4096x4096"};
+  std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
+  for (const std::string& shape : shapes) sizes.push_back(shape_of(shape));
+  for (const std::int32_t m : rows.value_or(std::vector<std::int32_t>()))
+    if (m < 1 || m > (1 << 20)) throw UsageError(fmt::format("--rows contains {}, allowed is 1 to {}", m, 1 << 20));
+
+  install_interrupt_handlers();
+  if (!json) std::printf("%8s %8s %8s %6s %12s %12s %10s %10s\n", "rows", "outputs", "inputs", "weight", "median us", "least us", "GFLOP/s", "GB/s");
+  for (const auto& [n, k] : sizes)
+    for (const std::int32_t m : rows.value_or(std::vector<std::int32_t>{1, 4, 16, 64, 512})) {
+      const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16", .maximum_leaves = static_cast<int>(leaves)},
+                                     machine, seconds, cold_megabytes << 20);
+      if (json) {
+        const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves},
+                                          {"seconds", {{"median", t.time.median}, {"least", t.time.least}, {"most", t.time.most}}},
+                                          {"runs", t.time.runs}, {"gigaflops", t.gigaflops}, {"gigabytes_per_second", t.gigabytes_per_second}};
+        std::printf("%s\n", line.dump().c_str());
+      } else {
+        std::printf("%8d %8lld %8lld %6s %12.1f %12.1f %10.1f %10.1f\n", m, static_cast<long long>(n), static_cast<long long>(k), weights.c_str(),
+                    t.time.median * 1e6, t.time.least * 1e6, t.gigaflops, t.gigabytes_per_second);
+      }
+      std::fflush(stdout);
+    }
+  return kExitOk;
+}
+
+struct Kind {
+  std::string_view name, summary;
+  int (*run)(const Arguments& arguments);
+};
+constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm}};
+}  // namespace
+
+int bench_command(const Arguments& arguments) {
+  const std::string kind = arguments.empty() ? "--help" : arguments[0];
+  std::vector<std::string> names;
+  for (const Kind& known : kKinds) {
+    if (known.name == kind) return known.run(Arguments(arguments.begin() + 1, arguments.end()));
+    names.emplace_back(known.name);
+  }
+  if (kind != "--help" && kind != "-h")
+    throw UsageError(fmt::format("bench: unknown kind '{}', allowed {} {}{}", kind.substr(0, 60), names.size() == 1 ? "is" : "are", fmt::join(names, ", "), did_you_mean(kind, names)));
+  std::string text = "usage: lockstep bench KIND [options]\n\n  lockstep bench gemm --json\n\n";
+  for (const Kind& known : kKinds) text += fmt::format("  {:<12}{}\n", known.name, known.summary);
+  std::fputs((text + "\n`lockstep bench KIND --help` lists every option.\n").c_str(), stdout);
+  return kExitOk;
+}
+
+}  // namespace lockstep
