@@ -93,6 +93,7 @@ TEST(ChatRequest, RefusalsNameTheField) {
       {message(R"("role":"assistant","tool_calls":[{"id":"a"}])"), "messages[1].tool_calls[0].function"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":""}}])"), "messages[1].tool_calls[0].function.name"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}])"), "messages[1].tool_calls[0].function.arguments"},
+      {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":)" + std::string(200'000, '[') + R"("}}])"), "messages[1].tool_calls[0].function.arguments"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1]"}}])"), "messages[1].tool_calls[0].function.arguments"},
       {message(R"("role":"assistant","tool_calls":[{"type":"custom","function":{"name":"f"}}])"), "messages[1].tool_calls[0].type"},
       {message(R"("role":"assistant","content":"a","audio":{"id":"x"})"), "messages[1].audio"},

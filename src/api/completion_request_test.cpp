@@ -114,6 +114,10 @@ TEST(CompletionRequest, HostileBodies) {
   const auto nested = [](int levels) { return R"({"model":"m","prompt":)" + std::string(levels, '[') + std::string(levels, ']') + "}"; };
   EXPECT_EQ(refusal(nested(500'000)), "|the body nests deeper than 64 levels");
   EXPECT_EQ(refusal(nested(20)).substr(0, 7), "prompt[");
+  std::string keys = R"({"model":"m","prompt":"a","metadata":{)";
+  for (int i = 0; i < 20'000; ++i) keys += fmt::format("\"{}\":1,", i);
+  EXPECT_EQ(refusal(keys + "\"a\":1}}"), "|the body has too many keys, allowed are 4000 in one object");
+  EXPECT_EQ(refusal(R"({"model":"m","prompt":"a","temperature":1e999})"), "|the body has a number that no double holds");
   EXPECT_NE(refusal("{\"model\":\"m\",\"prompt\":\"\xff\"}"), "accepted");
   EXPECT_NE(refusal(R"({"model":"m","prompt":"\ud800"})"), "accepted");
   EXPECT_NE(refusal(std::string("{\"model\":\"m\0\"}", 14)), "accepted");

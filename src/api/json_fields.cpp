@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
-namespace lockstep {
-namespace {
-constexpr int kMostDepth = 64;
-}  // namespace
+#include "base/bounded_json.h"
 
+namespace lockstep {
 void fail_field(const std::string& name, const std::string& problem, ErrorCode code) {
   throw RequestError(code, name, name + " " + problem);
 }
@@ -36,20 +34,15 @@ void require_object(const Json& value, const std::string& name) {
 }
 
 Json parse_object(std::string_view body) {
+  Json json;
   try {
-    // Without a bound, a body of brackets costs seconds.
-    const auto bounded = [](int depth, Json::parse_event_t, Json&) {
-      if (depth > kMostDepth)
-        throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body nests deeper than {} levels", kMostDepth));
-      return true;
-    };
-    Json json = Json::parse(body, bounded);
-    if (!json.is_object())
-      throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
-    return json;
-  } catch (const Json::parse_error& e) {
-    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is not JSON: fault at byte {} of {}", e.byte, body.size()));
+    json = read_json(body);
+  } catch (const Error& e) {
+    throw RequestError(e.code(), {}, "the body " + e.message());
   }
+  if (!json.is_object())
+    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
+  return json;
 }
 
 void JsonFields::integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high) {

@@ -1,4 +1,4 @@
-// `lockstep bench gemm`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|prefill|decode|train`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
 #include <charconv>
 #include <cstdio>
 
@@ -6,6 +6,7 @@
 
 #include "base/signals.h"
 #include "benchmark/gemm.h"
+#include "benchmark/model_benchmark.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 
@@ -72,11 +73,90 @@ int bench_gemm(const Arguments& arguments) {
   return kExitOk;
 }
 
+// What the kinds that run a model share: its options, and the row that they print.
+struct ModelBench {
+  RuntimeSettings runtime;
+  double seconds = 2;
+  bool json = false;
+
+  void add_options(OptionTable& table) {
+    table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+    add_runtime_options(table, runtime);
+    add_json_option(table, &json, "Print one JSON object a case and nothing else");
+  }
+  OpenedModel open() const {
+    install_interrupt_handlers();
+    return open_model(runtime);
+  }
+  void print(const std::string& kind, nlohmann::ordered_json what, const ModelTiming& t) const {
+    if (json) {
+      nlohmann::ordered_json line{{"kind", kind}, {"profile", runtime.profile}};
+      line.update(what);
+      line.update({{"seconds", {{"median", t.time.median}, {"least", t.time.least}, {"most", t.time.most}}},
+                   {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second}, {"peak_memory_bytes", peak_memory()}});
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::string text;
+      for (const auto& [name, value] : what.items()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", value.dump(), name);
+      std::printf("%-8s %-28s %10.1f tokens/s   %9.3f ms (%.3f .. %.3f, %lld runs)   peak %lld MB\n", kind.c_str(), text.c_str(), t.tokens_per_second,
+                  t.time.median * 1e3, t.time.least * 1e3, t.time.most * 1e3, static_cast<long long>(t.time.runs),
+                  static_cast<long long>(peak_memory() >> 20));
+    }
+    std::fflush(stdout);
+  }
+};
+
+int bench_prefill(const Arguments& arguments) {
+  ModelBench bench;
+  std::int64_t tokens = 512;
+  OptionTable table("bench prefill", "Times a prompt in one forward, and the first token after it.", {"lockstep bench prefill --model DIR --tokens 512"});
+  table.integer("tokens", &tokens, 1, 1 << 20, "N", "Tokens of the prompt");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.seconds));
+  return kExitOk;
+}
+
+int bench_decode(const Arguments& arguments) {
+  ModelBench bench;
+  std::int64_t prompt = 128;
+  std::optional<std::vector<std::int32_t>> streams;
+  OptionTable table("bench decode", "Times steps in which every stream gets one token.", {"lockstep bench decode --model DIR --streams 1,8,32"});
+  table.integers("streams", &streams, "N,N,...", "Streams at once (default 1,8,32)");
+  table.integer("prompt", &prompt, 1, 1 << 20, "N", "Tokens of each stream's prompt");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  for (const std::int32_t n : streams.value_or(std::vector<std::int32_t>()))
+    if (n < 1 || n > 4096) throw UsageError(fmt::format("--streams contains {}, allowed is 1 to 4096", n));
+  const OpenedModel opened = bench.open();
+  for (const std::int32_t n : streams.value_or(std::vector<std::int32_t>{1, 8, 32}))
+    bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.seconds));
+  return kExitOk;
+}
+
+int bench_train(const Arguments& arguments) {
+  ModelBench bench;
+  bench.runtime.profile = "cpu-f32";
+  TrainCase shape;
+  OptionTable table("bench train", "Times full-parameter training steps: forward, backward, AdamW.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
+  table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences a step");
+  table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
+  table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
+  table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  bench.print("train", {{"sequences", shape.sequences}, {"length", shape.length}}, time_train(bench.open(), shape, bench.seconds));
+  return kExitOk;
+}
+
 struct Kind {
   std::string_view name, summary;
   int (*run)(const Arguments& arguments);
 };
-constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm}};
+constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
+                           {"prefill", "a prompt of a model", bench_prefill},
+                           {"decode", "tokens of streams side by side", bench_decode},
+                           {"train", "training steps", bench_train}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
@@ -88,7 +168,7 @@ int bench_command(const Arguments& arguments) {
   }
   if (kind != "--help" && kind != "-h")
     throw UsageError(fmt::format("bench: unknown kind '{}', allowed {} {}{}", kind.substr(0, 60), names.size() == 1 ? "is" : "are", fmt::join(names, ", "), did_you_mean(kind, names)));
-  std::string text = "usage: lockstep bench KIND [options]\n\n  lockstep bench gemm --json\n\n";
+  std::string text = "usage: lockstep bench KIND [options]\n\n  lockstep bench gemm --json\n  lockstep bench decode --model models/countdown-glm --streams 1,8,32\n\n";
   for (const Kind& known : kKinds) text += fmt::format("  {:<12}{}\n", known.name, known.summary);
   std::fputs((text + "\n`lockstep bench KIND --help` lists every option.\n").c_str(), stdout);
   return kExitOk;

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "checkpoint/run_directory.h"
 #include "service/metrics_columns.h"
@@ -41,22 +42,8 @@ std::optional<std::string> arm_of(const std::string& file) {
 Json read_object(const fs::path& path) {
   const RunFile file(path);
   if (!file || file.size() > kMostConfig) return nullptr;
-  const std::string text = file.read(0, file.size());
-  if (std::count(text.begin(), text.end(), ':') > 20000) return nullptr;  // keys are compared with all others
-  std::size_t depth = 0;
-  const auto shallow = [&](int, Json::parse_event_t event, Json&) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) ++depth;
-    if (event == Event::object_end || event == Event::array_end) --depth;
-    if (depth > 64) throw Error(ErrorCode::corrupt_file, "nested too deep");
-    return true;
-  };
-  try {
-    Json json = Json::parse(text, shallow, false);
-    return json.is_object() ? json : Json(nullptr);
-  } catch (const Error&) {
-    return nullptr;
-  }
+  Json json = read_json_or_null(file.read(0, file.size()));
+  return json.is_object() ? json : Json(nullptr);
 }
 
 std::int64_t integer_text(const Json& json, const char* key) {
@@ -252,7 +239,7 @@ Json RunReader::transcripts(const std::string& name, const std::string& arm, std
   Json entries = Json::array();
   for_each_transcript(arm_file(run, "transcripts", arm), [&](std::string_view line) {
     if (entries.size() >= kMostTranscripts || step_of(line) != step || line.size() > (8u << 20)) return;
-    Json entry = Json::parse(line, nullptr, false);
+    Json entry = read_json_or_null(line);
     if (entry.is_object()) entries.push_back(std::move(entry));
   });
   return {{"step", step}, {"entries", std::move(entries)}};

@@ -189,6 +189,8 @@ TEST_F(RunReaderTest, TranscriptsOfBothHalves) {
   ASSERT_EQ(two.size(), 2u);
   EXPECT_EQ(two[1]["tokens"][0], "b");
   EXPECT_TRUE(reader().transcripts("a", "", 3)["entries"].empty());
+  write("a/transcripts.jsonl", "{\"step\":4,\"tokens\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}\n{\"step\":4,\"tokens\":[]}\n");
+  EXPECT_EQ(reader().transcripts("a", "", 4)["entries"].size(), 1u);  // what nests as deep would end the process when it is written
 }
 
 TEST_F(RunReaderTest, ARunIsLiveWhileItsLockIsHeld) {

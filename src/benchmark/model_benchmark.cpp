@@ -1,0 +1,88 @@
+#include "benchmark/model_benchmark.h"
+
+#include <sys/resource.h>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "engine/engine.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+namespace {
+std::vector<std::int32_t> random_tokens(const OpenedModel& opened, std::int64_t count, std::uint64_t item) {
+  RandomSequence random(1, RandomStream::shuffle, item);
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < count; ++i)
+    tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.loaded.model->vocabulary)));
+  return tokens;
+}
+
+ModelTiming per_second(const Timing& time, std::int64_t tokens) { return {time, tokens, static_cast<double>(tokens) / time.median}; }
+
+void require_positions(const OpenedModel& opened, std::int64_t tokens) {
+  if (tokens > opened.runtime->max_positions)
+    fail(ErrorCode::invalid_argument, "a sequence of {} tokens is longer than the model's context of {}", tokens, opened.runtime->max_positions);
+}
+}  // namespace
+
+ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, double seconds) {
+  require_positions(opened, tokens + 1);
+  Engine engine(*opened.runtime, serving_model(opened).weights, {.max_batch_rows = tokens, .prefill_chunk = tokens, .prefix_cache = false});
+  const std::vector<std::int32_t> prompt = random_tokens(opened, tokens, 0);
+  return per_second(time_repeated(seconds, [&] { engine.generate({{.prompt = prompt, .sampling = {.temperature = 0, .max_tokens = 1}}}); }), tokens);
+}
+
+ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, double seconds) {
+  // As many steps as the context has room for; a run that uses them up begins anew.
+  const std::int64_t steps = std::min<std::int64_t>(opened.runtime->max_positions - shape.prompt, 512);
+  if (steps < 2) require_positions(opened, shape.prompt + 2);
+  const std::int64_t positions = shape.prompt + steps + 16;
+  Engine engine(*opened.runtime, serving_model(opened).weights,
+                {.cache_pages = shape.streams * (positions / 16 + 1), .max_batch_rows = std::max<std::int64_t>(512, shape.streams), .max_sequences = shape.streams,
+                 .prefix_cache = false});
+  std::int64_t generated = 0;
+  const auto begin = [&] {
+    for (std::int64_t i = 0; i < shape.streams; ++i)
+      engine.submit({.prompt = random_tokens(opened, shape.prompt, static_cast<std::uint64_t>(i)),
+                     .sampling = {.temperature = 0, .max_tokens = static_cast<std::int32_t>(steps)}},
+                    [&](std::uint64_t, const GeneratedToken&) { ++generated; });
+    generated = 0;
+    while (generated < shape.streams) engine.step();  // all prompts are computed
+    engine.step();
+  };
+  begin();
+  const auto step = [&] {
+    const std::int64_t before = generated;
+    engine.step();
+    return generated - before == shape.streams;
+  };
+  return per_second(time_repeated(seconds, [&] {
+                      while (!step()) {  // the streams have ended: their beginning is no decoding, and is thrown away
+                        engine.run_until_idle();
+                        begin();
+                      }
+                    }),
+                    shape.streams);
+}
+
+ModelTiming time_train(const OpenedModel& opened, const TrainCase& shape, double seconds) {
+  require_positions(opened, shape.length);
+  Trainer trainer(*opened.runtime, opened.loaded.masters, {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations});
+  std::vector<TrainSequence> data;
+  for (std::int64_t i = 0; i < shape.sequences; ++i)
+    data.push_back(TrainSequence::next_token(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i))));
+  const Timing time = time_repeated(seconds, [&] {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({.learning_rate = 1e-6});
+  });
+  return per_second(time, shape.sequences * shape.length);
+}
+
+std::int64_t peak_memory() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::int64_t>(usage.ru_maxrss) * 1024;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,37 @@
+// Times whole forwards and training steps of a model folder on random tokens: what a user waits for, without HTTP or text.
+// Knows no command line. One thread.
+//   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, 2.0);
+#pragma once
+#include "benchmark/timing.h"
+#include "service/loading.h"
+
+namespace lockstep {
+
+struct ModelTiming {
+  Timing time;                     // of one run: a prompt, a step of all streams, a training step
+  std::int64_t tokens = 0;         // that one run makes or learns from
+  double tokens_per_second = 0;    // of the median
+};
+
+// One prompt of `tokens` in one forward, and the first token after it.
+ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, double seconds);
+
+struct DecodeCase {
+  std::int64_t streams = 1;
+  std::int64_t prompt = 128;  // tokens before the first one that is timed
+};
+// Steps in which every stream gets one token; each is timed alone, so the context grows while it is measured.
+ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, double seconds);
+
+struct TrainCase {
+  std::int64_t sequences = 4, length = 256;
+  std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
+  bool checkpoint_activations = false;
+};
+// forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
+ModelTiming time_train(const OpenedModel& opened, const TrainCase& shape, double seconds);
+
+// The most memory this process has held so far, bytes.
+std::int64_t peak_memory();
+
+}  // namespace lockstep
