@@ -133,8 +133,34 @@ def glm_moe_dsa_manifest(config):
     return shapes
 
 
-def glm_moe_dsa_weights(config, seed):
-    return {name: tensor(seed, name, shape) for name, shape in glm_moe_dsa_manifest(config).items()}
+def dense_manifest(config):
+    """The same of llama and qwen3. A tied head is in no file."""
+    h, inner, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
+    q, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+    shapes = {"model.embed_tokens.weight": (config["vocab_size"], h)}
+    for i in range(config["num_hidden_layers"]):
+        layer = f"model.layers.{i}."
+        shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
+        shapes |= {f"{layer}self_attn.{part}_proj.weight": shape for part, shape in (("q", (q, h)), ("k", (kv, h)), ("v", (kv, h)), ("o", (h, q)))}
+        if config["model_type"] == "qwen3":
+            shapes[layer + "self_attn.q_norm.weight"] = shapes[layer + "self_attn.k_norm.weight"] = (d,)
+        shapes[layer + "mlp.gate_proj.weight"] = shapes[layer + "mlp.up_proj.weight"] = (inner, h)
+        shapes[layer + "mlp.down_proj.weight"] = (h, inner)
+    shapes["model.norm.weight"] = (h,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], h)
+    return shapes
+
+
+MANIFESTS = {"glm_moe_dsa": glm_moe_dsa_manifest, "llama": dense_manifest, "qwen3": dense_manifest}
+
+
+def manifest(config):
+    return MANIFESTS[config["model_type"]](config)
+
+
+def weights(config, seed):
+    return {name: tensor(seed, name, shape) for name, shape in manifest(config).items()}
 
 
 def check_known_answers():

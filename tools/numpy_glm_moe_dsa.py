@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from golden_weights import glm_moe_dsa_weights
+import golden_weights
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ def main():
     weights = tensors
     if "tokens" in tensors:
         with safe_open(args.folder / "golden.safetensors", "np") as file:
-            weights = glm_moe_dsa_weights(config, int(file.metadata()["seed"]))
+            weights = golden_weights.weights(config, int(file.metadata()["seed"]))
     tokens = list(map(int, args.tokens.split(","))) if args.tokens else tensors["tokens"].astype(np.int32)
 
     def save(name, value):

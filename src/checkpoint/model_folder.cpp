@@ -77,6 +77,7 @@ class Loader {
 
   LoadedModel load() {
     for (const FileTensor& file : manifest_.files()) place(file);
+    check_aliases();
     check_names();
     LoadedModel loaded;
     loaded.masters.resize(manifest_.parameters().size());
@@ -132,6 +133,24 @@ class Loader {
     if (tensor.shape != shape)
       fail(ErrorCode::corrupt_file, "'{}': tensor {} has the shape {}, config.json says {}", file.label(),
            quoted_name(tensor.name), shape_text(tensor.shape), shape_text(shape));
+  }
+
+  // A tied table that the file holds twice must be one table.
+  void check_aliases() {
+    for (const auto& [name, of] : manifest_.aliases()) {
+      const auto again = files_.find(name), first = files_.find(of);
+      if (!again || !first) continue;
+      check_shape(*again.file, *again.tensor, first.tensor->shape);
+      used_.insert(name);
+      std::int64_t size = 1;
+      for (const std::int64_t n : first.tensor->shape) size *= n;
+      std::vector<float> a(static_cast<std::size_t>(size)), b(a.size());
+      first.file->read(*first.tensor, a, 0);
+      again.file->read(*again.tensor, b, 0);
+      if (a != b)
+        fail(ErrorCode::corrupt_file, "'{}': config.json says 'tie_word_embeddings', but tensor {} differs from {}", again.file->label(),
+             quoted_name(name), quoted_name(of));
+    }
   }
 
   void check_names() {

@@ -3,9 +3,9 @@
 namespace lockstep {
 
 Context::Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-                 const Batch& batch, const View& rope_table, const ForwardOptions& options, Tape* tape)
+                 const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape)
     : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
-      rope_table_(rope_table), options_(options), tape_(tape),
+      rope_(rope), options_(options), tape_(tape),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
   if (options_.observer) options_.observer->begin_forward(backend, batch);
 }
@@ -15,32 +15,48 @@ Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
 }
 
 Tensor Context::embedding(ParameterId table) {
-  Tensor y = output(manifest_.parameter(table).inputs);
-  backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token});
+  const Parameter& p = manifest_.parameter(table);
+  const bool packed = p.layout == ParameterLayout::packed;
+  Tensor y = output(p.inputs);
+  backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed});
   observe("embedding", y.view(), table);
   if (recording())
-    tape_->record([this, table, node = y.node] {
+    tape_->record([this, table, packed, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       GradientSet& g = tape_->gradients();
-      backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(), dy.view(),
-                                                                          batch_.rows().token, batch_.rows().segment});
+      backend_.launch(&KernelTable::embedding_backward,
+                      EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(), batch_.rows().token,
+                                        batch_.rows().segment, packed});
     });
   return y;
 }
 
 Tensor Context::rms_norm(const Tensor& x, ParameterId w, float eps) {
-  Tensor y = output(x.view().cols);
-  backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{y.view(), x.view(), weight(w), eps});
+  Tensor y = rms_norm_over(x, w, eps, 1);
   observe("rms_norm", y.view(), w);
+  return y;
+}
+
+Tensor Context::rms_norm_heads(const Tensor& x, ParameterId w, float eps) {
+  Tensor y = rms_norm_over(x, w, eps, x.view().cols / manifest_.parameter(w).inputs);
+  observe("rms_norm_heads", y.view(), w);
+  return y;
+}
+
+Tensor Context::rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads) {
+  const auto by_head = [heads](const View& v) { return heads == 1 ? v : v.reshape(v.rows * heads, v.cols / heads); };
+  Tensor y = output(x.view().cols);
+  backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{by_head(y.view()), by_head(x.view()), weight(w), eps});
   if (recording())
-    tape_->record([this, x, w, eps, node = y.node] {
+    tape_->record([this, x, w, eps, heads, by_head, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       GradientSet& g = tape_->gradients();
       Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
-      backend_.launch(&KernelTable::rms_norm_backward, RmsNormBackward{dx.view(), g.gradient(w), g.bins(w), g.finish_at_once(), dy.view(),
-                                                                       x.view(), weight(w), batch_.rows().segment, eps});
+      backend_.launch(&KernelTable::rms_norm_backward,
+                      RmsNormBackward{by_head(dx.view()), g.gradient(w), g.bins(w), g.finish_at_once(w), by_head(dy.view()),
+                                      by_head(x.view()), weight(w), batch_.rows().segment, eps, heads});
       tape_->contribute(x.node, dx);
     });
   return y;
@@ -57,7 +73,7 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
       GradientSet& g = tape_->gradients();
       Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
       backend_.launch(&KernelTable::layer_norm_backward,
-                      LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(), dy.view(),
+                      LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(w), dy.view(),
                                         x.view(), weight(w), batch_.rows().segment, eps});
       tape_->contribute(x.node, dx);
     });
@@ -69,7 +85,7 @@ LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, con
   LinearBackwardWeight backward;
   backward.gradient = g.gradient(w);
   backward.bins = g.bins(w);
-  backward.finish = g.finish_at_once();
+  backward.finish = g.finish_at_once(w);
   backward.dy = dy;
   backward.x = x;
   backward.w = packed(w);
@@ -153,8 +169,8 @@ Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
 
 void Context::launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                           std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse) {
-  backend_.launch(&KernelTable::rope, Rope{y, x, heads, rotary, pass, x_offset, x_step, y_offset, y_step, rope_table_,
-                                           batch_.rows().position, inverse});
+  backend_.launch(&KernelTable::rope, Rope{y, x, heads, rotary, pass, x_offset, x_step, y_offset, y_step, rope_.table,
+                                           batch_.rows().position, inverse, rope_.half});
 }
 
 Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t size, std::int64_t rotary) {
@@ -212,11 +228,30 @@ Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::in
       GradientSet& g = tape_->gradients();
       Buffer dkv = allocate(DType::f32, kv.view().rows, kv.view().cols);
       backend_.launch(&KernelTable::rms_norm_backward,
-                      RmsNormBackward{dkv.view().column_range(0, latent), g.gradient(norm), g.bins(norm), g.finish_at_once(),
+                      RmsNormBackward{dkv.view().column_range(0, latent), g.gradient(norm), g.bins(norm), g.finish_at_once(norm),
                                       dy.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm),
                                       batch_.rows().segment, eps});
       launch_rope(dkv.view(), dy.view(), 1, rotary, 0, latent, 0, latent, 0, true);
       tape_->contribute(kv.node, dkv);
+    });
+  return y;
+}
+
+Tensor Context::gqa_entry(const Tensor& k, const Tensor& v, const AttentionShape& shape) {
+  const std::int64_t heads = shape.kv_heads, size = shape.key, keys = heads * size, values = heads * shape.value;
+  Tensor y = output(keys + values);
+  launch_rope(y.view(), k.view(), heads, size, 0, 0, size, 0, size, false);
+  launch_rope(y.view(), v.view(), 1, 0, values, 0, 0, keys, 0, false);  // a copy
+  observe("gqa_entry", y.view());
+  if (recording())
+    tape_->record([this, k, v, heads, size, keys, values, node = y.node] {
+      Buffer dy = tape_->take(node);
+      if (!dy) return;
+      Buffer dk = allocate(DType::f32, k.view().rows, keys), dv = allocate(DType::f32, v.view().rows, values);
+      launch_rope(dv.view(), dy.view(), 1, 0, values, keys, 0, 0, 0, true);
+      launch_rope(dk.view(), dy.view(), heads, size, 0, 0, size, 0, size, true);
+      tape_->contribute(v.node, dv);
+      tape_->contribute(k.node, dk);
     });
   return y;
 }
@@ -227,7 +262,7 @@ Tensor Context::attention(const Tensor& q, const Tensor& entry, int layer, Selec
   const bool dense = !selection || options_.dense_attention;
   const View positions = dense ? View{} : selection->positions.view(), count = dense ? View{} : selection->count.view();
   const Buffer positions_buffer = dense ? Buffer{} : selection->positions, count_buffer = dense ? Buffer{} : selection->count;
-  Tensor o = output(shape.heads * shape.latent);
+  Tensor o = output(shape.heads * shape.value);
   Buffer log_sum = allocate(DType::f32, batch_.count(), shape.heads);
   backend_.launch(&KernelTable::attention_forward,
                   AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});

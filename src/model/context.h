@@ -22,6 +22,12 @@ struct ForwardOptions {
   OperationObserver* observer = nullptr;              // sees every operation's output
 };
 
+// The table of model/rope_table.h on the device, and which columns it turns.
+struct RopeAngles {
+  View table;
+  bool half = false;
+};
+
 // The keys that rows attend to: positions ascending. Empty views: dense.
 struct Selection {
   Buffer positions, count;
@@ -35,7 +41,7 @@ struct Routing {
 class Context {
  public:
   Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-          const Batch& batch, const View& rope_table, const ForwardOptions& options, Tape* tape);
+          const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape);
 
   const ForwardOptions& options() const { return options_; }
   Backend& backend() { return backend_; }
@@ -44,6 +50,8 @@ class Context {
 
   Tensor embedding(ParameterId table);
   Tensor rms_norm(const Tensor& x, ParameterId w, float eps);
+  // x [T, heads * n], each head by itself; w [n] is shared by the heads.
+  Tensor rms_norm_heads(const Tensor& x, ParameterId w, float eps);
   Tensor layer_norm(const Tensor& x, ParameterId w, ParameterId b, float eps);
   Tensor linear(const Tensor& x, ParameterId w);
   Tensor add(const Tensor& a, const Tensor& b);
@@ -55,7 +63,9 @@ class Context {
   Tensor mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary);
   // kv [T, L + R] -> the cache entry [norm(latent) | rope(key)].
   Tensor mla_entry(const Tensor& kv, ParameterId norm, float eps, std::int64_t rotary);
-  // Writes the entries to the layer's cache, attends over it: [T, H * L]. `selection` null: dense.
+  // Grouped queries: k [T, Hk * D] and v [T, Hk * value] -> the cache entry [rope(k) | v].
+  Tensor gqa_entry(const Tensor& k, const Tensor& v, const AttentionShape& shape);
+  // Writes the entries to the layer's cache, attends over it: [T, H * value]. `selection` null: dense.
   Tensor attention(const Tensor& q, const Tensor& entry, int layer, Selection* selection, const AttentionShape& shape);
   // [T, H * L] -> [T, H * v]
   Tensor mla_values(const Tensor& o, ParameterId w_uv);
@@ -88,6 +98,7 @@ class Context {
                      const View& offsets, const View& row_of);
   // Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
   LinearBackwardWeight weight_gradient(ParameterId w, const View& dy, const View& x) const;
+  Tensor rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads);
   Tensor swiglu_over(const Tensor& gate, const Tensor& up);
   void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                    std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);
@@ -104,7 +115,7 @@ class Context {
   const WeightSet& weights_;
   KvCache& cache_;
   const Batch& batch_;
-  View rope_table_;
+  RopeAngles rope_;
   ForwardOptions options_;
   Tape* tape_;
   Buffer flags_;

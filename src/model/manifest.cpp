@@ -25,6 +25,12 @@ ParameterId Manifest::table(const std::string& file, std::int64_t rows, std::int
   return id;
 }
 
+ParameterId Manifest::tied_table(const std::string& file, std::int64_t rows, std::int64_t columns) {
+  const ParameterId id = add({file, ParameterLayout::packed, 1, rows, columns, true, false, true});
+  files_.push_back({file, {rows, columns}, false, {{id, 0, 0, rows, false}}});
+  return id;
+}
+
 ParameterId Manifest::untrained_vector(const std::string& file, std::int64_t n) {
   const ParameterId id = add({file, ParameterLayout::table, 1, 1, n, false});
   files_.push_back({file, {n}, true, {{id, 0, 0, 1, false}}});

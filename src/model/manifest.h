@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -12,7 +13,7 @@ namespace lockstep {
 using ParameterId = int;
 
 enum class ParameterLayout {
-  packed,  // count items of [outputs, inputs] in panels [N/16][K][16]
+  packed,  // count items of [outputs, inputs] in panels [N/16][K][16]; a tied embedding too
   table,   // row-major [outputs, inputs]: embedding; also norms and biases as [1, inputs]
 };
 
@@ -22,6 +23,7 @@ struct Parameter {
   std::int64_t count = 1, outputs = 0, inputs = 0;
   bool trained = true;   // false: state that no gradient reaches (the router's correction bias), kept in fp32
   bool indexer = false;  // trained by the index loss only
+  bool tied = false;     // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
   std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
   std::int64_t size() const { return count * item_size(); }
   // Where element (n, k) of item g lies.
@@ -59,6 +61,8 @@ class Manifest {
   ParameterId matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer = false);
   ParameterId vector(const std::string& file, std::int64_t n, bool indexer = false);
   ParameterId table(const std::string& file, std::int64_t rows, std::int64_t columns);
+  // Input embedding and head in one: packed, as the head uses it.
+  ParameterId tied_table(const std::string& file, std::int64_t rows, std::int64_t columns);
   ParameterId untrained_vector(const std::string& file, std::int64_t n);
   // `file_of(g)` names the tensor [outputs, inputs] of item g.
   template <class F>
@@ -70,6 +74,9 @@ class Manifest {
   // A parameter without a file of its own; pieces are added to a file tensor declared by hand.
   ParameterId add(Parameter parameter);
   void add_file(FileTensor file) { files_.push_back(std::move(file)); }
+  // A name under which some files hold a tensor a second time, with the same values.
+  void add_alias(const std::string& name, const std::string& of) { aliases_.emplace_back(name, of); }
+  const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
 
   // File values (row-major, fp32) into / out of the packed host image of a parameter. Images hold size() elements, padding 0.
   void scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images) const;
@@ -78,6 +85,7 @@ class Manifest {
  private:
   std::vector<Parameter> parameters_;
   std::vector<FileTensor> files_;
+  std::vector<std::pair<std::string, std::string>> aliases_;
 };
 
 }  // namespace lockstep

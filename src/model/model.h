@@ -6,6 +6,7 @@
 
 #include "model/config_reader.h"
 #include "model/context.h"
+#include "model/rope_table.h"
 
 namespace lockstep {
 
@@ -19,9 +20,9 @@ class Model {
 
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
+  bool has_indexer() const;  // parameters that only the index loss trains
   std::int64_t vocabulary = 0, hidden = 0, layers = 0, max_positions = 0;
-  std::int64_t rotary = 0;      // of the rope table; 0: none
-  double rope_theta = 10000.0;
+  RopeSpec rope;
   std::vector<std::int64_t> eos_tokens;
   ParameterId head = 0;         // unembedding [vocabulary, hidden]
   std::int64_t expert_count = 0, experts_a_token = 0;  // 0: no experts

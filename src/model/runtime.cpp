@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "model/rope_table.h"
 
 namespace lockstep {
 
@@ -12,8 +11,8 @@ Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, 
       max_positions(positions > 0 ? positions : std::min<std::int64_t>(model->max_positions, 65536)) {
   if (max_positions > model->max_positions)
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->max_positions);
-  if (model->rotary > 0)
-    rope_table = backend.device().upload(lockstep::rope_table(max_positions, model->rotary, model->rope_theta), max_positions, model->rotary,
+  if (model->rope.rotary > 0)
+    rope_table = backend.device().upload(lockstep::rope_table(max_positions, model->rope), max_positions, model->rope.rotary,
                                          MemoryCategory::weights);
 }
 

@@ -22,7 +22,7 @@ struct Runtime {
   // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's.
   Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr) {
     options.observer = observer;
-    return Context(backend, model->manifest(), profile, weights, cache, batch, rope_table.view(), options, tape);
+    return Context(backend, model->manifest(), profile, weights, cache, batch, {rope_table.view(), model->rope.half}, options, tape);
   }
 };
 

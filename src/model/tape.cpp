@@ -14,13 +14,15 @@ GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persis
     const std::int64_t rows = p.layout == ParameterLayout::packed ? 1 : p.outputs;
     const std::int64_t columns = p.layout == ParameterLayout::packed ? p.size() : p.inputs;
     gradients_.push_back(backend.device().allocate_zero(DType::f32, rows, columns, MemoryCategory::gradients));
-    if (persistent_bins)
-      bins_.push_back(backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients));
+    bins_.emplace_back();
+    if (persistent_bins || p.tied)
+      bins_.back() = backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients);
   }
 }
 
 void GradientSet::finish() {
   for (std::size_t i = 0; i < bins_.size(); ++i) {
+    if (!bins_[i]) continue;
     const Parameter& p = manifest_.parameters()[i];
     backend_.launch(&KernelTable::finish_bins,
                     FinishBins{gradients_[i].view(), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
@@ -29,7 +31,8 @@ void GradientSet::finish() {
 
 void GradientSet::clear() {
   for (Buffer& gradient : gradients_) backend_.stream().fill_zero(gradient.view());
-  for (Buffer& bins : bins_) backend_.stream().fill_zero(bins.view());
+  for (Buffer& bins : bins_)
+    if (bins) backend_.stream().fill_zero(bins.view());
 }
 
 void Tape::contribute(int node, Buffer gradient) {

@@ -19,14 +19,14 @@ struct Tensor {
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
-// deposit, and finish() turns the bins into gradients.
+// deposit, and finish() turns the bins into gradients. A tied parameter always has bins: several operations deposit in one backward.
 class GradientSet {
  public:
   GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins);
   const View& gradient(ParameterId id) const { return gradients_[static_cast<std::size_t>(id)].view(); }
-  View bins(ParameterId id) const { return bins_.empty() ? View{} : bins_[static_cast<std::size_t>(id)].view(); }
-  bool finish_at_once() const { return bins_.empty(); }
-  void finish();      // bins -> gradients; nothing to do without bins
+  View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
+  bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
+  void finish();      // bins -> gradients, where there are bins
   void clear();       // all gradients +0, all bins empty
   const Manifest& manifest() const { return manifest_; }
 

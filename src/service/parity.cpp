@@ -32,8 +32,9 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)),
           isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
-  for (const char* name : {"cross_entropy_steps", "policy_steps", "indexer_steps", "micro_batch_steps",
-                           "shuffled_steps", "checkpointed_segments", "deferred_steps"})
+  add("indexer_steps", model.has_indexer());
+  for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
+                           "checkpointed_segments", "deferred_steps"})
     add(name, true);
   return counters;
 }

@@ -30,6 +30,13 @@ struct StepPlan {
   }
 };
 
+// The ways in which this model can be trained.
+std::vector<StepMode> step_modes(const ParityScene& scene) {
+  std::vector<StepMode> modes = {StepMode::cross_entropy, StepMode::policy};
+  if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
+  return modes;
+}
+
 std::vector<StepPlan> step_plans(StepMode mode) {
   const InstructionSet widest = widest_instruction_set();
   const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) {
@@ -198,7 +205,7 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
   std::int64_t plans = 0;
-  for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer})
+  for (StepMode mode : step_modes(scene))
     plans += static_cast<std::int64_t>(step_plans(mode).size());
   return plans * kSteps * step_rounds(scene);
 }
@@ -207,7 +214,7 @@ void fuzz_steps(ParityScene& scene) {
   const Manifest& manifest = scene.model.model->manifest();
   const StepPlan alone{parity_reference()};
   for (std::int64_t round = 0; round < step_rounds(scene); ++round)
-    for (StepMode mode : {StepMode::cross_entropy, StepMode::policy, StepMode::indexer}) {
+    for (StepMode mode : step_modes(scene)) {
       std::vector<TrainSequence> data = step_data(scene, mode, round);
       if (mode == StepMode::policy) add_old_logprobs(scene, data);
       const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);

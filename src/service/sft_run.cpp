@@ -56,7 +56,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
     const auto step_begin = std::chrono::steady_clock::now();
     IndexTraining index;
     index.dense_attention = step < config.sparse_from;
-    index.index_loss = config.train_indexer && step >= config.index_from;
+    index.index_loss = config.train_indexer && model.has_indexer() && step >= config.index_from;
     AdamParameters adam;
     adam.learning_rate = learning_rate(config.schedule, step);
     adam.beta1 = config.beta1;

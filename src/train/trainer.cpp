@@ -200,7 +200,7 @@ void Trainer::run_micro_batch(const std::vector<const TrainSequence*>& data, con
     head.dx = dx.view();
     head.gradient = gradients_->gradient(model.head);
     head.bins = gradients_->bins(model.head);
-    head.finish = gradients_->finish_at_once();
+    head.finish = gradients_->finish_at_once(model.head);
   }
   backend.launch(&KernelTable::head_loss, head);
   if (gradient) {

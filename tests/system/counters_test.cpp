@@ -55,7 +55,7 @@ class Counts : public OperationObserver {
 };
 
 TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
-  for (const std::string name : {"sharing", "wide"}) {
+  for (const std::string name : {"glm_moe_dsa/sharing", "glm_moe_dsa/wide"}) {
     const std::shared_ptr<const Model> model = make_model(golden_config(name));
     Runtime runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"));
     Engine engine(
@@ -81,7 +81,7 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
 }
 
 TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
-  const std::shared_ptr<const Model> model = make_model(golden_config("sharing"));
+  const std::shared_ptr<const Model> model = make_model(golden_config("glm_moe_dsa/sharing"));
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-f32"));
   Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
   RandomSequence draws(4, RandomStream::fuzz);
@@ -96,7 +96,7 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
 }
 
 TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
-  const std::shared_ptr<const Model> model = make_model(golden_config("wide"));
+  const std::shared_ptr<const Model> model = make_model(golden_config("glm_moe_dsa/wide"));
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
   const auto weights =
       make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
@@ -122,11 +122,14 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
 
 TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
   for (const std::string profile : {"cpu-bf16w", "cpu-f32"})
-    for (const std::string name : {"sharing", "wide", "dense-range"}) {
+    for (const std::string name : {"glm_moe_dsa/sharing", "glm_moe_dsa/wide", "glm_moe_dsa/dense-range", "llama/scaled", "qwen3/tied"}) {
       const std::shared_ptr<const Model> model = make_model(golden_config(name));
       const Json& config = model->config();
       std::int64_t values = 0;
-      for (const auto& kind : config["indexer_types"])
+      if (!config.contains("indexer_types"))
+        values = 2 * config["num_hidden_layers"].get<std::int64_t>() * config["num_key_value_heads"].get<std::int64_t>() *
+                 config["head_dim"].get<std::int64_t>();
+      else for (const auto& kind : config["indexer_types"])
         values += config["kv_lora_rank"].get<std::int64_t>() + config["qk_rope_head_dim"].get<std::int64_t>() +
                   (kind == "full" ? config["index_head_dim"].get<std::int64_t>() : 0);
       Runtime runtime({.threads = 1}, model, profile_by_name(profile));
@@ -147,7 +150,7 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
 }
 
 TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
-  const std::shared_ptr<const Model> model = make_model(golden_config("dense-range"));
+  const std::shared_ptr<const Model> model = make_model(golden_config("glm_moe_dsa/dense-range"));
   const std::int64_t vocabulary = model->vocabulary;
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
   MemoryAccounts& memory = runtime.backend.device().memory();

@@ -1,4 +1,4 @@
-// The family against transformers in float64 (tests/golden, made by tools/make_goldens.py): logits within 1e-5 and gradients within
+// Every family against transformers in float64 (tests/golden, made by tools/make_goldens.py): logits within 1e-5 and gradients within
 // 1e-4 of the largest value of each tensor, in cpu-f32.
 #include <gtest/gtest.h>
 
@@ -65,11 +65,18 @@ TEST_P(GoldenTest, GradientsAgreeWithTransformers) {
     if (any) EXPECT_LE(relative_error(values, expected->second), 1e-4) << file.name;
     else for (const float v : values) EXPECT_EQ(v, 0.0f) << file.name;
   }
-  EXPECT_GT(compared, 20);
+  EXPECT_GE(compared, 12);
 }
 
-INSTANTIATE_TEST_SUITE_P(GlmMoeDsa, GoldenTest, testing::Values("sharing", "wide", "dense-range"),
-                         [](const auto& info) { std::string name = info.param; std::replace(name.begin(), name.end(), '-', '_'); return name; });
+INSTANTIATE_TEST_SUITE_P(Families, GoldenTest,
+                         testing::Values("glm_moe_dsa/sharing", "glm_moe_dsa/wide", "glm_moe_dsa/dense-range", "llama/scaled", "llama/wide",
+                                         "qwen3/yarn", "qwen3/tied"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           for (char& c : name)
+                             if (c == '-' || c == '/') c = '_';
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace lockstep

@@ -40,8 +40,9 @@ inline WeightImages golden_weights(const Manifest& manifest, std::uint64_t seed)
   return images;
 }
 
+// `name`: "glm_moe_dsa/sharing".
 inline std::filesystem::path golden_folder(const std::string& name) {
-  return std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa" / name;
+  return std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name;
 }
 
 inline Json golden_config(const std::string& name) {
@@ -78,6 +79,19 @@ inline Json tiny_config() {
     "index_topk": 5, "indexer_types": ["full", "shared", "full"], "mlp_layer_types": ["dense", "sparse", "sparse"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "tie_word_embeddings": false, "eos_token_id": 36,
     "n_group": 1, "topk_group": 1, "hidden_act": "silu"})");
+}
+
+// The same of a dense family: groups of three heads, positions beyond the original context of the scaling, a sum of several leaves.
+inline Json tiny_dense_config(const std::string& family, bool tied) {
+  Json config = Json::parse(R"({
+    "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
+    "intermediate_size": 19, "max_position_embeddings": 640, "rms_norm_eps": 1e-5, "eos_token_id": 36, "hidden_act": "silu",
+    "rope_parameters": {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                        "original_max_position_embeddings": 64}})");
+  config["model_type"] = family;
+  config["architectures"] = {family == "llama" ? "LlamaForCausalLM" : "Qwen3ForCausalLM"};
+  config["tie_word_embeddings"] = tied;
+  return config;
 }
 
 inline std::vector<std::int32_t> random_tokens(RandomSequence& draws, std::int64_t n, std::int64_t vocabulary) {

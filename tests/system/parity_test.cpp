@@ -39,9 +39,23 @@ TEST(Parity, HoldsOnTheTinyModel) {
   EXPECT_GT(json["engagement"]["preemptions"].get<int>(), 0);
 }
 
+TEST(Parity, HoldsOnDenseFamilies) {
+  for (const auto& [family, tied] : {std::pair{"llama", true}, std::pair{"qwen3", false}}) {
+    ParityModel model;
+    model.model = make_model(tiny_dense_config(family, tied));
+    model.masters = golden_weights(model.model->manifest(), 5);
+    const ParityReport report = run_parity(model, {.cases = 6, .seed = 4, .profile = tied ? "cpu-bf16w" : "cpu-f32"});
+    expect_parity(report);
+    EXPECT_FALSE(report.control.internal_model);
+    EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_proj.weight");
+    for (const ParityCounter& c : report.engagement)
+      if (c.name == "expert_rows" || c.name == "indexer_steps" || c.name == "sparse_pairs_skipped") EXPECT_EQ(c.value, 0) << c.name;
+  }
+}
+
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
-  model.model = make_model(golden_config("sharing"));
+  model.model = make_model(golden_config("glm_moe_dsa/sharing"));
   model.masters = golden_weights(model.model->manifest(), 1);
   const ParityReport report = run_parity(model, {.cases = 4, .seed = 2, .profile = "cpu-f32"});
   expect_parity(report);

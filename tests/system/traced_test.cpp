@@ -27,6 +27,7 @@ struct Setting {
   std::vector<std::vector<std::size_t>> micro_batches = {{0, 1, 2}};  // which sequences, in which order
   bool checkpoint = false, index_loss = true, dense = false;
   std::int64_t page_size = 16;
+  std::string family = "glm_moe_dsa";
 };
 
 const std::vector<Tokens>& sequences() {
@@ -37,13 +38,17 @@ const std::vector<Tokens>& sequences() {
   return all;
 }
 
-std::shared_ptr<const Model> tiny_model() {
-  static const std::shared_ptr<const Model> model = make_model(tiny_config());
-  return model;
+// llama is tied, qwen3 is not.
+std::shared_ptr<const Model> tiny_model(const std::string& family = "glm_moe_dsa") {
+  static const std::map<std::string, std::shared_ptr<const Model>> models = {
+      {"glm_moe_dsa", make_model(tiny_config())},
+      {"llama", make_model(tiny_dense_config("llama", true))},
+      {"qwen3", make_model(tiny_dense_config("qwen3", false))}};
+  return models.at(family);
 }
 
 Runtime traced_runtime(const Setting& s) {
-  return Runtime({.kind = BackendKind::traced, .isa = s.isa, .threads = s.threads}, tiny_model(),
+  return Runtime({.kind = BackendKind::traced, .isa = s.isa, .threads = s.threads}, tiny_model(s.family),
                  profile_by_name(s.profile), 64);
 }
 
@@ -111,7 +116,7 @@ Trace trace(const Setting& s) {
     head.dx = dx.view();
     head.gradient = gradients.gradient(runtime.model->head);
     head.bins = gradients.bins(runtime.model->head);
-    head.finish = gradients.finish_at_once();
+    head.finish = gradients.finish_at_once(runtime.model->head);
     head.segment = batch.rows().segment;
     head.logits_chunk = logits.view();
     backend.launch(&KernelTable::head_loss, head);
@@ -175,12 +180,12 @@ std::size_t different(const Hashes& a, const Hashes& b) {
   return count;
 }
 
-void expect_equal(const Trace& got, const Trace& want, const std::string& what) {
+void expect_equal(const Trace& got, const Trace& want, const std::string& what, const std::string& family = "glm_moe_dsa") {
   for (std::size_t i = 0; i < want.hidden.size(); ++i) {
     EXPECT_EQ(different(got.hidden[i], want.hidden[i]), 0u) << what << ": hidden states of sequence " << i;
     EXPECT_EQ(different(got.logprob[i], want.logprob[i]), 0u) << what << ": log-probabilities of sequence " << i;
   }
-  const Manifest& manifest = tiny_model()->manifest();
+  const Manifest& manifest = tiny_model(family)->manifest();
   for (std::size_t i = 0; i < want.gradient.size(); ++i) {
     if (!manifest.parameters()[i].trained) continue;
     EXPECT_EQ(different(got.gradient[i], want.gradient[i]), 0u)
@@ -189,8 +194,8 @@ void expect_equal(const Trace& got, const Trace& want, const std::string& what) 
 }
 
 // Hashes that say something: a gradient that is made has many different ones.
-void expect_alive(const Trace& t) {
-  const Manifest& manifest = tiny_model()->manifest();
+void expect_alive(const Trace& t, const std::string& family = "glm_moe_dsa") {
+  const Manifest& manifest = tiny_model(family)->manifest();
   for (std::size_t i = 0; i < t.gradient.size(); ++i) {
     if (!manifest.parameters()[i].trained) continue;
     Hashes sorted = t.gradient[i];
@@ -249,6 +254,22 @@ TEST(TracedModel, ServingComputesTheExpressionsOfTraining) {
                           training),
                 0u)
           << "chunks of " << chunk << (company ? " in company" : "") << ", " << instruction_set_name(isa);
+}
+
+TEST(TracedModel, DenseFamiliesHoldToo) {
+  const InstructionSet wide = instruction_sets().back();
+  for (const std::string family : {"llama", "qwen3"}) {
+    const Trace want = trace({.family = family});
+    expect_alive(want, family);
+    for (InstructionSet isa : instruction_sets())
+      expect_equal(trace({.isa = isa, .threads = 2, .family = family}), want, std::string(instruction_set_name(isa)), family);
+    expect_equal(trace({.isa = wide, .micro_batches = {{2}, {1, 0}}, .checkpoint = true, .page_size = 4, .family = family}), want,
+                 "micro-batches, checkpointed, pages of 4", family);
+    for (const std::int64_t chunk : {64, 3, 1})
+      EXPECT_EQ(different(trace_serving({.isa = wide, .threads = 2, .page_size = 4, .family = family}, chunk, chunk != 64), want.hidden[0]), 0u)
+          << family << " served in chunks of " << chunk;
+    EXPECT_GT(different(trace({.profile = "study-leaves", .family = family}).hidden[0], want.hidden[0]), 0u) << "control";
+  }
 }
 
 TEST(TracedModel, AnotherLeafCountIsAnotherExpression) {

@@ -1,16 +1,19 @@
-// Absorbed multi-head latent attention over the paged cache (dense or over a sparse selection), and its adjoint.
-// A cache entry is [latent L | rope key R]; the key is the whole entry, the value its first L columns; one entry serves all heads.
-//   score = dot16(q[t, h], entry) * scale (once over the concatenated L + R); keys in blocks of 64 (from position 0, or from
+// Attention over the paged cache, and its adjoint: grouped queries, or absorbed multi-head latent attention (dense or over a sparse
+// selection). Query heads are cut into kv_heads groups of H / kv_heads; a group shares a key and a value. A cache entry holds
+//   values apart (grouped queries): the keys of all kv heads, then the values of all kv heads;
+//   value_in_key (latent attention, kv_heads 1): one key, [latent | rope key]; the value is its first columns.
+//   score = dot16(q[t, h], key) * scale; keys in blocks of 64 (from position 0, or from
 //   rank 0 of the ascending selection); running maximum over blocks; in a block: p = exp(score - max), denominator and P.V are
 //   ascending fma chains from +0; then acc = fma(acc, alpha, block), alpha = exp(old max - new max); o = acc / denominator.
 //   The first block is taken as it is. Of equal scores the earliest is the maximum. log_sum = max + log(denominator).
 // Backward (training: whole sequences stand in the batch, key position p is row sequence_begin + p):
 //   delta[t, h] = dot16(do, o); P recomputed as exp(score - log_sum[t, h]) with log_sum = max + log(denominator);
-//   dP = dot16(do, value); dS = P * (dP - delta); dq[t, h] = (one ascending fma chain over the keys of dS * entry) * scale;
-//   dentry[p]: query blocks of 64 absolute positions ascending; in a block the heads are cut into leaves (numerics/form.h),
-//   each leaf one chain (query position outer, head inner) of fma(dS * scale, q, .) then, for the latent columns,
-//   fma(P, do, .); leaves join pairwise; block sums are added in order from +0 (blocks without a query of the key add nothing).
-// attention_target adds, for each key of a row, sum over heads ascending (from +0) of P to target (for index_loss).
+//   dP = dot16(do, value); dS = P * (dP - delta); dq[t, h] = (one ascending fma chain over the keys of dS * key) * scale;
+//   dentry[p]: query blocks of 64 absolute positions ascending; in a block the heads of a group are cut into leaves
+//   (numerics/form.h), each leaf one chain (query position outer, head inner) of, for columns of the key, fma(dS * scale, q, .)
+//   then, for columns of the value, fma(P, do, .); leaves join pairwise; block sums are added in order from +0 (blocks without a
+//   query of the key add nothing).
+// attention_target (kv_heads 1) adds, for each key of a row, sum over heads ascending (from +0) of P to target (for index_loss).
 // Forward and target read the cache alone: rows may continue a cached prefix. A selection holds at least one position a row,
 // ascending, none beyond the row's own. Rows are independent; log_sum and o of a row with a NaN query or key are NaN.
 #pragma once
@@ -19,21 +22,25 @@
 namespace lockstep {
 
 struct AttentionShape {
-  std::int64_t heads = 0, latent = 0, rotary = 0;
+  std::int64_t heads = 0, kv_heads = 1;
+  std::int64_t key = 0, value = 0;  // width of one head's key (and query), and of its value
+  bool value_in_key = false;
   float scale = 1.0f;
+  std::int64_t group() const { return heads / kv_heads; }
+  std::int64_t entry() const { return kv_heads * (value_in_key ? key : key + value); }
 };
 struct AttentionForward {
-  View o;           // f32 [T, H * L]
+  View o;           // f32 [T, H * value]
   View log_sum;     // f32 [T, H]
-  View q;           // f32 [T, H * (L + R)]
-  View cache;       // [slots, L + R]
+  View q;           // f32 [T, H * key]
+  View cache;       // [slots, entry]
   View selection, count;  // i32 [T, top_k], [T, 1]; none: dense
   Rows rows;
   AttentionShape shape;
 };
 struct AttentionBackward {
-  View dq;          // f32 [T, H * (L + R)], overwritten
-  View dentry;      // f32 [T, L + R], overwritten
+  View dq;          // f32 [T, H * key], overwritten
+  View dentry;      // f32 [T, entry], overwritten
   View dout, o, log_sum, q, cache, selection, count;
   Rows rows;
   AttentionShape shape;

@@ -8,50 +8,50 @@ template <class V>
 void attention_forward(const AttentionForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const AttentionShape& shape = op.shape;
-  const std::int64_t rows = op.q.rows, width = shape.latent + shape.rotary;
-  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32), items = (rows + per_item - 1) / per_item;
-  // Too few rows for all threads: dense rows are also cut by heads.
-  const std::int64_t pieces =
-      op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(pool.threads(), shape.heads);
-  pool.run(items * pieces, [&](std::int64_t item) {
-    const std::int64_t begin = item / pieces * per_item, end = std::min(rows, begin + per_item);
-    const std::int64_t h0 = shape.heads * (item % pieces) / pieces,
-                       heads = shape.heads * (item % pieces + 1) / pieces - h0;
-    const std::int64_t padded = padded16(heads);
-    Elem* scratch =
-        thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
-    EntryBlock<V> block(op.cache, op.rows, width, scratch);
-    Elem* s = scratch + EntryBlock<V>::scratch_size(width);
+  const std::int64_t rows = op.q.rows, group = shape.group();
+  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32), blocks = (rows + per_item - 1) / per_item;
+  // Too few rows for all threads: dense rows are also cut by heads, inside a group where groups are few.
+  const std::int64_t wanted = (pool.threads() + shape.kv_heads - 1) / shape.kv_heads;
+  const std::int64_t pieces = op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(wanted, group);
+  pool.run(blocks * shape.kv_heads * pieces, [&](std::int64_t item) {
+    const std::int64_t begin = item / pieces / shape.kv_heads * per_item, end = std::min(rows, begin + per_item);
+    const std::int64_t kv_head = item / pieces % shape.kv_heads, piece = item % pieces;
+    const std::int64_t first = group * piece / pieces, heads = group * (piece + 1) / pieces - first;
+    const std::int64_t h0 = kv_head * group + first, padded = padded16(heads);
+    const std::size_t of_block = group_scratch<V>(shape);
+    Elem* scratch = thread_scratch<Elem>(of_block + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
+    EntryBlock<V> block(op.cache, op.rows, group_part(shape, kv_head), scratch);
+    Elem* s = scratch + of_block;
     Elem* alpha = s + heads * kKeyBlock + 16;
     Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
     Elem* row_state = fresh + padded;
     const Elem scale = element<Elem>(shape.scale);
 
     const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
-      const bool first = at == 0;
+      const bool start = at == 0;
       Elem* largest = row_state + (t - begin) * 2 * padded;  // running maximum and denominator of the row's heads
       Elem* denominator = largest + padded;
-      Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * shape.latent;
+      Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * shape.value;
       const std::int64_t step = score_step(n);
-      const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * width;
-      dot_products<V, true>(q, width, heads, block.entry, panels, width, width, n, scale, s, step);
+      const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * shape.key;
+      dot_products<V, true>(q, shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s, step);
       largest_scores<V>(s, step, heads, n, fresh);
       for (std::int64_t h = 0; h < heads; ++h) {
         const Elem old = largest[h];
-        largest[h] = first || fresh[h] > old ? fresh[h] : old;
-        if (!first) alpha[h] = old - largest[h];
+        largest[h] = start || fresh[h] > old ? fresh[h] : old;
+        if (!start) alpha[h] = old - largest[h];
       }
-      if (!first) exp_all<V>(alpha, heads);
+      if (!start) exp_all<V>(alpha, heads);
       subtract_by_head<V>(s, heads, step, n, largest);
       exp_all<V>(s, heads * step);
       sums_by_head<V>(s, step, heads, n, fresh);
       for (std::int64_t h = 0; h < heads; ++h)
-        denominator[h] = first ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
+        denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
       weighted_sums<V>(
-          s, step, heads, block.entry, n, shape.latent, [](std::int64_t, std::int64_t, int) { return V::zero(); },
+          s, step, heads, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
           [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
-            Elem* to = o + h * shape.latent + column;
-            if (!first) sum = fma(V::load_partial(to, lanes), V::set1(alpha[h]), sum);
+            Elem* to = o + h * shape.value + column;
+            if (!start) sum = fma(V::load_partial(to, lanes), V::set1(alpha[h]), sum);
             if (last) sum = sum / V::set1(denominator[h]);
             sum.store_partial(to, lanes);
           });
@@ -60,7 +60,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       for (std::int64_t h = 0; h < heads; h += 16)
         (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
     };
-    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, visit);
+    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, visit);
   });
 }
 
@@ -68,11 +68,11 @@ template <class V>
 void attention_target(const AttentionTarget& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const AttentionShape& shape = op.shape;
-  const std::int64_t rows = op.q.rows, heads = shape.heads, width = shape.latent + shape.rotary;
+  const std::int64_t rows = op.q.rows, heads = shape.heads, width = shape.key;
   const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32);
   pool.run((rows + per_item - 1) / per_item, [&](std::int64_t item) {
     Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + heads * kKeyBlock + 16);
-    EntryBlock<V> block(op.cache, op.rows, width, scratch);
+    EntryBlock<V> block(op.cache, op.rows, width, scratch);  // keys alone
     Elem* s = scratch + EntryBlock<V>::scratch_size(width);
     const Elem scale = element<Elem>(shape.scale);
     const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
@@ -88,7 +88,7 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
         target[k] = target[k] + sum;
       }
     };
-    for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, item * per_item,
+    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, item * per_item,
                       std::min(rows, (item + 1) * per_item), 0, INT64_MAX, visit);
   });
 }

@@ -11,16 +11,23 @@ namespace lockstep {
 namespace {
 
 struct Case {
-  int heads, latent, rotary, top_k;  // top_k 0: dense
+  int heads, value, rest, top_k;  // a latent entry: the key is value + rest wide; top_k 0: dense
   std::vector<PagedRows::Sequence> sequences;
   DType cache = DType::f32;
+  int kv_heads = 0;  // not 0: grouped queries, values apart, the key `rest` wide
+  bool grouped() const { return kv_heads > 0; }
 };
+Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences,
+             DType cache = DType::f32) {
+  return {heads, value, key, top_k, std::move(sequences), cache, kv_heads};
+}
 
 // One case with its values, the references in double, and the written order in plain floats.
 struct Problem {
   Case c;
   PagedRows rows;
-  int width, T;
+  AttentionShape shape;
+  int group, key, value, width, T;  // heads a group; width: of an entry
   float scale;
   std::vector<float> q, cache, dout;
   std::vector<std::int32_t> selection, count;
@@ -28,12 +35,17 @@ struct Problem {
   explicit Problem(const Case& k)
       : c(k),
         rows(k.sequences, 4),
-        width(k.latent + k.rotary),
+        shape{k.heads, k.grouped() ? k.kv_heads : 1, k.grouped() ? k.rest : k.value + k.rest, k.value, !k.grouped()},
+        group(static_cast<int>(shape.group())),
+        key(static_cast<int>(shape.key)),
+        value(k.value),
+        width(static_cast<int>(shape.entry())),
         T(rows.rows()),
-        scale(1.7f / std::sqrt(static_cast<float>(width))),
-        q(random_floats(std::int64_t{T} * k.heads * width, 1)),
+        scale(1.7f / std::sqrt(static_cast<float>(key))),
+        q(random_floats(std::int64_t{T} * k.heads * key, 1)),
         cache(as_stored(random_floats(std::int64_t{rows.slots()} * width, 2), k.cache)),
-        dout(random_floats(std::int64_t{T} * k.heads * k.latent, 3)) {
+        dout(random_floats(std::int64_t{T} * k.heads * value, 3)) {
+    shape.scale = scale;
     if (k.top_k > 0) selection = rows.random_selection(k.top_k, count);
   }
   std::vector<int> keys(int t) const {
@@ -44,6 +56,9 @@ struct Problem {
       for (int i = 0; i < count[t]; ++i) p.push_back(selection[t * c.top_k + i]);
     return p;
   }
+  // Where the key and the value of head h begin in an entry.
+  int key_column(int h) const { return c.grouped() ? h / group * key : 0; }
+  int value_column(int h) const { return c.grouped() ? c.kv_heads * key + h / group * value : 0; }
   template <class E>
   const E* entry(const std::vector<E>& from, int t, int p) const {
     return from.data() + std::size_t(rows.slot(rows.sequence[t], p)) * width;
@@ -57,7 +72,8 @@ struct Problem {
     double largest = -1e300, sum = 0;
     for (int p : ks) {
       double dot = 0;
-      for (int i = 0; i < width; ++i) dot += qs[(std::size_t(t) * c.heads + h) * width + i] * entry(entries, t, p)[i];
+      for (int i = 0; i < key; ++i)
+        dot += qs[(std::size_t(t) * c.heads + h) * key + i] * entry(entries, t, p)[key_column(h) + i];
       s.push_back(dot * scale);
       largest = std::max(largest, s.back());
     }
@@ -68,7 +84,7 @@ struct Problem {
   }
   std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries,
                               std::vector<double>* log_sums = nullptr) const {
-    std::vector<double> o(std::size_t(T) * c.heads * c.latent);
+    std::vector<double> o(std::size_t(T) * c.heads * value);
     if (log_sums) log_sums->assign(std::size_t(T) * c.heads, 0.0);
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < c.heads; ++h) {
@@ -76,8 +92,8 @@ struct Problem {
         const std::vector<double> p =
             probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
         for (std::size_t k = 0; k < ks.size(); ++k)
-          for (int i = 0; i < c.latent; ++i)
-            o[(std::size_t(t) * c.heads + h) * c.latent + i] += p[k] * entry(entries, t, ks[k])[i];
+          for (int i = 0; i < value; ++i)
+            o[(std::size_t(t) * c.heads + h) * value + i] += p[k] * entry(entries, t, ks[k])[value_column(h) + i];
       }
     return o;
   }
@@ -94,10 +110,10 @@ struct Problem {
   };
   Written written(bool backward) const {
     Written w;
-    const int H = c.heads, L = c.latent;
+    const int H = c.heads, L = value;
     w.o.assign(std::size_t(T) * H * L, 0), w.log_sum.assign(std::size_t(T) * H, 0);
     const auto score = [&](int t, int h, int p) {
-      return dot16<ScalarVec>(&q[(std::size_t(t) * H + h) * width], entry(cache, t, p), width) * scale;
+      return dot16<ScalarVec>(&q[(std::size_t(t) * H + h) * key], entry(cache, t, p) + key_column(h), key) * scale;
     };
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < H; ++h) {
@@ -114,7 +130,7 @@ struct Problem {
           for (std::size_t k = at; k < end; ++k) {
             const float p = exp_element<ScalarVec>(score(t, h, ks[k]) - next);
             block_sum += p;
-            for (int i = 0; i < L; ++i) block[i] = fused(p, entry(cache, t, ks[k])[i], block[i]);
+            for (int i = 0; i < L; ++i) block[i] = fused(p, entry(cache, t, ks[k])[value_column(h) + i], block[i]);
           }
           denominator = at == 0 ? block_sum : fused(denominator, alpha, block_sum);
           for (int i = 0; i < L; ++i) o[i] = at == 0 ? block[i] : fused(o[i], alpha, block[i]);
@@ -135,35 +151,37 @@ struct Problem {
         const float delta = dot16<ScalarVec>(&dout[row * L], &w.o[row * L], L);
         for (int p : keys(t)) {
           const float probability = exp_element<ScalarVec>(score(t, h, p) - w.log_sum[row]);
-          const float ds = probability * (dot16<ScalarVec>(&dout[row * L], entry(cache, t, p), L) - delta);
+          const float ds = probability * (dot16<ScalarVec>(&dout[row * L], entry(cache, t, p) + value_column(h), L) - delta);
           pairs[t][h].push_back({ds, probability});
-          for (int i = 0; i < width; ++i)
-            w.dq[row * width + i] = fused(ds, entry(cache, t, p)[i], w.dq[row * width + i]);
+          for (int i = 0; i < key; ++i)
+            w.dq[row * key + i] = fused(ds, entry(cache, t, p)[key_column(h) + i], w.dq[row * key + i]);
         }
-        for (int i = 0; i < width; ++i) w.dq[row * width + i] *= scale;
+        for (int i = 0; i < key; ++i) w.dq[row * key + i] *= scale;
       }
     std::vector<std::vector<int>> rank(T, std::vector<int>(longest(), -1));  // of each key in each row's list
     for (int t = 0; t < T; ++t) {
       int next = 0;
       for (int p : keys(t)) rank[t][p] = next++;
     }
-    const int leaves = head_leaf_count(H);
+    const int leaves = head_leaf_count(group);
     for (std::size_t s = 0; s + 1 < rows.begin.size(); ++s) {
       const int begin = rows.begin[s], end = rows.begin[s + 1];
-      for (int key = 0; key < end - begin; ++key)
+      for (int p = 0; p < end - begin; ++p)
         for (int first = 0; first < end - begin; first += 64)
-          for (int i = 0; i < width; ++i) {
+          for (int column = 0; column < width; ++column) {
             float leaf[8] = {};
             for (int g = 0; g < leaves; ++g)
               for (int t = begin + first; t < std::min(end, begin + first + 64); ++t) {
-                if (rank[t][key] < 0) continue;
-                for (int h = g * H / leaves; h < (g + 1) * H / leaves; ++h) {
-                  const Pair pair = pairs[t][h][rank[t][key]];
-                  leaf[g] = fused(pair.ds * scale, q[(std::size_t(t) * H + h) * width + i], leaf[g]);
-                  if (i < L) leaf[g] = fused(pair.p, dout[(std::size_t(t) * H + h) * L + i], leaf[g]);
+                if (rank[t][p] < 0) continue;
+                for (int h = 0; h < H; ++h) {
+                  if (h % group * leaves / group != g) continue;
+                  const Pair pair = pairs[t][h][rank[t][p]];
+                  const int k = column - key_column(h), v = column - value_column(h);
+                  if (k >= 0 && k < key) leaf[g] = fused(pair.ds * scale, q[(std::size_t(t) * H + h) * key + k], leaf[g]);
+                  if (v >= 0 && v < L) leaf[g] = fused(pair.p, dout[(std::size_t(t) * H + h) * L + v], leaf[g]);
                 }
               }
-            w.dentry[std::size_t(begin + key) * width + i] += join_pairwise(leaf, leaves);
+            w.dentry[std::size_t(begin + p) * width + column] += join_pairwise(leaf, leaves);
           }
     }
     return w;
@@ -175,12 +193,12 @@ struct Problem {
   };
   AttentionForward forward_op(KernelBench& b) const {
     AttentionForward op;
-    op.o = b.junk(T, c.heads * c.latent), op.log_sum = b.junk(T, c.heads);
-    op.q = b.floats(q, T, c.heads * width);
+    op.o = b.junk(T, c.heads * value), op.log_sum = b.junk(T, c.heads);
+    op.q = b.floats(q, T, c.heads * key);
     op.cache = b.floats(cache, rows.slots(), width, c.cache);
     if (c.top_k > 0) op.selection = b.ints(selection, T, c.top_k), op.count = b.ints(count, T);
     op.rows = rows.view(b);
-    op.shape = {c.heads, c.latent, c.rotary, scale};
+    op.shape = shape;
     return op;
   }
   Views launch(KernelBench& b, bool backward) const {
@@ -189,11 +207,12 @@ struct Problem {
     Views v{f.o, f.log_sum, {}, {}, {}};
     if (!backward) return v;
     AttentionBackward op;
-    v.dq = op.dq = b.junk(T, c.heads * width), v.dentry = op.dentry = b.junk(T, width);
-    op.dout = b.floats(dout, T, c.heads * c.latent);
+    v.dq = op.dq = b.junk(T, c.heads * key), v.dentry = op.dentry = b.junk(T, width);
+    op.dout = b.floats(dout, T, c.heads * value);
     op.o = f.o, op.log_sum = f.log_sum, op.q = f.q, op.cache = f.cache, op.selection = f.selection, op.count = f.count;
     op.rows = f.rows, op.shape = f.shape;
     b.launch(&KernelTable::attention_backward, op);
+    if (c.grouped()) return v;
     v.target = b.zeros(T, c.top_k > 0 ? c.top_k : longest());
     b.launch(&KernelTable::attention_target,
              AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
@@ -213,7 +232,12 @@ std::vector<Case> forward_cases() {
           {5, 17, 16, 20, {{33, 0}, {1, 15}}},
           {1, 1, 14, 0, {{15, 0}}},
           {16, 33, 1, 70, {{40, 60}, {3, 200}}, DType::bf16},
-          {6, 16, 17, 0, {{150, 0}}, DType::bf16}};
+          {6, 16, 17, 0, {{150, 0}}, DType::bf16},
+          grouped(9, 3, 64, 64, 0, {{70, 0}, {1, 130}, {1, 0}}, DType::bf16),
+          grouped(6, 2, 16, 16, 0, {{33, 100}, {1, 5}}),
+          grouped(8, 2, 18, 7, 0, {{20, 0}, {1, 64}}),
+          grouped(4, 4, 33, 40, 5, {{20, 0}, {17, 3}}, DType::bf16),
+          grouped(5, 1, 8, 24, 0, {{15, 60}})};
 }
 std::vector<Case> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
@@ -222,7 +246,12 @@ std::vector<Case> training_cases() {
           {5, 17, 16, 20, {{33, 0}, {1, 0}}},
           {16, 33, 1, 70, {{140, 0}}},
           {6, 48, 17, 0, {{33, 0}, {15, 0}}, DType::bf16},
-          {1, 15, 2, 3, {{17, 0}}}};
+          {1, 15, 2, 3, {{17, 0}}},
+          grouped(9, 3, 64, 64, 0, {{70, 0}, {1, 0}, {20, 0}}, DType::bf16),
+          grouped(6, 2, 16, 16, 0, {{150, 0}}),
+          grouped(8, 2, 18, 7, 0, {{20, 0}, {3, 0}}),
+          grouped(4, 4, 33, 40, 5, {{20, 0}, {17, 0}}, DType::bf16),
+          grouped(5, 1, 8, 24, 0, {{65, 0}})};
 }
 
 TEST(Attention, ForwardAgainstDouble) {
@@ -237,7 +266,8 @@ TEST(Attention, ForwardAgainstDouble) {
 }
 
 TEST(Attention, BackwardAgainstFiniteDifferences) {
-  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}}}) {
+  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}},
+                        grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}), grouped(4, 4, 18, 5, 0, {{11, 0}})}) {
     const Problem p(c);
     KernelBench b;
     const Problem::Views v = p.launch(b, true);
@@ -254,6 +284,7 @@ TEST(Attention, BackwardAgainstFiniteDifferences) {
 
 TEST(Attention, TargetIsTheSumOfProbabilities) {
   for (const Case& c : training_cases()) {
+    if (c.grouped()) continue;  // no indexer there
     const Problem p(c);
     KernelBench b;
     const Problem::Views v = p.launch(b, true);
@@ -303,7 +334,8 @@ TEST(Attention, SameEverywhere) {
     const Problem p(c);
     expect_same_everywhere([&](KernelBench& b) {
       const Problem::Views v = p.launch(b, true);
-      b.record(v.dq), b.record(v.dentry), b.record(v.target);
+      b.record(v.dq), b.record(v.dentry);
+      if (v.target) b.record(v.target);
     });
   }
 }
@@ -316,7 +348,7 @@ TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
       const AttentionForward all = p.forward_op(b);
       b.launch(&KernelTable::attention_forward, all);
       AttentionForward one = all;
-      one.o = b.junk(p.T, c.heads * c.latent), one.log_sum = b.junk(p.T, c.heads);
+      one.o = b.junk(p.T, c.heads * p.value), one.log_sum = b.junk(p.T, c.heads);
       const View o = one.o, log_sum = one.log_sum;
       for (int t = 0; t < p.T; ++t) {
         one.o = o.row_range(t, 1), one.log_sum = log_sum.row_range(t, 1), one.q = all.q.row_range(t, 1);
@@ -349,7 +381,7 @@ TEST(Attention, FullSelectionHasTheBitsOfDense) {
 TEST(Attention, ANanStaysInItsRow) {
   const Problem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
   Problem bad = clean;
-  for (int i = 0; i < bad.width; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.width + i] = std::nanf("");
+  for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.key + i] = std::nanf("");
   KernelBench b;
   const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(bad.launch(b, false).o);
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -1,4 +1,4 @@
-// The adjoint of attention.h, a sequence at a time and in tiles (query blocks x a range of keys) of bounded scratch:
+// The adjoint of attention.h, a kv head of a sequence at a time and in tiles (query blocks x a range of keys) of bounded scratch:
 //   1. per row: P, dS and dq; each pair of (row, key) leaves dS * scale and P of all heads behind;
 //   2. per key: the pairs of that key, rows ascending, become dentry.
 // Short sequences are one work item each; in one that is a large part of the batch both steps run on all threads.
@@ -15,10 +15,11 @@ struct PairScratch {
 // Elements of PairScratch that a tile is fitted into (64 query rows x 64 keys are always taken).
 inline constexpr std::int64_t kPairScratch = 1 << 19;
 
-// A tile: query rows [row, row + rows) and key positions [key, key + keys) of the sequence whose first row is `begin`.
+// A tile: query rows [row, row + rows) and key positions [key, key + keys) of the sequence whose first row is `begin`; the heads of
+// one kv head.
 template <class V>
 struct BackwardTile {
-  std::int64_t begin, row, rows, key, keys;
+  std::int64_t kv_head, begin, row, rows, key, keys;
   typename V::Elem* coefficients;      // per pair: dS * scale of the heads, P of the heads
   std::int32_t* pair_begin;            // [rows + 1]: first pair of each row
   std::int32_t* rank_begin;            // [rows]: the rank of that pair
@@ -60,36 +61,38 @@ void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile) {
 template <class V>
 void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
   using Elem = typename V::Elem;
-  const std::int64_t heads = op.shape.heads, latent = op.shape.latent, width = latent + op.shape.rotary;
-  const Elem scale = element<Elem>(op.shape.scale);
-  const std::size_t part = static_cast<std::size_t>(heads * kKeyBlock + 16);
-  Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(width) + 2 * part + static_cast<std::size_t>(heads));
-  EntryBlock<V> block(op.cache, op.rows, width, scratch);
-  Elem* p = scratch + EntryBlock<V>::scratch_size(width);
+  const AttentionShape& shape = op.shape;
+  const std::int64_t heads = shape.group(), h0 = tile.kv_head * heads, key = shape.key, value = shape.value;
+  const Elem scale = element<Elem>(shape.scale);
+  const std::size_t part = static_cast<std::size_t>(heads * kKeyBlock + 16), of_block = group_scratch<V>(shape);
+  Elem* scratch = thread_scratch<Elem>(of_block + 2 * part + static_cast<std::size_t>(heads));
+  EntryBlock<V> block(op.cache, op.rows, group_part(shape, tile.kv_head), scratch);
+  Elem* p = scratch + of_block;
   Elem* ds = p + part;
   Elem* delta = ds + part;
 
   const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
     const std::int64_t step = score_step(n);
-    const Elem* q = elements<V>(op.q) + t * op.q.stride;
-    const Elem* dout = elements<V>(op.dout) + t * op.dout.stride;
-    const Elem* o = elements<V>(op.o) + t * op.o.stride;
-    Elem* dq = elements<V>(op.dq) + t * op.dq.stride;
-    dot_products<V, true>(q, width, heads, block.entry, panels, width, width, n, scale, p, step);
-    subtract_by_head<V>(p, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride);
+    const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * key;
+    const Elem* dout = elements<V>(op.dout) + t * op.dout.stride + h0 * value;
+    const Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * value;
+    Elem* dq = elements<V>(op.dq) + t * op.dq.stride + h0 * key;
+    dot_products<V, true>(q, key, heads, block.entry, panels, key, key, n, scale, p, step);
+    subtract_by_head<V>(p, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride + h0);
     exp_all<V>(p, heads * step);
-    dot_products<V, false>(dout, latent, heads, block.entry, panels, width, latent, n, scale, ds, step);
-    for (std::int64_t h = 0; h < heads; ++h) delta[h] = dot16<V>(dout + h * latent, o + h * latent, latent);
+    dot_products<V, false>(dout, value, heads, block.values(), panels ? block.value_panels : nullptr,
+                           block.value_panel_width(), value, n, scale, ds, step);
+    for (std::int64_t h = 0; h < heads; ++h) delta[h] = dot16<V>(dout + h * value, o + h * value, value);
     subtract_by_head<V>(ds, heads, step, n, delta);
     for (std::int64_t i = 0; i < heads * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
     weighted_sums<V>(
-        ds, step, heads, block.entry, n, width,
+        ds, step, heads, block.entry, n, key,
         [&](std::int64_t h, std::int64_t column, int lanes) {
-          return at == 0 ? V::zero() : V::load_partial(dq + h * width + column, lanes);
+          return at == 0 ? V::zero() : V::load_partial(dq + h * key + column, lanes);
         },
         [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
           if (last) sum = sum * V::set1(scale);
-          sum.store_partial(dq + h * width + column, lanes);
+          sum.store_partial(dq + h * key + column, lanes);
         });
     const std::int64_t r = t - tile.row;
     Elem* c = tile.coefficients + (tile.pair_begin[r] + at - tile.rank_begin[r]) * 2 * heads;
@@ -99,25 +102,32 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         c[heads + h] = p[h * step + k];
       }
   };
-  for_key_blocks<V>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, visit);
+  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, visit);
 }
 
-// Which terms a vector of entry columns takes: key and value, key and (in its first lanes) value, key alone.
-enum class EntryColumns { value, mixed, key };
+// Which terms a vector of entry columns takes: of key and value (a value in the key), of the key and in its first lanes of the
+// value, of the key alone, of the value alone.
+enum class EntryColumns { both, mixed, key, value };
 
-// Step 2 of one key for `Vectors` column vectors from `column` on; list entries [begin, end).
-template <class V, int Vectors, EntryColumns kind>
+// Step 2 of one key for `Vectors` column vectors from `column` of the key (or of the value) on, which stand at dentry; list entries
+// [begin, end). Partial: one vector of `lanes`.
+template <class V, int Vectors, EntryColumns kind, bool Partial>
 void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end,
-                      std::int64_t column, typename V::Elem* dentry) {
+                      std::int64_t column, int lanes, typename V::Elem* dentry) {
   using Elem = typename V::Elem;
-  const std::int64_t heads = op.shape.heads, latent = op.shape.latent, width = latent + op.shape.rotary;
-  const int leaves = head_leaf_count(heads), lanes = kind == EntryColumns::value ? 16 : lanes_left(width, column);
+  constexpr bool of_key = kind != EntryColumns::value, of_value = kind != EntryColumns::key;
+  const std::int64_t heads = op.shape.group(), h0 = tile.kv_head * heads, key = op.shape.key, value = op.shape.value;
+  const int leaves = head_leaf_count(heads);
   const std::int64_t leaf_heads = heads / leaves;
-  const int value_lanes = static_cast<int>(latent - column);
+  const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
   const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
-  const Elem *q = elements<V>(op.q) + column, *dout = elements<V>(op.dout) + column;
+  const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
+  const auto load = [](const Elem* from, int count) {
+    if constexpr (Partial) return V::load_partial(from, count);
+    else return V::load(from);
+  };
   V total[Vectors], leaf[Vectors][8];
-  for (int c = 0; c < Vectors; ++c) total[c] = V::load_partial(dentry + column + 16 * c, lanes);
+  for (int c = 0; c < Vectors; ++c) total[c] = load(dentry + 16 * c, lanes);
   while (begin < end) {
     const std::int64_t query_block = (tile.list_row[begin] - tile.begin) / kKeyBlock;
     std::int32_t stop = begin + 1;
@@ -129,17 +139,15 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
         const std::int64_t t = tile.list_row[i];
         const Elem* weight = tile.coefficients + static_cast<std::int64_t>(tile.list_pair[i]) * 2 * heads;
         for (std::int64_t h = g * leaf_heads; h < (g + 1) * leaf_heads; ++h) {
-          const Elem* q_h = q + t * op.q.stride + h * width;
-          const Elem* dout_h = dout + t * op.dout.stride + h * latent;
+          const Elem* q_h = q + t * op.q.stride + h * key;
+          const Elem* dout_h = dout + t * op.dout.stride + h * value;
           const V ds = V::set1(weight[h]), p = V::set1(weight[heads + h]);
           for (int c = 0; c < Vectors; ++c) {
-            if constexpr (kind == EntryColumns::value) {
-              sum[c] = fma(p, V::load(dout_h + 16 * c), fma(ds, V::load(q_h + 16 * c), sum[c]));
-            } else {
-              sum[c] = fma(ds, V::load_partial(q_h, lanes), sum[c]);
-              if constexpr (kind == EntryColumns::mixed)
-                sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
-            }
+            if constexpr (of_key) sum[c] = fma(ds, load(q_h + 16 * c, lanes), sum[c]);
+            if constexpr (kind == EntryColumns::mixed)
+              sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
+            else if constexpr (of_value)
+              sum[c] = fma(p, load(dout_h + 16 * c, lanes), sum[c]);
           }
         }
       }
@@ -148,33 +156,55 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
     for (int c = 0; c < Vectors; ++c) total[c] = total[c] + join_pairwise(leaf[c], leaves);
     begin = stop;
   }
-  for (int c = 0; c < Vectors; ++c) total[c].store_partial(dentry + column + 16 * c, lanes);
+  for (int c = 0; c < Vectors; ++c) {
+    if constexpr (Partial) total[c].store_partial(dentry + 16 * c, lanes);
+    else total[c].store(dentry + 16 * c);
+  }
+}
+
+// The columns [column, end) of one kind; dentry: of column 0.
+template <class V, EntryColumns kind>
+void backward_column_range(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t first, std::int32_t last,
+                           std::int64_t c, std::int64_t end, typename V::Elem* dentry) {
+  constexpr int kWide = kColumnTile<V>;
+  for (; c + 16 * kWide <= end; c += 16 * kWide)
+    backward_columns<V, kWide, kind, false>(op, tile, first, last, c, 16, dentry + c);
+  if constexpr (kWide > 2)
+    for (; c + 32 <= end; c += 32) backward_columns<V, 2, kind, false>(op, tile, first, last, c, 16, dentry + c);
+  for (; c + 16 <= end; c += 16) backward_columns<V, 1, kind, false>(op, tile, first, last, c, 16, dentry + c);
+  if (c < end) backward_columns<V, 1, kind, true>(op, tile, first, last, c, lanes_left(end, c), dentry + c);
 }
 
 // Step 2 for the keys [begin, end) of a tile.
 template <class V>
 void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
-  constexpr int kWide = kColumnTile<V>;
-  const std::int64_t latent = op.shape.latent, width = latent + op.shape.rotary;
+  const AttentionShape& shape = op.shape;
+  const EntryPart part = group_part(shape, tile.kv_head);
   for (std::int64_t k = begin; k < end; ++k) {
     const std::int32_t first = tile.key_begin[k], last = tile.key_begin[k + 1];
     if (first == last) continue;
     auto* dentry = elements<V>(op.dentry) + (tile.begin + tile.key + k) * op.dentry.stride;
-    std::int64_t c = 0;
-    for (; c + 16 * kWide <= latent; c += 16 * kWide)
-      backward_columns<V, kWide, EntryColumns::value>(op, tile, first, last, c, dentry);
-    if constexpr (kWide > 2)
-      for (; c + 32 <= latent; c += 32) backward_columns<V, 2, EntryColumns::value>(op, tile, first, last, c, dentry);
-    for (; c + 16 <= latent; c += 16) backward_columns<V, 1, EntryColumns::value>(op, tile, first, last, c, dentry);
-    if (c < latent) backward_columns<V, 1, EntryColumns::mixed>(op, tile, first, last, c, dentry), c += 16;
-    for (; c < width; c += 16) backward_columns<V, 1, EntryColumns::key>(op, tile, first, last, c, dentry);
+    if (!shape.value_in_key) {
+      backward_column_range<V, EntryColumns::key>(op, tile, first, last, 0, shape.key, dentry + part.key_begin);
+      backward_column_range<V, EntryColumns::value>(op, tile, first, last, 0, shape.value, dentry + part.value_begin);
+      continue;
+    }
+    // Vectors of both, the one where the value ends, the rest of the key.
+    const std::int64_t whole = shape.value / 16 * 16;
+    backward_column_range<V, EntryColumns::both>(op, tile, first, last, 0, whole, dentry);
+    std::int64_t c = whole;
+    if (c < shape.value) {
+      backward_columns<V, 1, EntryColumns::mixed, true>(op, tile, first, last, c, lanes_left(shape.key, c), dentry + c);
+      c += 16;
+    }
+    backward_column_range<V, EntryColumns::key>(op, tile, first, last, c, shape.key, dentry);
   }
 }
 
-// One sequence, rows [begin, end). run(count, work) calls work(i) for each i < count, in any order, on any threads.
+// One kv head of one sequence, rows [begin, end). run(count, work) calls work(i) for each i < count, in any order, on any threads.
 template <class V, class Run>
-void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int64_t end, const Run& run) {
-  const std::int64_t length = end - begin, per_pair = 2 * op.shape.heads, width = op.shape.latent + op.shape.rotary;
+void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::int64_t begin, std::int64_t end, const Run& run) {
+  const std::int64_t length = end - begin, per_pair = 2 * op.shape.group();
   const std::int64_t most_keys = op.selection ? std::min(op.selection.cols, length) : length;
   // As many query blocks as fit; where not even one does, the keys are cut too.
   const auto blocks_that_fit = [&](std::int64_t others) {
@@ -188,13 +218,16 @@ void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int
       reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
   std::int32_t* lists = thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2));
 
-  for (std::int64_t t = begin; t < end; ++t)
-    for (std::int64_t c = 0; c < width; c += 16)
-      V::zero().store_partial(elements<V>(op.dentry) + t * op.dentry.stride + c, lanes_left(width, c));
+  const EntryPart part = group_part(op.shape, kv_head);
+  const auto clear = [&](std::int64_t t, std::int64_t column, std::int64_t width) {
+    auto* dentry = elements<V>(op.dentry) + t * op.dentry.stride + column;
+    for (std::int64_t c = 0; c < width; c += 16) V::zero().store_partial(dentry + c, lanes_left(width, c));
+  };
+  for (std::int64_t t = begin; t < end; ++t) clear(t, part.key_begin, part.key), clear(t, part.value_begin, part.value);
   for (std::int64_t row = begin; row < end; row += span) {
     const std::int64_t rows = std::min(span, end - row), visible = row + rows - begin;
     for (std::int64_t key = 0; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{begin,   row,     rows,    key,    std::min(tile_keys, visible - key), coefficients, lists,
+      BackwardTile<V> tile{kv_head, begin,   row,     rows,    key,    std::min(tile_keys, visible - key), coefficients, lists,
                            nullptr, nullptr, nullptr, nullptr};
       tile.rank_begin = tile.pair_begin + span + 1;
       tile.key_begin = tile.rank_begin + span;
@@ -215,19 +248,22 @@ void backward_sequence(const AttentionBackward& op, std::int64_t begin, std::int
 template <class V>
 void attention_backward(const AttentionBackward& op, ThreadPool& pool) {
   const std::int64_t sequences = op.rows.sequence_begin.rows - 1, step = op.rows.sequence_begin.stride;
+  const std::int64_t kv_heads = op.shape.kv_heads;
   const std::int32_t* first_row = ints(op.rows.sequence_begin);
   const auto shared = [&](std::int64_t length) {
     return pool.threads() > 1 && length >= 2 * kKeyBlock && length * 2 * pool.threads() > op.q.rows;
   };
   for (std::int64_t s = 0; s < sequences; ++s) {
     const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
-    if (shared(end - begin))
-      backward_sequence<V>(op, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
+    if (!shared(end - begin)) continue;
+    for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
+      backward_sequence<V>(op, kv_head, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
   }
-  pool.run(sequences, [&](std::int64_t s) {
+  pool.run(sequences * kv_heads, [&](std::int64_t item) {
+    const std::int64_t s = item / kv_heads;
     const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
     if (begin == end || shared(end - begin)) return;
-    backward_sequence<V>(op, begin, end, [](std::int64_t count, const auto& work) {
+    backward_sequence<V>(op, item % kv_heads, begin, end, [](std::int64_t count, const auto& work) {
       for (std::int64_t i = 0; i < count; ++i) work(i);
     });
   });

@@ -32,10 +32,21 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
 // Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
 static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }
 
+// What kv head `group` is made of: its columns of an entry, and its first query head.
+static inline EntryPart group_part(const AttentionShape& shape, std::int64_t group) {
+  if (shape.value_in_key) return {0, shape.key, 0, 0};
+  return {group * shape.key, shape.key, shape.kv_heads * shape.key + group * shape.value, shape.value};
+}
+template <class V>
+inline std::size_t group_scratch(const AttentionShape& shape) {
+  return EntryBlock<V>::scratch_size(shape.key, shape.value_in_key ? 0 : shape.value);
+}
+
 // For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross
 // a multiple of 64 ranks, ascending per row: visit(row, first rank, n, panels or null, these were the row's last keys).
-// `block` then holds the n keys. Dense rows of one sequence share what is read. first_key is a multiple of 64.
-template <class V, class Visit>
+// `block` then holds the n keys; with `transposed_values` its values have panels too where its keys have.
+// Dense rows of one sequence share what is read. first_key is a multiple of 64.
+template <class V, bool transposed_values, class Visit>
 void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count,
                     std::int64_t heads, std::int64_t begin, std::int64_t end, std::int64_t first_key,
                     std::int64_t end_key, const Visit& visit) {
@@ -46,7 +57,10 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
       for (std::int64_t at = ranks.begin; at < ranks.end;) {
         const std::int64_t n = std::min(ranks.end, (at / kKeyBlock + 1) * kKeyBlock) - at;
         block.read(keys.sequence, keys.positions + at, 0, n);
-        if (transposing_pays(n, heads)) block.transpose(n);
+        if (transposing_pays(n, heads)) {
+          block.transpose(n);
+          if (transposed_values) block.transpose_values(n);
+        }
         visit(t, at, n, block.panels, at + n == keys.count);
         at += n;
       }
@@ -61,7 +75,10 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
     for (std::int64_t at = first_key; at < longest; at += kKeyBlock) {
       const std::int64_t here = std::min(kKeyBlock, longest - at);
       block.read(sequence, nullptr, at, here);
-      if (transposing_pays(here, heads * (run - begin))) block.transpose(here);
+      if (transposing_pays(here, heads * (run - begin))) {
+        block.transpose(here);
+        if (transposed_values) block.transpose_values(here);
+      }
       for (std::int64_t t = begin; t < run; ++t) {
         const std::int64_t visible = keys_of_row<V>(rows, selection, count, t).count;
         if (visible <= at) continue;

@@ -36,23 +36,36 @@ inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, st
   }
 }
 
+// What a kernel reads of an entry: the key's columns and, where values stand apart, the value's.
+struct EntryPart {
+  std::int64_t key_begin = 0, key = 0;
+  std::int64_t value_begin = 0, value = 0;  // value 0: none, or the first columns of the key
+};
+
 template <class V>
 class EntryBlock {
  public:
   using Elem = typename V::Elem;
-  const Elem* entry[kKeyBlock];  // entry[k]: the k-th key's `width` values
-  const Elem* panels = nullptr;  // transposed, or null
+  const Elem* entry[kKeyBlock];  // entry[k]: the k-th key
+  const Elem* panels = nullptr;  // the keys transposed, or null
+  const Elem* value_panels = nullptr;
 
-  static std::size_t scratch_size(std::int64_t width) {
-    return static_cast<std::size_t>(2 * kKeyBlock * padded16(width));
+  static std::size_t scratch_size(std::int64_t key, std::int64_t value = 0) {
+    return static_cast<std::size_t>(2 * kKeyBlock * (padded16(key) + padded16(value)));
   }
-  // scratch: scratch_size(width) elements that live as long as the block.
-  EntryBlock(const View& cache, const Rows& rows, std::int64_t width, Elem* scratch)
-      : cache_(cache), rows_(rows), width_(width), scratch_(scratch) {}
+  // scratch: scratch_size(part.key, part.value) elements that live as long as the block.
+  EntryBlock(const View& cache, const Rows& rows, const EntryPart& part, Elem* scratch)
+      : cache_(cache), rows_(rows), part_(part), scratch_(scratch) {}
+  EntryBlock(const View& cache, const Rows& rows, std::int64_t key, Elem* scratch)
+      : EntryBlock(cache, rows, EntryPart{0, key, 0, 0}, scratch) {}
+
+  const Elem* const* values() const { return part_.value ? value_ : entry; }
+  // The width of the panels that values stand in.
+  std::int64_t value_panel_width() const { return part_.value ? part_.value : part_.key; }
 
   // The entries of `sequence` at positions[0..n), or at first..first + n when positions is null; n <= 64.
   void read(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
-    panels = nullptr;
+    panels = value_panels = nullptr;
     const std::int32_t* pages = ints(rows_.page_table) + sequence * rows_.page_table.stride;
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
@@ -61,27 +74,40 @@ class EntryBlock {
         const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
         const Stored* from = base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride;
         if constexpr (std::is_same_v<Stored, Elem>) {
-          entry[k] = from;
+          entry[k] = from + part_.key_begin;
+          value_[k] = from + part_.value_begin;
         } else {
-          Elem* to = scratch_ + k * padded16(width_);
-          std::int64_t i = 0;
-          for (; i + 16 <= width_; i += 16) V::load(from + i).store(to + i);
-          for (; i < width_; ++i) to[i] = widen_element(from[i]);
-          entry[k] = to;
+          const auto widened = [](const Stored* source, std::int64_t width, Elem* to) {
+            std::int64_t i = 0;
+            for (; i + 16 <= width; i += 16) V::load(source + i).store(to + i);
+            for (; i < width; ++i) to[i] = widen_element(source[i]);
+            return to;
+          };
+          Elem* to = scratch_ + k * (padded16(part_.key) + padded16(part_.value));
+          entry[k] = widened(from + part_.key_begin, part_.key, to);
+          value_[k] = widened(from + part_.value_begin, part_.value, to + padded16(part_.key));
         }
       }
     });
   }
   void transpose(std::int64_t n) {
-    Elem* to = scratch_ + kKeyBlock * padded16(width_);
-    make_panels<V>(entry, n, width_, to);
-    panels = to;
+    Elem* to = scratch_ + kKeyBlock * (padded16(part_.key) + padded16(part_.value));
+    make_panels<V>(entry, n, part_.key, to);
+    panels = value_panels = to;
+  }
+  // After transpose: the values too, where they stand apart.
+  void transpose_values(std::int64_t n) {
+    if (!part_.value) return;
+    Elem* to = scratch_ + kKeyBlock * (2 * padded16(part_.key) + padded16(part_.value));
+    make_panels<V>(value_, n, part_.value, to);
+    value_panels = to;
   }
 
  private:
+  const Elem* value_[kKeyBlock];
   const View& cache_;
   const Rows& rows_;
-  std::int64_t width_;
+  EntryPart part_;
   Elem* scratch_;
 };
 

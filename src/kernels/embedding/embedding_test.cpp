@@ -83,6 +83,42 @@ TEST(Embedding, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
   }
 }
 
+// The elements of a table [V, h] in panels [V/16][h][16].
+std::vector<float> in_panels(const std::vector<float>& table, std::int64_t V, std::int64_t h) {
+  std::vector<float> packed(static_cast<std::size_t>((V + 15) / 16 * 16 * h));
+  for (std::int64_t v = 0; v < V; ++v)
+    for (std::int64_t i = 0; i < h; ++i) packed[static_cast<std::size_t>((v / 16 * h + i) * 16 + v % 16)] = table[static_cast<std::size_t>(v * h + i)];
+  return packed;
+}
+
+TEST(Embedding, APackedTableHasTheBitsOfARowMajorOne) {
+  for (std::int64_t h : {1, 15, 33})
+    expect_same_everywhere([&](KernelBench& bench) {
+      const std::int64_t T = 300, V = 37, size = 48 * h;
+      const Batch batch = random_batch(T, 30, h == 15 ? 1 : 7, 11);  // of 15 columns: carries happen; no id of the last panel
+      const auto table = random_floats(V * h, 12);
+      const View token = bench.ints(batch.token, T), segment = bench.ints(batch.segment, T), dy = bench.floats(random_floats(T * h, 13), T, h);
+      const View y = bench.junk(T, h), y_packed = bench.junk(T, h), gradient = bench.junk(V, h), packed = bench.junk(1, size), kept = bench.junk(1, size);
+      bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, bench.floats(table, V, h, DType::bf16), token});
+      bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y_packed, bench.floats(in_panels(table, V, h), 1, size, DType::bf16), token, true});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{gradient, {}, true, dy, token, segment});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{packed, {}, true, dy, token, segment, true});
+      const View bins = bench.zeros(1, size, DType::bins);
+      for (const auto& [begin, count] : {std::pair{100, 200}, std::pair{0, 100}}) {
+        if (h != 15) break;  // a segment is never cut
+        bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{{}, bins, false, dy.row_range(begin, count), token.row_range(begin, count),
+                                                                         segment.row_range(begin, count), true});
+      }
+      if (h != 15) bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{{}, bins, false, dy, token, segment, true});
+      bench.launch(&KernelTable::finish_bins, FinishBins{kept, bins, 0});
+      expect_same_words(words_of(bench.read(y_packed)), words_of(bench.read(y)), "rows");
+      const std::vector<float> want = in_panels(bench.read(gradient), V, h);
+      expect_same_words(words_of(bench.read(packed)), words_of(want), "without bins");
+      expect_same_words(words_of(bench.read(kept)), words_of(want), "with bins");
+      for (const View& v : {y_packed, packed, kept}) bench.record(v);
+    });
+}
+
 TEST(Embedding, BitsAndHashesAreTheSameEverywhere) {
   for (std::int64_t h : {1, 15, 17, 33})
     expect_same_everywhere([&](KernelBench& bench) {

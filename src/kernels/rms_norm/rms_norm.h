@@ -2,7 +2,8 @@
 //   mean: dot16(x, x) / n;  r = 1 / sqrt(mean + eps)
 //   backward: g = dy * w; n_i = x_i r; m = dot16(g, n) / n; dx = r * (g - n * m); dx may be neither x nor dy
 //   dw[j]: per segment dot16 along its rows of dy[t, j] * n[t, j] (row i of the segment in lane i mod 16), deposited.
-// x and y may be column ranges (stride > n).
+// x and y may be column ranges (stride > n). Norms of heads are rows of their own: the view [T * heads, n] of [T, heads * n];
+// the rows of a segment are then counted through, heads inner.
 #pragma once
 #include "kernels/rows.h"
 
@@ -21,6 +22,7 @@ struct RmsNormBackward {
   View dy, x, w;
   View segment;
   float eps = 1e-6f;
+  std::int64_t heads = 1;  // rows of x that share an entry of `segment`
 };
 
 }  // namespace lockstep

@@ -56,6 +56,7 @@ void rms_norm_backward(const RmsNormBackward& op, ThreadPool& pool) {
 
   const bool finish = op.finish || !op.bins;
   const std::int32_t* segment = ints(op.segment);
+  const std::int64_t heads = op.heads;
   pool.run((n + 15) / 16, [&](std::int64_t column) {
     const std::int64_t i = column * 16;
     const int lanes = lanes_left(n, i);
@@ -64,7 +65,7 @@ void rms_norm_backward(const RmsNormBackward& op, ThreadPool& pool) {
     for (std::int64_t t = 0; t < T;) {
       const std::int64_t begin = t;
       chains.clear();
-      for (; t < T && segment[t] == segment[begin]; ++t)
+      for (; t < T && segment[t / heads] == segment[begin / heads]; ++t)
         chains.add(t - begin, V::load_partial(elements<V>(op.dy) + t * op.dy.stride + i, lanes),
                    V::load_partial(elements<V>(op.x) + t * op.x.stride + i, lanes) * V::set1(scale[t]));
       group.deposit(chains.sum());

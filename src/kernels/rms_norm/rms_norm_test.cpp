@@ -91,6 +91,27 @@ TEST(RmsNorm, FollowsTheWrittenOrder) {
   expect_same_words(words_of(bench.read(vdw)), words_of(dw), "dw");
 }
 
+// Heads are rows of their own, counted through within a segment of the batch's rows.
+TEST(RmsNorm, HeadsAreRowsThatShareASegment) {
+  const std::int64_t T = 9, heads = 3, n = 20, rows = T * heads;
+  std::vector<std::int32_t> of_rows, of_heads;
+  for (int t = 0; t < T; ++t) of_rows.push_back(t < 7 ? 0 : 1);  // 21 head rows: more than one a chain
+  for (int i = 0; i < rows; ++i) of_heads.push_back(of_rows[i / heads]);
+  KernelBench bench;
+  RmsNormBackward op;
+  op.x = bench.floats(random_floats(rows * n, 20), rows, n), op.dy = bench.floats(random_floats(rows * n, 21), rows, n);
+  op.w = bench.floats(random_floats(n, 22), 1, n), op.dx = bench.junk(rows, n);
+  const View plain = bench.junk(1, n), by_head = bench.junk(1, n), whole = bench.junk(1, n);
+  op.gradient = plain, op.segment = bench.ints(of_heads, rows);
+  bench.launch(&KernelTable::rms_norm_backward, op);
+  op.gradient = by_head, op.segment = bench.ints(of_rows, T), op.heads = heads;
+  bench.launch(&KernelTable::rms_norm_backward, op);
+  expect_same_words(words_of(bench.read(by_head)), words_of(bench.read(plain)), "dw");
+  op.gradient = whole, op.segment = bench.ints(std::vector<std::int32_t>(T, 0), T);
+  bench.launch(&KernelTable::rms_norm_backward, op);
+  EXPECT_NE(bench.read(whole), bench.read(by_head));  // segments do show in the bits
+}
+
 TEST(RmsNorm, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
   const std::int64_t T = 260, n = 17;
   std::vector<std::int32_t> segments(T);

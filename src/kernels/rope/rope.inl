@@ -1,5 +1,24 @@
-// Implementation of rope.h. Scalar: the pairs form needs neighbouring lanes, and the rotary part is small.
+// Implementation of rope.h. The pairs form is scalar: it needs neighbouring lanes, and its rotary part is small.
 namespace lockstep {
+
+// One row in the half form.
+template <class V>
+void rope_half_row(const Rope& op, const typename V::Elem* turn, const typename V::Elem* x, typename V::Elem* y) {
+  const std::int64_t half = op.rotary / 2;
+  const V minus_one = V::set1(-1.0f);
+  for (std::int64_t i = 0; i < half; i += 16) {
+    const int lanes = lanes_left(half, i);
+    const V c = V::load_partial(turn + i, lanes);
+    V s = V::load_partial(turn + half + i, lanes);
+    if (op.inverse) s = s * minus_one;
+    const V minus_s = s * minus_one;
+    for (std::int64_t h = 0; h < op.heads; ++h) {
+      const V a = V::load_partial(x + h * op.x_step + i, lanes), b = V::load_partial(x + h * op.x_step + half + i, lanes);
+      fma(a, c, b * minus_s).store_partial(y + h * op.y_step + i, lanes);
+      fma(b, c, a * s).store_partial(y + h * op.y_step + half + i, lanes);
+    }
+  }
+}
 
 template <class V>
 void rope(const Rope& op, ThreadPool& pool) {
@@ -12,7 +31,8 @@ void rope(const Rope& op, ThreadPool& pool) {
       const Elem* turn = elements<V>(op.table) + ints(op.position)[t * op.position.stride] * op.table.stride;
       const Elem* x = elements<V>(op.x) + t * op.x.stride + op.x_offset;
       Elem* y = elements<V>(op.y) + t * op.y.stride + op.y_offset;
-      for (std::int64_t i = 0; i < op.rotary; i += 2) {
+      if (op.half) rope_half_row<V>(op, turn, x, y);
+      for (std::int64_t i = 0; i < (op.half ? 0 : op.rotary); i += 2) {
         const Elem c = turn[i];
         const Elem s = op.inverse ? turn[i + 1] * minus_one : turn[i + 1];
         const Elem minus_s = s * minus_one;

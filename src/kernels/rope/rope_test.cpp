@@ -10,18 +10,27 @@ namespace {
 // A table of random angles, and the rotation in double.
 struct Problem {
   int T, heads, rotary, pass, x_offset, x_step, y_offset, y_step, positions = 40;
+  bool half;
   std::vector<float> table, x;
   std::vector<std::int32_t> position;
 
-  Problem(int t, int h, int r, int p, int xo, int xs, int yo, int ys)
-      : T(t), heads(h), rotary(r), pass(p), x_offset(xo), x_step(xs), y_offset(yo), y_step(ys) {
-    for (float angle : random_floats(positions * rotary / 2, 1, -3, 3))
-      table.push_back(std::cos(angle)), table.push_back(std::sin(angle));
+  Problem(int t, int h, int r, int p, int xo, int xs, int yo, int ys, bool halves = false)
+      : T(t), heads(h), rotary(r), pass(p), x_offset(xo), x_step(xs), y_offset(yo), y_step(ys), half(halves) {
+    table.resize(std::size_t(positions) * rotary);
+    const std::vector<float> angles = random_floats(positions * rotary / 2, 1, -3, 3);
+    for (int at = 0; at < positions; ++at)
+      for (int i = 0; i < rotary / 2; ++i) {
+        table[at * rotary + cosine(i)] = std::cos(angles[at * rotary / 2 + i]);
+        table[at * rotary + sine(i)] = std::sin(angles[at * rotary / 2 + i]);
+      }
     x = random_floats(std::int64_t{T} * x_columns(), 2);
     position = random_ints(T, 3, positions);
   }
-  int x_columns() const { return x_offset + heads * x_step; }
-  int y_columns() const { return y_offset + heads * y_step; }
+  // Where angle i stands in the table, and its pair in a head.
+  int cosine(int i) const { return half ? i : 2 * i; }
+  int sine(int i) const { return half ? rotary / 2 + i : 2 * i + 1; }
+  int x_columns() const { return x_offset + std::max(heads * x_step, rotary + pass); }
+  int y_columns() const { return y_offset + std::max(heads * y_step, rotary + pass); }
   Rope op(KernelBench& b, const View& y, const View& from, bool inverse) const {
     return {y,
             from,
@@ -34,7 +43,8 @@ struct Problem {
             y_step,
             b.floats(table, positions, rotary),
             b.ints(position, T),
-            inverse};
+            inverse,
+            half};
   }
   std::vector<double> want(bool inverse) const {
     std::vector<double> y(std::size_t(T) * y_columns(), 12345.0);
@@ -42,11 +52,11 @@ struct Problem {
       for (int h = 0; h < heads; ++h) {
         const float* from = &x[std::size_t(t) * x_columns() + x_offset + h * x_step];
         double* to = &y[std::size_t(t) * y_columns() + y_offset + h * y_step];
-        for (int i = 0; i < rotary; i += 2) {
-          const double c = table[position[t] * rotary + i],
-                       s = (inverse ? -1.0 : 1.0) * table[position[t] * rotary + i + 1];
-          to[i] = from[i] * c - from[i + 1] * s;
-          to[i + 1] = from[i + 1] * c + from[i] * s;
+        for (int i = 0; i < rotary / 2; ++i) {
+          const int a = cosine(i), b = sine(i);  // the pair stands as its cosine and sine do
+          const double c = table[position[t] * rotary + a], s = (inverse ? -1.0 : 1.0) * table[position[t] * rotary + b];
+          to[a] = from[a] * c - from[b] * s;
+          to[b] = from[b] * c + from[a] * s;
         }
         for (int i = rotary; i < rotary + pass; ++i) to[i] = from[i];
       }
@@ -58,10 +68,14 @@ std::vector<Problem> problems() {
   return {{1, 1, 2, 0, 0, 2, 0, 2},
           {15, 3, 8, 0, 12, 20, 24, 32},
           {33, 16, 8, 8, 0, 16, 0, 16},
-          {70, 1, 32, 1, 17, 33, 3, 40}};
+          {70, 1, 32, 1, 17, 33, 3, 40},
+          {15, 3, 64, 0, 0, 64, 0, 64, true},
+          {33, 2, 22, 5, 3, 30, 9, 40, true},
+          {17, 4, 2, 0, 0, 2, 0, 2, true},
+          {9, 1, 0, 37, 4, 0, 11, 0, true}};
 }
 
-TEST(Rope, RotatesPairsAndLeavesTheRest) {
+TEST(Rope, RotatesAndLeavesTheRest) {
   for (const Problem& p : problems())
     for (bool inverse : {false, true}) {
       KernelBench b;
@@ -75,7 +89,7 @@ TEST(Rope, RotatesPairsAndLeavesTheRest) {
 
 // The backward is the transposed rotation: <y, R x> = <R^-1 y, x>.
 TEST(Rope, InverseIsTheAdjoint) {
-  const Problem p(9, 2, 8, 4, 0, 12, 0, 12);
+  for (const Problem& p : {Problem(9, 2, 8, 4, 0, 12, 0, 12), Problem(9, 2, 8, 4, 0, 12, 0, 12, true)}) {
   KernelBench b;
   const std::vector<float> dy = random_floats(std::int64_t(p.x.size()), 8);
   const View y = b.junk(p.T, 24), dx = b.junk(p.T, 24);
@@ -85,15 +99,17 @@ TEST(Rope, InverseIsTheAdjoint) {
   double left = 0, right = 0;
   for (std::size_t i = 0; i < dy.size(); ++i) left += double(dy[i]) * ys[i], right += double(dxs[i]) * p.x[i];
   EXPECT_NEAR(left, right, 1e-5);
+  }
 }
 
 TEST(Rope, InPlaceHasTheSameBits) {
-  const Problem p(33, 4, 8, 5, 7, 20, 7, 20);
+  for (const Problem& p : {Problem(33, 4, 8, 5, 7, 20, 7, 20), Problem(33, 4, 36, 5, 7, 41, 7, 41, true)}) {
   KernelBench b;
   const View y = b.floats(p.x, p.T, p.x_columns()), x = b.floats(p.x, p.T, p.x_columns());
   b.launch(&KernelTable::rope, p.op(b, y, x, false));
   b.launch(&KernelTable::rope, p.op(b, x, x, false));
   expect_same_words(words_of(b.read(x)), words_of(b.read(y)), "in place");
+  }
 }
 
 TEST(Rope, SameEverywhereAndRowByRow) {

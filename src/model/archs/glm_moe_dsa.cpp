@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "model/archs/archs.h"
+#include "model/archs/rope_config.h"
 
 namespace lockstep {
 
@@ -31,7 +32,7 @@ class GlmMoeDsa final : public Model {
 
   std::vector<CacheShape> cache_shapes() const override {
     std::vector<CacheShape> shapes;
-    for (const Layer& layer : layers_) shapes.push_back({latent_ + rotary, layer.owns_indexer ? index_size_ : 0});
+    for (const Layer& layer : layers_) shapes.push_back({latent_ + rotary_, layer.owns_indexer ? index_size_ : 0});
     return shapes;
   }
 
@@ -58,8 +59,8 @@ class GlmMoeDsa final : public Model {
     const Tensor h = ctx.rms_norm(x, l.input_norm, eps_);
     const Tensor q_latent = ctx.rms_norm(ctx.linear(h, l.q_a), l.q_a_norm, norm_eps_);
     if (l.owns_indexer) selection = select(ctx, h.detached(), q_latent.detached(), l, index);
-    const Tensor q = ctx.mla_query(ctx.linear(q_latent, l.q_b), l.w_uk, rotary);
-    const Tensor entry = ctx.mla_entry(ctx.linear(h, l.kv_a), l.kv_a_norm, norm_eps_, rotary);
+    const Tensor q = ctx.mla_query(ctx.linear(q_latent, l.q_b), l.w_uk, rotary_);
+    const Tensor entry = ctx.mla_entry(ctx.linear(h, l.kv_a), l.kv_a_norm, norm_eps_, rotary_);
     const Tensor o = ctx.attention(q, entry, index, &selection, shape_);
     const Tensor after = ctx.add(x, ctx.linear(ctx.mla_values(o, l.w_uv), l.o));
     return ctx.add(after, feed_forward(ctx, ctx.rms_norm(after, l.post_norm, eps_), l));
@@ -67,8 +68,8 @@ class GlmMoeDsa final : public Model {
 
   // The indexer sees detached inputs: no gradient leaves it, and only its own loss enters it.
   Selection select(Context& ctx, const Tensor& h, const Tensor& q_latent, const Layer& l, int index) const {
-    const Tensor q = ctx.rope_heads(ctx.linear(q_latent, l.index_q), index_heads_, index_size_, rotary);
-    const Tensor k = ctx.rope_heads(ctx.layer_norm(ctx.linear(h, l.index_k), l.index_norm, l.index_norm_bias, 1e-6f), 1, index_size_, rotary);
+    const Tensor q = ctx.rope_heads(ctx.linear(q_latent, l.index_q), index_heads_, index_size_, rotary_);
+    const Tensor k = ctx.rope_heads(ctx.layer_norm(ctx.linear(h, l.index_k), l.index_norm, l.index_norm_bias, 1e-6f), 1, index_size_, rotary_);
     return ctx.index_select(q, ctx.linear(h, l.index_w), k, index, index_heads_, index_size_, select_top_k);
   }
 
@@ -94,9 +95,9 @@ class GlmMoeDsa final : public Model {
     q_latent_ = c.integer("q_lora_rank", 1, kLarge);
     latent_ = c.integer("kv_lora_rank", 1, kLarge);
     nope_ = c.integer("qk_nope_head_dim", 1, kLarge);
-    rotary = c.integer("qk_rope_head_dim", 2, 65536);
+    rotary_ = c.integer("qk_rope_head_dim", 2, 65536);
     value_ = c.integer("v_head_dim", 1, kLarge);
-    if (rotary % 2) fail(ErrorCode::invalid_argument, "config.json: 'qk_rope_head_dim' is {}, allowed are even numbers", rotary);
+    if (rotary_ % 2) fail(ErrorCode::invalid_argument, "config.json: 'qk_rope_head_dim' is {}, allowed are even numbers", rotary_);
     intermediate_ = c.integer("intermediate_size", 1, kLarge);
     expert_intermediate_ = c.integer("moe_intermediate_size", 1, kLarge);
     expert_count = c.integer("n_routed_experts", 1, 65536);
@@ -111,7 +112,7 @@ class GlmMoeDsa final : public Model {
     eps_ = static_cast<float>(c.number("rms_norm_eps", 1e-12, 1, 1e-5));
     norm_eps_ = static_cast<float>(options.mla_norm_eps > 0 ? options.mla_norm_eps : 1e-6);
     index_heads_ = c.integer("index_n_heads", 1, 65536);
-    index_size_ = c.integer("index_head_dim", rotary, 65536);
+    index_size_ = c.integer("index_head_dim", rotary_, 65536);
     select_top_k = c.integer("index_topk", 1, kLarge);
     c.only("n_group", {1});
     c.only("topk_group", {1});
@@ -121,20 +122,9 @@ class GlmMoeDsa final : public Model {
     c.only("scoring_func", {"sigmoid"});
     c.only("topk_method", {"noaux_tc"});
     eos_tokens = c.integers("eos_token_id");
-    read_rope(c);
+    rope = read_rope(c, rotary_, false, max_positions, {"default"});
     read_layer_kinds(c);
-    shape_ = {heads_, latent_, rotary, static_cast<float>(1.0 / std::sqrt(static_cast<double>(nope_ + rotary)))};
-  }
-
-  void read_rope(const ConfigReader& c) {
-    if (c.has("rope_parameters")) {
-      const ConfigReader r(c.raw().at("rope_parameters"));
-      r.only("rope_type", {"default"});
-      rope_theta = r.number("rope_theta", 1, 1e12);
-    } else {
-      c.only("rope_scaling", {nullptr});
-      rope_theta = c.number("rope_theta", 1, 1e12, 10000.0);
-    }
+    shape_ = {heads_, 1, latent_ + rotary_, latent_, true, static_cast<float>(1.0 / std::sqrt(static_cast<double>(nope_ + rotary_)))};
   }
 
   void read_layer_kinds(const ConfigReader& c) {
@@ -184,8 +174,8 @@ class GlmMoeDsa final : public Model {
     l.input_norm = m.vector(prefix + "input_layernorm.weight", hidden);
     l.q_a = m.matrix(attention + "q_a_proj.weight", q_latent_, hidden);
     l.q_a_norm = m.vector(attention + "q_a_layernorm.weight", q_latent_);
-    l.q_b = m.matrix(attention + "q_b_proj.weight", heads_ * (nope_ + rotary), q_latent_);
-    l.kv_a = m.matrix(attention + "kv_a_proj_with_mqa.weight", latent_ + rotary, hidden);
+    l.q_b = m.matrix(attention + "q_b_proj.weight", heads_ * (nope_ + rotary_), q_latent_);
+    l.kv_a = m.matrix(attention + "kv_a_proj_with_mqa.weight", latent_ + rotary_, hidden);
     l.kv_a_norm = m.vector(attention + "kv_a_layernorm.weight", latent_);
     // kv_b [H * (nope + v), L] is two tensors here: W_uk (outputs L, inputs nope; the transpose) and W_uv (outputs v, inputs L).
     l.w_uk = m.add({attention + "kv_b_proj.weight (keys)", ParameterLayout::packed, heads_, latent_, nope_});
@@ -226,7 +216,7 @@ class GlmMoeDsa final : public Model {
 
   std::vector<Layer> layers_;
   ParameterId embedding_ = 0, final_norm_ = 0;
-  std::int64_t heads_ = 0, q_latent_ = 0, latent_ = 0, nope_ = 0, value_ = 0, intermediate_ = 0, expert_intermediate_ = 0, shared_experts_ = 1;
+  std::int64_t heads_ = 0, q_latent_ = 0, latent_ = 0, nope_ = 0, rotary_ = 0, value_ = 0, intermediate_ = 0, expert_intermediate_ = 0, shared_experts_ = 1;
   std::int64_t index_heads_ = 0, index_size_ = 0;
   bool normalise_ = true;
   float scaling_ = 1, eps_ = 1e-5f, norm_eps_ = 1e-6f;

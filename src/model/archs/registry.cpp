@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/archs/archs.h"
 #include "model/model.h"
@@ -12,10 +14,17 @@ struct Family {
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
       {"glm_moe_dsa", make_glm_moe_dsa},
+      {"llama", make_llama},
+      {"qwen3", make_qwen3},
   };
   return all;
 }
 }  // namespace
+
+bool Model::has_indexer() const {
+  const std::vector<Parameter>& all = manifest_.parameters();
+  return std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.indexer; });
+}
 
 std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& options) {
   const std::string type = ConfigReader(config).text("model_type");

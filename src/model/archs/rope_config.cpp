@@ -1,0 +1,63 @@
+#include "model/archs/rope_config.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "numerics/elementary_double.h"
+
+namespace lockstep {
+
+namespace {
+// Within the object that holds them, which is named in errors.
+void read_scaling(const ConfigReader& r, RopeSpec& rope, const std::string& type, std::int64_t max_positions) {
+  if (type == "default") return;
+  constexpr double kLargest = 1e9;
+  const double original = r.number("original_max_position_embeddings", 1, kLargest, static_cast<double>(max_positions));
+  rope.original_positions = original;
+  if (type == "linear") {
+    rope.scaling = RopeSpec::Scaling::linear;
+    rope.factor = r.number("factor", 1e-3, kLargest);
+  } else if (type == "llama3") {
+    rope.scaling = RopeSpec::Scaling::llama3;
+    rope.factor = r.number("factor", 1e-3, kLargest);
+    rope.low_frequency = r.number("low_freq_factor", 1e-3, kLargest);
+    rope.high_frequency = r.number("high_freq_factor", 1e-3, kLargest);
+    if (rope.high_frequency <= rope.low_frequency)
+      fail(ErrorCode::invalid_argument, "config.json: 'high_freq_factor' is {}, allowed is more than 'low_freq_factor', {}", rope.high_frequency,
+           rope.low_frequency);
+  } else {
+    rope.scaling = RopeSpec::Scaling::yarn;
+    rope.factor = r.number("factor", 1e-3, kLargest, static_cast<double>(max_positions) / original);
+    if (rope.theta <= 1) fail(ErrorCode::invalid_argument, "config.json: 'rope_theta' is {}, allowed with yarn is more than 1", rope.theta);
+    rope.beta_fast = r.number("beta_fast", 1e-3, kLargest, 32.0);
+    rope.beta_slow = r.number("beta_slow", 1e-3, kLargest, 1.0);
+    rope.truncate = r.boolean("truncate", true);
+    const auto scale = [&](double m) { return rope.factor <= 1 ? 1.0 : 0.1 * m * log_double(rope.factor) + 1.0; };
+    const double m = r.number("mscale", 0, kLargest, 0.0), all = r.number("mscale_all_dim", 0, kLargest, 0.0);
+    rope.attention_factor = r.number("attention_factor", 1e-3, kLargest, m > 0 && all > 0 ? scale(m) / scale(all) : scale(1));
+  }
+}
+}  // namespace
+
+RopeSpec read_rope(const ConfigReader& config, std::int64_t rotary, bool half, std::int64_t max_positions,
+                   const std::vector<std::string>& allowed) {
+  RopeSpec rope;
+  rope.rotary = rotary;
+  rope.half = half;
+  const bool now = config.has("rope_parameters");
+  const char* key = now ? "rope_parameters" : "rope_scaling";
+  const Json inner = config.has(key) ? config.raw().at(key) : Json::object();
+  return with_context(fmt::format("reading '{}'", key), [&] {
+    const ConfigReader r(inner);
+    rope.theta = now && r.has("rope_theta") ? r.number("rope_theta", 1, 1e12) : config.number("rope_theta", 1, 1e12, 10000.0);
+    const std::string type = r.text("rope_type", r.text("type", "default"));
+    if (std::find(allowed.begin(), allowed.end(), type) == allowed.end())
+      fail(ErrorCode::unsupported, "config.json: 'rope_type' is '{}', allowed are {}{}", type, fmt::join(allowed, ", "), did_you_mean(type, allowed));
+    if (r.number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
+      fail(ErrorCode::unsupported, "config.json: 'partial_rotary_factor' is {}, allowed is 1", r.number("partial_rotary_factor", 0, 1));
+    read_scaling(r, rope, type, max_positions);
+    return rope;
+  });
+}
+
+}  // namespace lockstep
