@@ -17,50 +17,57 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
     const std::int64_t begin = item / pieces / shape.kv_heads * per_item, end = std::min(rows, begin + per_item);
     const std::int64_t kv_head = item / pieces % shape.kv_heads, piece = item % pieces;
     const std::int64_t first = group * piece / pieces, heads = group * (piece + 1) / pieces - first;
-    const std::int64_t h0 = kv_head * group + first, padded = padded16(heads);
+    const std::int64_t h0 = kv_head * group + first;
+    const std::int64_t at_once = std::clamp<std::int64_t>(16 / heads, 1, 8);  // rows: one head's chains wait for themselves
+    const std::int64_t chains = at_once * heads, padded = padded16(chains), state = padded16(per_item * heads + 16);
     const std::size_t of_block = group_scratch<V>(shape);
-    Elem* scratch = thread_scratch<Elem>(of_block + heads * kKeyBlock + 16 + (2 * per_item + 2) * padded);
+    Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state);
     EntryBlock<V> block(op.cache, op.rows, group_part(shape, kv_head), scratch);
     Elem* s = scratch + of_block;
-    Elem* alpha = s + heads * kKeyBlock + 16;
+    Elem* alpha = s + chains * kKeyBlock + 16;
     Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
     Elem* row_state = fresh + padded;
     const Elem scale = element<Elem>(shape.scale);
 
-    const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
+    const auto visit = [&](std::int64_t t, std::int64_t count, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
       const bool start = at == 0;
-      Elem* largest = row_state + (t - begin) * 2 * padded;  // running maximum and denominator of the row's heads
-      Elem* denominator = largest + padded;
-      Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * shape.value;
-      const std::int64_t step = score_step(n);
-      const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * shape.key;
-      dot_products<V, true>(q, shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s, step);
-      largest_scores<V>(s, step, heads, n, fresh);
-      for (std::int64_t h = 0; h < heads; ++h) {
+      Elem* largest = row_state + (t - begin) * heads;  // running maximum and denominator of the rows' heads
+      Elem* denominator = largest + state;
+      const std::int64_t step = score_step(n), all = count * heads;
+      for (std::int64_t r = 0; r < count; ++r) {
+        const Elem* q = elements<V>(op.q) + (t + r) * op.q.stride + h0 * shape.key;
+        dot_products<V, true>(q, shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step);
+      }
+      largest_scores<V>(s, step, all, n, fresh);
+      for (std::int64_t h = 0; h < all; ++h) {
         const Elem old = largest[h];
         largest[h] = start || fresh[h] > old ? fresh[h] : old;
         if (!start) alpha[h] = old - largest[h];
       }
-      if (!start) exp_all<V>(alpha, heads);
-      subtract_by_head<V>(s, heads, step, n, largest);
-      exp_all<V>(s, heads * step);
-      sums_by_head<V>(s, step, heads, n, fresh);
-      for (std::int64_t h = 0; h < heads; ++h)
+      if (!start) exp_all<V>(alpha, all);
+      subtract_by_head<V>(s, all, step, n, largest);
+      exp_all<V>(s, all * step);
+      sums_by_head<V>(s, step, all, n, fresh);
+      for (std::int64_t h = 0; h < all; ++h)
         denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
-      weighted_sums<V>(
-          s, step, heads, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
-          [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
-            Elem* to = o + h * shape.value + column;
-            if (!start) sum = fma(V::load_partial(to, lanes), V::set1(alpha[h]), sum);
-            if (last) sum = sum / V::set1(denominator[h]);
-            sum.store_partial(to, lanes);
-          });
+      for (std::int64_t r = 0; r < count; ++r) {
+        Elem* o = elements<V>(op.o) + (t + r) * op.o.stride + h0 * shape.value;
+        weighted_sums<V>(
+            s + r * heads * step, step, heads, block.values(), n, shape.value,
+            [](std::int64_t, std::int64_t, int) { return V::zero(); },
+            [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
+              Elem* to = o + h * shape.value + column;
+              if (!start) sum = fma(V::load_partial(to, lanes), V::set1(alpha[r * heads + h]), sum);
+              if (last) sum = sum / V::set1(denominator[h]);
+              sum.store_partial(to, lanes);
+            });
+      }
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
       for (std::int64_t h = 0; h < heads; h += 16)
         (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
     };
-    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, visit);
+    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, at_once, visit);
   });
 }
 
@@ -75,7 +82,7 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
     EntryBlock<V> block(op.cache, op.rows, width, scratch);  // keys alone
     Elem* s = scratch + EntryBlock<V>::scratch_size(width);
     const Elem scale = element<Elem>(shape.scale);
-    const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
+    const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
       const std::int64_t step = score_step(n);
       dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n,
                             scale, s, step);
@@ -89,7 +96,7 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
       }
     };
     for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, item * per_item,
-                      std::min(rows, (item + 1) * per_item), 0, INT64_MAX, visit);
+                      std::min(rows, (item + 1) * per_item), 0, INT64_MAX, 1, visit);
   });
 }
 

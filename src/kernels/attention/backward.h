@@ -1,6 +1,6 @@
 // The adjoint of attention.h, a kv head of a sequence at a time and in tiles (query blocks x a range of keys) of bounded scratch:
 //   1. per row: P, dS and dq; each pair of (row, key) leaves dS * scale and P of all heads behind;
-//   2. per key: the pairs of that key, rows ascending, become dentry.
+//   2. per key: the pairs of that key, rows ascending, become dentry; dense, for some neighbouring keys at a time.
 // Short sequences are one work item each; in one that is a large part of the batch both steps run on all threads.
 #pragma once
 #include "kernels/attention/row_keys.h"
@@ -20,7 +20,11 @@ inline constexpr std::int64_t kPairScratch = 1 << 19;
 template <class V>
 struct BackwardTile {
   std::int64_t kv_head, begin, row, rows, key, keys;
-  typename V::Elem* coefficients;      // per pair: dS * scale of the heads, P of the heads
+  // Of a selection, per pair: dS * scale of the heads, P of the heads. Dense, per row: dS * scale, head by head over the keys
+  // (key_step apart), then P likewise.
+  typename V::Elem* coefficients;
+  std::int64_t key_step;
+  // Of a selection alone:
   std::int32_t* pair_begin;            // [rows + 1]: first pair of each row
   std::int32_t* rank_begin;            // [rows]: the rank of that pair
   std::int32_t* key_begin;             // [keys + 1]: first list entry of each key
@@ -71,7 +75,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
   Elem* ds = p + part;
   Elem* delta = ds + part;
 
-  const auto visit = [&](std::int64_t t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
+  const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
     const std::int64_t step = score_step(n);
     const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * key;
     const Elem* dout = elements<V>(op.dout) + t * op.dout.stride + h0 * value;
@@ -95,6 +99,16 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
           sum.store_partial(dq + h * key + column, lanes);
         });
     const std::int64_t r = t - tile.row;
+    if (!op.selection) {
+      Elem* c = tile.coefficients + r * 2 * heads * tile.key_step + at - tile.key;
+      for (std::int64_t h = 0; h < heads; ++h, c += tile.key_step)
+        for (std::int64_t k = 0; k < n; k += 16) {
+          const int lanes = lanes_left(n, k);
+          (V::load_partial(ds + h * step + k, lanes) * V::set1(scale)).store_partial(c + k, lanes);
+          V::load_partial(p + h * step + k, lanes).store_partial(c + heads * tile.key_step + k, lanes);
+        }
+      return;
+    }
     Elem* c = tile.coefficients + (tile.pair_begin[r] + at - tile.rank_begin[r]) * 2 * heads;
     for (std::int64_t k = 0; k < n; ++k, c += 2 * heads)
       for (std::int64_t h = 0; h < heads; ++h) {
@@ -102,7 +116,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         c[heads + h] = p[h * step + k];
       }
   };
-  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, visit);
+  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, 1, visit);
 }
 
 // Which terms a vector of entry columns takes: of key and value (a value in the key), of the key and in its first lanes of the
@@ -162,42 +176,123 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
   }
 }
 
-// The columns [column, end) of one kind; dentry: of column 0.
-template <class V, EntryColumns kind>
-void backward_column_range(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t first, std::int32_t last,
-                           std::int64_t c, std::int64_t end, typename V::Elem* dentry) {
-  constexpr int kWide = kColumnTile<V>;
-  for (; c + 16 * kWide <= end; c += 16 * kWide)
-    backward_columns<V, kWide, kind, false>(op, tile, first, last, c, 16, dentry + c);
-  if constexpr (kWide > 2)
-    for (; c + 32 <= end; c += 32) backward_columns<V, 2, kind, false>(op, tile, first, last, c, 16, dentry + c);
-  for (; c + 16 <= end; c += 16) backward_columns<V, 1, kind, false>(op, tile, first, last, c, 16, dentry + c);
-  if (c < end) backward_columns<V, 1, kind, true>(op, tile, first, last, c, lanes_left(end, c), dentry + c);
+// The same, dense, for `Keys` neighbouring keys from key_at of the tile on, none of which begins in another query block than the
+// first. dentry: of the first key; the next stands op.dentry.stride further.
+template <class V, int Keys, int Vectors, EntryColumns kind, bool Partial>
+void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t key_at, std::int64_t column,
+                            int lanes, typename V::Elem* dentry) {
+  using Elem = typename V::Elem;
+  constexpr bool of_key = kind != EntryColumns::value, of_value = kind != EntryColumns::key;
+  const std::int64_t heads = op.shape.group(), h0 = tile.kv_head * heads, key = op.shape.key, value = op.shape.value;
+  const int leaves = head_leaf_count(heads);
+  const std::int64_t leaf_heads = heads / leaves, end = tile.row + tile.rows, first_key = tile.begin + tile.key + key_at;
+  const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
+  const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
+  const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
+  const auto load = [](const Elem* from, int count) {
+    if constexpr (Partial) return V::load_partial(from, count);
+    else return V::load(from);
+  };
+  V total[Keys][Vectors], leaf[Keys][Vectors][8];
+  for (int j = 0; j < Keys; ++j)
+    for (int c = 0; c < Vectors; ++c) total[j][c] = load(dentry + j * op.dentry.stride + 16 * c, lanes);
+  for (std::int64_t row = std::max(tile.row, first_key); row < end;) {
+    const std::int64_t stop = std::min(end, tile.begin + ((row - tile.begin) / kKeyBlock + 1) * kKeyBlock);
+    for (int g = 0; g < leaves; ++g) {
+      V sum[Keys][Vectors];
+      for (int j = 0; j < Keys; ++j)
+        for (int c = 0; c < Vectors; ++c) sum[j][c] = V::zero();
+      // One row's terms of the first `seen` keys.
+      const auto add_row = [&](std::int64_t t, int seen) {
+        const Elem* of_row = tile.coefficients + (t - tile.row) * 2 * heads * tile.key_step + key_at;
+        for (std::int64_t h = g * leaf_heads; h < (g + 1) * leaf_heads; ++h) {
+          const Elem* q_h = q + t * op.q.stride + h * key;
+          const Elem* dout_h = dout + t * op.dout.stride + h * value;
+          const Elem *ds = of_row + h * tile.key_step, *p = ds + heads * tile.key_step;
+#pragma GCC unroll 8
+          for (int j = 0; j < Keys; ++j) {
+            if (j >= seen) break;
+            for (int c = 0; c < Vectors; ++c) {
+              if constexpr (of_key) sum[j][c] = fma(V::set1(ds[j]), load(q_h + 16 * c, lanes), sum[j][c]);
+              if constexpr (kind == EntryColumns::mixed)
+                sum[j][c] = select_gt(value_mask, V::zero(),
+                                      fma(V::set1(p[j]), V::load_partial(dout_h, value_lanes), sum[j][c]), sum[j][c]);
+              else if constexpr (of_value)
+                sum[j][c] = fma(V::set1(p[j]), load(dout_h + 16 * c, lanes), sum[j][c]);
+            }
+          }
+        }
+      };
+      std::int64_t t = row;
+      for (; t < stop && t - first_key + 1 < Keys; ++t) add_row(t, static_cast<int>(t - first_key + 1));
+      for (; t < stop; ++t) add_row(t, Keys);
+      for (int j = 0; j < Keys; ++j)
+        for (int c = 0; c < Vectors; ++c) leaf[j][c][g] = sum[j][c];
+    }
+    for (int j = 0; j < Keys; ++j)
+      for (int c = 0; c < Vectors; ++c) total[j][c] = total[j][c] + join_pairwise(leaf[j][c], leaves);
+    row = stop;
+  }
+  for (int j = 0; j < Keys; ++j)
+    for (int c = 0; c < Vectors; ++c) {
+      if constexpr (Partial) total[j][c].store_partial(dentry + j * op.dentry.stride + 16 * c, lanes);
+      else total[j][c].store(dentry + j * op.dentry.stride + 16 * c);
+    }
 }
 
-// Step 2 for the keys [begin, end) of a tile.
+// The columns of a kv head in an entry, in vectors: f(kind, vectors, partial, column of the key or value, lanes, column of the
+// entry); the first three as constants.
+template <class V, class F>
+void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const F& f) {
+  const auto range = [&](auto kind, std::int64_t c, std::int64_t end, std::int64_t at) {
+    constexpr int kWide = kColumnTile<V>;
+    const std::false_type whole;
+    for (; c + 16 * kWide <= end; c += 16 * kWide) f(kind, std::integral_constant<int, kWide>(), whole, c, 16, at + c);
+    if constexpr (kWide > 2)
+      for (; c + 32 <= end; c += 32) f(kind, std::integral_constant<int, 2>(), whole, c, 16, at + c);
+    for (; c + 16 <= end; c += 16) f(kind, std::integral_constant<int, 1>(), whole, c, 16, at + c);
+    if (c < end) f(kind, std::integral_constant<int, 1>(), std::true_type(), c, lanes_left(end, c), at + c);
+  };
+  const std::integral_constant<EntryColumns, EntryColumns::key> of_key;
+  if (!shape.value_in_key) {
+    range(of_key, 0, shape.key, part.key_begin);
+    range(std::integral_constant<EntryColumns, EntryColumns::value>(), 0, shape.value, part.value_begin);
+    return;
+  }
+  // Vectors of both, the one where the value ends, the rest of the key.
+  std::int64_t c = shape.value / 16 * 16;
+  range(std::integral_constant<EntryColumns, EntryColumns::both>(), 0, c, 0);
+  if (c < shape.value) {
+    f(std::integral_constant<EntryColumns, EntryColumns::mixed>(), std::integral_constant<int, 1>(), std::true_type(), c,
+      lanes_left(shape.key, c), c);
+    c += 16;
+  }
+  range(of_key, c, shape.key, 0);
+}
+
+// Step 2 for the keys [begin, end) of a tile; begin a multiple of the keys taken at once.
 template <class V>
 void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
-  const AttentionShape& shape = op.shape;
-  const EntryPart part = group_part(shape, tile.kv_head);
+  constexpr int kKeys = V::kRows >= 12 ? 4 : V::kRows >= 6 ? 2 : 1;
+  const EntryPart part = group_part(op.shape, tile.kv_head);
+  const auto dentry = [&](std::int64_t k) { return elements<V>(op.dentry) + (tile.begin + tile.key + k) * op.dentry.stride; };
+  if (!op.selection) {
+    const auto take = [&](auto keys, std::int64_t k) {
+      for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
+        backward_columns_dense<V, keys(), vectors(), kind(), partial()>(op, tile, k, c, lanes, dentry(k) + at);
+      });
+    };
+    std::int64_t k = begin;
+    for (; k + kKeys <= end; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
+    for (; k < end; ++k) take(std::integral_constant<int, 1>(), k);
+    return;
+  }
   for (std::int64_t k = begin; k < end; ++k) {
     const std::int32_t first = tile.key_begin[k], last = tile.key_begin[k + 1];
     if (first == last) continue;
-    auto* dentry = elements<V>(op.dentry) + (tile.begin + tile.key + k) * op.dentry.stride;
-    if (!shape.value_in_key) {
-      backward_column_range<V, EntryColumns::key>(op, tile, first, last, 0, shape.key, dentry + part.key_begin);
-      backward_column_range<V, EntryColumns::value>(op, tile, first, last, 0, shape.value, dentry + part.value_begin);
-      continue;
-    }
-    // Vectors of both, the one where the value ends, the rest of the key.
-    const std::int64_t whole = shape.value / 16 * 16;
-    backward_column_range<V, EntryColumns::both>(op, tile, first, last, 0, whole, dentry);
-    std::int64_t c = whole;
-    if (c < shape.value) {
-      backward_columns<V, 1, EntryColumns::mixed, true>(op, tile, first, last, c, lanes_left(shape.key, c), dentry + c);
-      c += 16;
-    }
-    backward_column_range<V, EntryColumns::key>(op, tile, first, last, c, shape.key, dentry);
+    for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
+      backward_columns<V, vectors(), kind(), partial()>(op, tile, first, last, c, lanes, dentry(k) + at);
+    });
   }
 }
 
@@ -213,10 +308,12 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::i
   const std::int64_t span = std::min(length, blocks_that_fit(most_keys));
   const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
   const std::int64_t tile_keys = whole ? length : std::min(length, blocks_that_fit(kKeyBlock));
-  const std::int64_t pairs = span * std::min(most_keys, tile_keys);
+  const std::int64_t key_step = padded16(tile_keys);
+  const std::int64_t pairs = span * (op.selection ? std::min(most_keys, tile_keys) : key_step);
   auto* coefficients =
       reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
-  std::int32_t* lists = thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2));
+  std::int32_t* lists =
+      op.selection ? thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2)) : nullptr;
 
   const EntryPart part = group_part(op.shape, kv_head);
   const auto clear = [&](std::int64_t t, std::int64_t column, std::int64_t width) {
@@ -227,13 +324,16 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::i
   for (std::int64_t row = begin; row < end; row += span) {
     const std::int64_t rows = std::min(span, end - row), visible = row + rows - begin;
     for (std::int64_t key = 0; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{kv_head, begin,   row,     rows,    key,    std::min(tile_keys, visible - key), coefficients, lists,
-                           nullptr, nullptr, nullptr, nullptr};
-      tile.rank_begin = tile.pair_begin + span + 1;
-      tile.key_begin = tile.rank_begin + span;
-      tile.list_row = tile.key_begin + tile_keys + 1;
-      tile.list_pair = tile.list_row + pairs;
-      list_pairs(op, tile);
+      BackwardTile<V> tile{kv_head,      begin,    row,   rows,    key,     std::min(tile_keys, visible - key),
+                           coefficients, key_step, lists, nullptr, nullptr, nullptr,
+                           nullptr};
+      if (op.selection) {
+        tile.rank_begin = tile.pair_begin + span + 1;
+        tile.key_begin = tile.rank_begin + span;
+        tile.list_row = tile.key_begin + tile_keys + 1;
+        tile.list_pair = tile.list_row + pairs;
+        list_pairs(op, tile);
+      }
       constexpr std::int64_t kRowsAtOnce = 32, kKeysAtOnce = 32;
       run((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::int64_t i) {
         backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce));

@@ -43,13 +43,15 @@ inline std::size_t group_scratch(const AttentionShape& shape) {
 }
 
 // For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross
-// a multiple of 64 ranks, ascending per row: visit(row, first rank, n, panels or null, these were the row's last keys).
+// a multiple of 64 ranks, ascending per row: visit(row, rows, first rank, n, panels or null, these were the row's last keys).
+// rows > 1: as many neighbouring rows, at most `at_once`, have the same n keys here and more behind them (dense alone).
 // `block` then holds the n keys; with `transposed_values` its values have panels too where its keys have.
 // Dense rows of one sequence share what is read. first_key is a multiple of 64.
 template <class V, bool transposed_values, class Visit>
 void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count,
                     std::int64_t heads, std::int64_t begin, std::int64_t end, std::int64_t first_key,
-                    std::int64_t end_key, const Visit& visit) {
+                    std::int64_t end_key, std::int64_t at_once, const Visit& visit) {
+  using Elem = typename V::Elem;
   if (selection) {
     for (std::int64_t t = begin; t < end; ++t) {
       const RowKeys keys = keys_of_row<V>(rows, selection, count, t);
@@ -61,7 +63,7 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
           block.transpose(n);
           if (transposed_values) block.transpose_values(n);
         }
-        visit(t, at, n, block.panels, at + n == keys.count);
+        visit(t, std::int64_t{1}, at, n, block.panels, at + n == keys.count);
         at += n;
       }
     }
@@ -83,15 +85,30 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
         const std::int64_t visible = keys_of_row<V>(rows, selection, count, t).count;
         if (visible <= at) continue;
         const std::int64_t n = std::min(here, visible - at);
-        visit(t, at, n, n < kPanelKeys ? nullptr : block.panels, at + n == visible);
+        const Elem* panels = n < kPanelKeys ? nullptr : block.panels;
+        if (at + n < visible) {  // rows stand in ascending positions: the following ones see more
+          const std::int64_t together = std::min(at_once, run - t);
+          visit(t, together, at, n, panels, false);
+          t += together - 1;
+        } else {
+          visit(t, std::int64_t{1}, at, n, panels, true);
+        }
       }
     }
     begin = run;
   }
 }
 
+// f(tile, h) for all heads, eight or four of them at a time.
+template <class F>
+inline void for_chains(std::int64_t heads, const F& f) {
+  std::int64_t h = 0;
+  for (; h + 8 <= heads; h += 8) f(std::integral_constant<int, 8>(), h);
+  for_head_tiles<4>(heads - h, [&](auto tile, std::int64_t at) { f(tile, h + at); });
+}
+
 // The largest of each head's n scores: the earliest of equals; a NaN at rank 0 stays, later ones are passed over (their
-// exponential is a NaN all the same). Four heads at a time hide the chain's latency.
+// exponential is a NaN all the same). Eight heads at a time hide the chain's latency.
 template <class V>
 inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n,
                            typename V::Elem* largest) {
@@ -103,9 +120,7 @@ inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::in
       for (int j = 0; j < kHeads; ++j) m[j] = s[(h + j) * step + k] > m[j] ? s[(h + j) * step + k] : m[j];
     for (int j = 0; j < kHeads; ++j) largest[h + j] = m[j];
   };
-  std::int64_t h = 0;
-  for (; h + 4 <= heads; h += 4) group(std::integral_constant<int, 4>(), h);
-  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+  for_chains(heads, group);
 }
 
 // Each head's n values added in ascending order from +0.
@@ -121,9 +136,7 @@ inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int6
       for (int j = 0; j < kHeads; ++j) sum[j] = sum[j] + p[(h + j) * step + k];
     for (int j = 0; j < kHeads; ++j) sums[h + j] = sum[j];
   };
-  std::int64_t h = 0;
-  for (; h + 4 <= heads; h += 4) group(std::integral_constant<int, 4>(), h);
-  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+  for_chains(heads, group);
 }
 
 }  // namespace lockstep

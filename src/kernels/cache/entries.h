@@ -13,12 +13,24 @@ template <class V>
 inline constexpr int kHeadTile = V::kRows >= 12 ? 4 : 2;
 template <class V>
 inline constexpr int kPanelTile =
-    V::kRows >= 12 ? 2 : 1;  // heads in the transposed form: its tree holds five vectors a head
+    V::kRows >= 12 ? 4 : 1;  // heads in the transposed form: its tree holds five vectors a head
 template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
 // From this many keys on, the transposed form of dot16 pays.
 inline constexpr std::int64_t kPanelKeys = 8;
+
+// f(tile, h) for all heads in tiles of `Most`, the rest as one tile (of up to three) more: groups of three heads are common.
+template <int Most, class F>
+inline void for_head_tiles(std::int64_t heads, const F& f) {
+  std::int64_t h = 0;
+  for (; h + Most <= heads; h += Most) f(std::integral_constant<int, Most>(), h);
+  if constexpr (Most > 2)
+    if (heads - h == 3) return f(std::integral_constant<int, 3>(), h);
+  if constexpr (Most > 2)
+    if (heads - h == 2) return f(std::integral_constant<int, 2>(), h);
+  for (; h < heads; ++h) f(std::integral_constant<int, 1>(), h);
+}
 
 // Helpers that are no templates are static: each translation unit keeps its own, compiled for its instruction set.
 static inline std::int64_t padded16(std::int64_t n) { return (n + 15) / 16 * 16; }
@@ -137,8 +149,12 @@ template <class V, int Heads, int Width>
 template <class V, int Heads>
 inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel,
                        std::int64_t width, V (&out)[Heads]) {
-  if (width == 16) panel_dots_of<V, Heads, 16>(q, q_step, panel, width, out);
-  else panel_dots_of<V, Heads, 0>(q, q_step, panel, width, out);
+  if (width == 16) return panel_dots_of<V, Heads, 16>(q, q_step, panel, width, out);
+  if constexpr (std::is_same_v<typename V::Elem, float> && V::kRows >= 6) {  // common sizes of a head, unrolled
+    if (width == 64) return panel_dots_of<V, Heads, 64>(q, q_step, panel, width, out);
+    if (width == 128) return panel_dots_of<V, Heads, 128>(q, q_step, panel, width, out);
+  }
+  panel_dots_of<V, Heads, 0>(q, q_step, panel, width, out);
 }
 
 // dot16 of `Heads` queries with one entry.
@@ -196,9 +212,7 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     }
   };
   if (panels) {
-    std::int64_t h = 0;
-    for (; h + kPanelTile<V> <= heads; h += kPanelTile<V>) panel_group(std::integral_constant<int, kPanelTile<V>>(), h);
-    for (; h < heads; ++h) panel_group(std::integral_constant<int, 1>(), h);
+    for_head_tiles<kPanelTile<V>>(heads, panel_group);
     return;
   }
   const auto group = [&](auto count, std::int64_t h) {
@@ -210,9 +224,7 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
       for (int j = 0; j < kHeads; ++j) out[(h + j) * out_step + k] = scaled(sum[j]);
     }
   };
-  std::int64_t h = 0;
-  for (; h + kTile <= heads; h += kTile) group(std::integral_constant<int, kTile>(), h);
-  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+  for_head_tiles<kTile>(heads, group);
 }
 
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of
@@ -260,9 +272,7 @@ void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std
     if (c < columns)
       weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), begin, finish);
   };
-  std::int64_t h = 0;
-  for (; h + kTile <= heads; h += kTile) group(std::integral_constant<int, kTile>(), h);
-  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
+  for_head_tiles<kTile>(heads, group);
 }
 
 // x[h * step + k] = x[h * step + k] - minus[h], k < n (whole vectors where step allows).
