@@ -98,6 +98,45 @@ TEST_F(ModelFolderTest, Bf16HoldsTheRoundedMastersAndKeepsFp32Tensors) {
     EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
 }
 
+// Some files of tied models hold the table a second time, as the head.
+TEST_F(ModelFolderTest, ATiedTableMayStandTwiceButNotDiffer) {
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama/scaled/config.json");
+  model_ = make_model(config);
+  masters_.assign(model_->manifest().parameters().size(), {});
+  tensors_.clear();
+  for (const FileTensor& file : model_->manifest().files()) {
+    Values v{SafetensorsType::f32, file.shape, std::vector<float>(static_cast<std::size_t>(file.size()), 0.5f)};
+    v.values[0] = 0.25f;
+    model_->manifest().scatter(file, v.values.data(), masters_);
+    tensors_[file.name] = std::move(v);
+  }
+  EXPECT_FALSE(tensors_.contains("lm_head.weight"));
+  EXPECT_EQ(load_model_folder(write([](Tensors&) {})).masters, masters_);
+  const auto twice = [](Tensors& t) { t["lm_head.weight"] = t.at("model.embed_tokens.weight"); };
+  const LoadedModel loaded = load_model_folder(write(twice));
+  EXPECT_EQ(loaded.masters, masters_);
+  expect_error(ErrorCode::corrupt_file, {"tie_word_embeddings", "lm_head.weight"}, [&] {
+    load_model_folder(write([&](Tensors& t) {
+      twice(t);
+      t.at("lm_head.weight").values.back() += 1.0f;
+    }));
+  });
+  expect_error(ErrorCode::corrupt_file, {"lm_head.weight", "shape"}, [&] {
+    load_model_folder(write([&](Tensors& t) {
+      twice(t);
+      t.at("lm_head.weight").shape = {t.at("lm_head.weight").shape[1], t.at("lm_head.weight").shape[0]};
+    }));
+  });
+  const fs::path saved = folder_.path() / "out";
+  save_model_folder(saved, *loaded.model, loaded.masters, {.dtype = DType::f32});
+  EXPECT_EQ(SafetensorsFile::open(saved / "model.safetensors").tensors().size(), tensors_.size());
+  EXPECT_EQ(load_model_folder(saved).masters, masters_);
+  // Untied, the head is missing.
+  config["tie_word_embeddings"] = false;
+  model_ = make_model(config);
+  expect_error(ErrorCode::corrupt_file, {"lacks 1 of", "lm_head.weight"}, [&] { load_model_folder(write([](Tensors&) {})); });
+}
+
 TEST_F(ModelFolderTest, ConfigKeepsWhatNobodyAskedFor) {
   Json config = model_->config();
   config["house"] = {{"unknown", {1, 2.5, "x"}}};

@@ -129,7 +129,7 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
       if (!config.contains("indexer_types"))
         values = 2 * config["num_hidden_layers"].get<std::int64_t>() * config["num_key_value_heads"].get<std::int64_t>() *
                  config["head_dim"].get<std::int64_t>();
-      else for (const auto& kind : config["indexer_types"])
+      for (const auto& kind : config.value("indexer_types", Json::array()))
         values += config["kv_lora_rank"].get<std::int64_t>() + config["qk_rope_head_dim"].get<std::int64_t>() +
                   (kind == "full" ? config["index_head_dim"].get<std::int64_t>() : 0);
       Runtime runtime({.threads = 1}, model, profile_by_name(profile));
@@ -185,8 +185,12 @@ TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
   EXPECT_LT(memory.peak(MemoryCategory::workspace) - serving_before, 64 * 80 * vocabulary * 4 / 8) << "serving";
 }
 
-TEST(Counters, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
-  const std::shared_ptr<const Model> model = make_model(tiny_config());
+class ExportTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ExportTest, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
+  const std::string family = GetParam();  // llama is tied
+  const std::shared_ptr<const Model> model =
+      make_model(family == "glm_moe_dsa" ? tiny_config() : tiny_dense_config(family, family == "llama"));
   const Manifest& manifest = model->manifest();
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
   Trainer trainer(runtime, golden_weights(manifest, 2), {.train_indexer = true});
@@ -226,6 +230,8 @@ TEST(Counters, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
   EXPECT_NE(weights_sha256(manifest, trainer.master_images()), weights_sha256(manifest, loaded.masters))
       << "the masters themselves are not bf16";
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, ExportTest, testing::Values("glm_moe_dsa", "llama", "qwen3"), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lockstep

@@ -66,6 +66,9 @@ class DenseDecoder final : public Model {
       fail(ErrorCode::invalid_argument, "config.json: 'head_dim' is missing, and 'hidden_size' {} is no multiple of 'num_attention_heads' {}", hidden,
            shape_.heads);
     const std::int64_t head_size = c.integer("head_dim", 2, 65536, head_norms_ ? 128 : hidden / shape_.heads);
+    // What the numbers of a file make us count must fit in 64 bits before any weight is looked at.
+    if (shape_.heads * head_size > kLarge)
+      fail(ErrorCode::invalid_argument, "config.json: 'num_attention_heads' x 'head_dim' is {}, allowed is at most {}", shape_.heads * head_size, kLarge);
     if (head_size % 2) fail(ErrorCode::invalid_argument, "config.json: 'head_dim' is {}, allowed are even numbers", head_size);
     shape_.key = shape_.value = head_size;
     shape_.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_size)));
