@@ -23,6 +23,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <numeric>
 #include <vector>
@@ -45,7 +46,7 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 std::string question(int count) { return fmt::format("{} {} 12={}:", count % 90 + 1, count / 90, count * 7919 % 1000); }
 
 struct Sent {  // at the client
-  double sent = 0, byte = 0;
+  double sent = 0, byte = 0, read = 0;  // the byte at its socket, and in its hands
 };
 struct Handled {  // at the server
   double in = 0, out = 0;
@@ -128,7 +129,29 @@ int connect_to(std::uint16_t port) {
   if (connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::exit(3);
   const int yes = 1;
   setsockopt(descriptor, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(descriptor, SOL_SOCKET, SO_TIMESTAMPNS, &yes, sizeof yes);
   return descriptor;
+}
+
+// Reads what there is; `came` is when the kernel had it, in now()'s milliseconds.
+ssize_t receive(int descriptor, std::vector<char>& block, double* came) {
+  iovec vector{block.data(), block.size()};
+  alignas(cmsghdr) char control[256];
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = recvmsg(descriptor, &message, MSG_DONTWAIT);
+  static const double offset = now() - std::chrono::duration<double, std::milli>(std::chrono::system_clock::now().time_since_epoch()).count();
+  *came = now();
+  for (cmsghdr* one = CMSG_FIRSTHDR(&message); got > 0 && one != nullptr; one = CMSG_NXTHDR(&message, one)) {
+    if (one->cmsg_level != SOL_SOCKET || one->cmsg_type != SCM_TIMESTAMPNS) continue;
+    timespec stamp{};
+    std::memcpy(&stamp, CMSG_DATA(one), sizeof stamp);
+    *came = static_cast<double>(stamp.tv_sec) * 1e3 + static_cast<double>(stamp.tv_nsec) * 1e-6 + offset;
+  }
+  return got;
 }
 
 std::vector<Sent> ask(std::uint16_t port, int requests, int rounds) {
@@ -156,9 +179,10 @@ std::vector<Sent> ask(std::uint16_t port, int requests, int rounds) {
       poll(sockets.data(), sockets.size(), -1);
       for (std::size_t i = 0; i < sockets.size(); ++i) {
         if (!sockets[i].revents) continue;
-        const ssize_t got = recv(sockets[i].fd, block.data(), block.size(), MSG_DONTWAIT);
+        double came = 0;
+        const ssize_t got = receive(sockets[i].fd, block, &came);
         if (got <= 0) std::exit(4);
-        if (times[first + i].byte == 0) times[first + i].byte = now();
+        if (times[first + i].byte == 0) times[first + i] = {times[first + i].sent, came, now()};
         heard[i].append(block.data(), static_cast<std::size_t>(got));
         if (heard[i].ends_with("0\r\n\r\n")) --open;
       }
@@ -205,21 +229,22 @@ int measure(const std::shared_ptr<GenerationService>& service, const Client& cli
   std::vector<Sent> heard(count);
   if (write(client.ports[1], &port, sizeof port) != sizeof port || !read_all(client.results[0], heard.data(), count)) return 3;
   const double engine = (service->statistics().first_token_seconds.sum() - engine_before) * 1000 / static_cast<double>(count);
-  std::vector<double> in, handle, out, total, held;
+  std::vector<double> in, handle, out, total, held, late;
   for (int round = kWarmUp; round < rounds; ++round) {
-    std::array<double, 5> sums{};
+    std::array<double, 6> sums{};
     for (int i = 0; i < requests; ++i) {
       const auto at = static_cast<std::size_t>(round * requests + i);
       sums[0] += api->times[at].in - heard[at].sent;
       sums[1] += api->handling[at];
       sums[2] += heard[at].byte - api->times[at].out;
       sums[3] += heard[at].byte - heard[at].sent;
+      sums[5] += heard[at].read - heard[at].byte;
       sums[4] += api->times[at].out - api->times[at].in - api->handling[at];
     }
-    for (auto [list, sum] : {std::pair{&in, sums[0]}, {&handle, sums[1]}, {&out, sums[2]}, {&total, sums[3]}, {&held, sums[4]}}) list->push_back(sum / requests);
+    for (auto [list, sum] : {std::pair{&in, sums[0]}, {&handle, sums[1]}, {&out, sums[2]}, {&total, sums[3]}, {&held, sums[4]}, {&late, sums[5]}}) list->push_back(sum / requests);
   }
-  std::printf("%d at once, mean over requests, median of %d rounds, ms: way in %.3f, handle %.3f, engine and the answer's text %.3f, way out %.3f; in all %.3f\n", requests,
-              rounds - kWarmUp, median(in), median(handle), median(held), median(out), median(total));
+  std::printf("%d at once, mean over requests, median of %d rounds, ms: way in %.3f, handle %.3f, engine and the answer's text %.3f, way out %.3f; in all %.3f; read by the client %.3f later\n", requests,
+              rounds - kWarmUp, median(in), median(handle), median(held), median(out), median(total), median(late));
   std::printf("  the engine's first token, mean %.3f with the server beside it, %.3f alone\n", engine, median(alone));
   return 0;
 }
