@@ -92,6 +92,12 @@ JsonCallMarkup json_call_markup(MessageFormat format, std::string_view source) {
   if (format == MessageFormat::qwen && !has("<function="))
     return {"<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>", name, arguments, "}"};
   if (format == MessageFormat::nemotron && !has("<function=")) return {"<TOOLCALL>[", ", ", "]</TOOLCALL>", name, arguments, "}"};
+  // V3 and R1 write a code fence, V3.1 does not.
+  if (format == MessageFormat::deepseek && has("tool▁calls▁begin")) {
+    const std::string call = "<｜tool▁call▁begin｜>", separator = "<｜tool▁sep｜>", end = "<｜tool▁call▁end｜>", begin = "<｜tool▁calls▁begin｜>", last = "<｜tool▁calls▁end｜>";
+    if (has("```json")) return {begin, "\n", last, call + "function" + separator, "\n```json\n", "\n```" + end};
+    return {begin, "", last, call, separator, end};
+  }
   if (format == MessageFormat::llama) return {"", "; ", "", name, "\", \"parameters\": ", "}"};
   return {};
 }

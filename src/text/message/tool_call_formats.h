@@ -41,8 +41,8 @@ struct ToolCallFormat {
 };
 const ToolCallFormat& tool_call_format(MessageFormat format);
 
-// How a family writes calls of which the arguments are JSON as it stands, for who makes it write them: the text around one call's
-// name and arguments, and around and between calls. Empty: the family writes them in another way, or nobody knows which.
+// How a family writes calls whose arguments are JSON as it stands, for who holds it to them: the text around a call's name and
+// arguments, and around and between calls. Empty: the family writes them in another way.
 struct JsonCallMarkup {
   std::string begin, between, end;                    // <TOOLCALL>[  ,  ]</TOOLCALL>
   std::string before_name, before_arguments, behind;  // {"name": "  ", "arguments":  }
