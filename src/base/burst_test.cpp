@@ -28,7 +28,7 @@ TEST(Burst, RunsOnceForEachAtTheEndOfTheOutermost) {
   EXPECT_FALSE(Burst::put_off(&a, [&] { ++a; }));
 }
 
-TEST(Entropy, IsHardlyEverTheSame) { EXPECT_NE(system_random_bits(), system_random_bits()); }
+TEST(Entropy, IsHardlyEverTheSame) { EXPECT_NE(random_bits(), random_bits()); }
 
 }  // namespace
 }  // namespace lockstep

@@ -26,6 +26,17 @@ constexpr const char* kHelp =
     "  /save FILE             write the talk as JSON\n"
     "Ctrl-C stops an answer, Ctrl-D ends the program.\n";
 
+// What the command line sets and `/set` changes.
+void add_sampling_options(OptionTable& table, ChatSettings& s) {
+  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
+  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
+  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest");
+  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely");
+  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
+  table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
+}
+
 // Lines of stdin. A signal breaks in; bytes behind the last line feed make a line too.
 class LineReader {
  public:
@@ -105,13 +116,7 @@ void Talk::set(const std::string& rest) {
     return;
   }
   OptionTable table("chat", "", {});
-  table.number("temperature", &settings_.temperature, 0, 100, "X", "");
-  table.number("top-p", &settings_.top_p, 0, 1, "X", "");
-  table.integer("top-k", &settings_.top_k, 0, 1 << 30, "N", "");
-  table.number("min-p", &settings_.min_p, 0, 1, "X", "");
-  table.number("repetition-penalty", &settings_.repetition_penalty, 0.01, 10, "X", "");
-  table.integer("max-tokens", &settings_.max_tokens, 0, 1 << 30, "N", "");
-  table.seed("seed", &settings_.seed, "");
+  add_sampling_options(table, settings_);
   table.set(name, value);
 }
 
@@ -246,13 +251,7 @@ int chat_command(const Arguments& arguments) {
   table.text("api-key", &key, "KEY", "For the server; LOCKSTEP_API_KEY does not show among the processes");
   table.command_line_only();
   table.text("system", &system, "TEXT", "The system message");
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
-  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest");
-  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely");
-  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
-  table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
+  add_sampling_options(table, s);
   table.text("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
   add_device_options(table, runtime);
   table.accept_config();

@@ -43,7 +43,7 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   s.top_k = static_cast<std::int32_t>(settings.top_k);
   s.min_p = static_cast<float>(settings.min_p);
   s.repetition_penalty = static_cast<float>(settings.repetition_penalty);
-  s.seed = settings.seed.value_or(system_random_bits() >> 11);
+  s.seed = settings.seed.value_or(random_seed());
   s.max_tokens = static_cast<std::int32_t>(settings.max_tokens > 0 ? std::min(settings.max_tokens, room) : room);
   s.stop_tokens = service_.end_tokens();
 

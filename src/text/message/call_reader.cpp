@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/ascii.h"
+
 namespace lockstep {
 
 bool is_text_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
@@ -11,15 +13,9 @@ std::size_t count_space(std::string_view text) {
   return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_text_space) - text.begin());
 }
 
-std::string_view trim_space(std::string_view text) {
-  text.remove_prefix(count_space(text));
-  while (!text.empty() && is_text_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 std::string name_in(std::string_view text) {
   constexpr std::size_t kMostNameBytes = 256;
-  text = trim_space(text);
+  text = trimmed(text);
   if (text.size() > kMostNameBytes || text.find_first_of("<>{}\"\n") != std::string_view::npos) return {};
   return std::string(text);
 }

@@ -64,7 +64,6 @@ std::unique_ptr<CallReader> make_tag_reader(const TagWords& words, const Argumen
 // Tools for readers.
 bool is_text_space(char c);
 std::size_t count_space(std::string_view text);
-std::string_view trim_space(std::string_view text);
 // A tool's or an argument's name, trimmed; empty for what is none.
 std::string name_in(std::string_view text);
 enum class Match { no, maybe, yes };

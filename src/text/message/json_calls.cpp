@@ -1,5 +1,6 @@
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "text/message/call_reader.h"
 #include "text/message/json_scanner.h"
 
@@ -195,7 +196,7 @@ class MarkedCalls : public CallReader {
     const std::size_t end = part.find(words_.separator);
     if (end == std::string_view::npos) return {part.size() == kMostTitleBytes ? Kind::malformed : Kind::more};
     const std::size_t used = end + words_.separator.size();
-    std::string_view title = trim_space(part.substr(0, end));
+    std::string_view title = trimmed(part.substr(0, end));
     fenced_ = false;
     if (words_.fence && title == "function") return to(State::style, used);
     if (!words_.id_title) return named(name_in(title), used);

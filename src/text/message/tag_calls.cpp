@@ -1,3 +1,4 @@
+#include "base/ascii.h"
 #include "text/message/call_reader.h"
 #include "text/message/json_scanner.h"
 
@@ -144,7 +145,7 @@ class TagCalls : public CallReader {
     state_ = State::parameters;
     const bool as_written = is_json_ && nlohmann::ordered_json::accept(given);
     return {Kind::arguments, end + words_.parameter_end.size(),
-            opening() + (as_written ? std::string(trim_space(given)) : types_.value_json(tool_, key_, given))};
+            opening() + (as_written ? std::string(trimmed(given)) : types_.value_json(tool_, key_, given))};
   }
 
   TagWords words_;
