@@ -5,10 +5,11 @@ export interface RunInfo { name: string; arms: Arm[]; updated: number; live: boo
 export interface PageInfo { title: string; playground: boolean }
 export interface Column { x: number[]; y: (number | null)[] }
 export interface Metrics { file: string; from: number; next: number; lines: number; bad_lines: number; thinned: boolean; columns: Record<string, Column> }
+// Of a rollout, or of a sequence of supervised fine-tuning, which has a place in its batch (sequence) and nothing of a sampler's.
 export interface Transcript {
-  step: number; weights_version: number; group: number; rollout: number; reward: number; finish: string; cut?: number;
+  step: number; weights_version?: number; group?: number; rollout?: number; sequence?: number; reward?: number; finish?: string; cut?: number;
   prompt: string[]; prompt_ids: number[]; tokens: string[]; ids: number[];
-  sampling_logprobs: (number | null)[]; logprobs: (number | null)[]; entropies: (number | null)[]; advantages: number[]; weights: number[];
+  sampling_logprobs?: (number | null)[]; logprobs: (number | null)[]; entropies: (number | null)[]; advantages?: number[]; weights: number[];
 }
 export interface About { name: string; config: Record<string, unknown> | null; result: any; parity: any }
 

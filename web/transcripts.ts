@@ -7,17 +7,22 @@ import { legend, TokenStrip, TokenText } from "./tokens";
 import type { View } from "./view";
 
 interface Coloring { title: string; note: string; scale: Scale; value(t: Transcript, i: number): number | null }
+// Supervised fine-tuning samples nothing: its transcripts have no columns of a sampler's.
+const at = (column: (number | null)[] | undefined, i: number): number | null => column?.[i] ?? null;
 const minus = (a: number | null, b: number | null): number | null => (a === null || b === null ? null : a - b);
 // The trainer's and the sampler's numbers are floats: their difference is taken as one.
-const floatDifference = (t: Transcript, i: number): number | null => { const d = minus(t.logprobs[i], t.sampling_logprobs[i]); return d === null ? null : Math.fround(d); };
+const floatDifference = (t: Transcript, i: number): number | null => { const d = minus(at(t.logprobs, i), at(t.sampling_logprobs, i)); return d === null ? null : Math.fround(d); };
 const colorings: Record<string, Coloring> = {
-  sampling: { title: "sampling log-probability", note: "of the distribution that the token was drawn from", scale: surprise, value: (t, i) => t.sampling_logprobs[i] },
-  logprob: { title: "trainer's log-probability", note: "by the training forward, same weights", scale: surprise, value: (t, i) => t.logprobs[i] },
+  sampling: { title: "sampling log-probability", note: "of the distribution that the token was drawn from", scale: surprise, value: (t, i) => at(t.sampling_logprobs, i) },
+  logprob: { title: "trainer's log-probability", note: "by the training forward, same weights", scale: surprise, value: (t, i) => at(t.logprobs, i) },
   difference: { title: "trainer − sampler", note: "0 means the same bits", scale: difference, value: floatDifference },
-  advantage: { title: "advantage", note: "what the group says of this rollout", scale: advantage, value: (t, i) => t.advantages[i] },
-  mask: { title: "loss mask", note: "the token's weight in the loss", scale: mask, value: (t, i) => t.weights[i] },
-  version: { title: "weights version", note: "under which the token was sampled", scale: version, value: (t) => t.weights_version },
+  advantage: { title: "advantage", note: "what the group says of this rollout", scale: advantage, value: (t, i) => at(t.advantages, i) },
+  mask: { title: "loss mask", note: "the token's weight in the loss", scale: mask, value: (t, i) => at(t.weights, i) },
+  version: { title: "weights version", note: "under which the token was sampled", scale: version, value: (t) => t.weights_version ?? null },
 };
+
+const supervised = (t: Transcript): boolean => t.sampling_logprobs === undefined;
+const ofSampling = ["sampling", "difference", "advantage", "version"];
 
 export class TranscriptsView implements View {
   readonly element = h("div", { class: "page transcripts" });
@@ -36,6 +41,7 @@ export class TranscriptsView implements View {
   private arm = "";
   private coloring = "sampling";
   private follow = true;
+  private learning = false;  // the run is supervised fine-tuning
   private shown = -1;
   private poll: Poll;
 
@@ -53,7 +59,7 @@ export class TranscriptsView implements View {
 
   private async refresh(): Promise<number> {
     this.runs = (await this.source.runs()).filter((run) => run.arms.some((arm) => arm.transcripts));
-    if (this.runs.length === 0) { setText(this.note, "No run has transcripts yet. `lockstep train rl` writes those of a few rollouts a step."); return this.source.live ? 2 : Infinity; }
+    if (this.runs.length === 0) { setText(this.note, "No run has transcripts yet. `lockstep train` writes those of a few rollouts or sequences now and then."); return this.source.live ? 2 : Infinity; }
     const run = this.runs.find((r) => r.name === this.run) ?? this.runs[0];
     const arms = run.arms.filter((arm) => arm.transcripts).map((arm) => arm.name);
     if (run.name !== this.run || !arms.includes(this.arm) || this.pickers.childElementCount === 0) {
@@ -74,7 +80,7 @@ export class TranscriptsView implements View {
     replace(this.pickers,
       field("Run", select(this.runs.map((r) => [r.name, r.name]), this.run, (value) => { this.run = value; this.arm = ""; replace(this.pickers); again(); })),
       arms.length > 1 && field("Arm", select(arms.map((a) => [a, a || "main"]), this.arm, (value) => { this.arm = value; again(); })),
-      field("Colour by", select(Object.entries(colorings).map(([key, c]) => [key, c.title]), this.coloring, (value) => { this.coloring = value; this.recolor(); })));
+      field("Colour by", select(Object.entries(colorings).filter(([key]) => !this.learning || !ofSampling.includes(key)).map(([key, c]) => [key, c.title]), this.coloring, (value) => { this.coloring = value; this.recolor(); })));
     this.drawLegend();
   }
 
@@ -97,7 +103,15 @@ export class TranscriptsView implements View {
     this.slider.setAttribute("aria-valuetext", `step ${this.steps[index]}`);
     setText(this.stepText, `${this.steps[index]} of ${this.steps[this.steps.length - 1]}`);
     const list = await this.source.transcripts(this.run, this.arm, this.steps[index]);
-    if (this.shown === index) this.draw(list);
+    if (this.shown !== index) return;
+    const learning = list.length > 0 && list.every(supervised);
+    if (learning !== this.learning) {
+      this.learning = learning;
+      this.coloring = learning ? "logprob" : "sampling";
+      const run = this.runs.find((r) => r.name === this.run);
+      this.drawPickers(run ? run.arms.filter((arm) => arm.transcripts).map((arm) => arm.name) : []);
+    }
+    this.draw(list);
   }
 
   private draw(list: Transcript[]): void {
@@ -108,33 +122,47 @@ export class TranscriptsView implements View {
   }
 
   private entry(t: Transcript): HTMLElement {
-    const text = new TokenText(this.strip, `Rollout ${t.rollout}`);
+    const learning = supervised(t);
+    const text = new TokenText(this.strip, learning ? `Sequence ${t.sequence}` : `Rollout ${t.rollout}`);
     const { scale, value } = colorings[this.coloring];
     t.prompt.forEach((piece, i) => text.add({ text: piece, prompt: true, value: promptValue(this.coloring, t), facts: [["prompt", `token ${i}`], ["id", String(t.prompt_ids[i])], ["in the loss", "no"]] }, scale));
     let equal = 0, sum = 0;
     t.tokens.forEach((piece, i) => {
       const d = floatDifference(t, i);
       if (d === 0) ++equal;
-      sum += t.sampling_logprobs[i] ?? 0;
-      text.add({ text: piece, value: value(t, i), facts: [
-        ["token", String(i)], ["id", String(t.ids[i])], ["sampling", exact(t.sampling_logprobs[i])], ["trainer", exact(t.logprobs[i])],
-        ["difference", d === 0 ? "0, the same bits" : short(d)], ["entropy", short(t.entropies[i])], ["advantage", short(t.advantages[i])], ["weight", short(t.weights[i])], ["version", String(t.weights_version)],
-      ] }, scale);
+      sum += at(learning ? t.logprobs : t.sampling_logprobs, i) ?? 0;
+      const facts: [string, string][] = [["token", String(i)], ["id", String(t.ids[i])]];
+      if (!learning) facts.push(["sampling", exact(at(t.sampling_logprobs, i))]);
+      facts.push([learning ? "log-probability" : "trainer", exact(at(t.logprobs, i))]);
+      if (!learning) facts.push(["difference", d === 0 ? "0, the same bits" : short(d)]);
+      facts.push(["entropy", short(at(t.entropies, i))]);
+      if (!learning) facts.push(["advantage", short(at(t.advantages, i))]);
+      facts.push(["weight", short(at(t.weights, i))]);
+      if (!learning) facts.push(["version", String(t.weights_version)]);
+      text.add({ text: piece, value: value(t, i), facts }, scale);
     });
     this.texts.push({ transcript: t, text });
-    const right = t.reward >= 1, adv = t.advantages[0] ?? 0;
+    const cut = t.cut ? h("span", { class: "quiet warn" }, `${t.cut} tokens not shown`) : null;
+    if (learning) {
+      const trained = t.weights.filter((weight) => weight !== 0).length;
+      return h("article", { class: "card entry" },
+        h("header", {}, h("span", { class: "badge some" }, `sequence ${t.sequence}`), h("span", { class: "grow" }),
+          h("span", { class: "quiet number" }, `${t.tokens.length} tokens · ${trained} in the loss · Σ log p ${short(sum)}`), cut),
+        text.element);
+    }
+    const reward = t.reward ?? 0, right = reward >= 1, adv = at(t.advantages, 0) ?? 0;
     return h("article", { class: "card entry" },
       h("header", {},
-        h("span", { class: `badge ${right ? "good" : t.reward > 0 ? "some" : "bad"}` }, `reward ${short(t.reward)}`),
+        h("span", { class: `badge ${right ? "good" : reward > 0 ? "some" : "bad"}` }, `reward ${short(reward)}`),
         h("span", { class: "number", title: "advantage" }, `A ${adv > 0 ? "+" : ""}${short(adv)}`),
         h("span", { class: t.finish === "stop" ? "quiet" : "quiet warn" }, t.finish === "stop" ? "ended" : "cut off at max_tokens"),
         h("span", { class: "grow" }),
         h("span", { class: "quiet number" }, `${t.tokens.length} tokens · Σ log p ${short(sum)} · ${equal}/${t.tokens.length} equal bits`),
-        t.cut ? h("span", { class: "quiet warn" }, `${t.cut} tokens not shown`) : null),
+        cut),
       text.element);
   }
 }
 
 function promptValue(coloring: string, t: Transcript): number | null {
-  return coloring === "mask" ? 0 : coloring === "version" ? t.weights_version : null;
+  return coloring === "mask" ? 0 : coloring === "version" ? t.weights_version ?? null : null;
 }

@@ -1,11 +1,6 @@
 #include "checkpoint/run_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -27,33 +22,6 @@ std::vector<std::string> runs_in(const fs::path& root) {
     names.push_back(entry->path().filename());
   std::sort(names.begin(), names.end());
   return names;
-}
-
-// The lock's descriptor. The kernel releases it when the process ends: there are no stale locks.
-int lock_folder(const fs::path& folder) {
-  const fs::path path = folder / "lock";
-  int descriptor;
-  do descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0)
-    fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
-  int locked;
-  do locked = flock(descriptor, LOCK_EX | LOCK_NB);
-  while (locked != 0 && errno == EINTR);
-  if (locked == 0) {
-    const std::string text = fmt::format("{}\n", getpid());  // for the message below; nothing depends on it
-    if (ftruncate(descriptor, 0) == 0 && pwrite(descriptor, text.data(), text.size(), 0) < 0) errno = 0;
-    return descriptor;
-  }
-  const int error = errno;
-  char holder[24] = {};
-  const ssize_t length = pread(descriptor, holder, sizeof holder - 1, 0);
-  close(descriptor);
-  if (error != EWOULDBLOCK)
-    fail(ErrorCode::io, "cannot lock '{}': {}", path.string(), std::generic_category().message(error));
-  const std::string process(holder, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-  fail(ErrorCode::resource_exhausted, "the run '{}' is in use by process {}", folder.string(),
-       process.substr(0, process.find('\n')));
 }
 }  // namespace
 
@@ -77,7 +45,7 @@ RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, c
     fail(ErrorCode::not_found, "there is no run '{}' to resume{}", path.string(), did_you_mean(name, runs_in(root)));
   fs::create_directories(path, error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", path.string(), error.message());
-  RunDirectory run(path, lock_folder(path));
+  RunDirectory run(path);
   // config.json marks a run that was begun; a folder without one is what a crash left at the very start.
   if (fs::exists(run.config_file(), error)) {
     if (!options.resume)
@@ -90,13 +58,6 @@ RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, c
   fs::create_directories(run.checkpoints(), error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", run.checkpoints().string(), error.message());
   return run;
-}
-
-RunDirectory::RunDirectory(RunDirectory&& other) noexcept
-    : path_(std::move(other.path_)), lock_(std::exchange(other.lock_, -1)), resumed_(other.resumed_) {}
-
-RunDirectory::~RunDirectory() {
-  if (lock_ >= 0) close(lock_);
 }
 
 Json RunDirectory::config() const { return read_json_file(config_file()); }

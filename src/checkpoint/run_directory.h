@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <string>
 
+#include "base/folder_lock.h"
 #include "model/config_reader.h"
 
 namespace lockstep {
@@ -23,9 +24,8 @@ class RunDirectory {
   // name), invalid_argument (name), resource_exhausted (another process uses it), io.
   static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config,
                            const RunOptions& options);
-  RunDirectory(RunDirectory&& other) noexcept;
+  RunDirectory(RunDirectory&& other) noexcept = default;
   RunDirectory& operator=(RunDirectory&&) = delete;
-  ~RunDirectory();
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path config_file() const { return path_ / "config.json"; }
@@ -37,9 +37,9 @@ class RunDirectory {
   Json config() const;                       // as it stands in config_file()
 
  private:
-  RunDirectory(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
+  explicit RunDirectory(std::filesystem::path path) : path_(std::move(path)), lock_(path_) {}
   std::filesystem::path path_;
-  int lock_ = -1;
+  FolderLock lock_;
   bool resumed_ = false;
 };
 

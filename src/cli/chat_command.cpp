@@ -2,24 +2,20 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <condition_variable>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
-#include "base/entropy.h"
 #include "base/file.h"
 #include "base/signals.h"
+#include "cli/chat_model.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/chat_prompt.h"
-#include "service/text_stream.h"
 
 namespace lockstep {
 namespace {
-using Json = nlohmann::ordered_json;
+using Json = ChatModel::Json;
 
 constexpr std::size_t kMostLineBytes = 1 << 20;
 constexpr const char* kHelp =
@@ -30,16 +26,8 @@ constexpr const char* kHelp =
     "  /save FILE             write the talk as JSON\n"
     "Ctrl-C stops an answer, Ctrl-D ends the program.\n";
 
-struct Settings {
-  RuntimeSettings runtime;
-  std::string system, chat_template;
-  double temperature = 1, top_p = 1, min_p = 0, repetition_penalty = 1;
-  std::int64_t top_k = 0, max_tokens = 0;
-  std::optional<std::uint64_t> seed;
-};
-
 // What the command line sets and `/set` changes.
-void add_sampling_options(OptionTable& table, Settings& s) {
+void add_sampling_options(OptionTable& table, ChatSettings& s) {
   table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
   table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
   table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
@@ -84,8 +72,8 @@ class LineReader {
 
 class Talk {
  public:
-  Talk(GenerationService& service, Settings settings)
-      : service_(service), settings_(std::move(settings)), terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)), colours_(isatty(STDOUT_FILENO)) {
+  Talk(ChatModel& model, ChatSettings settings, std::string system)
+      : model_(model), settings_(std::move(settings)), system_(std::move(system)), terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)), colours_(isatty(STDOUT_FILENO)) {
     reset();
   }
   void run();
@@ -96,11 +84,12 @@ class Talk {
   void set(const std::string& rest);
   void save(const std::string& path) const;
   void say(const std::string& text);
-  void show(MessageDelta&& delta);
+  void show(const std::string& reasoning, const std::string& content);
   std::string settings_text() const;
 
-  GenerationService& service_;
-  Settings settings_;
+  ChatModel& model_;
+  ChatSettings settings_;
+  std::string system_;
   const bool terminal_, colours_;
   Json messages_;
   std::string reasoning_, content_;
@@ -109,7 +98,7 @@ class Talk {
 
 void Talk::reset() {
   messages_ = Json::array();
-  if (!settings_.system.empty()) messages_.push_back({{"role", "system"}, {"content", settings_.system}});
+  if (!system_.empty()) messages_.push_back({{"role", "system"}, {"content", system_}});
 }
 
 std::string Talk::settings_text() const {
@@ -133,7 +122,8 @@ void Talk::set(const std::string& rest) {
 
 void Talk::save(const std::string& path) const {
   if (path.empty()) fail(ErrorCode::invalid_argument, "/save needs the name of a file");
-  const Json json{{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}, {"messages", messages_}};
+  Json json = model_.about();
+  json["messages"] = messages_;
   write_file_atomic(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
   std::fprintf(stderr, "saved %zu messages\n", messages_.size());
 }
@@ -149,9 +139,9 @@ bool Talk::command(const std::string& line) {
     reset();
   } else if (name == "/system") {
     if (rest.empty()) {
-      std::fprintf(stderr, "%s\n", settings_.system.empty() ? "there is no system message" : settings_.system.c_str());
+      std::fprintf(stderr, "%s\n", system_.empty() ? "there is no system message" : system_.c_str());
     } else {
-      settings_.system = rest;
+      system_ = rest;
       reset();
     }
   } else if (name == "/set") {
@@ -165,19 +155,19 @@ bool Talk::command(const std::string& line) {
   return true;
 }
 
-void Talk::show(MessageDelta&& delta) {
+void Talk::show(const std::string& reasoning, const std::string& content) {
   const auto print = [](const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); };
-  if (!delta.reasoning.empty()) {
+  if (!reasoning.empty()) {
     if (colours_ && !in_reasoning_) print("\x1b[2m");
     in_reasoning_ = true;
-    print(delta.reasoning);
-    reasoning_ += delta.reasoning;
+    print(reasoning);
+    reasoning_ += reasoning;
   }
-  if (!delta.content.empty()) {
+  if (!content.empty()) {
     if (in_reasoning_) print(colours_ ? "\x1b[0m\n" : "\n");
     in_reasoning_ = false;
-    print(delta.content);
-    content_ += delta.content;
+    print(content);
+    content_ += content;
   }
   std::fflush(stdout);
 }
@@ -191,68 +181,27 @@ void Talk::say(const std::string& text) {
       if (!kept) messages.erase(messages.size() - 1);
     }
   } guard{messages_};
-  ChatTemplateInput input;
-  input.messages = messages_;
-  const Tokenizer& tokenizer = service_.tokenizer();
-  std::vector<std::int32_t> prompt = service_.encode_chat(input);
-  const RequestLimits& limits = service_.limits();
-  const std::int64_t room = std::min(limits.max_positions, limits.cache_positions) - static_cast<std::int64_t>(prompt.size());
-  if (room < 1)
-    fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(),
-         std::min(limits.max_positions, limits.cache_positions));
-  Request request;
-  MessageParser parser(MessageFormat::plain, Json::array(), prompt_opens_reasoning(tokenizer, prompt));
-  request.prompt = std::move(prompt);
-  SamplingParameters& s = request.sampling;
-  s.temperature = static_cast<float>(settings_.temperature);
-  s.top_p = static_cast<float>(settings_.top_p);
-  s.top_k = static_cast<std::int32_t>(settings_.top_k);
-  s.min_p = static_cast<float>(settings_.min_p);
-  s.repetition_penalty = static_cast<float>(settings_.repetition_penalty);
-  s.seed = settings_.seed.value_or(random_seed());
-  s.max_tokens = static_cast<std::int32_t>(settings_.max_tokens > 0 ? std::min(settings_.max_tokens, room) : room);
-  s.stop_tokens = service_.end_tokens();
-
   reasoning_.clear();
   content_.clear();
   in_reasoning_ = false;
-  TextStream stream(tokenizer, {}, SpecialText::reasoning_marks);
-  stream.begin_after(request.prompt);
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::optional<Generation> done;
-  const std::vector<std::int32_t> ends = service_.end_tokens();
-  const auto on_token = [&](const GeneratedToken& token) {
-    if (std::find(ends.begin(), ends.end(), token.id) == ends.end()) show(parser.push(stream.push(token.id)));
-    return true;
+  const auto end_line = [&] {
+    if (in_reasoning_ && colours_) std::fputs("\x1b[0m", stdout);
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
   };
-  const auto on_done = [&](Generation&& generation) {
-    show(parser.push(stream.flush()));
-    show(parser.flush());
-    const std::lock_guard lock(mutex);
-    done = std::move(generation);
-    changed.notify_all();
-  };
-  const std::uint64_t id = service_.generate(std::move(request), on_token, on_done);
-  bool stopped = false;
-  {
-    std::unique_lock lock(mutex);
-    while (!done) {
-      changed.wait_for(lock, std::chrono::milliseconds(50));
-      if (done || stopped || !interrupted()) continue;
-      stopped = true;
-      if (interrupt_signal() == SIGINT) clear_interrupt();
-      lock.unlock();
-      service_.cancel(id);
-      lock.lock();
-    }
+  ChatModel::End end;
+  try {
+    end = model_.answer(messages_, settings_, [this](const std::string& reasoning, const std::string& content) { show(reasoning, content); });
+  } catch (...) {
+    if (!reasoning_.empty() || !content_.empty()) end_line();
+    throw;
   }
-  if (in_reasoning_ && colours_) std::fputs("\x1b[0m", stdout);
-  std::fputs("\n", stdout);
-  std::fflush(stdout);
-  if (stopped) std::fputs("(stopped)\n", stderr);
-  if (done->finish == FinishReason::error) fail(ErrorCode::numeric, "the answer failed after {} tokens: {}", done->tokens.size(), done->error);
-  if (done->finish == FinishReason::length && settings_.max_tokens == 0) std::fputs("(the context is full; /reset begins anew)\n", stderr);
+  end_line();
+  if (end == ChatModel::End::stopped) {
+    if (interrupt_signal() == SIGINT) clear_interrupt();
+    std::fputs("(stopped)\n", stderr);
+  }
+  if (end == ChatModel::End::length && settings_.max_tokens == 0) std::fputs("(the context is full; /reset begins anew)\n", stderr);
   Json answer{{"role", "assistant"}, {"content", content_}};
   if (!reasoning_.empty()) answer["reasoning_content"] = reasoning_;
   messages_.push_back(std::move(answer));
@@ -260,7 +209,7 @@ void Talk::say(const std::string& text) {
 }
 
 void Talk::run() {
-  if (terminal_) std::fprintf(stderr, "%s; /help lists the commands, Ctrl-D ends\n", service_.name().c_str());
+  if (terminal_) std::fprintf(stderr, "%s; /help lists the commands, Ctrl-D ends\n", model_.name().c_str());
   LineReader lines;
   std::string line;
   while (true) {
@@ -291,25 +240,29 @@ void Talk::run() {
 }  // namespace
 
 int chat_command(const Arguments& arguments) {
-  Settings s;
+  ChatSettings s;
+  RuntimeSettings runtime;
+  std::string system, chat_template, url, key;
   OptionTable table("chat", "A talk with a chat model: a line in, an answer out, as it comes. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
-                     "lockstep chat --model DIR --seed 1 < questions.txt"});
-  table.text("system", &s.system, "TEXT", "The system message");
+                     "lockstep chat --model DIR --seed 1 < questions.txt", "lockstep chat --url http://127.0.0.1:8080"});
+  table.text("model", &runtime.model, "DIR", "Model folder (Hugging Face); with --url the model's name there (default: the first that the server tells of)");
+  table.text("url", &url, "URL", "Talk with a server of OpenAI's API instead: http://HOST:PORT or https://HOST:PORT");
+  table.text("api-key", &key, "KEY", "For the server; LOCKSTEP_API_KEY does not show among the processes");
+  table.command_line_only();
+  table.text("system", &system, "TEXT", "The system message");
   add_sampling_options(table, s);
-  table.text("chat-template", &s.chat_template, "FILE", "A Jinja template instead of the model's");
-  add_runtime_options(table, s.runtime);
+  table.text("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
+  add_device_options(table, runtime);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
+  if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");
+  if (url.empty() && !key.empty()) throw UsageError("--api-key is for --url");
+  if (!url.empty() && !chat_template.empty()) throw UsageError("--chat-template is for a model folder; a server has its own");
   install_interrupt_handlers();
-  const OpenedModel opened = open_model(s.runtime);
-  ServingModel model = serving_model(opened);
-  add_chat(model, s.runtime.model, s.chat_template);
-  if (!model.tokenizer || !model.chat_template)
-    fail(ErrorCode::unsupported, "'{}' has no {}, so there is no way to talk with it; `lockstep generate` continues a text", s.runtime.model,
-         model.tokenizer ? "chat template" : "tokenizer.json");
-  GenerationService service(std::move(model), {.max_open = 1});
-  Talk(service, std::move(s)).run();
+  if (const char* given = std::getenv("LOCKSTEP_API_KEY"); key.empty() && given) key = given;
+  const std::unique_ptr<ChatModel> model = url.empty() ? local_chat_model(runtime, chat_template) : remote_chat_model(url, key, runtime.model);
+  Talk(*model, std::move(s), std::move(system)).run();
   return kExitOk;
 }
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/folder_lock.h"
 #include "base/file.h"
 #include "base/signals.h"
 #include "base/thread_pool.h"
@@ -105,6 +106,7 @@ int demo_command(const Arguments& arguments) {
   const std::string entry = quick ? "demo_quick" : "demo";
   settings.folder = std::filesystem::path(runs) / "demo";
   std::filesystem::create_directories(settings.folder);
+  const FolderLock lock(settings.folder);  // one demo at a time; and who watches sees that it runs
   const std::optional<Published> published = read_published(settings.runtime.model, entry);
   const std::string exported = (settings.folder / "export").string();
 

@@ -36,7 +36,7 @@ class EnvironmentSource final : public SftSource {
 struct Settings {
   SftConfig config;
   std::string data, environment;
-  std::int64_t keep_last = 2;
+  std::int64_t keep_last = 2, transcript_megabytes = SftConfig().transcript_bytes >> 20;
   bool resume = false, json = false;
   LivePage page;
 };
@@ -74,6 +74,9 @@ bool parse(const Arguments& arguments, Settings& s) {
   table.integer("sparse-from", &c.sparse_from, 0, std::int64_t{1} << 40, "STEP", "From here on attention is sparse; before it is dense");
   table.integer("checkpoint-every", &c.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps, 0: only at the end and on an interrupt");
   table.integer("keep-last", &s.keep_last, 0, 1000000, "N", "Checkpoints kept, 0: all");
+  table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences of a step that go to transcripts.jsonl, with log-probabilities and mask; 0: none");
+  table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.integer("transcript-megabytes", &s.transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
   table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Of the exported model");
   table.text("export-to", &c.export_to, "DIR", "Where the model is exported, empty: runs/NAME/export");
   table.flag("quiet", &c.quiet, "No progress");
@@ -85,6 +88,7 @@ bool parse(const Arguments& arguments, Settings& s) {
   if (!table.parse(arguments)) return false;
   if (s.data.empty() == s.environment.empty()) throw UsageError("exactly one of --data and --environment is needed");
   c.keep_last = static_cast<int>(s.keep_last);
+  c.transcript_bytes = s.transcript_megabytes << 20;
   c.resolved = resolved_json(table);
   c.resume_line = resume_line("sft", arguments);
   return true;

@@ -1,18 +1,12 @@
 #include "http/client.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <unistd.h>
-
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
-#include <cerrno>
-#include <cstring>
+#include <charconv>
 
 #include "base/error.h"
+#include "http/client_socket.h"
 
 namespace lockstep {
 namespace http = boost::beast::http;
@@ -20,74 +14,35 @@ namespace http = boost::beast::http;
 namespace {
 constexpr std::size_t kMostBytes = 64 << 20;
 
-class Socket {
- public:
-  explicit Socket(const HttpCall& call) : call_(call), descriptor_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    if (descriptor_ < 0) refuse("make a socket for");
-    timeval limit{};
-    limit.tv_sec = static_cast<time_t>(call.timeout_seconds);
-    limit.tv_usec = static_cast<suseconds_t>((call.timeout_seconds - static_cast<double>(limit.tv_sec)) * 1e6);
-    setsockopt(descriptor_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(call.port);
-    if (inet_pton(AF_INET, call.host.c_str(), &address.sin_addr) != 1) {
-      ::close(descriptor_);
-      fail(ErrorCode::invalid_argument, "host is '{}', allowed is an IPv4 address", call.host);
-    }
-    if (connect(descriptor_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-      const int problem = errno;
-      ::close(descriptor_);
-      errno = problem;
-      refuse("connect to");
-    }
-  }
-  ~Socket() { ::close(descriptor_); }
-  Socket(const Socket&) = delete;
+bool has_break(std::string_view text) { return text.find_first_of("\r\n") != std::string_view::npos || text.find('\0') != std::string_view::npos; }
 
-  void send_all(std::string_view data) {
-    while (!data.empty()) {
-      const ssize_t sent = ::send(descriptor_, data.data(), data.size(), MSG_NOSIGNAL);
-      if (sent < 0 && errno == EINTR) continue;
-      if (sent < 0) refuse("send to");
-      data.remove_prefix(static_cast<std::size_t>(sent));
-    }
+std::string request_text(const HttpCall& call) {
+  const std::string host = call.host.find(':') == std::string::npos ? call.host : "[" + call.host + "]";
+  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\n", call.method, call.path, host, call.port);
+  if (!call.body.empty()) request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", call.body.size());
+  for (const auto& [name, value] : call.headers) {
+    if (has_break(value)) fail(ErrorCode::invalid_argument, "the header {} has a line break in its value", name);
+    request += name + ": " + value + "\r\n";
   }
-  std::size_t receive(char* data, std::size_t bytes) {
-    while (true) {
-      const ssize_t got = recv(descriptor_, data, bytes, 0);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) refuse("hear from");
-      return static_cast<std::size_t>(got);
-    }
-  }
-
- private:
-  [[noreturn]] void refuse(const char* what) const {
-    const bool silence = errno == EAGAIN || errno == EWOULDBLOCK;
-    fail(ErrorCode::io, "cannot {} {}:{}: {}", what, call_.host, call_.port, silence ? "no answer in time" : std::strerror(errno));
-  }
-  const HttpCall& call_;
-  int descriptor_;
-};
+  return request + "\r\n" + call.body;
+}
 }  // namespace
 
 HttpReply http_call(const HttpCall& call) {
-  Socket socket(call);
-  std::string request = fmt::format("{} {} HTTP/1.1\r\nHost: {}:{}\r\nConnection: close\r\n", call.method, call.path, call.host, call.port);
-  if (!call.body.empty()) request += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", call.body.size());
-  socket.send_all(request + "\r\n" + call.body);
+  ClientSocket socket({call.host, call.port, call.tls, call.timeout_seconds}, call.stop);
+  if (!socket.send(request_text(call))) return {.stopped = true};
 
   http::response_parser<http::string_body> parser;
   parser.eager(true);
-  parser.body_limit(kMostBytes);
+  parser.body_limit(boost::none);  // counted here: what is handed on has no bound
   if (call.method == "HEAD") parser.skip(true);
   std::string held;
+  std::size_t body_bytes = 0;
   boost::system::error_code fault;
   char block[16384];
   while (!parser.is_done()) {
-    const std::size_t got = socket.receive(block, sizeof block);
+    const std::size_t got = socket.receive(block);
+    if (socket.stopped()) return {parser.is_header_done() ? static_cast<int>(parser.get().result_int()) : 0, {}, true};
     if (got == 0) {
       parser.put_eof(fault);
       break;
@@ -100,10 +55,77 @@ HttpReply http_call(const HttpCall& call) {
     }
     if (fault == http::error::need_more) fault = {};
     if (fault) break;
+    std::string& body = parser.get().body();
+    if (call.on_data && parser.is_header_done() && parser.get().result_int() == 200) {
+      if (!body.empty()) call.on_data(std::exchange(body, {}));
+    } else if (body_bytes = body.size(); body_bytes > kMostBytes || held.size() > kMostBytes) {
+      fail(ErrorCode::resource_exhausted, "the answer of {}:{} is above {} bytes", call.host, call.port, kMostBytes);
+    }
   }
-  if (fault == http::error::body_limit) fail(ErrorCode::resource_exhausted, "the answer of {}:{} is above {} bytes", call.host, call.port, kMostBytes);
-  if (fault || !parser.is_done()) fail(ErrorCode::io, "the answer of {}:{} is not HTTP: {}", call.host, call.port, fault.message());
-  return {static_cast<int>(parser.get().result_int()), std::move(parser.get().body())};
+  if (fault || !parser.is_done()) fail(ErrorCode::io, "the answer of {}:{} is not HTTP, or was cut off: {}", call.host, call.port, fault.message());
+  return {static_cast<int>(parser.get().result_int()), std::move(parser.get().body()), false};
+}
+
+HttpAddress parse_http_address(const std::string& url, const std::string& name) {
+  const auto refuse = [&](const char* why) { fail(ErrorCode::invalid_argument, "{} is '{}', {}; allowed is http://HOST:PORT or https://HOST:PORT", name, url.substr(0, 200), why); };
+  HttpAddress address;
+  std::string_view rest = url;
+  if (rest.starts_with("https://")) address.tls = true, rest.remove_prefix(8);
+  else if (rest.starts_with("http://")) rest.remove_prefix(7);
+  else refuse("which is no http address");
+  for (const char c : rest)
+    if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7f || c == '#' || c == '?' || c == '@') refuse("which has a character that does not belong there");
+  std::string_view host = rest.substr(0, rest.find('/'));
+  address.path = rest.substr(host.size());
+  while (address.path.ends_with('/')) address.path.pop_back();
+  std::string_view port;
+  if (host.starts_with('[')) {
+    const std::size_t end = host.find(']');
+    if (end == std::string_view::npos) refuse("in which a bracket is not closed");
+    port = host.substr(end + 1);
+    if (!port.empty() && port.front() != ':') refuse("which has something behind the bracket");
+    host = host.substr(1, end - 1);
+  } else if (const std::size_t colon = host.find(':'); colon != std::string_view::npos) {
+    port = host.substr(colon);
+    host = host.substr(0, colon);
+  }
+  if (host.empty()) refuse("which names no host");
+  address.host = host;
+  address.port = address.tls ? 443 : 80;
+  if (port.size() > 1) {
+    const auto [end, fault] = std::from_chars(port.data() + 1, port.data() + port.size(), address.port);
+    if (fault != std::errc() || end != port.data() + port.size() || address.port == 0) refuse("whose port is none");
+  }
+  return address;
+}
+
+void EventReader::push(std::string_view bytes) {
+  for (const char c : bytes) {
+    const bool after_carriage = std::exchange(carriage_, c == '\r');
+    if (c == '\n' && after_carriage) continue;
+    if (c == '\n' || c == '\r') {
+      end_line();
+      continue;
+    }
+    line_ += c;
+    if (line_.size() + data_.size() > kMostEventBytes) fail(ErrorCode::io, "an event of the stream is above {} bytes", kMostEventBytes);
+  }
+}
+
+void EventReader::end_line() {
+  const std::string line = std::exchange(line_, {});
+  if (line.empty()) {
+    const std::string data = std::exchange(data_, {});
+    if (std::exchange(has_data_, false)) on_event_(data);
+    return;
+  }
+  std::string_view text = line;
+  if (!text.starts_with("data:")) return;
+  text.remove_prefix(5);
+  if (text.starts_with(' ')) text.remove_prefix(1);
+  if (has_data_) data_ += '\n';
+  data_ += text;
+  has_data_ = true;
 }
 
 }  // namespace lockstep

@@ -5,3 +5,9 @@ target_compile_definitions(lockstep_http PRIVATE LOCKSTEP_VERSION="${PROJECT_VER
 if(TARGET test_http)
   target_link_libraries(test_http PRIVATE Boost::headers OpenSSL::SSL)
 endif()
+# A server that says what a test wants to hear (tests/api/test_calls.py).
+if(LOCKSTEP_TESTS)
+  add_executable(said_server ${CMAKE_SOURCE_DIR}/tests/tools/said_server.cpp)
+  target_link_libraries(said_server PRIVATE lockstep_http)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS said_server)
+endif()

@@ -3,21 +3,23 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 
+#include "base/burst.h"
 #include "base/log.h"
 #include "http/connection.h"
 
 namespace lockstep {
 
 void Outbox::push(OutboxItem item) {
-  const auto io = io_.lock();
-  if (!io) return;
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     items_.push_back(std::move(item));
     if (std::exchange(woken_, true)) return;
   }
-  boost::asio::post(*io, [self = shared_from_this()] { self->deliver(); });
+  const auto wake = [self = shared_from_this()] {
+    if (const auto io = self->io_.lock()) boost::asio::post(*io, [self] { self->deliver(); });
+  };
+  if (!Burst::put_off(this, wake)) wake();
 }
 
 void Outbox::close() {

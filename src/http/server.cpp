@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "http/connection.h"
+#include "http/prompt_thread.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -171,7 +172,10 @@ HttpServer::HttpServer(std::shared_ptr<Api> api, const HttpOptions& options) : s
   state_->listen();
   state_->accept();
   state_->tick();
-  state_->thread = std::thread([state = state_] { state->work(); });
+  state_->thread = std::thread([state = state_] {
+    prefer_prompt_wakeups();
+    state->work();
+  });
 }
 
 HttpServer::~HttpServer() { stop(); }

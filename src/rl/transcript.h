@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "rl/rollout.h"
+#include "service/transcript_text.h"
 #include "service/trainer_port.h"
 
 namespace lockstep {
@@ -18,8 +19,6 @@ struct StepRollouts {
   const std::vector<PolicyDatum>& data;
   const PolicyResult& result;
 };
-
-inline constexpr std::int64_t kTranscriptTokens = 4096;  // of a prompt (its end) and of a completion (its beginning)
 
 // At most `count` rollouts of one group: the first whose rewards differ, for that is where something is learned, else the
 // first. One JSON object each: step (from 1), weights_version, group, rollout, reward, finish (stop or length), prompt (pieces), prompt_ids,

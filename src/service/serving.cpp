@@ -1,7 +1,9 @@
 #include "service/serving.h"
 
+#include <thread>
 #include <utility>
 
+#include "base/burst.h"
 #include "base/error.h"
 #include "base/log.h"
 
@@ -27,6 +29,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
   for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
   grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);
   if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
+  if (model_.chat_template) call_markup_ = json_call_markup(model_.message_format, model_.chat_template->source());
   profile_digest_ = model_.runtime->profile.digest();
   version_ = model_.weights->version;
   // The device is the executor's from here on.
@@ -188,11 +191,17 @@ void GenerationService::run_commands() {
 }
 
 void GenerationService::run_after_step() {
-  // What they call may add others.
-  while (!after_step_.empty()) {
-    const std::vector<std::function<void()>> callbacks = std::exchange(after_step_, {});
-    for (const auto& callback : callbacks) guarded("after_step", callback);
+  if (after_step_.empty()) return;
+  {
+    const Burst burst;  // what they send wakes a sender once
+    // What they call may add others.
+    while (!after_step_.empty()) {
+      const std::vector<std::function<void()>> callbacks = std::exchange(after_step_, {});
+      for (const auto& callback : callbacks) guarded("after_step", callback);
+    }
   }
+  // Senders go before the next step: it keeps every processor busy, and they would wait for a tick of the system's clock.
+  std::this_thread::yield();
 }
 
 bool GenerationService::step() {

@@ -7,8 +7,10 @@
 #include "base/signals.h"
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_checkpoint.h"
+#include "observe/bounded_log.h"
 #include "observe/metrics_log.h"
 #include "observe/progress.h"
+#include "service/sft_transcript.h"
 #include "service/training_state.h"
 #include "train/trainer.h"
 
@@ -42,6 +44,8 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   }
   if (resume) restore_training(run, trainer, model.manifest(), opened.runtime->profile);
   MetricsLog metrics = MetricsLog::resume(run.metrics_file(), trainer.step());
+  std::optional<BoundedLog> transcripts;
+  if (opened.tokenizer && config.transcripts > 0) transcripts = BoundedLog::resume(run.transcripts_file(), trainer.step(), config.transcript_bytes);
   install_interrupt_handlers();
 
   SftSummary summary;
@@ -65,11 +69,14 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
     adam.weight_decay = config.weight_decay;
     adam.max_norm = config.max_norm;
     adam.router_bias_rate = config.router_bias_rate;
-    const ForwardBackwardResult result = trainer.forward_backward(source->batch(step, config.batch), {}, index);
+    const std::vector<TrainSequence> batch = source->batch(step, config.batch);
+    const ForwardBackwardResult result = trainer.forward_backward(batch, {}, index);
     const OptimResult optim = trainer.optim_step(adam);
     summary.tokens += result.rows;
     summary.loss = result.loss;
     summary.index_loss = result.index_loss;
+    if (transcripts && (step % config.transcripts_every == 0 || trainer.step() == config.schedule.steps))
+      for (const auto& line : sft_transcripts(batch, result, *opened.tokenizer, trainer.step(), config.transcripts)) transcripts->append(line);
     const double seconds = seconds_since(step_begin);
     metrics.append({{"step", trainer.step()},
                     {"loss", result.loss},

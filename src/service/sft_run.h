@@ -29,6 +29,8 @@ struct SftConfig {
   bool checkpoint_activations = false;
   std::int64_t checkpoint_every = 500;  // steps; also at the end and on an interrupt
   int keep_last = 2;
+  std::int64_t transcripts = 4, transcripts_every = 25;  // sequences to transcripts.jsonl, and steps between; 0: none
+  std::int64_t transcript_bytes = std::int64_t{32} << 20;
   std::string export_dtype = "bf16";
   std::string export_to;                // empty: runs/NAME/export
   bool quiet = false;

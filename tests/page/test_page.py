@@ -1,13 +1,14 @@
 """The live page in a real browser, against a real server and real runs."""
 import json
 import re
+import subprocess
 import time
 import urllib.error
 import urllib.request
 
 import pytest
 
-from conftest import MODEL, rl_arguments
+from conftest import MODEL, REPOSITORY, binary, rl_arguments
 
 STEP_OF_REWARD = "Number((document.querySelector('[data-key=reward] canvas').getAttribute('aria-label').match(/step (\\d+)/) || [0, 0])[1])"
 VIEWS = ("runs", "transcripts", "playground", "parity")
@@ -339,3 +340,42 @@ def test_another_host_name_is_refused(server):
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(request)
     assert refused.value.code == 421
+
+
+def test_transcripts_of_supervised_fine_tuning(started, browser, tmp_path):
+    training = started("train", "sft", "--model", MODEL, "--environment", "countdown", "--runs", tmp_path, "--name", "learns", "--steps", "3", "--batch", "4",
+                       "--transcripts", "2", "--transcripts-every", "2", "--quiet", "--page-port", "0")
+    assert training.process.wait(timeout=120) == 0
+    lines = [json.loads(line) for line in (tmp_path / "learns/transcripts.jsonl").read_text().splitlines()]
+    assert [(line["step"], line["sequence"]) for line in lines] == [(1, 0), (1, 1), (3, 0), (3, 1)]
+    watch = started("watch", tmp_path, "--port", "0")
+    open_view(browser, watch, "transcripts")
+    browser.wait("document.querySelectorAll('.entry').length === 2", "two sequences")
+    texts = browser.js("return [...document.querySelectorAll('.entry .tokens')].map((e) => [...e.children].map((t) => t.textContent))")
+    assert texts == [[t or "∅" for t in line["prompt"] + line["tokens"]] for line in lines[2:]]
+    assert browser.js("return [...document.querySelectorAll('.entry .badge')].map((e) => e.textContent)") == ["sequence 0", "sequence 1"]
+    assert browser.js("return [...[...document.querySelectorAll('select')].pop().options].map((o) => o.value)") == ["logprob", "mask"]
+    colours = "return [...document.querySelectorAll('.entry .token')].map((t) => t.style.backgroundColor)"
+    by_logprob = browser.js(colours)
+    browser.js("const s = [...document.querySelectorAll('select')].pop(); s.value = 'mask'; s.dispatchEvent(new Event('change'))")
+    assert browser.js(colours) != by_logprob
+    browser.js("document.querySelectorAll('.entry .token')[arguments[0]].focus()", len(lines[2]["prompt"]))
+    strip = browser.js("return document.querySelector('.strip').textContent")
+    assert str(lines[2]["logprobs"][0]).replace("-", "−") in strip and "advantage" not in strip
+
+
+def test_a_running_demo_is_seen_to_run(started, tmp_path):
+    def live():
+        with urllib.request.urlopen(watch.url + "/api/runs") as answer:
+            return {run["name"]: run["live"] for run in json.load(answer)["runs"]}
+
+    watch = started("watch", tmp_path, "--port", "0")
+    demo = started("demo", "--quick", "--runs", tmp_path, "--page-port", "0")
+    end = time.monotonic() + 60
+    while live().get("demo") is None and time.monotonic() < end:
+        time.sleep(0.05)
+    assert live() == {"demo": True}
+    second = subprocess.run([binary(), "demo", "--quick", "--runs", str(tmp_path), "--no-page"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert second.returncode == 1 and "in use by process" in second.stderr
+    demo.stop()
+    assert live() == {"demo": False}

@@ -40,6 +40,43 @@ GrammarPart arguments_part(const Json& tool) {
   }
   refuse(whole, "tools");
 }
+
+// A text of the model's markup: what the tokenizer holds for special must be that token.
+GrammarPart markup_part(const Tokenizer& tokenizer, const std::string& text) {
+  std::vector<GrammarPart> parts;
+  std::size_t plain = 0;
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1)) {
+    const std::size_t end = text.find('>', at);
+    if (end == std::string::npos) break;
+    const auto id = tokenizer.token_id(std::string_view(text).substr(at, end + 1 - at));
+    if (!id || !tokenizer.is_special(*id)) continue;
+    if (at > plain) parts.push_back(GrammarPart::literal(text.substr(plain, at - plain)));
+    parts.push_back(GrammarPart::token(*id));
+    plain = end + 1;
+  }
+  if (plain < text.size() || parts.empty()) parts.push_back(GrammarPart::literal(text.substr(plain)));
+  return parts.size() == 1 ? parts[0] : GrammarPart::sequence(std::move(parts));
+}
+
+GrammarPart forced_calls(const Tokenizer& tokenizer, const JsonCallMarkup& markup, const Json& tools, bool several, bool after_reasoning) {
+  const auto part = [&](const std::string& text) { return markup_part(tokenizer, text); };
+  std::vector<GrammarPart> calls;
+  for (const Json& tool : tools)
+    calls.push_back(GrammarPart::sequence({part(markup.before_name + tool["function"]["name"].get<std::string>() + markup.before_arguments), arguments_part(tool), part(markup.behind)}));
+  const GrammarPart call = GrammarPart::alternatives(std::move(calls));
+  std::vector<GrammarPart> all;
+  if (after_reasoning) all.push_back(GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2));  // as models are used to
+  if (!markup.begin.empty()) all.push_back(part(markup.begin));
+  all.push_back(call);
+  if (several) {
+    std::vector<GrammarPart> next;
+    if (!markup.between.empty()) next.push_back(part(markup.between));
+    next.push_back(call);
+    all.push_back(GrammarPart::repeat(GrammarPart::sequence(std::move(next)), 0, kMostParallelCalls - 1));
+  }
+  if (!markup.end.empty()) all.push_back(part(markup.end));
+  return GrammarPart::sequence(std::move(all));
+}
 }  // namespace
 
 MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& service, const ResponseFormat& format, bool after_reasoning) {
@@ -55,22 +92,18 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
 
 MakeConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice, bool parallel,
                                       bool after_reasoning) {
+  const bool named = choice.kind == ToolChoice::Kind::named;
   Json offered = Json::array();
-  std::vector<GrammarPart> calls;
-  for (const Json& tool : tools) {
-    const std::string name = tool["function"]["name"];
-    if (choice.kind == ToolChoice::Kind::named && name != choice.name) continue;
-    calls.push_back(GrammarPart::sequence({GrammarPart::literal("{\"name\": " + Json(name).dump() + ", \"arguments\": "), arguments_part(tool), GrammarPart::literal("}")}));
-    offered.push_back(tool);
-  }
+  for (const Json& tool : tools)
+    if (!named || tool["function"]["name"] == choice.name) offered.push_back(tool);
+  // The plain JSON is the list of a family that has no markup of its own.
+  static const JsonCallMarkup kPlain{"[", ", ", "]", "{\"name\": \"", "\", \"arguments\": ", "}"};
+  const JsonCallMarkup& markup = service->call_markup();
   try {
-    if (choice.kind == ToolChoice::Kind::named)
-      return constraint_of(service, service->grammars().of_part(arguments_part(offered[0]), kGrammarOptions), after_reasoning);
-    const GrammarPart call = GrammarPart::alternatives(std::move(calls));
-    std::vector<GrammarPart> list = {GrammarPart::literal("["), call};
-    if (parallel) list.push_back(GrammarPart::repeat(GrammarPart::sequence({GrammarPart::literal(", "), call}), 0, kMostParallelCalls - 1));
-    list.push_back(GrammarPart::literal("]"));
-    return constraint_of(service, service->grammars().of_part(GrammarPart::sequence(std::move(list)), kGrammarOptions), after_reasoning);
+    if (named && markup.empty()) return constraint_of(service, service->grammars().of_part(arguments_part(offered[0]), kGrammarOptions), after_reasoning);
+    const bool own = !markup.empty();
+    const GrammarPart calls = forced_calls(service->tokenizer(), own ? markup : kPlain, offered, parallel && !named, own && after_reasoning);
+    return constraint_of(service, service->grammars().of_part(calls, kGrammarOptions), after_reasoning);
   } catch (const RequestError&) {
     throw;
   } catch (const Error& e) {

@@ -14,7 +14,7 @@ using MakeConstraint = std::function<std::shared_ptr<TokenConstraint>()>;
 // Empty: everything is allowed. `after_reasoning`: from the end of reasoning on.
 // RequestError with the field of the schema where it is not offered.
 MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& service, const ResponseFormat& format, bool after_reasoning);
-// The JSON that ForcedToolParser reads.
+// Calls as the model's family writes them where GenerationService::call_markup() says how, else the JSON that ForcedToolParser reads.
 MakeConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice,
                                       bool parallel, bool after_reasoning);
 

@@ -177,7 +177,8 @@ void ChatWriter::append_choice_part(std::string& out, std::size_t index, const C
   }
   if (!delta.content.empty() || first) {
     field("\"content\":");
-    append_json_string(out, delta.content);
+    if (delta.content.empty() && !delta.tool_calls.empty()) out += "null";  // as in the whole answer
+    else append_json_string(out, delta.content);
   }
   if (!delta.tool_calls.empty()) {
     field("\"tool_calls\":");

@@ -73,19 +73,20 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const bool reasons = prompt_opens_reasoning(tokenizer, order.prompts.front().ids);
   const bool forced = choice.kind == ToolChoice::Kind::required || choice.kind == ToolChoice::Kind::named;
   const bool callable = choice.kind == ToolChoice::Kind::automatic;
-  const MessageFormat format = callable ? service->message_format() : MessageFormat::plain;
-  order.special = callable ? SpecialText::shown : SpecialText::reasoning_marks;
-  if (forced) {
-    order.make_constraint = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
+  const bool own_calls = callable || (forced && !service->call_markup().empty());
+  const MessageFormat format = own_calls ? service->message_format() : MessageFormat::plain;
+  order.special = own_calls ? SpecialText::shown : SpecialText::reasoning_marks;
+  if (forced) order.make_constraint = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
+  if (forced && !own_calls) {
     order.make_parser = [reasons, name = choice.name]() -> std::unique_ptr<AnswerParser> {
       if (reasons) return std::make_unique<ForcedAfterReasoning>(name);
       return std::make_unique<ForcedToolParser>(name);
     };
   } else {
-    order.make_constraint = format_constraint(service, request.sampling.response_format, reasons);
+    if (!forced) order.make_constraint = format_constraint(service, request.sampling.response_format, reasons);
     // What a grammar holds to JSON has neither reasoning nor calls in it.
-    const bool plain = request.sampling.response_format.kind != ResponseFormat::Kind::text && !reasons;
-    if (!plain) order.make_parser = [format, tools, reasons] { return std::make_unique<NativeParser>(format, tools, reasons); };
+    const bool plain = request.sampling.response_format.kind != ResponseFormat::Kind::text && !reasons && !forced;
+    if (!plain) order.make_parser = [format, tools, reasons, forced] { return std::make_unique<NativeParser>(format, tools, reasons, forced); };
   }
   order.sampling = std::move(request.sampling);
   auto writer = std::make_unique<ChatWriter>(tokenizer, order.shape);

@@ -146,7 +146,11 @@ Json chat_tools(const Json& value, const std::string& field) {
       JsonFields inner;
       inner.text("name", &name);
       inner.custom("description", [](const Json& text, const std::string& inside) { json_text(text, inside); });
-      inner.custom("parameters", [](const Json& schema, const std::string& inside) { require_object(schema, inside); });
+      inner.custom("parameters", [](const Json& schema, const std::string& inside) {
+        require_object(schema, inside);
+        if (const auto kind = schema.find("type"); kind != schema.end() && *kind != "object")
+          fail_field(inside + ".type", fmt::format("is {}, allowed is \"object\": arguments are one", describe_json(*kind)));
+      });
       inner.boolean("strict", &strict);
       inner.read(json, where + ".");
     });

@@ -11,19 +11,22 @@ namespace lockstep {
 
 class NativeParser : public AnswerParser {
  public:
-  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning) : parser_(format, tools, starts_in_reasoning) {}
+  // `calls_only`: a grammar held the answer to calls, so other text is the markup of one that max_tokens cut off, and is left out.
+  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning, bool calls_only = false)
+      : parser_(format, tools, starts_in_reasoning), calls_only_(calls_only) {}
   void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
   void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
 
  private:
-  static void take(MessageDelta&& message, ChoiceDelta& delta) {
+  void take(MessageDelta&& message, ChoiceDelta& delta) {
     ChoiceDelta more;
     more.reasoning = std::move(message.reasoning);
-    more.content = std::move(message.content);
+    if (!calls_only_) more.content = std::move(message.content);
     more.tool_calls = std::move(message.tool_calls);
     delta.append(std::move(more));
   }
   MessageParser parser_;
+  bool calls_only_;
 };
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/token_routes.h"
+#include "api/worker.h"
 #include "base/ascii.h"
 
 namespace lockstep {
@@ -27,6 +28,18 @@ void require_json(const ApiRequest& request) {
                        fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415, "unsupported_media_type");
 }
 
+// What may take longer to decode than a server's thread should be away: long texts, and schemas, of whatever spelling. (The
+// backslash: a key may be written with escapes.)
+bool takes_long(const ApiRequest& request) {
+  constexpr std::size_t kLongBody = 32 << 10;
+  if (request.body.size() > kLongBody) return true;
+  for (const char* word : {"response_format", "tool_choice", "\\u"})
+    if (request.body.find(word) != std::string::npos) return true;
+  return false;
+}
+
+constexpr std::size_t kMostLongRequests = 1024;
+
 class OpenAiApi {
  public:
   explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
@@ -43,6 +56,19 @@ class OpenAiApi {
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out); }
 
+  // Runs `work` for the request: here, or where its time is nobody else's.
+  void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work) {
+    if (!takes_long(request)) return work(request);
+    const bool taken = worker_.post([request, out, work] {
+      try {
+        work(request);
+      } catch (const std::exception& e) {
+        out->send(error_response(e));
+      }
+    });
+    if (!taken) throw Error(ErrorCode::resource_exhausted, "too many long requests are waiting to be read; try again later");
+  }
+
  private:
   Json model_json() const {
     return {{"id", service_->name()},
@@ -57,6 +83,7 @@ class OpenAiApi {
   }
   std::shared_ptr<GenerationService> service_;
   std::int64_t created_;
+  Worker worker_{kMostLongRequests, 0};  // last: its thread ends before the rest goes
 };
 }  // namespace
 
@@ -71,10 +98,14 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
                 }});
   };
   const auto answers = [&](Answer answer) {
-    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send(((*api).*answer)(request)); };
+    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); });
+    };
   };
   const auto starts = [&](Start start) {
-    return [api, start](const ApiRequest& request, const std::shared_ptr<Responder>& out) { ((*api).*start)(request, out); };
+    return [api, start](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+      api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->*start)(r, out); });
+    };
   };
   routes.add({"GET", "/v1/models", answers(&OpenAiApi::models)});
   routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});

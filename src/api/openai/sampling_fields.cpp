@@ -63,6 +63,7 @@ ResponseFormat response_format(const Json& value, const std::string& field) {
   if (type == "text") format.kind = ResponseFormat::Kind::text;
   else if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
   else if (type == "json_schema") format.kind = ResponseFormat::Kind::json_schema;
+  else if (type.empty()) fail_field(field + ".type", "is missing, allowed are text, json_object and json_schema");
   else fail_field(field + ".type", fmt::format("is {}, allowed are text, json_object and json_schema{}", describe_json(Json(type)),
                                                did_you_mean(type, {"text", "json_object", "json_schema"})));
   if (format.kind != ResponseFormat::Kind::json_schema) {

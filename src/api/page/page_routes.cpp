@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "api/errors.h"
-#include "api/page/worker.h"
+#include "api/worker.h"
 #include "base/hash.h"
 #include "service/page_bundle.h"
 

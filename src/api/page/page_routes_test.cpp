@@ -8,7 +8,7 @@
 #include <fstream>
 #include <mutex>
 
-#include "api/page/worker.h"
+#include "api/worker.h"
 #include "service/page_bundle.h"
 
 namespace lockstep {

@@ -52,10 +52,20 @@ ArgumentTypes::ArgumentTypes(const ordered_json& tools) {
   }
 }
 
+const std::set<std::string>* ArgumentTypes::types_of(std::string_view tool, std::string_view argument) const {
+  const auto known = types_.find(tool);
+  if (known == types_.end()) return nullptr;
+  const auto found = known->second.find(argument);
+  return found == known->second.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+bool ArgumentTypes::only_text(std::string_view tool, std::string_view argument) const {
+  const std::set<std::string>* types = types_of(tool, argument);
+  return types && types->count("string") && !types->count("null");
+}
+
 std::string ArgumentTypes::value_json(std::string_view tool, std::string_view argument, std::string_view text) const {
-  const std::set<std::string>* types = nullptr;
-  if (const auto known = types_.find(tool); known != types_.end())
-    if (const auto found = known->second.find(argument); found != known->second.end() && !found->second.empty()) types = &found->second;
+  const std::set<std::string>* types = types_of(tool, argument);
   const std::string_view bare = trimmed(text);
   const auto allows = [&](const char* type) { return !types || types->count(type); };
   if (types) {

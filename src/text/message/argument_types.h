@@ -16,11 +16,15 @@ class ArgumentTypes {
   // OpenAI's list of tools; what is not one is passed over.
   explicit ArgumentTypes(const nlohmann::ordered_json& tools);
 
+  bool knows(std::string_view tool) const { return types_.find(tool) != types_.end(); }
+  // Whatever stands there is a text.
+  bool only_text(std::string_view tool, std::string_view argument) const;
   // A text where the schema allows no other type or the text is no value of its type; without a schema whatever JSON it is.
   std::string value_json(std::string_view tool, std::string_view argument, std::string_view text) const;
 
  private:
   std::map<std::string, std::map<std::string, std::set<std::string>, std::less<>>, std::less<>> types_;  // tool, argument -> types
+  const std::set<std::string>* types_of(std::string_view tool, std::string_view argument) const;  // null: any
 };
 
 }  // namespace lockstep

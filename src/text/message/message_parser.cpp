@@ -1,27 +1,13 @@
 #include "text/message/message_parser.h"
 
 #include <algorithm>
-#include <cctype>
-
-#include "base/error.h"
+#include <utility>
 
 namespace lockstep {
 namespace {
 constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kPythonTag = "<|python_tag|>";
 // White space in front of a marker goes with it, up to so much.
 constexpr std::size_t kMostSpace = 64;
-
-bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
-
-// Where the longest end of `text` begins that could become one of `markers` with more text; its size when there is none.
-std::size_t partial_marker(std::string_view text, const std::vector<std::string_view>& markers) {
-  std::size_t longest = 0;
-  for (const std::string_view marker : markers) longest = std::max(longest, marker.size());
-  for (std::size_t at = text.size() - std::min(text.size(), longest - (longest > 0)); at < text.size(); ++at)
-    for (const std::string_view marker : markers)
-      if (text.size() - at < marker.size() && marker.starts_with(text.substr(at))) return at;
-  return text.size();
-}
 
 template <class P>
 std::size_t before(std::string_view text, std::size_t at, const P& goes) {
@@ -30,13 +16,6 @@ std::size_t before(std::string_view text, std::size_t at, const P& goes) {
   return at;
 }
 
-std::string call_id(std::size_t index, const ParsedCall& call) {
-  // The same message has the same ids; calls of different turns hardly ever share one.
-  std::uint64_t hash = 0xCBF29CE484222325u ^ index;
-  for (const std::string* part : {&call.name, &call.arguments})
-    for (const char c : *part) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3u;
-  return fmt::format("call_{}_{:016x}", index, hash);
-}
 }  // namespace
 
 MessageParser::MessageParser(MessageFormat format, const nlohmann::ordered_json& tools, bool starts_in_reasoning)
@@ -55,205 +34,184 @@ MessageDelta MessageParser::flush() {
   return delta;
 }
 
+void MessageParser::drop(std::size_t bytes) {
+  constexpr std::size_t kKept = 4096;
+  front_ += bytes;
+  if (front_ < pending_.size() && (front_ < kKept || front_ < pending_.size() / 2)) return;
+  pending_.erase(0, front_);
+  front_ = 0;
+}
+
 std::string MessageParser::take(std::size_t bytes) {
-  std::string part = pending_.substr(0, bytes);
-  pending_.erase(0, bytes);
+  std::string part(rest().substr(0, bytes));
+  drop(bytes);
   return part;
 }
 
 void MessageParser::skip() {
+  const std::string_view text = rest();
   std::size_t end = 0;
-  while (end < pending_.size() && (skip_ == Skip::newlines ? pending_[end] == '\n' : skip_ == Skip::spaces && is_space(pending_[end]))) ++end;
-  pending_.erase(0, end);
-  if (!pending_.empty()) skip_ = Skip::nothing;
+  while (end < text.size() && (skip_ == Skip::newlines ? text[end] == '\n' : skip_ == Skip::spaces && is_text_space(text[end]))) ++end;
+  drop(end);
+  if (!rest().empty()) skip_ = Skip::nothing;
 }
 
 // Each step: true when it got on and another may follow.
 bool MessageParser::advance(MessageDelta& delta, bool ended) {
   skip();
-  if (pending_.empty()) return false;
+  if (rest().empty() && state_ != State::call) return false;
   switch (state_) {
     case State::start: return advance_start(ended);
     case State::reasoning: return advance_reasoning(delta, ended);
     case State::content: return advance_content(delta, ended);
     case State::call: return advance_call(delta, ended);
-    case State::json_start: case State::json: return advance_json(delta, ended);
+    case State::json_start: return advance_json_start(ended);
   }
   return false;
 }
 
 bool MessageParser::advance_start(bool ended) {
-  std::size_t at = 0;
-  while (at < pending_.size() && at < kMostSpace && is_space(pending_[at])) ++at;
-  const std::string_view rest = std::string_view(pending_).substr(at);
-  if (at < kMostSpace && rest.starts_with(kThink)) {
-    pending_.erase(0, at + kThink.size());
+  const std::string_view text = rest();
+  const std::size_t at = std::min(count_space(text), kMostSpace);
+  const Match think = at < kMostSpace ? match_word(text.substr(at), kThink) : Match::no;
+  if (think == Match::maybe && !ended) return false;
+  if (think == Match::yes) {
+    drop(at + kThink.size());
     in_reasoning_ = true;
-  } else if (!ended && kThink.starts_with(rest) && at < kMostSpace) {
-    return false;
   }
-  state_ = in_reasoning_ ? State::reasoning : format_.format == MessageFormat::llama ? State::json_start : State::content;
+  state_ = in_reasoning_ ? State::reasoning : behind_reasoning();
   if (in_reasoning_) skip_ = Skip::newlines;
   return true;
 }
 
 bool MessageParser::advance_reasoning(MessageDelta& delta, bool ended) {
   const auto newline = [](char c) { return c == '\n'; };
-  if (const std::size_t end = pending_.find(kThinkEnd); end != std::string::npos) {
-    const std::size_t text = before(pending_, end, newline);
-    delta.reasoning += take(text);
-    pending_.erase(0, end - text + kThinkEnd.size());
-    state_ = format_.format == MessageFormat::llama ? State::json_start : State::content;
+  const std::string_view text = rest();
+  if (const std::size_t end = text.find(kThinkEnd); end != std::string_view::npos) {
+    const std::size_t safe = before(text, end, newline);
+    delta.reasoning += text.substr(0, safe);
+    drop(end + kThinkEnd.size());
+    state_ = behind_reasoning();
     skip_ = Skip::newlines;
     return true;
   }
-  const std::size_t safe = ended ? pending_.size() : before(pending_, partial_marker(pending_, {kThinkEnd}), newline);
-  delta.reasoning += take(safe);
+  delta.reasoning += take(ended ? text.size() : before(text, partial_word(text, kThinkEnd), newline));
   return false;
 }
 
 bool MessageParser::advance_content(MessageDelta& delta, bool ended) {
-  std::size_t first = std::string::npos;
-  std::vector<std::string_view> markers;
-  for (const CallBlock& block : format_.blocks) {
-    markers.push_back(block.begin);
-    if (const std::size_t at = pending_.find(block.begin); at < first) {
+  const std::string_view text = rest();
+  const CallBlock* block = nullptr;
+  std::size_t first = std::string_view::npos, partial = text.size();
+  for (const CallBlock& one : format_.blocks) {
+    partial = std::min(partial, partial_word(text, one.begin));
+    if (const std::size_t at = text.find(one.begin); at < first) {
       first = at;
-      block_ = &block;
+      block = &one;
     }
   }
-  if (first == std::string::npos) {
-    const std::size_t safe = ended || markers.empty() ? pending_.size() : before(pending_, partial_marker(pending_, markers), is_space);
-    delta.content += take(safe);
+  if (!block) {
+    delta.content += take(ended || format_.blocks.empty() ? text.size() : before(text, partial, is_text_space));
     return false;
   }
-  const std::size_t text = before(pending_, first, is_space);
-  delta.content += take(text);
-  marker_ = first - text;
-  searched_ = marker_ + block_->begin.size();
-  strings_ = {};
-  state_ = State::call;
+  const std::size_t safe = before(text, first, is_text_space);
+  delta.content += take(safe);
+  begin_block(block->reader(types_), first - safe + block->begin.size());
   return true;
 }
 
-std::size_t MessageParser::call_end() {
-  const std::size_t body = marker_ + block_->begin.size();
-  const std::string_view text = pending_;
-  std::size_t front = body;
-  while (front < text.size() && is_space(text[front])) ++front;
-  const bool json = block_->may_be_json && front < text.size() && (text[front] == '{' || text[front] == '[');
-  if (!json) {
-    const std::size_t found = text.find(block_->end, searched_);
-    if (found == std::string_view::npos) searched_ = std::max(body, text.size() - std::min(text.size(), block_->end.size() - 1));
-    return found;
+// Llama: JSON objects as the whole message, perhaps with a tag in front, behind the first also with separators.
+bool MessageParser::advance_json_start(bool ended) {
+  const std::string_view text = rest();
+  std::size_t at = 0;
+  const auto space = [&] {
+    while (at < text.size() && (is_text_space(text[at]) || (calls_ > 0 && text[at] == ';'))) ++at;
+  };
+  space();
+  const Match tag = match_word(text.substr(at), kPythonTag);
+  if (tag == Match::yes) {
+    at += kPythonTag.size();
+    space();
+  } else if (tag == Match::maybe && at < text.size() && !ended) {
+    return false;
   }
-  for (; searched_ < text.size(); ++searched_) {
-    const char c = text[searched_];
-    if (strings_.takes(c)) continue;
-    if (c == block_->end[0]) {
-      const std::string_view rest = text.substr(searched_);
-      if (rest.starts_with(block_->end)) return searched_;
-      if (block_->end.starts_with(rest)) return std::string_view::npos;  // maybe: more text decides
-    }
+  if (at == text.size() && !ended && at <= kMostSpace) return false;
+  if (at < text.size() && text[at] == '{' && at <= kMostSpace) {
+    begin_block(make_json_call_reader(), at);
+    return true;
   }
-  return std::string_view::npos;
+  // Behind calls, white space and separators alone are nothing.
+  if (at == text.size() && calls_ > 0 && ended) drop(at);
+  state_ = State::content;
+  return true;
+}
+
+void MessageParser::begin_block(std::unique_ptr<CallReader> reader, std::size_t front) {
+  reader_ = std::move(reader);
+  unsaid_ = take(front);
+  in_call_ = told_ = false;
+  state_ = State::call;
+}
+
+void MessageParser::end_block(State state, Skip skip) {
+  reader_.reset();
+  unsaid_.clear();
+  in_call_ = false;
+  state_ = state;
+  skip_ = skip;
 }
 
 bool MessageParser::advance_call(MessageDelta& delta, bool ended) {
-  const std::size_t end = call_end();
-  const bool closed = end != std::string::npos;
-  const std::size_t size = closed ? end + block_->end.size() : pending_.size();
-  if (size > kMostCallBytes) {
-    too_long(delta);
-    return true;
-  }
-  if (!closed && !ended) return false;
-  const std::size_t body = marker_ + block_->begin.size();
-  std::optional<std::vector<ParsedCall>> calls;
-  if (closed || !block_->needs_end) calls = block_->parse(std::string_view(pending_).substr(body, (closed ? end : size) - body), types_);
-  std::string raw = take(size);
-  state_ = State::content;
-  if (calls) {
-    emit(std::move(*calls), delta);
-    skip_ = Skip::spaces;
-  } else {
-    delta.content += raw;
-  }
-  return true;
-}
-
-// What has become too long for a call is content; the cut does not depend on how the text arrived.
-void MessageParser::too_long(MessageDelta& delta) {
-  std::size_t cut = kMostCallBytes;
-  while (cut > 0 && (static_cast<unsigned char>(pending_[cut]) & 0xC0) == 0x80) --cut;
-  delta.content += take(cut);
-  state_ = State::content;
-}
-
-// Llama: JSON objects as the whole message.
-bool MessageParser::advance_json(MessageDelta& delta, bool ended) {
-  if (state_ == State::json_start) {
-    std::size_t at = 0;
-    const auto space = [&] {
-      while (at < pending_.size() && (is_space(pending_[at]) || (calls_ > 0 && pending_[at] == ';'))) ++at;
-    };
-    space();
-    const std::string_view rest = std::string_view(pending_).substr(at);
-    if (rest.starts_with(kPythonTag)) {
-      at += kPythonTag.size();
-      space();
-    } else if (!ended && !rest.empty() && kPythonTag.starts_with(rest)) {
-      return false;
-    }
-    if (at == pending_.size() && !ended && at <= kMostSpace) return false;
-    if (at < pending_.size() && pending_[at] == '{' && at <= kMostSpace) {
-      state_ = State::json;
-      marker_ = searched_ = at;
-      strings_ = {};
-      depth_ = 0;
+  // What waits has a bound that does not depend on how the text was cut.
+  const std::string_view all = rest(), text = all.substr(0, kMostCallBytes - std::min(unsaid_.size(), kMostCallBytes));
+  CallStep step = reader_->step(text, ended && text.size() == all.size());
+  unsaid_ += text.substr(0, step.used);
+  drop(step.used);
+  switch (step.kind) {
+    case CallStep::Kind::skipped: return true;
+    case CallStep::Kind::more:
+      if (!ended && text.size() == all.size() && unsaid_.size() + text.size() < kMostCallBytes) return false;
+      break;
+    case CallStep::Kind::malformed: break;
+    case CallStep::Kind::name: begin_call(delta, std::move(step.text), std::move(step.id)); return true;
+    case CallStep::Kind::arguments: add_arguments(delta, std::move(step.text)); return true;
+    case CallStep::Kind::call_end:
+      if (!told_) {
+        told_ = true;
+        held_.index = calls_++;
+        delta.tool_calls.push_back(std::move(held_));
+      }
+      in_call_ = false;
+      unsaid_.clear();
       return true;
-    }
-    // Behind calls, white space and separators alone are nothing.
-    if (at == pending_.size() && calls_ > 0 && ended) pending_.clear();
-    state_ = State::content;
-    return true;
+    case CallStep::Kind::block_end:
+      if (format_.format == MessageFormat::llama) end_block(State::json_start, Skip::nothing);
+      else end_block(State::content, Skip::spaces);
+      return true;
   }
-  bool closed = false;
-  for (; searched_ < pending_.size() && !closed; ++searched_) {
-    const char c = pending_[searched_];
-    if (strings_.takes(c)) continue;
-    if (c == '{' || c == '[') {
-      ++depth_;
-    } else if (c == '}' || c == ']') {
-      closed = --depth_ == 0;
-    }
-  }
-  if (searched_ > kMostCallBytes) {
-    too_long(delta);
-    return true;
-  }
-  if (!closed && !ended) return false;
-  const auto call = closed ? parse_json_call(std::string_view(pending_).substr(marker_, searched_ - marker_)) : std::nullopt;
-  if (call) {
-    pending_.erase(0, searched_);
-    emit({*call}, delta);
-    state_ = State::json_start;
-  } else {
-    delta.content += take(searched_);
-    state_ = State::content;
-  }
+  if (count_space(unsaid_) < unsaid_.size()) delta.content += unsaid_;
+  end_block(State::content, Skip::nothing);
   return true;
 }
 
-void MessageParser::emit(std::vector<ParsedCall> calls, MessageDelta& delta) {
-  for (ParsedCall& call : calls) {
-    ToolCallDelta row;
-    row.index = calls_++;
-    row.id = call.id.empty() ? call_id(row.index, call) : std::move(call.id);
-    row.name = std::move(call.name);
-    row.arguments = std::move(call.arguments);
-    delta.tool_calls.push_back(std::move(row));
+void MessageParser::begin_call(MessageDelta& delta, std::string name, std::string id) {
+  in_call_ = true;
+  told_ = types_.knows(name);
+  held_ = {0, std::move(id), std::move(name), {}};
+  if (!told_) return;
+  held_.index = calls_++;
+  delta.tool_calls.push_back(held_);
+  unsaid_.clear();
+}
+
+void MessageParser::add_arguments(MessageDelta& delta, std::string text) {
+  if (!told_) {
+    held_.arguments += text;
+    return;
   }
+  unsaid_.clear();
+  if (!delta.tool_calls.empty() && delta.tool_calls.back().index == held_.index) delta.tool_calls.back().arguments += text;
+  else delta.tool_calls.push_back({held_.index, {}, {}, std::move(text)});
 }
 
 }  // namespace lockstep

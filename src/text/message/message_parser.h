@@ -1,13 +1,17 @@
 // What a model wrote, taken apart as it streams: reasoning (<think>), content, tool calls in the model family's own format.
-// How the text is cut into pieces does not change what comes out in all. A call comes out when it is complete; what looks
-// like a call and is malformed comes out as content, so no word is lost: only markup and the white space beside it go.
-// At most kMostCallBytes wait. Knows no model and no API. Thread rule: one message, one thread.
+// How the text is cut into pieces does not change what comes out in all, and nothing that came out is taken back.
+// The rule of calls: a call to a tool that was offered comes out as soon as its name is whole (in JSON: and its arguments begin), and
+// then its arguments as they come; a call to any other name, when it is whole. Where text that came out as a call turns out
+// malformed or ends, the call stays as it is, its arguments broken off, which is no JSON: nobody runs half a command by
+// mistake. What did not come out as a call comes out as content, so no word is lost: only markup and the white space beside
+// it go. At most kMostCallBytes wait. Knows no model and no API. Thread rule: one message, one thread.
 //   MessageParser parser(detect_message_format(chat.source()), tools, opened_reasoning);
 //   for (part : stream) send(parser.push(part)); send(parser.flush());
 #pragma once
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,27 +23,14 @@ namespace lockstep {
 
 struct ToolCallDelta {
   std::size_t index = 0;      // of the call in its message
-  std::string id, name;       // in the first delta of a call
-  std::string arguments;      // all of a call's make one JSON object
+  std::string id, name;       // in the first delta of a call; id: where the format has one
+  std::string arguments;      // a piece; all of a whole call's make one JSON object
 };
 
 struct MessageDelta {
   std::string reasoning, content;
-  std::vector<ToolCallDelta> tool_calls;
+  std::vector<ToolCallDelta> tool_calls;  // of one call at most one
   bool empty() const { return reasoning.empty() && content.empty() && tool_calls.empty(); }
-};
-
-// Follows JSON text: a brace or a marker inside a string counts for nothing.
-struct JsonStrings {
-  bool inside = false, escaped = false;
-  // Whether c belongs to a string, its quotes included.
-  bool takes(char c) {
-    if (!inside) return inside = c == '"';
-    if (escaped) escaped = false;
-    else if (c == '\\') escaped = true;
-    else if (c == '"') inside = false;
-    return true;
-  }
 };
 
 class MessageParser {
@@ -49,15 +40,16 @@ class MessageParser {
   // tools: OpenAI's list, whose schemas say which arguments are numbers where the format does not; or null.
   // starts_in_reasoning: the prompt ended with an opened <think>. Without tools, MessageFormat::plain parses reasoning alone.
   MessageParser(MessageFormat format, const nlohmann::ordered_json& tools, bool starts_in_reasoning);
+  MessageParser(const MessageParser&) = delete;
 
-  // `text` with the text of special tokens, the end token left out.
+  // `text` with the text of special tokens, the end token left out; UTF-8.
   MessageDelta push(std::string_view text);
   // The end of the message.
   MessageDelta flush();
   bool has_tool_calls() const { return calls_ > 0; }
 
  private:
-  enum class State { start, reasoning, content, call, json_start, json };
+  enum class State { start, reasoning, content, call, json_start };
   enum class Skip { nothing, newlines, spaces };
 
   bool advance(MessageDelta& delta, bool ended);
@@ -65,25 +57,30 @@ class MessageParser {
   bool advance_reasoning(MessageDelta& delta, bool ended);
   bool advance_content(MessageDelta& delta, bool ended);
   bool advance_call(MessageDelta& delta, bool ended);
-  bool advance_json(MessageDelta& delta, bool ended);
+  bool advance_json_start(bool ended);
+  void begin_block(std::unique_ptr<CallReader> reader, std::size_t front);
+  void end_block(State state, Skip skip);
   void skip();
+  std::string_view rest() const { return std::string_view(pending_).substr(front_); }
+  void drop(std::size_t bytes);
   std::string take(std::size_t bytes);
-  void too_long(MessageDelta& delta);
-  void emit(std::vector<ParsedCall> calls, MessageDelta& delta);
-  std::size_t call_end();  // where the end marker of the block begins, npos while it is not there
+  void begin_call(MessageDelta& delta, std::string name, std::string id);
+  void add_arguments(MessageDelta& delta, std::string text);
+  State behind_reasoning() const { return format_.format == MessageFormat::llama ? State::json_start : State::content; }
 
   const ToolCallFormat& format_;
-  ArgumentTypes types_;
+  const ArgumentTypes types_;
   State state_ = State::start;
   Skip skip_ = Skip::nothing;
   bool in_reasoning_;
-  std::string pending_;  // not yet decided
-  // In a call: which block, where its text begins behind the white space in front, how far it was searched.
-  const CallBlock* block_ = nullptr;
-  std::size_t marker_ = 0, searched_ = 0;
-  JsonStrings strings_;  // of the call, as far as searched_
-  int depth_ = 0;
-  std::size_t calls_ = 0;
+  std::string pending_;  // from front_ on not yet read
+  std::size_t front_ = 0;
+  // In a block of calls.
+  std::unique_ptr<CallReader> reader_;
+  std::string unsaid_;          // read, and not come out in any way
+  bool in_call_ = false, told_ = false;
+  ToolCallDelta held_;          // the call at hand, until it is told
+  std::size_t calls_ = 0;       // told
 };
 
 }  // namespace lockstep

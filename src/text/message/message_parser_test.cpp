@@ -12,10 +12,13 @@ using nlohmann::ordered_json;
 struct Message {
   std::string reasoning, content;
   std::vector<ToolCallDelta> calls;
+  std::size_t pieces = 0;  // of calls
   void add(const MessageDelta& delta) {
     reasoning += delta.reasoning;
     content += delta.content;
+    pieces += delta.tool_calls.size();
     for (const ToolCallDelta& part : delta.tool_calls) {
+      EXPECT_EQ(part.name.empty(), part.index < calls.size());  // the name once, in front
       if (part.index == calls.size()) calls.push_back(part);
       else calls.at(part.index).arguments += part.arguments;
     }
@@ -45,7 +48,6 @@ void expect_call(const Message& message, std::size_t index, const std::string& n
   EXPECT_EQ(message.calls[index].name, name);
   EXPECT_EQ(message.calls[index].arguments, arguments);
   EXPECT_TRUE(ordered_json::accept(message.calls[index].arguments));
-  EXPECT_FALSE(message.calls[index].id.empty());
 }
 
 // A call with arguments of several types, as each family writes it.
@@ -89,6 +91,97 @@ TEST(MessageParser, ReadsACallInEveryFormat) {
     expect_call(message, 0, "get_weather", R"({"city": "Paris", "days": 3})");
     EXPECT_EQ(message.content, "");
   }
+}
+
+// In pieces of one character, as a model may write it.
+Message stream(MessageFormat format, std::string_view text) {
+  MessageParser parser(format, kTools, false);
+  Message message;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t size = 1;
+    while (at + size < text.size() && (static_cast<unsigned char>(text[at + size]) & 0xC0) == 0x80) ++size;
+    message.add(parser.push(text.substr(at, size)));
+    at += size;
+  }
+  message.add(parser.flush());
+  return message;
+}
+
+TEST(MessageParser, ArgumentsComeInPieces) {
+  for (const Sample& sample : samples()) {
+    SCOPED_TRACE(sample.text);
+    const Message message = stream(sample.format, sample.text);
+    ASSERT_EQ(message.calls.size(), 1u) << message.show();
+    expect_call(message, 0, "get_weather", R"({"city": "Paris", "days": 3})");
+    EXPECT_EQ(message.content, "");
+    EXPECT_GE(message.pieces, 8u);  // the name, and "Paris" a letter at a time
+  }
+}
+
+TEST(MessageParser, ACallIsToldAsSoonAsItIsCertain) {
+  const auto told_after = [](MessageFormat format, std::string_view text) { return !MessageParser(format, kTools, false).push(text).tool_calls.empty(); };
+  EXPECT_TRUE(told_after(MessageFormat::glm, "<tool_call>get_weather\n<arg_key>"));
+  EXPECT_FALSE(told_after(MessageFormat::glm, "<tool_call>get_weather\n<arg_ke"));
+  EXPECT_TRUE(told_after(MessageFormat::qwen, "<tool_call><function=get_weather>"));
+  EXPECT_TRUE(told_after(MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": {)"));
+  EXPECT_FALSE(told_after(MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": )"));
+  EXPECT_FALSE(told_after(MessageFormat::qwen, R"(<tool_call>{"name": "another", "arguments": {"a": 1})"));  // not offered
+  EXPECT_TRUE(told_after(MessageFormat::qwen, R"(<tool_call>{"name": "another", "arguments": {"a": 1}})"));
+}
+
+TEST(MessageParser, WhatComesOutAsACallStays) {
+  struct Row {
+    MessageFormat format;
+    std::string text, arguments, content;
+  };
+  const std::vector<Row> rows = {
+      {MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": {"city": "Pa)", R"({"city": "Pa)", ""},
+      {MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": {"city": oops}}</tool_call> end)", R"({"city": )", "oops}}</tool_call> end"},
+      {MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": {"days": 3}} and</tool_call>)", R"({"days": 3})", "and</tool_call>"},
+      {MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": {"days": 3})", R"({"days": 3})", ""},
+      {MessageFormat::qwen, "<tool_call><function=get_weather><parameter=city>\nPa", R"({"city": "Pa)", ""},
+      {MessageFormat::qwen, "<tool_call><function=get_weather><parameter=days>\n3", "", "<parameter=days>\n3"},
+      {MessageFormat::glm, "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Pa</arg_value> no", R"({"city": "Pa")", "no"},
+      {MessageFormat::glm, "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Pa</arg_value>", R"({"city": "Pa")", ""},
+      {MessageFormat::llama, R"({"name": "get_weather", "parameters": {"days": 3,,}})", R"({"days": 3,)", ",}}"},
+      {MessageFormat::nemotron, R"(<TOOLCALL>[{"name": "get_weather", "arguments": {}}, 5]</TOOLCALL>)", "{}", ", 5]</TOOLCALL>"},
+      {MessageFormat::kimi, "<|tool_calls_section_begin|><|tool_call_begin|>get_weather<|tool_call_argument_begin|>{} {", "{}", "{"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.text);
+    for (const Message& message : {parse(row.format, row.text), stream(row.format, row.text)}) {
+      ASSERT_EQ(message.calls.size(), 1u) << message.show();
+      EXPECT_EQ(message.calls[0].name, "get_weather");
+      EXPECT_EQ(message.calls[0].arguments, row.arguments);
+      EXPECT_EQ(message.content, row.content);
+    }
+  }
+}
+
+TEST(MessageParser, JsonIsReadAsJsonIs) {
+  const auto arguments = [](const std::string& json) {
+    const Message message = stream(MessageFormat::qwen, R"(<tool_call>{"name": "get_weather", "arguments": )" + json + "}</tool_call>");
+    return message.calls.empty() ? "none: " + message.content : message.calls[0].arguments;
+  };
+  for (const std::string json : {R"({})", R"({ "a" : [ ] , "b":[1,-0.5e+3,0,1E9,true,false,null,"\u00e9\ud83d\ude00 \\ \" \/"] , "c":{"d":{}}})"}) {
+    EXPECT_EQ(arguments(json), json);
+    EXPECT_TRUE(ordered_json::accept(json));
+  }
+  EXPECT_EQ(arguments("{\"a\": \"x\ny\"}"), R"({"a": "x\ny"})");  // a bare line feed, which models write
+  EXPECT_EQ(arguments(R"("{\"a\": 1}")"), R"({"a": 1})");           // as a text
+  for (const std::string json : {R"({"a": 01})", R"({"a": .5})", R"({"a": +1})", R"({"a": 1.})", R"({"a": tru})", R"({"a" 1})", R"({a: 1})", R"({"a": "\x"})",
+                                 R"({"a": "\ud800"})", R"({"a": "\udc00"})", R"({"a": 1,})", R"({"a": [1,]})", R"({"a": [1})", R"({"a": -})", R"({"a": 1e})"}) {
+    EXPECT_FALSE(ordered_json::accept(json)) << json;
+    EXPECT_FALSE(ordered_json::accept(arguments(json))) << json;
+  }
+  EXPECT_TRUE(arguments("[1]").starts_with("none: "));
+  EXPECT_TRUE(arguments("\"text\"").starts_with("none: "));
+  const std::string deep = R"({"a": )" + std::string(600, '[') + std::string(600, ']') + "}";
+  EXPECT_FALSE(ordered_json::accept(arguments(deep)));
+  // Any order, other members, escapes in keys and names.
+  const Message message = stream(MessageFormat::qwen, R"(<tool_call>{"id": 7, "\u0061rguments": {"days": 3}, "x": [{"name": "no"}], "name": "get\u005fweather"}</tool_call>)");
+  expect_call(message, 0, "get_weather", R"({"days": 3})");
+  EXPECT_EQ(message.content, "");
 }
 
 TEST(MessageParser, KeepsReasoningAndContentAroundACall) {
@@ -193,6 +286,12 @@ TEST(MessageFormat, NamesAndDetection) {
 // Pieces that make markers, near misses and white space likely.
 rc::Gen<std::string> model_text() {
   static const std::vector<std::string> pieces = {
+      "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"", "{\"name\": \"get_weather\", \"parameters\": {", "\"days\": 3", "}}", ",", "[", "]", "get_weather",
+      "<arg_key>city</arg_key>", "<arg_value>", "</arg_value>", "<function=get_weather>", "<parameter=city>\n", "<parameter=days>", "\n</parameter>",
+      "<invoke name=\"get_weather\">", "<parameter name=\"city\">", "<｜DSML｜function_calls>", "<｜DSML｜invoke name=\"get_weather\">", "</｜DSML｜invoke>",
+      "<｜DSML｜parameter name=\"city\" string=\"true\">", "</｜DSML｜parameter>", "</｜DSML｜function_calls>", "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>",
+      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n", "\n```<｜tool▁call▁end｜>",
+      "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>", "<|tool_call_end|>", "{}",
       "<think>", "</think>", "<tool_call>", "</tool_call>", "\n", " ", "a", "<", "</", "é", "{", "}", "\"", "\\", ";", "<|python_tag|>",
       "{\"name\": \"f\", \"arguments\": {\"x\": 1}}", "{\"name\": \"f\", \"parameters\": {}}", "f<arg_key>a</arg_key><arg_value>1</arg_value>",
       "<function=f>", "<parameter=p>", "</parameter>", "</function>", "<TOOLCALL>", "</TOOLCALL>", "[{\"name\": \"f\", \"arguments\": {}}]",
@@ -240,6 +339,36 @@ RC_GTEST_PROP(MessageParserProperty, NothingIsLost, ()) {
     if (const auto end = expected.find("</think>"); end != std::string::npos) expected.erase(end, 8);
   }
   RC_ASSERT(bare(message.reasoning + message.content) == expected);
+}
+// With calls too, every word is somewhere: whole, broken off or malformed. (A word in a name or in a member that is neither name
+// nor arguments is none: those are the format's.)
+RC_GTEST_PROP(MessageParserProperty, NoWordIsLost, ()) {
+  const auto format = message_format_by_name(*rc::gen::elementOf(message_format_names()));
+  const std::string text = *model_text();
+  static const std::vector<std::string> marks = {"\"city\": \"", "<arg_value>", "<parameter=city>\n", "string=\"true\">", "name=\"city\">", "</tool_call>", "</invoke>", "\n```<", "Pa"};
+  std::string with;
+  int words = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto mark = std::find_if(marks.begin(), marks.end(), [&](const std::string& m) { return text.compare(at, m.size(), m) == 0; });
+    const std::size_t size = mark == marks.end() ? 1 : mark->size();
+    with += text.substr(at, size);
+    if (mark != marks.end()) with += fmt::format("w{}w", words++);
+    at += size;
+  }
+  const Message message = parse(format, with);
+  std::string all = message.reasoning + message.content;
+  for (const ToolCallDelta& call : message.calls) all += call.arguments;
+  for (int word = 0; word < words; ++word) RC_ASSERT(all.find(fmt::format("w{}w", word)) != std::string::npos);
+}
+
+// Arguments that are JSON are whole; others are broken off, and never by a word.
+RC_GTEST_PROP(MessageParserProperty, WholeArgumentsAreAnObject, ()) {
+  const auto format = message_format_by_name(*rc::gen::elementOf(message_format_names()));
+  for (const ToolCallDelta& call : parse(format, *model_text()).calls) {
+    RC_ASSERT(!call.name.empty());
+    const ordered_json json = ordered_json::parse(call.arguments, nullptr, false);
+    RC_ASSERT(json.is_discarded() || json.is_object());
+  }
 }
 }  // namespace
 }  // namespace lockstep

@@ -1,13 +1,13 @@
-// How model families write tool calls: the markers around a block of calls, and what stands inside. A format is a row of the
-// table in tool_call_formats.cpp. Knows nothing of streams. Pure functions, constant tables; any thread.
+// How model families write tool calls: the markers around a block of calls, and who reads what stands inside. A format is a row
+// of the table in tool_call_formats.cpp. Knows nothing of messages. Constant tables; any thread.
 //   MessageFormat format = detect_message_format(chat_template_source);
 #pragma once
-#include <optional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "text/message/argument_types.h"
+#include "text/message/call_reader.h"
 
 namespace lockstep {
 
@@ -28,18 +28,10 @@ std::vector<std::string> message_format_names();
 // The family whose markers a chat template's source holds; plain when there is none.
 MessageFormat detect_message_format(std::string_view chat_template_source);
 
-struct ParsedCall {
-  std::string name;
-  std::string arguments;  // JSON text of an object
-  std::string id;         // where the format has one
-};
-
-// One kind of block: everything between `begin` and `end` is handed to `parse`, which gives none for what is malformed.
+// One kind of block: what stands behind `begin`, up to the reader's block_end.
 struct CallBlock {
-  std::string_view begin, end;
-  std::optional<std::vector<ParsedCall>> (*parse)(std::string_view body, const ArgumentTypes& types);
-  bool may_be_json = false;  // a body that begins as JSON: an end marker inside its strings does not count
-  bool needs_end = false;    // without the end marker nothing tells a whole call from one that was cut off
+  std::string_view begin;
+  std::unique_ptr<CallReader> (*reader)(const ArgumentTypes& types);
 };
 struct ToolCallFormat {
   MessageFormat format;
@@ -49,7 +41,13 @@ struct ToolCallFormat {
 };
 const ToolCallFormat& tool_call_format(MessageFormat format);
 
-// One call {"name": ..., "arguments" or "parameters": {...}}; none for anything else. The arguments' text stays as written.
-std::optional<ParsedCall> parse_json_call(std::string_view text);
+// How a family writes calls whose arguments are JSON as it stands, for who holds it to them: the text around a call's name and
+// arguments, and around and between calls. Empty: the family writes them in another way.
+struct JsonCallMarkup {
+  std::string begin, between, end;                    // <TOOLCALL>[  ,  ]</TOOLCALL>
+  std::string before_name, before_arguments, behind;  // {"name": "  ", "arguments":  }
+  bool empty() const { return before_name.empty(); }
+};
+JsonCallMarkup json_call_markup(MessageFormat format, std::string_view chat_template_source);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// One thread for work that is too long for a server's own: reading and thinning files. Bounded; whoever comes when it is full is
-// told so. Knows nothing of the work, which must not throw. post: any thread.
+// One thread for work that is too long for a server's own: reading and thinning files, decoding long requests, compiling schemas.
+// Bounded; whoever comes when it is full is told so. Knows nothing of the work, which must not throw. post: any thread.
 //   Worker worker; if (!worker.post([=] { responder->send(answer()); })) responder->send(busy);
 #pragma once
 #include <condition_variable>
@@ -13,7 +13,9 @@ namespace lockstep {
 class Worker {
  public:
   static constexpr std::size_t kMostWaiting = 64;
-  Worker() : thread_([this] { run(); }) {}
+  // `niceness`: by default it takes what is left of the processor, for whoever watches a run must not slow it.
+  explicit Worker(std::size_t most_waiting = kMostWaiting, int niceness = 10)
+      : most_waiting_(most_waiting), niceness_(niceness), thread_([this] { run(); }) {}
   ~Worker();  // what waits is dropped, what runs ends
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
@@ -21,6 +23,8 @@ class Worker {
 
  private:
   void run();
+  const std::size_t most_waiting_;
+  const int niceness_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> waiting_;

@@ -1,4 +1,4 @@
-#include "api/page/worker.h"
+#include "api/worker.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -18,7 +18,7 @@ Worker::~Worker() {
 bool Worker::post(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopping_ || waiting_.size() >= kMostWaiting) return false;
+    if (stopping_ || waiting_.size() >= most_waiting_) return false;
     waiting_.push_back(std::move(work));
   }
   changed_.notify_one();
@@ -26,8 +26,8 @@ bool Worker::post(std::function<void()> work) {
 }
 
 void Worker::run() {
-  // Whoever watches a run must not slow it: this thread takes what is left of the processor. (On Linux nice is a thread's own.)
-  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 10);
+  // On Linux nice is a thread's own.
+  if (niceness_ != 0) setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), niceness_);
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/signals.h"
+#include "cli/chat_model.h"
+#include "service/chat_prompt.h"
+#include "service/text_stream.h"
+
+namespace lockstep {
+namespace {
+class LocalChat : public ChatModel {
+ public:
+  explicit LocalChat(ServingModel model) : service_(std::move(model), {.max_open = 1}) {}
+  std::string name() const override { return service_.name(); }
+  Json about() const override {
+    return {{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}};
+  }
+  End answer(const Json& messages, const ChatSettings& settings, const Show& show) override;
+
+ private:
+  GenerationService service_;
+};
+
+ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& settings, const Show& show) {
+  ChatTemplateInput input;
+  input.messages = messages;
+  const Tokenizer& tokenizer = service_.tokenizer();
+  std::vector<std::int32_t> prompt = service_.encode_chat(input);
+  const RequestLimits& limits = service_.limits();
+  const std::int64_t room = std::min(limits.max_positions, limits.cache_positions) - static_cast<std::int64_t>(prompt.size());
+  if (room < 1)
+    fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(),
+         std::min(limits.max_positions, limits.cache_positions));
+  Request request;
+  MessageParser parser(MessageFormat::plain, Json::array(), prompt_opens_reasoning(tokenizer, prompt));
+  request.prompt = std::move(prompt);
+  SamplingParameters& s = request.sampling;
+  s.temperature = static_cast<float>(settings.temperature);
+  s.top_p = static_cast<float>(settings.top_p);
+  s.top_k = static_cast<std::int32_t>(settings.top_k);
+  s.min_p = static_cast<float>(settings.min_p);
+  s.repetition_penalty = static_cast<float>(settings.repetition_penalty);
+  s.seed = settings.seed.value_or(random_seed());
+  s.max_tokens = static_cast<std::int32_t>(settings.max_tokens > 0 ? std::min(settings.max_tokens, room) : room);
+  s.stop_tokens = service_.end_tokens();
+
+  const auto tell = [&](const MessageDelta& delta) {
+    if (!delta.empty()) show(delta.reasoning, delta.content);
+  };
+  TextStream stream(tokenizer, {}, SpecialText::reasoning_marks);
+  stream.begin_after(request.prompt);
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<Generation> done;
+  const std::vector<std::int32_t> ends = service_.end_tokens();
+  const auto on_token = [&](const GeneratedToken& token) {
+    if (std::find(ends.begin(), ends.end(), token.id) == ends.end()) tell(parser.push(stream.push(token.id)));
+    return true;
+  };
+  const auto on_done = [&](Generation&& generation) {
+    tell(parser.push(stream.flush()));
+    tell(parser.flush());
+    const std::lock_guard lock(mutex);
+    done = std::move(generation);
+    changed.notify_all();
+  };
+  const std::uint64_t id = service_.generate(std::move(request), on_token, on_done);
+  bool stopped = false;
+  {
+    std::unique_lock lock(mutex);
+    while (!done) {
+      changed.wait_for(lock, std::chrono::milliseconds(50));
+      if (done || stopped || !interrupted()) continue;
+      stopped = true;
+      lock.unlock();
+      service_.cancel(id);
+      lock.lock();
+    }
+  }
+  if (stopped) return End::stopped;
+  if (done->finish == FinishReason::error) fail(ErrorCode::numeric, "the answer failed after {} tokens: {}", done->tokens.size(), done->error);
+  return done->finish == FinishReason::length ? End::length : End::whole;
+}
+}  // namespace
+
+std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template) {
+  const OpenedModel opened = open_model(runtime);
+  ServingModel model = serving_model(opened);
+  add_chat(model, runtime.model, chat_template);
+  if (!model.tokenizer || !model.chat_template)
+    fail(ErrorCode::unsupported, "'{}' has no {}, so there is no way to talk with it; `lockstep generate` continues a text", runtime.model,
+         model.tokenizer ? "chat template" : "tokenizer.json");
+  return std::make_unique<LocalChat>(std::move(model));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,51 @@
+// A connection to a server, plain or under TLS with its certificate checked, for one request after another. Blocks, in slices: it
+// asks now and then whether to stop. One thread.
+//   ClientSocket socket({"example.com", 443, true, 60}, [] { return interrupted(); });
+//   if (socket.send(request)) got = socket.receive(block);
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct ClientTarget {
+  std::string host;  // a name or an address
+  std::uint16_t port = 0;
+  bool tls = false;
+  double timeout_seconds = 60;  // of connecting, and of each wait
+};
+
+class ClientSocket {
+ public:
+  // Errors: io. `stop` may be empty; once it says true, nothing more is done and all below say so.
+  ClientSocket(const ClientTarget& target, std::function<bool()> stop);
+  ~ClientSocket();
+  ClientSocket(const ClientSocket&) = delete;
+  ClientSocket& operator=(const ClientSocket&) = delete;
+
+  bool stopped() const { return stopped_; }
+  // False: stopped. Errors: io.
+  bool send(std::string_view data);
+  // How many bytes; 0: the server has ended, or stopped. Errors: io.
+  std::size_t receive(std::span<char> block);
+
+ private:
+  struct Tls;
+  bool connect_to(int family, int protocol, const void* address, unsigned size);
+  void begin_tls();
+  bool wait(short events, const char* what);  // false: stopped
+  [[noreturn]] void refuse(const char* what, const std::string& why) const;
+  void close();
+
+  ClientTarget target_;
+  std::function<bool()> stop_;
+  int descriptor_ = -1;
+  bool stopped_ = false;
+  std::unique_ptr<Tls> tls_;
+};
+
+}  // namespace lockstep

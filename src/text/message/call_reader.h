@@ -1,0 +1,75 @@
+// Reads the calls of one block, as its text comes: what stands between <tool_call> and </tool_call>, say. A reader looks at the
+// text that is not read yet and takes one step: it uses some of it and says at most one thing. It never takes anything back.
+// Where it uses text it does not matter how the text was cut; where it waits for more it uses nothing.
+// Knows nothing of messages. One block, one thread.
+//   CallStep step = reader->step(text, ended); text.remove_prefix(step.used);
+#pragma once
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "text/message/argument_types.h"
+
+namespace lockstep {
+
+struct CallStep {
+  enum class Kind {
+    more,       // nothing can be said before more text is there
+    skipped,    // markup, or text that says nothing yet
+    name,       // a call begins: text is its name, id where the format has one
+    arguments,  // text is the next piece of the call's arguments: JSON of one object in all
+    call_end,   // the call is whole, its arguments too
+    block_end,
+    malformed,  // what comes next cannot stand here
+  };
+  Kind kind = Kind::more;
+  std::size_t used = 0;
+  std::string text = {}, id = {};
+};
+
+class CallReader {
+ public:
+  static constexpr std::size_t kMostTitleBytes = 512;  // of the text in which a name stands
+  virtual ~CallReader() = default;
+  // `ended`: no text follows.
+  virtual CallStep step(std::string_view text, bool ended) = 0;
+};
+
+// One call as JSON: {"name": ..., "arguments" or "parameters": {...}}, in any order, other members are passed over; arguments may
+// also be a text that holds an object. block_end comes behind it.
+std::unique_ptr<CallReader> make_json_call_reader();
+// The same up to `end`; `list`: several in brackets.
+std::unique_ptr<CallReader> make_json_block_reader(std::string_view end, bool list);
+
+// BEGIN title SEPARATOR {arguments} END, once or several times, up to block_end.
+struct MarkedWords {
+  std::string_view begin, separator, end, block_end;
+  bool id_title = false;  // the title is functions.NAME:INDEX, the call's id
+  bool fence = false;     // the title may be `function`: then the name follows, and the arguments in a code fence
+};
+std::unique_ptr<CallReader> make_marked_reader(const MarkedWords& words);
+
+// FUNCTION name FUNCTION_CLOSE, then PARAMETER key PARAMETER_CLOSE value PARAMETER_END any number of times, FUNCTION_END; once or
+// several times, up to block_end. Without `function` the block is one call, and its name ends where a parameter or block_end begins.
+struct TagWords {
+  std::string_view function, function_close, function_end;
+  std::string_view parameter, parameter_close, parameter_end;
+  std::string_view block_end;
+  std::string_view value = {};   // stands between parameter_close and the value, white space before it
+  bool newline_around = false;   // one newline on each side of a value is markup
+  bool string_flag = false;      // ` string="true">` or ` string="false">` or `>` stands there
+};
+std::unique_ptr<CallReader> make_tag_reader(const TagWords& words, const ArgumentTypes& types);
+
+// Tools for readers.
+bool is_text_space(char c);
+std::size_t count_space(std::string_view text);
+// A tool's or an argument's name, trimmed; empty for what is none.
+std::string name_in(std::string_view text);
+enum class Match { no, maybe, yes };
+// Whether `text` begins with `word`; maybe: it ends too early to know.
+Match match_word(std::string_view text, std::string_view word);
+// Where the longest end of `text` begins that could become `word` with more text; its size when there is none.
+std::size_t partial_word(std::string_view text, std::string_view word);
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+#!/bin/sh
+# The page's TypeScript, with all types checked, where a compiler is (Debian: node-typescript, more than 100 MB with node; the build itself
+# needs esbuild alone, which checks no types). Beside it a control: a wrong type is found.
+if ! command -v tsc >/dev/null 2>&1; then
+  echo "SKIP page no tsc (apt-get install node-typescript)"
+  exit 0
+fi
+if tsc -p "$LOCKSTEP_ROOT/web"; then echo "PASS page"; else echo "FAIL page see the compiler's lines above"; fi
+cp -r "$LOCKSTEP_ROOT/web" "$LOCKSTEP_TMP/web"
+echo 'export const wrong: number = "text";' >>"$LOCKSTEP_TMP/web/format.ts"
+if tsc -p "$LOCKSTEP_TMP/web" >/dev/null; then echo "FAIL control a wrong type was not found"; else echo "PASS control"; fi
