@@ -149,8 +149,9 @@ Value binary_operation(Interpreter& interpreter, std::string_view op, const Valu
   if (left.is_undefined()) fail_undefined(left);
   if (right.is_undefined()) fail_undefined(right);
   if (left.is_number() && right.is_number()) {
-    if (left.is_integral() && right.is_integral()) return integer_operation(op, left.integer(), right.integer());
-    return real_operation(op, left.real(), right.real());
+    const bool foreign = left.foreign() || right.foreign();
+    if (left.is_integral() && right.is_integral()) return integer_operation(op, left.integer(), right.integer()).marked(foreign);
+    return real_operation(op, left.real(), right.real()).marked(foreign);
   }
   if (op == "+") return add(left, right);
   if (op == "*") {

@@ -184,7 +184,8 @@ Value m_removesuffix(Interpreter&, const Value& self, Arguments& arguments) {
 Value padded(const Value& self, Arguments& arguments, Side where) {
   const auto values = arguments.bind("the method", {"width", "fillchar"}, 1, false);
   const std::int64_t width = small_argument(values[0], "width");
-  Text fill = values[1].is(Kind::missing) ? Text(" ") : Text(std::string(text_argument(values[1], "the fill character")));
+  if (!values[1].is(Kind::missing)) text_argument(values[1], "the fill character");
+  const Text fill = values[1].is(Kind::missing) ? Text(" ") : values[1].text();
   if (fill.length() != 1) fail(ErrorCode::invalid_argument, "The fill character must be exactly one character long");
   const Text& text = self.text();
   const std::int64_t missing = std::max<std::int64_t>(0, width - text.length());

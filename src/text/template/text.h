@@ -10,12 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "text/text_range.h"
+
 namespace lockstep::jinja {
 
-struct ByteRange {
-  std::size_t begin = 0, end = 0;
-  bool operator==(const ByteRange&) const = default;
-};
+using ByteRange = TextRange;
 
 class Text {
  public:

@@ -68,10 +68,10 @@ IteratorObject::~IteratorObject() = default;
 Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
   const RenderBudget::Nested nested;
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean: return of(json.get<bool>());
-    case nlohmann::ordered_json::value_t::number_integer: return of(static_cast<Integer>(json.get<std::int64_t>()));
-    case nlohmann::ordered_json::value_t::number_unsigned: return of(static_cast<Integer>(json.get<std::uint64_t>()));
-    case nlohmann::ordered_json::value_t::number_float: return of(json.get<double>());
+    case nlohmann::ordered_json::value_t::boolean: return of(json.get<bool>()).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_integer: return of(static_cast<Integer>(json.get<std::int64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_unsigned: return of(static_cast<Integer>(json.get<std::uint64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_float: return of(json.get<double>()).marked(foreign);
     case nlohmann::ordered_json::value_t::string: return of(Text(utf8_lossy(json.get_ref<const std::string&>()), foreign));
     case nlohmann::ordered_json::value_t::array: {
       List items;
@@ -83,7 +83,7 @@ Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
       for (const auto& [key, value] : json.items()) dict.set(of(Text(utf8_lossy(key), foreign)), of_json(value, foreign));
       return of(std::move(dict));
     }
-    default: return none();
+    default: return none().marked(foreign);
   }
 }
 

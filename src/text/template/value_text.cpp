@@ -68,10 +68,10 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
     case Kind::missing: case Kind::undefined:
       if (as_repr) out.append("Undefined");
       return;
-    case Kind::none: return out.append("None");
-    case Kind::boolean: return out.append(value.boolean() ? "True" : "False");
-    case Kind::integer: return out.append(integer_text(value.integer()));
-    case Kind::real: return out.append(real_text(value.real()));
+    case Kind::none: return out.append("None", value.foreign());
+    case Kind::boolean: return out.append(value.boolean() ? "True" : "False", value.foreign());
+    case Kind::integer: return out.append(integer_text(value.integer()), value.foreign());
+    case Kind::real: return out.append(real_text(value.real()), value.foreign());
     case Kind::text:
       if (!as_repr) return out.append(value.text());
       if (value.text().markup()) out.append("Markup(");
