@@ -163,6 +163,25 @@ TEST(PromptEncoder, MergesDoNotMakeASpecialToken) {
   }
 }
 
+// One pass, however many tokens there are and however many of them a user writes.
+TEST(PromptEncoder, AHostilePromptTakesNoLonger) {
+  std::vector<Special> tokens;
+  for (int i = 0; i < 1000; ++i) tokens.push_back({fmt::format("<|reserved_special_token_{}|>", i), i % 2 == 0});
+  std::string text;
+  while (text.size() < 200'000) text += fmt::format("some <b>words</b> <|reserved_special_token_{}|>", text.size() % 1000);
+  const auto tokenizer = make(tokenizer_file(kNfkc, tokens));
+  const PromptEncoder encoder(tokenizer);
+  const auto milliseconds = [](auto&& run) {
+    const auto began = std::chrono::steady_clock::now();
+    run();
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+  };
+  const RenderedPrompt prompt = prompt_of({{"<|reserved_special_token_1|>", true}, {text, false}});
+  const double plain = milliseconds([&] { EXPECT_GT(specials_in(*tokenizer, tokenizer->encode(prompt.text, false)).size(), 100u); });
+  const double guarded = milliseconds([&] { EXPECT_EQ(specials_in(*tokenizer, encoder.encode(prompt)).size(), 1u); });
+  EXPECT_LT(guarded, 20 * plain + 500);  // far more than it takes, far less than a search for each token would
+}
+
 TEST(PromptEncoder, ARangeIsOfCharacters) {
   const auto tokenizer = make(tokenizer_file(nullptr, {{"<s>"}}));
   EXPECT_THROW(PromptEncoder(tokenizer).encode({.text = "\xFF", .untrusted = {{0, 1}}, .generated = {}}), Error);
