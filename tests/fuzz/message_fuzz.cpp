@@ -1,6 +1,6 @@
 // Any bytes as what a model wrote, in any format of tool calls: cut anywhere, the parts make the same message in all; calls
 // have arguments that are JSON objects; without markup no word is lost.
-// sources: src/text/*.cpp src/text/message/*.cpp
+// sources: src/text/utf8.cpp src/text/message/*.cpp
 #include <cstdint>
 #include <string>
 

@@ -143,6 +143,7 @@ Value f_urlencode(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("urlencode", {}, 0);
   const auto encode = [](const Text& text, bool query) {
     TextBuilder out;
+    RenderBudget::read(8 * text.bytes().size());
     for (std::size_t i = 0; i < text.bytes().size(); ++i) {
       const char c = text.bytes()[i];
       const bool plain = std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !query);

@@ -113,6 +113,7 @@ Value repeat(const Value& sequence, Integer count) {
     const Text& text = sequence.text();
     const std::size_t n = repeats(count, text.bytes().size());
     TextBuilder out;
+    out.reserve(n * text.bytes().size());
     for (std::size_t i = 0; i < n; ++i) out.append(text);
     Text result = out.take();
     result.set_markup(text.markup());
@@ -120,6 +121,7 @@ Value repeat(const Value& sequence, Integer count) {
   }
   const std::size_t n = repeats(count, sequence.items().size() * sizeof(Value));
   List items;
+  items.reserve(n * sequence.items().size());
   for (std::size_t i = 0; i < n; ++i) items.insert(items.end(), sequence.items().begin(), sequence.items().end());
   return Value::list(std::move(items), sequence.kind());
 }

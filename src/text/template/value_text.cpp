@@ -17,6 +17,7 @@ bool printable(std::uint32_t c) {
 
 void quote(TextBuilder& out, const Text& text) {
   const std::string_view bytes = text.view();
+  RenderBudget::search(bytes.size());
   const char mark = bytes.find('\'') != std::string_view::npos && bytes.find('"') == std::string_view::npos ? '"' : '\'';
   out.append(mark);
   std::size_t start = 0;
@@ -225,7 +226,7 @@ bool contains(const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::text:
       if (!item.is(Kind::text)) fail(ErrorCode::invalid_argument, "'in <string>' requires string as left operand, not {}", item.type_name());
-      return container.text().view().find(item.text().view()) != std::string_view::npos;
+      return find_first(container.text().view(), item.text().view()) != std::string_view::npos;
     case Kind::dict: return container.dict().find(item) != nullptr;
     case Kind::dict_view:
       if (container.as<DictViewObject>().what == DictViewObject::What::keys) return container.as<DictViewObject>().dict.dict().find(item) != nullptr;
