@@ -28,17 +28,20 @@ class AddedTokens::Trie {
     return from;
   }
 
-  // The token and its length; length 0 when none starts here.
-  std::pair<std::size_t, std::size_t> longest(std::string_view text) const {
-    std::pair<std::size_t, std::size_t> best{0, 0};
+  // The longest token that starts here and that `counts(token, length)`, and its length; length 0 when there is none.
+  template <class F>
+  std::pair<std::size_t, std::size_t> longest(std::string_view text, F&& counts) const {
+    std::vector<std::pair<std::size_t, std::size_t>> found;  // mostly none
     std::size_t node = 0;
     for (std::size_t i = 0; i < text.size(); ++i) {
       const auto edge = edges_.find({node, text[i]});
       if (edge == edges_.end()) break;
       node = edge->second;
-      if (ends_[node] >= 0) best = {static_cast<std::size_t>(ends_[node]), i + 1};
+      if (ends_[node] >= 0) found.emplace_back(static_cast<std::size_t>(ends_[node]), i + 1);
     }
-    return best;
+    for (auto token = found.rbegin(); token != found.rend(); ++token)
+      if (counts(token->first, token->second)) return *token;
+    return {0, 0};
   }
 
  private:
@@ -92,12 +95,25 @@ const AddedToken* AddedTokens::find(std::string_view content) const {
 }
 
 // The rules are those of AddedVocabulary::find_matches in Hugging Face tokenizers.
-void AddedTokens::scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text,
+void AddedTokens::scan(std::string_view text, bool normalized, bool parse_special, const Written& written, const OnText& on_text,
                        const OnToken& on_token) const {
   const Trie& trie = *tries_[normalized];
+  // Also those that are looked for only later.
+  const auto written_special_inside = [&](const Trie& tokens, std::size_t begin, std::size_t end) {
+    for (std::size_t from = tokens.next_start(text, begin + 1); from < end; from = tokens.next_start(text, from + 1)) {
+      const auto wanted = [&](std::size_t index, std::size_t length) { return tokens_[index].special && written(tokens_[index], from, from + length); };
+      if (tokens.longest(text.substr(from), wanted).second > 0) return true;
+    }
+    return false;
+  };
+  const auto counts = [&](std::size_t at, std::size_t index, std::size_t length) {
+    if (!written || written(tokens_[index], at, at + length)) return true;
+    if (tokens_[index].special) return false;
+    return !written_special_inside(trie, at, at + length) && (normalized || !written_special_inside(*tries_[1], at, at + length));
+  };
   std::size_t reported = 0;
   for (std::size_t at = trie.next_start(text, 0); at < text.size();) {
-    const auto [index, length] = trie.longest(text.substr(at));
+    const auto [index, length] = trie.longest(text.substr(at), [&](std::size_t i, std::size_t bytes) { return counts(at, i, bytes); });
     if (length == 0) {
       at = trie.next_start(text, at + 1);
       continue;

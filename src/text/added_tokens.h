@@ -40,7 +40,14 @@ class AddedTokens {
   using OnToken = std::function<void(const AddedToken& token, std::size_t begin, std::size_t end)>;
   // Cuts `text` at the tokens of one kind (leftmost, then longest) and reports parts in order, in bytes. With parse_special
   // false, special tokens are ordinary text: what a user typed can then never become one.
-  void scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text, const OnToken& on_token) const;
+  void scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text, const OnToken& on_token) const {
+    scan(text, normalized, parse_special, nullptr, on_text, on_token);
+  }
+  // With `written` only those special tokens count for which it says yes; a token of any kind that is not wholly written so
+  // gives way to one that is and begins inside it, or to a shorter one. null: all are.
+  using Written = std::function<bool(const AddedToken& token, std::size_t begin, std::size_t end)>;
+  void scan(std::string_view text, bool normalized, bool parse_special, const Written& written, const OnText& on_text,
+            const OnToken& on_token) const;
 
  private:
   class Trie;

@@ -66,12 +66,12 @@ void Bpe::character_symbols(std::string_view piece, std::vector<Symbol>& symbols
 }
 
 // Few symbols: the merges of all neighbours in an array, the best one found by looking at each.
-void Bpe::merge_few(std::vector<Symbol>& symbols) const {
+void Bpe::merge_few(std::vector<Symbol>& symbols, const Barred* barred) const {
   constexpr Merge kNoMerge{INT32_MAX, 0};
   std::array<Merge, kFewSymbols> merges;  // of symbol i with the one behind it
   std::size_t count = symbols.size();
   const auto look = [&](std::size_t i) {
-    const Merge* found = merges_.find(symbols[i].id, symbols[i + 1].id);
+    const Merge* found = merge_of(symbols[i].id, symbols[i + 1].id, barred);
     merges[i] = found ? *found : kNoMerge;
   };
   for (std::size_t i = 0; i + 1 < count; ++i) look(i);
@@ -94,7 +94,7 @@ void Bpe::merge_few(std::vector<Symbol>& symbols) const {
   symbols.resize(count);
 }
 
-void Bpe::merge_many(std::vector<Symbol>& symbols) const {
+void Bpe::merge_many(std::vector<Symbol>& symbols, const Barred* barred) const {
   struct Candidate {
     std::int32_t rank, position, id;
     bool operator<(const Candidate& other) const {  // std::priority_queue gives the largest
@@ -107,13 +107,13 @@ void Bpe::merge_many(std::vector<Symbol>& symbols) const {
     symbols[i].previous = static_cast<std::int32_t>(i) - 1;
     symbols[i].next = i + 1 < symbols.size() ? static_cast<std::int32_t>(i) + 1 : -1;
     if (i + 1 == symbols.size()) break;
-    if (const Merge* merge = merges_.find(symbols[i].id, symbols[i + 1].id)) {
+    if (const Merge* merge = merge_of(symbols[i].id, symbols[i + 1].id, barred)) {
       first.push_back({merge->rank, static_cast<std::int32_t>(i), merge->id});
     }
   }
   std::priority_queue<Candidate> queue(std::less<Candidate>(), std::move(first));
   const auto offer = [&](std::int32_t left) {
-    if (const Merge* merge = merges_.find(symbol(left).id, symbol(symbol(left).next).id)) {
+    if (const Merge* merge = merge_of(symbol(left).id, symbol(symbol(left).next).id, barred)) {
       queue.push({merge->rank, left, merge->id});
     }
   };
@@ -123,7 +123,7 @@ void Bpe::merge_many(std::vector<Symbol>& symbols) const {
     Symbol& left = symbol(top.position);
     if (left.bytes == 0 || left.next < 0) continue;
     Symbol& right = symbol(left.next);
-    const Merge* merge = merges_.find(left.id, right.id);
+    const Merge* merge = merge_of(left.id, right.id, barred);
     if (!merge || merge->id != top.id) continue;  // its neighbours have changed since
     left.id = top.id;
     left.next = right.next;
@@ -142,15 +142,15 @@ std::optional<std::int32_t> Bpe::whole(std::string_view piece) const {
   return id == Vocabulary::kNone ? std::nullopt : std::optional(id);
 }
 
-const std::vector<Bpe::Symbol>& Bpe::merge(std::string_view piece) const {
+const std::vector<Bpe::Symbol>& Bpe::merge(std::string_view piece, const Barred* barred) const {
   // A thread's own, so that a piece costs no allocation; given back when one long piece made it large.
   thread_local std::vector<Symbol> symbols;
   if (symbols.capacity() > kMostKept) symbols = {};
   symbols.clear();
   if (byte_level_) byte_symbols(piece, symbols);
   else character_symbols(piece, symbols);
-  if (symbols.size() <= kFewSymbols) merge_few(symbols);
-  else merge_many(symbols);
+  if (symbols.size() <= kFewSymbols) merge_few(symbols, barred);
+  else merge_many(symbols, barred);
   return symbols;
 }
 
@@ -177,6 +177,30 @@ void Bpe::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, s
     ids.push_back(symbol.id);
     bytes.push_back(symbol.bytes);
   }
+}
+
+void Bpe::encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids,
+                               std::vector<std::uint32_t>* bytes) const {
+  const auto put = [&](std::int32_t id, std::size_t size) {
+    ids.push_back(id);
+    if (bytes) bytes->push_back(static_cast<std::uint32_t>(size));
+  };
+  const auto id = whole(piece);
+  if (id && !barred[static_cast<std::size_t>(*id)]) return put(*id, piece.size());
+  for (const Symbol& symbol : merge(piece, &barred)) put(symbol.id, symbol.bytes);
+}
+
+Bpe::Barred Bpe::makeable(const std::vector<std::int32_t>& ids) const {
+  Barred wanted(static_cast<std::size_t>(vocabulary_.id_limit()));
+  for (const std::int32_t id : ids)
+    if (id < vocabulary_.id_limit()) wanted[static_cast<std::size_t>(id)] = !vocabulary_.text_of(id).empty();
+  Barred found(wanted.size());
+  if (ignore_merges_) found = wanted;
+  merges_.for_each([&](const Merge& merge) {
+    if (wanted[static_cast<std::size_t>(merge.id)]) found[static_cast<std::size_t>(merge.id)] = true;
+  });
+  if (std::find(found.begin(), found.end(), true) == found.end()) found.clear();
+  return found;
 }
 
 }  // namespace lockstep

@@ -31,6 +31,12 @@ class Bpe {
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const;
   // Also the bytes of the piece that each token takes.
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>& bytes) const;
+  // As if nothing merged into the tokens of `barred`; those that one character or byte stands for are left.
+  using Barred = std::vector<bool>;  // by id
+  void encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids,
+                            std::vector<std::uint32_t>* bytes = nullptr) const;
+  // Those of `ids` that merging could write; empty where there are none.
+  Barred makeable(const std::vector<std::int32_t>& ids) const;
 
   // Texts as the file has them: alphabet characters when byte-level.
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -53,9 +59,13 @@ class Bpe {
   void byte_symbols(std::string_view piece, std::vector<Symbol>& symbols) const;
   void character_symbols(std::string_view piece, std::vector<Symbol>& symbols) const;
   std::optional<std::int32_t> whole(std::string_view piece) const;
-  const std::vector<Symbol>& merge(std::string_view piece) const;  // until the thread's next call
-  void merge_few(std::vector<Symbol>& symbols) const;
-  void merge_many(std::vector<Symbol>& symbols) const;
+  const std::vector<Symbol>& merge(std::string_view piece, const Barred* barred = nullptr) const;  // until the thread's next call
+  void merge_few(std::vector<Symbol>& symbols, const Barred* barred) const;
+  void merge_many(std::vector<Symbol>& symbols, const Barred* barred) const;
+  const Merge* merge_of(std::int32_t left, std::int32_t right, const Barred* barred) const {
+    const Merge* found = merges_.find(left, right);
+    return found && barred && (*barred)[static_cast<std::size_t>(found->id)] ? nullptr : found;
+  }
 
   Vocabulary vocabulary_;
   Vocabulary by_bytes_;  // byte-level with ignore_merges: the same ids by raw bytes

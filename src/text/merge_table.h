@@ -31,6 +31,11 @@ class MergeTable {
     return slot.key == kEmpty ? nullptr : &slot.merge;
   }
   std::size_t size() const { return size_; }
+  template <class F>
+  void for_each(F&& f) const {
+    for (const Slot& slot : slots_)
+      if (slot.key != kEmpty) f(slot.merge);
+  }
 
  private:
   static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // ids are not negative

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "text/post_processor.h"
+#include "text/text_range.h"
 
 namespace lockstep {
 
@@ -54,6 +55,11 @@ class Tokenizer {
   // (often a token that begins it). parse_special: special tokens written out in `text` become their ids, as Hugging Face
   // does; false keeps them ordinary text, for input that must not forge them.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special, bool parse_special = true) const;
+  // The ids of encode(text, false) where nobody forges. A special token counts only where its text stands in `text` outside of
+  // `untrusted`, in full: text that others wrote never becomes one, nor part of one, also where the normalizer or merging would make it
+  // one; and it never keeps a token from being found that was written beside it. `text` is valid UTF-8 (else
+  // invalid_argument); `untrusted` are bytes of it, ascending and disjoint.
+  std::vector<std::int32_t> encode_guarded(std::string_view text, std::span<const TextRange> untrusted) const;
   // Also which characters of `text` each token stands for (of the text after U+FFFD was put in). Tokens that cut a character
   // all count it whole; what a normalizer joins, replaces or puts in front counts as in Hugging Face: a composed character
   // has the range of its first part, a character put in front that of the one behind it. Tokens of add_special have 0 to 0.

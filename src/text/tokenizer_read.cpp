@@ -91,6 +91,7 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   state->id_limit = state->bpe.vocabulary().id_limit();
   if (object.has("added_tokens")) read_added_tokens(object.array("added_tokens"), *state);
   object.any("added_tokens");
+  state->find_mergeable_specials();
   for (const auto* ids : {&state->post_processor.prefix(), &state->post_processor.suffix()}) {
     for (const std::int32_t id : *ids) {
       if (state->text_of(id).empty()) fail(ErrorCode::corrupt_file, "post_processor adds id {}, which no token has", id);

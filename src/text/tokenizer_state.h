@@ -19,6 +19,15 @@ struct Tokenizer::State {
   PostProcessor post_processor;
   Decoder decoder;
   std::int32_t id_limit = 0;
+  Bpe::Barred mergeable_specials;  // special tokens that merging could write where nobody wrote one; mostly empty
+
+  // Once all tokens are there.
+  void find_mergeable_specials() {
+    std::vector<std::int32_t> ids;
+    for (const AddedToken& token : added.all())
+      if (token.special) ids.push_back(token.id);
+    mergeable_specials = bpe.makeable(ids);
+  }
 
   // As decoders get it: an added token that is looked for in normalized text is shown normalized, as tokenizers 0.23 does.
   std::string_view text_of(std::int32_t id) const {

@@ -188,4 +188,13 @@ std::vector<CharacterChange> lowercase_changes(std::string_view text) {
   return changes;
 }
 
+bool joins_the_one_before(std::uint32_t codepoint) {
+  if (codepoint < 0x300) return false;
+  std::array<utf8proc_int32_t, 32> parts{};
+  if (decompose(NormalForm::nfkd, codepoint, parts) == 0) return false;
+  if (parts[0] >= 0x1160 && parts[0] <= 0x11FF) return true;  // vowels and final consonants of Hangul
+  const auto category = utf8proc_category(parts[0]);
+  return category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+}
+
 }  // namespace lockstep

@@ -20,6 +20,9 @@ std::string normalize(NormalForm form, std::string_view text);
 // The normalized text as changes of `text`, for AlignedText::transform.
 std::vector<CharacterChange> normalization_changes(NormalForm form, std::string_view text);
 
+// Whether normalizing may join the character to the one before it.
+bool joins_the_one_before(std::uint32_t codepoint);
+
 // Lower-case as Rust's char::to_lowercase: without context, one character may become two.
 std::vector<CharacterChange> lowercase_changes(std::string_view text);
 

@@ -111,14 +111,15 @@ Value sequence_attribute(const Value& self, std::string_view name) {
 Value number_attribute(const Value& self, std::string_view name) {
   static const std::set<std::string_view> others = {"as_integer_ratio", "bit_count", "bit_length", "from_bytes", "to_bytes", "fromhex", "hex"};
   const bool integral = self.is_integral();
-  if (name == "real") return integral ? Value::of(self.integer()) : self;
+  const bool foreign = self.foreign();
+  if (name == "real") return integral ? Value::of(self.integer()).marked(foreign) : self;
   if (name == "imag") return integral ? Value::of(Integer{0}) : Value::of(0.0);
-  if (integral && name == "numerator") return Value::of(self.integer());
+  if (integral && name == "numerator") return Value::of(self.integer()).marked(foreign);
   if (integral && name == "denominator") return Value::of(Integer{1});
   if (name == "conjugate" || (name == "is_integer" && !integral))
     return Value::function(std::string(name), [self, name = std::string(name)](Interpreter&, Arguments& arguments) {
       arguments.bind(name, {}, 0);
-      if (name == "conjugate") return self.is_integral() ? Value::of(self.integer()) : self;
+      if (name == "conjugate") return self.is_integral() ? Value::of(self.integer()).marked(self.foreign()) : self;
       return Value::of(self.real() == static_cast<double>(static_cast<std::int64_t>(self.real())));
     });
   if (others.count(name)) fail(ErrorCode::unsupported, "the method '{}' of numbers is not offered in chat templates", name);

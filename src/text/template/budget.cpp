@@ -12,8 +12,10 @@ RenderBudget::RenderBudget(const TemplateLimits& limits)
 }
 RenderBudget::~RenderBudget() { current_ = outer_; }
 
-void RenderBudget::step() {
-  if (current_ && ++current_->steps_ > current_->limits_.steps)
+void RenderBudget::step() { steps(1); }
+
+void RenderBudget::steps(std::size_t count) {
+  if (current_ && (current_->steps_ += static_cast<std::int64_t>(count)) > current_->limits_.steps)
     fail(ErrorCode::resource_exhausted, "the chat template ran for {} steps without an end; that is the limit", current_->limits_.steps);
 }
 

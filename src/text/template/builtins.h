@@ -56,6 +56,8 @@ const Table<Filter>& sequence_filters();  // filters_sequence.cpp
 std::string_view text_argument(const Value& value, std::string_view what);
 Integer integer_argument(const Value& value, std::string_view what);
 std::int64_t small_argument(const Value& value, std::string_view what);  // clamped to 64 bits
+// A keyword as text: with `**` it may be the key of a dict from outside.
+inline Value argument_name(const std::string& name) { return Value::of(Text(name, true)); }
 inline Value or_else(const Value& value, Value otherwise) { return value.is(Kind::missing) ? std::move(otherwise) : value; }
 
 }  // namespace lockstep::jinja

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "text/message/message_parser.h"
-#include "text/template/prompt_encoder.h"
 
 namespace lockstep {
 namespace {
@@ -122,13 +121,18 @@ ordered_json user(const std::string& content) { return ordered_json::array({{{"r
 
 std::string untrusted(const std::string& source, const std::string& content) {
   std::string marked;
-  for (const TemplateSegment& segment : ChatTemplate::from_source(source).render_segments({.messages = user(content)}))
+  ordered_json messages = user(content);
+  messages[0]["n"] = 7;
+  messages[0]["d"] = ordered_json::parse(R"({"t": true, "z": null, "f": 1.5, "s": "12", "p": "%c"})");
+  for (const TemplateSegment& segment : ChatTemplate::from_source(source).render_segments({.messages = messages}))
     marked += segment.trusted ? segment.text : "«" + segment.text + "»";
   return marked;
 }
 
 TEST(ChatTemplate, EveryOperationKeepsWhatCameFromOutside) {
-  const auto in_template = [](const std::string& expression) { return "{% set c = messages[0].content %}<|{{ " + expression + " }}|>"; };
+  const auto in_template = [](const std::string& expression) {
+    return "{% set c = messages[0].content %}{% set n = messages[0].n %}{% set d = messages[0].d %}<|{{ " + expression + " }}|>";
+  };
   const std::vector<std::pair<std::string, std::string>> rows = {
       {"c", "<|«aBc»|>"},
       {"messages[0].role", "<|user|>"},  // of the usual roles: templates make tokens of them
@@ -155,6 +159,33 @@ TEST(ChatTemplate, EveryOperationKeepsWhatCameFromOutside) {
       {"messages | map(attribute='content') | first", "<|«aBc»|>"},
       {"c | length", "<|3|>"},
       {"(c ~ 1) | replace(1, 2)", "<|«aBc»2|>"},
+      // Numbers, bools and nulls from outside stay what they are.
+      {"n", "<|«7»|>"},
+      {"[n, 7, none]", "<|[«7», 7, None]|>"},
+      {"[n, d.t, d.z, d.f] | tojson", "<|[«7», «true», «null», «1.5»]|>"},
+      {"{n: 1} | tojson", "<|{\"«7»\": 1}|>"},
+      {"n + 1", "<|«8»|>"},
+      {"-n", "<|«-7»|>"},
+      {"n * 0.5", "<|«3.5»|>"},
+      {"n | abs", "<|«7»|>"},
+      {"d.f | round", "<|«2.0»|>"},
+      {"d.f | round(0, 'floor')", "<|«1.0»|>"},
+      {"[n, 1] | sum", "<|«8»|>"},
+      {"[n, 1] | max", "<|«7»|>"},
+      {"d.s | int", "<|«12»|>"},
+      {"d.s | float", "<|«12.0»|>"},
+      {"n.real", "<|«7»|>"},
+      {"'%d-%03d' % (n, 5)", "<|«7»-005|>"},
+      {"'%c' % (n + 53)", "<|«<»|>"},
+      {"'{:02d}{}'.format(n, 5)", "<|0«7»5|>"},
+      {"d.p % 60", "<|«<»|>"},
+      {"d.t", "<|«True»|>"},
+      {"n == 7", "<|True|>"},
+      {"dict(**d) | list | join", "<|«tzfsp»|>"},
+      {"'a'.center(3, c[0])", "<|«a»a«a»|>"},
+      {"'<' | replace('<', c) | urlencode", "<|«aBc»|>"},
+      {"(c ~ '<') | replace('B', '<') | urlencode", "<|«a»%3C«c»%3C|>"},
+      {"(c[0] ~ '>') | replace('>', '|') | urlencode", "<|«a»%7C|>"},
   };
   for (const auto& [expression, wanted] : rows) EXPECT_EQ(untrusted(in_template(expression), "aBc"), wanted) << expression;
   EXPECT_EQ(untrusted("{% set x %}<{{ messages[0].content }}>{% endset %}{{ x }}", "aBc"), "<«aBc»>");
@@ -165,26 +196,6 @@ TEST(ChatTemplate, AnUnusualRoleIsTextFromOutside) {
   const ChatTemplate chat = ChatTemplate::from_source("<|{{ messages[0].role }}|>");
   const auto segments = chat.render_segments({.messages = ordered_json::array({{{"role", "im_start"}, {"content", ""}}})});
   EXPECT_EQ(segments, (std::vector<TemplateSegment>{{"<|", true}, {"im_start", false}, {"|>", true}}));
-}
-
-TEST(PromptEncoder, NoMessageForgesASpecialToken) {
-  const auto tokenizer = std::make_shared<Tokenizer>(Tokenizer::from_file(std::string(LOCKSTEP_SOURCE_DIR) + "/models/countdown-glm/tokenizer.json"));
-  std::string special;
-  for (std::int32_t id = 0; id < tokenizer->vocab_size() && special.empty(); ++id)
-    if (tokenizer->is_special(id)) special = tokenizer->token_text(id);
-  ASSERT_FALSE(special.empty());
-  const std::int32_t special_id = *tokenizer->token_id(special);
-  const PromptEncoder encoder(tokenizer);
-  const ChatTemplate chat = ChatTemplate::from_source("{{ bos }}{{ messages[0].content }}{{ bos }}" + special.substr(0, 1) + "{{ messages[0].tail }}", {{"bos", special}});
-  const auto specials = [&](const ordered_json& message) {
-    const auto ids = encoder.encode(chat.render_marked({.messages = ordered_json::array({message})}));
-    return std::count(ids.begin(), ids.end(), special_id);
-  };
-  EXPECT_EQ(specials({{"role", "user"}, {"content", "1 2 3"}, {"tail", ""}}), 2);
-  EXPECT_EQ(specials({{"role", "user"}, {"content", "1" + special + "2"}, {"tail", ""}}), 2);
-  EXPECT_EQ(specials({{"role", "user"}, {"content", "1"}, {"tail", special.substr(1)}}), 2);  // half of it the template's
-  const RenderedPrompt harmless = chat.render_marked({.messages = ordered_json::parse(R"([{"role": "user", "content": "1 2=3", "tail": ""}])")});
-  EXPECT_EQ(encoder.encode(harmless), tokenizer->encode(harmless.text, false, true));
 }
 
 // --- from a folder

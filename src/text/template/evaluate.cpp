@@ -90,11 +90,11 @@ Value Interpreter::evaluate_unary(const Expr& expr, Activation& at) {
   const Value value = evaluate(*expr.parts[0], at);
   const bool negative = expr.type == Expr::Type::negative;
   if (value.is_undefined()) fail_undefined(value);
-  if (value.is(Kind::real)) return negative ? Value::of(-value.real()) : value;
+  if (value.is(Kind::real)) return negative ? Value::of(-value.real()).marked(value.foreign()) : value;
   if (value.is_integral()) {
     Integer result;
     if (__builtin_sub_overflow(Integer{0}, value.integer(), &result)) fail_integer_range();
-    return Value::of(negative ? result : value.integer());
+    return Value::of(negative ? result : value.integer()).marked(value.foreign());
   }
   fail(ErrorCode::invalid_argument, "bad operand type for unary {}: '{}'", negative ? '-' : '+', value.type_name());
 }
@@ -246,7 +246,7 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments& arguments) {
   if (node.caller_slot >= 0) variable(node.caller_slot) = caller;
   if (node.kwargs_slot >= 0) {
     Dict named;
-    for (auto& [name, value] : arguments.named) named.set(Value::text(name), value);
+    for (auto& [name, value] : arguments.named) named.set(argument_name(name), value);
     variable(node.kwargs_slot) = Value::of(std::move(named));
   }
   if (node.varargs_slot >= 0) {

@@ -135,7 +135,7 @@ Value f_format(Interpreter& interpreter, const Value& subject, Arguments& argume
     fail(ErrorCode::invalid_argument, "can't handle positional and keyword arguments at the same time");
   if (arguments.named.empty()) return Value::of(percent_format(interpreter, soft(subject), Value::tuple(arguments.positional)));
   Dict named;
-  for (const auto& [name, value] : arguments.named) named.set(Value::text(name), value);
+  for (const auto& [name, value] : arguments.named) named.set(argument_name(name), value);
   return Value::of(percent_format(interpreter, soft(subject), Value::of(std::move(named))));
 }
 
@@ -143,12 +143,13 @@ Value f_urlencode(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("urlencode", {}, 0);
   const auto encode = [](const Text& text, bool query) {
     TextBuilder out;
+    RenderBudget::read(8 * text.bytes().size());
     for (std::size_t i = 0; i < text.bytes().size(); ++i) {
       const char c = text.bytes()[i];
       const bool plain = std::isalnum(static_cast<unsigned char>(c)) || std::string_view("_.-~").find(c) != std::string_view::npos || (c == '/' && !query);
       if (plain) out.append_slice(text, i, i + 1);
       else if (c == ' ' && query) out.append("+");
-      else out.append(fmt::format("%{:02X}", static_cast<unsigned char>(c)));
+      else out.append(fmt::format("%{:02X}", static_cast<unsigned char>(c)), text.slice(i, i + 1).is_foreign());
     }
     return out.take();
   };
@@ -171,37 +172,40 @@ Value f_urlencode(Interpreter&, const Value& subject, Arguments& arguments) {
 
 // --- numbers
 
+bool is_foreign(const Value& value) { return value.is(Kind::text) ? value.text().is_foreign() : value.foreign(); }
+
 Value f_int(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("int", {"default", "base"}, 0);
   const Value otherwise = or_else(values[0], Value::of(Integer{0}));
   if (subject.is_undefined()) fail_undefined(subject);
-  if (subject.is_integral()) return Value::of(subject.integer());
+  const bool foreign = is_foreign(subject);
+  if (subject.is_integral()) return Value::of(subject.integer()).marked(foreign);
   if (subject.is(Kind::real)) {
     if (std::isnan(subject.real())) return otherwise;
-    return Value::of(integer_of(subject.real()));
+    return Value::of(integer_of(subject.real())).marked(foreign);
   }
   if (!subject.is(Kind::text)) return otherwise;
   const std::int64_t base = values[1].is(Kind::missing) ? 10 : small_argument(values[1], "base");
   if (base == 0 || (base >= 2 && base <= 36))
-    if (const auto parsed = parse_integer(subject.text().view(), static_cast<int>(base))) return Value::of(*parsed);
+    if (const auto parsed = parse_integer(subject.text().view(), static_cast<int>(base))) return Value::of(*parsed).marked(foreign);
   const auto real = parse_real(subject.text().view());
   if (!real || std::isnan(*real) || std::isinf(*real)) return otherwise;
-  return Value::of(integer_of(*real));
+  return Value::of(integer_of(*real)).marked(foreign);
 }
 
 Value f_float(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("float", {"default"}, 0);
   if (subject.is_undefined()) fail_undefined(subject);
-  if (subject.is_number()) return Value::of(subject.real());
+  if (subject.is_number()) return Value::of(subject.real()).marked(is_foreign(subject));
   if (subject.is(Kind::text))
-    if (const auto parsed = parse_real(subject.text().view())) return Value::of(*parsed);
+    if (const auto parsed = parse_real(subject.text().view())) return Value::of(*parsed).marked(is_foreign(subject));
   return or_else(values[0], Value::of(0.0));
 }
 
 Value f_abs(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("abs", {}, 0);
-  if (subject.is_integral()) return Value::of(subject.integer() < 0 ? -subject.integer() : subject.integer());
-  if (subject.is(Kind::real)) return Value::of(std::fabs(subject.real()));
+  if (subject.is_integral()) return Value::of(subject.integer() < 0 ? -subject.integer() : subject.integer()).marked(subject.foreign());
+  if (subject.is(Kind::real)) return Value::of(std::fabs(subject.real())).marked(subject.foreign());
   fail(ErrorCode::invalid_argument, "bad operand type for abs(): '{}'", subject.type_name());
 }
 
@@ -239,13 +243,14 @@ Value f_round(Interpreter& interpreter, const Value& subject, Arguments& argumen
   if (method == "common") {
     if (precision.is(Kind::none)) {
       const Value whole = rounded(subject, 0);
-      return whole.is(Kind::real) ? Value::of(integer_of(whole.real())) : whole;
+      return Value::of(whole.is(Kind::real) ? integer_of(whole.real()) : whole.integer()).marked(subject.foreign());
     }
-    return rounded(subject, small_argument(precision, "precision"));
+    return rounded(subject, small_argument(precision, "precision")).marked(subject.foreign());
   }
   const Value scale = binary_operation(interpreter, "**", Value::of(Integer{10}), precision);
   const Value scaled = binary_operation(interpreter, "*", subject, scale);
-  const Value whole = scaled.is_integral() ? scaled : Value::of(integer_of(method == "ceil" ? std::ceil(scaled.real()) : std::floor(scaled.real())));
+  const Value whole =
+      scaled.is_integral() ? scaled : Value::of(integer_of(method == "ceil" ? std::ceil(scaled.real()) : std::floor(scaled.real()))).marked(scaled.foreign());
   return binary_operation(interpreter, "/", whole, scale);
 }
 

@@ -43,17 +43,17 @@ void group_digits(std::string& digits, char mark, std::size_t size) {
 std::string sign_text(bool negative, char sign) { return negative ? "-" : sign == '+' ? "+" : sign == ' ' ? " " : ""; }
 
 // Sign or prefix, then digits, padded: zeros go between the two.
-Text number_text(const std::string& sign, const std::string& body, const Spec& spec) {
+Text number_text(const std::string& sign, const std::string& body, const Spec& spec, bool foreign) {
   if (spec.zero || spec.align == '=') {
     Spec inner = spec;
     if (spec.zero && spec.align == '\0') inner.fill = Text("0");
     inner.width = spec.width - static_cast<std::int64_t>(sign.size());
     TextBuilder out;
-    out.append(sign);
-    out.append(pad(Text(body), inner, '>'));
+    out.append(sign, foreign);
+    out.append(pad(Text(body, foreign), inner, '>'));
     return out.take();
   }
-  return pad(Text(sign + body), spec, spec.align ? spec.align : '>');
+  return pad(Text(sign + body, foreign), spec, spec.align ? spec.align : '>');
 }
 
 // %e, %f, %g of the absolute value.
@@ -118,7 +118,7 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
   std::size_t start = 0;
   for (std::size_t at = text.find('%'); at != std::string_view::npos; at = text.find('%', start)) {
     out.append_slice(format, start, at);
-    ++at;
+    const std::size_t begin = at++;
     const auto peek = [&] {
       if (at >= text.size()) fail(ErrorCode::invalid_argument, "incomplete format");
       return text[at];
@@ -126,15 +126,15 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
     Value value;
     if (peek() == '(') {
       int depth = 1;
-      const std::size_t begin = ++at;
+      const std::size_t name = ++at;
       while (depth > 0) {
         if (at >= text.size()) fail(ErrorCode::invalid_argument, "incomplete format key");
         depth += text[at] == '(' ? 1 : text[at] == ')' ? -1 : 0;
         ++at;
       }
       if (!arguments.is(Kind::dict)) fail(ErrorCode::invalid_argument, "format requires a mapping");
-      const Value* found = arguments.dict().find(text.substr(begin, at - 1 - begin));
-      if (!found) fail(ErrorCode::invalid_argument, "no value for the key '{}'", utf8_excerpt(text.substr(begin, at - 1 - begin)));
+      const Value* found = arguments.dict().find(text.substr(name, at - 1 - name));
+      if (!found) fail(ErrorCode::invalid_argument, "no value for the key '{}'", utf8_excerpt(text.substr(name, at - 1 - name)));
       value = *found;
       used_names = true;
     }
@@ -178,6 +178,8 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
       continue;
     }
     if (value.is(Kind::missing)) value = take();
+    // A format from outside chooses what a number looks like.
+    const bool foreign = value.foreign() || format.slice(begin, at).is_foreign();
     switch (type) {
       case 's': case 'r': case 'a': {
         if (type == 'a') fail(ErrorCode::unsupported, "%a is not offered in chat templates");
@@ -197,7 +199,7 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
         } else {
           fail(ErrorCode::invalid_argument, "%c requires int or char");
         }
-        out.append(pad(Text(character, value.is(Kind::text) && value.text().is_foreign()), spec, spec.align ? spec.align : '>'));
+        out.append(pad(Text(character, foreign || (value.is(Kind::text) && value.text().is_foreign())), spec, spec.align ? spec.align : '>'));
         break;
       }
       case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': {
@@ -208,13 +210,13 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
         if (spec.precision > static_cast<std::int64_t>(digits.size())) digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
         std::string sign = sign_text(integer < 0, spec.sign);
         if (spec.alternate && base != 10) sign += type == 'x' ? "0x" : type == 'X' ? "0X" : "0o";
-        out.append(number_text(sign, digits, spec));
+        out.append(number_text(sign, digits, spec, foreign));
         break;
       }
       case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': {
         const double real = as_real(value);
         out.append(number_text(sign_text(std::signbit(real) && !std::isnan(real), spec.sign),
-                               real_digits(std::fabs(real), type, spec.precision < 0 ? 6 : spec.precision, spec.alternate), spec));
+                               real_digits(std::fabs(real), type, spec.precision < 0 ? 6 : spec.precision, spec.alternate), spec, foreign));
         break;
       }
       default: fail(ErrorCode::invalid_argument, "unsupported format character '{}'", utf8_excerpt(text.substr(at - 1, 1)));
@@ -271,7 +273,7 @@ Spec parse_spec(const Text& spec_text) {
   fail(ErrorCode::invalid_argument, "Unknown format code '{}' for object of type '{}'", std::string(1, spec.type), value.type_name());
 }
 
-Text format_value(const Value& value, const Text& spec_text) {
+Text format_value(const Value& value, const Text& spec_text, bool foreign) {
   if (spec_text.empty()) return value.str();
   if (!value.is(Kind::text) && !value.is_number())
     fail(ErrorCode::invalid_argument, "unsupported format string passed to {}.__format__", value.type_name());
@@ -317,7 +319,7 @@ Text format_value(const Value& value, const Text& spec_text) {
     }
   }
   if (spec.group && spec.zero) fail(ErrorCode::unsupported, "zero padding of grouped digits is not offered in chat templates");
-  return number_text(sign_text(negative, spec.sign) + prefix, body, spec);
+  return number_text(sign_text(negative, spec.sign) + prefix, body, spec, foreign || value.foreign());
 }
 
 class BraceFormatter {
@@ -371,7 +373,7 @@ class BraceFormatter {
     }
     Text spec;
     if (end < text.size()) spec = run(whole.slice(end + 1, text.size()), depth - 1);
-    out.append(format_value(value, spec));
+    out.append(format_value(value, spec, whole.is_foreign()));
   }
 
   Value lookup(std::string_view name) {

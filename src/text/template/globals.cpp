@@ -23,7 +23,7 @@ Dict make_dict(Arguments& arguments) {
       }
     }
   }
-  for (auto& [name, value] : arguments.named) dict.set(Value::text(name), value);
+  for (auto& [name, value] : arguments.named) dict.set(argument_name(name), value);
   return dict;
 }
 

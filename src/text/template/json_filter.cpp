@@ -17,10 +17,7 @@ class JsonWriter {
     const RenderBudget::Nested nested;
     RenderBudget::step();
     switch (value.kind()) {
-      case Kind::none: return out.append("null");
-      case Kind::boolean: return out.append(value.boolean() ? "true" : "false");
-      case Kind::integer: return out.append(integer_text(value.integer()));
-      case Kind::real: return out.append(real(value.real()));
+      case Kind::none: case Kind::boolean: case Kind::integer: case Kind::real: return out.append(scalar(value));
       case Kind::text: return string(value.text());
       case Kind::list: case Kind::tuple: return array(value.items());
       case Kind::dict: return object(value.dict());
@@ -33,6 +30,13 @@ class JsonWriter {
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
     return real_text(value);
+  }
+
+  static Text scalar(const Value& value) {
+    const bool foreign = value.foreign();
+    if (value.is(Kind::none)) return Text("null", foreign);
+    if (value.is(Kind::boolean)) return Text(value.boolean() ? "true" : "false", foreign);
+    return Text(value.is(Kind::integer) ? integer_text(value.integer()) : real(value.real()), foreign);
   }
 
   void string(const Text& text) {
@@ -90,10 +94,7 @@ class JsonWriter {
       line();
       switch (key.kind()) {
         case Kind::text: string(key.text()); break;
-        case Kind::real: string(Text(real(key.real()))); break;
-        case Kind::boolean: string(Text(key.boolean() ? "true" : "false")); break;
-        case Kind::none: string(Text("null")); break;
-        case Kind::integer: string(Text(integer_text(key.integer()))); break;
+        case Kind::none: case Kind::boolean: case Kind::integer: case Kind::real: string(scalar(key)); break;
         default: fail(ErrorCode::invalid_argument, "keys must be str, int, float, bool or None, not {}", key.type_name());
       }
       out.append(colon);

@@ -71,6 +71,7 @@ std::optional<std::string> without_underscores(std::string_view text) {
 }  // namespace
 
 std::optional<Integer> parse_integer(std::string_view text, int base) {
+  RenderBudget::read(text.size());
   text = python_trim(text);
   bool negative = false;
   if (!text.empty() && (text[0] == '+' || text[0] == '-')) {
@@ -101,6 +102,7 @@ std::optional<Integer> parse_integer(std::string_view text, int base) {
 }
 
 std::optional<double> parse_real(std::string_view text) {
+  RenderBudget::read(text.size());
   text = python_trim(text);
   const auto plain = without_underscores(text);
   if (!plain || plain->empty()) return {};

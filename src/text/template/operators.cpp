@@ -113,6 +113,7 @@ Value repeat(const Value& sequence, Integer count) {
     const Text& text = sequence.text();
     const std::size_t n = repeats(count, text.bytes().size());
     TextBuilder out;
+    out.reserve(n * text.bytes().size());
     for (std::size_t i = 0; i < n; ++i) out.append(text);
     Text result = out.take();
     result.set_markup(text.markup());
@@ -120,6 +121,7 @@ Value repeat(const Value& sequence, Integer count) {
   }
   const std::size_t n = repeats(count, sequence.items().size() * sizeof(Value));
   List items;
+  items.reserve(n * sequence.items().size());
   for (std::size_t i = 0; i < n; ++i) items.insert(items.end(), sequence.items().begin(), sequence.items().end());
   return Value::list(std::move(items), sequence.kind());
 }
@@ -149,8 +151,9 @@ Value binary_operation(Interpreter& interpreter, std::string_view op, const Valu
   if (left.is_undefined()) fail_undefined(left);
   if (right.is_undefined()) fail_undefined(right);
   if (left.is_number() && right.is_number()) {
-    if (left.is_integral() && right.is_integral()) return integer_operation(op, left.integer(), right.integer());
-    return real_operation(op, left.real(), right.real());
+    const bool foreign = left.foreign() || right.foreign();
+    if (left.is_integral() && right.is_integral()) return integer_operation(op, left.integer(), right.integer()).marked(foreign);
+    return real_operation(op, left.real(), right.real()).marked(foreign);
   }
   if (op == "+") return add(left, right);
   if (op == "*") {

@@ -1,13 +1,12 @@
 // Token ids of a rendered prompt in which no message can forge a special token: a special token's text counts as one only
 // where the template wrote all of it. Elsewhere it is ordinary text. A prompt without such text has exactly the ids of its
-// whole text, since what stands between special tokens is encoded in one piece, whoever wrote it.
+// whole text, since the text is encoded in one piece, whoever wrote it. Tokens that are not special (<think>, <tool_call> in
+// some families) are found in messages too: chats that are handed back hold them.
 // Knows no template. Thread rule: immutable; any thread.
 //   PromptEncoder encoder(tokenizer); std::vector<std::int32_t> ids = encoder.encode(chat.render_marked(input));
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "text/template/chat_template.h"
@@ -22,7 +21,6 @@ class PromptEncoder {
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<std::string> special_;  // the texts, longest first: where two begin at one place, the longer one counts
 };
 
 }  // namespace lockstep

@@ -89,6 +89,7 @@ Value affix(const Value& self, Arguments& arguments, bool front) {
     const std::string_view wanted = text_argument(part, front ? "startswith first arg" : "endswith first arg");
     if (!c.valid) return false;
     const std::string_view text = self.text().view().substr(c.begin, c.end - c.begin);
+    RenderBudget::search(wanted.size());
     return front ? text.starts_with(wanted) : text.ends_with(wanted);
   };
   if (!values[0].is(Kind::tuple)) return Value::of(fits(values[0]));
@@ -106,7 +107,7 @@ std::int64_t found_at(const Value& self, Arguments& arguments, bool last) {
   const Clip c = clip(text, values[1], values[2]);
   if (!c.valid) return -1;
   const std::string_view part = text.view().substr(c.begin, c.end - c.begin);
-  const std::size_t at = last ? part.rfind(wanted) : part.find(wanted);
+  const std::size_t at = last ? find_last(part, wanted) : find_first(part, wanted);
   if (at == std::string_view::npos) return -1;
   return c.first + text.slice(c.begin, c.begin + at).length();
 }
@@ -127,7 +128,10 @@ Value m_count(Interpreter&, const Value& self, Arguments& arguments) {
   const std::string_view part = self.text().view().substr(c.begin, c.end - c.begin);
   if (wanted.empty()) return Value::of(Integer{self.text().slice(c.begin, c.end).length() + 1});
   Integer count = 0;
-  for (std::size_t at = part.find(wanted); at != std::string_view::npos; at = part.find(wanted, at + wanted.size())) ++count;
+  for (std::size_t at = find_first(part, wanted); at != std::string_view::npos; at = find_first(part, wanted, at + wanted.size())) {
+    RenderBudget::step();
+    ++count;
+  }
   return Value::of(count);
 }
 
@@ -159,7 +163,7 @@ Value parted(const Value& self, Arguments& arguments, bool last) {
   const std::string_view wanted = text_argument(separator, "the separator");
   if (wanted.empty()) fail(ErrorCode::invalid_argument, "empty separator");
   const Text& text = self.text();
-  const std::size_t at = last ? text.view().rfind(wanted) : text.view().find(wanted);
+  const std::size_t at = last ? find_last(text.view(), wanted) : find_first(text.view(), wanted);
   const Value nothing = Value::of(text.slice(0, 0));
   if (at == std::string_view::npos) return last ? Value::tuple({nothing, nothing, self}) : Value::tuple({self, nothing, nothing});
   const std::size_t end = text.bytes().size();
@@ -184,7 +188,8 @@ Value m_removesuffix(Interpreter&, const Value& self, Arguments& arguments) {
 Value padded(const Value& self, Arguments& arguments, Side where) {
   const auto values = arguments.bind("the method", {"width", "fillchar"}, 1, false);
   const std::int64_t width = small_argument(values[0], "width");
-  Text fill = values[1].is(Kind::missing) ? Text(" ") : Text(std::string(text_argument(values[1], "the fill character")));
+  if (!values[1].is(Kind::missing)) text_argument(values[1], "the fill character");
+  const Text fill = values[1].is(Kind::missing) ? Text(" ") : values[1].text();
   if (fill.length() != 1) fail(ErrorCode::invalid_argument, "The fill character must be exactly one character long");
   const Text& text = self.text();
   const std::int64_t missing = std::max<std::int64_t>(0, width - text.length());

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/error.h"
 #include "text/template/budget.h"
@@ -24,6 +25,7 @@ Text::Text(std::string bytes, bool foreign) : bytes_(std::move(bytes)), length_(
 std::size_t Text::byte_of(std::int64_t character) const {
   if (length_ == static_cast<std::int64_t>(bytes_.size())) return static_cast<std::size_t>(character);
   if (character == length_) return bytes_.size();
+  RenderBudget::read(static_cast<std::size_t>(character));
   std::size_t at = 0;
   for (std::int64_t i = 0; i < character; ++i) at = character_end(at);
   return at;
@@ -45,6 +47,7 @@ Text Text::slice(std::size_t begin, std::size_t end) const {
 
 void TextBuilder::mark(std::size_t begin, std::size_t end) {
   if (begin == end) return;
+  RenderBudget::bytes(sizeof(ByteRange));
   if (!foreign_.empty() && foreign_.back().end == begin) foreign_.back().end = end;
   else foreign_.push_back({begin, end});
 }
@@ -76,6 +79,28 @@ Text TextBuilder::take() {
   return text;
 }
 
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  // glibc's memmem is linear, std::string_view::find is not.
+  const void* found = part.empty() ? text.data() + from : memmem(text.data() + from, text.size() - from, part.data(), part.size());
+  const std::size_t at = found ? static_cast<std::size_t>(static_cast<const char*>(found) - text.data()) : std::string_view::npos;
+  RenderBudget::search((found ? at : text.size()) - from + 8 * part.size());
+  return at;
+}
+
+std::size_t find_last(std::string_view text, std::string_view part) {
+  // Piece by piece from the end, so that what is cut off from the right again and again is not searched as a whole each time.
+  std::size_t end = text.size();
+  for (std::size_t size = std::max<std::size_t>(256, 2 * part.size());; size *= 2) {
+    const std::size_t begin = end - std::min(end, size);
+    const std::string backwards(text.rbegin(), text.rend() - static_cast<std::ptrdiff_t>(begin)), wanted(part.rbegin(), part.rend());
+    RenderBudget::read(backwards.size() + wanted.size());
+    const std::size_t at = find_first(backwards, wanted);
+    if (at != std::string_view::npos) return end - at - part.size();
+    if (begin == 0) return std::string_view::npos;
+  }
+}
+
 bool is_python_space(std::uint32_t c) { return is_white_space(c) || (c >= 0x1C && c <= 0x1F); }
 
 namespace {
@@ -96,6 +121,7 @@ Text strip_if(const Text& text, Side side, const P& goes) {
       if (!goes(utf8_front(bytes.substr(start)).codepoint)) break;
       end = start;
     }
+  RenderBudget::read(bytes.size() - (end - begin));
   return text.slice(begin, end);
 }
 }  // namespace
@@ -139,7 +165,7 @@ std::vector<Text> split(const Text& text, std::string_view separator, std::int64
   if (!from_right) {
     std::size_t at = 0;
     while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
-      const std::size_t found = bytes.find(separator, at);
+      const std::size_t found = find_first(bytes, separator, at);
       if (found == std::string_view::npos) break;
       RenderBudget::step();
       parts.push_back(text.slice(at, found));
@@ -150,7 +176,7 @@ std::vector<Text> split(const Text& text, std::string_view separator, std::int64
   }
   std::size_t end = bytes.size();
   while (most < 0 || static_cast<std::int64_t>(parts.size()) < most) {
-    const std::size_t found = end < separator.size() ? std::string_view::npos : bytes.rfind(separator, end - separator.size());
+    const std::size_t found = find_last(bytes.substr(0, end), separator);
     if (found == std::string_view::npos) break;
     RenderBudget::step();
     parts.push_back(text.slice(found + separator.size(), end));
@@ -203,7 +229,7 @@ Text replace(const Text& text, std::string_view old, const Text& with, std::int6
     }
   } else {
     while (most < 0 || done < most) {
-      const std::size_t found = bytes.find(old, at);
+      const std::size_t found = find_first(bytes, old, at);
       if (found == std::string_view::npos) break;
       RenderBudget::step();
       out.append_slice(text, at, found);

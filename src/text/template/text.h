@@ -10,12 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "text/text_range.h"
+
 namespace lockstep::jinja {
 
-struct ByteRange {
-  std::size_t begin = 0, end = 0;
-  bool operator==(const ByteRange&) const = default;
-};
+using ByteRange = TextRange;
 
 class Text {
  public:
@@ -54,6 +53,7 @@ class TextBuilder {
   void append(char byte) { append(std::string_view(&byte, 1)); }
   std::size_t size() const { return bytes_.size(); }
   void limit(std::size_t most_bytes) { most_ = most_bytes; }
+  void reserve(std::size_t bytes) { bytes_.reserve(bytes); }
   // The text so far; the builder is empty again.
   Text take();
 
@@ -80,14 +80,19 @@ Text change_case(const Text& text, Casing casing);
 // The characters one by one, each with its range in the text.
 template <class F>
 void each_character(std::string_view bytes, F&& f);
+// Where `part` stands first or last in `text`, npos when nowhere; in time proportional to both, whatever they are.
+std::size_t find_first(std::string_view text, std::string_view part, std::size_t from = 0);
+std::size_t find_last(std::string_view text, std::string_view part);
 
 }  // namespace lockstep::jinja
 
+#include "text/template/budget.h"
 #include "text/utf8.h"
 
 namespace lockstep::jinja {
 template <class F>
 void each_character(std::string_view bytes, F&& f) {
+  RenderBudget::read(bytes.size());
   for (std::size_t at = 0; at < bytes.size();) {
     const Utf8Unit unit = utf8_front(bytes.substr(at));
     f(unit.codepoint, at, at + unit.bytes);

@@ -68,10 +68,10 @@ IteratorObject::~IteratorObject() = default;
 Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
   const RenderBudget::Nested nested;
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean: return of(json.get<bool>());
-    case nlohmann::ordered_json::value_t::number_integer: return of(static_cast<Integer>(json.get<std::int64_t>()));
-    case nlohmann::ordered_json::value_t::number_unsigned: return of(static_cast<Integer>(json.get<std::uint64_t>()));
-    case nlohmann::ordered_json::value_t::number_float: return of(json.get<double>());
+    case nlohmann::ordered_json::value_t::boolean: return of(json.get<bool>()).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_integer: return of(static_cast<Integer>(json.get<std::int64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_unsigned: return of(static_cast<Integer>(json.get<std::uint64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_float: return of(json.get<double>()).marked(foreign);
     case nlohmann::ordered_json::value_t::string: return of(Text(utf8_lossy(json.get_ref<const std::string&>()), foreign));
     case nlohmann::ordered_json::value_t::array: {
       List items;
@@ -83,7 +83,7 @@ Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
       for (const auto& [key, value] : json.items()) dict.set(of(Text(utf8_lossy(key), foreign)), of_json(value, foreign));
       return of(std::move(dict));
     }
-    default: return none();
+    default: return none().marked(foreign);
   }
 }
 
@@ -136,6 +136,7 @@ std::int64_t RangeObject::size() const {
 
 bool Value::hashable() const {
   if (kind_ == Kind::list || kind_ == Kind::dict || kind_ == Kind::dict_view) return false;
+  RenderBudget::step();
   if (kind_ == Kind::tuple)
     for (const Value& item : items())
       if (!item.hashable()) return false;
@@ -143,12 +144,13 @@ bool Value::hashable() const {
 }
 
 std::size_t Value::hash() const {
+  RenderBudget::step();
   switch (kind_) {
     case Kind::boolean: case Kind::integer: return static_cast<std::size_t>(integer()) * 0x9E3779B97F4A7C15u;
     case Kind::real:
       if (std::isfinite(real_) && std::fabs(real_) < 0x1p120 && real_ == std::trunc(real_)) return of(integer_of(real_)).hash();
       return std::hash<double>()(real_);
-    case Kind::text: return std::hash<std::string>()(text().bytes());
+    case Kind::text: RenderBudget::search(text().bytes().size()); return std::hash<std::string>()(text().bytes());
     case Kind::tuple: {
       std::size_t sum = 0x345678;
       for (const Value& item : items()) sum = (sum ^ item.hash()) * 1000003;
@@ -189,7 +191,7 @@ bool Value::equals(const Value& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
     case Kind::missing: case Kind::undefined: case Kind::none: return true;
-    case Kind::text: return text().bytes() == other.text().bytes();
+    case Kind::text: RenderBudget::search(text().bytes().size()); return text().bytes() == other.text().bytes();
     case Kind::list: case Kind::tuple: {
       const List &a = items(), &b = other.items();
       if (a.size() != b.size()) return false;
@@ -231,7 +233,10 @@ bool Value::less(const Value& other, std::string_view op) const {
     if (kind_ == Kind::real) return whole < other.integer();
     return integer() < whole || (integer() == whole && real > floor);
   }
-  if (kind_ == Kind::text && other.kind_ == Kind::text) return text().bytes() < other.text().bytes();
+  if (kind_ == Kind::text && other.kind_ == Kind::text) {
+    RenderBudget::search(std::min(text().bytes().size(), other.text().bytes().size()));
+    return text().bytes() < other.text().bytes();
+  }
   if (is_sequence() && kind_ == other.kind_) {
     const List &a = items(), &b = other.items();
     for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
@@ -279,6 +284,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 const Value* Dict::find(std::string_view key) const {
+  RenderBudget::search(key.size());
   if (index_.empty()) {
     for (const auto& [name, value] : entries_)
       if (name.is(Kind::text) && name.text().bytes() == key) return &value;

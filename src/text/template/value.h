@@ -58,7 +58,7 @@ class Value {
   static Value object(Kind kind, std::shared_ptr<Object> object) { return Value(kind, std::move(object)); }
   static Value function(std::string name, std::function<Value(Interpreter&, Arguments&)> call);
   static Value iterator(std::function<bool(Value&)> next, int depth);
-  // Strings are foreign when `foreign`. invalid_argument when it is nested too deep.
+  // Strings, numbers, bools and nulls are foreign when `foreign`. invalid_argument when it is nested too deep.
   static Value of_json(const nlohmann::ordered_json& json, bool foreign);
 
   Kind kind() const { return kind_; }
@@ -67,6 +67,9 @@ class Value {
   bool is_integral() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }
   bool is_number() const { return is_integral() || kind_ == Kind::real; }
   bool is_sequence() const { return kind_ == Kind::list || kind_ == Kind::tuple; }
+  // Of a number, a bool or None: it came from outside or was computed from what did, so its text counts as from outside too.
+  bool foreign() const { return foreign_; }
+  Value marked(bool foreign) && { return foreign_ = foreign_ || foreign, std::move(*this); }
   bool boolean() const { return boolean_; }
   Integer integer() const { return kind_ == Kind::boolean ? boolean_ : integer_; }
   double real() const { return kind_ == Kind::real ? real_ : static_cast<double>(integer()); }
@@ -96,7 +99,7 @@ class Value {
   explicit Value(Kind kind) : kind_(kind) {}
   Value(Kind kind, std::shared_ptr<Object> object) : kind_(kind), object_(std::move(object)) {}
   Kind kind_ = Kind::missing;
-  bool boolean_ = false;
+  bool boolean_ = false, foreign_ = false;
   double real_ = 0;
   Integer integer_ = 0;
   std::shared_ptr<Object> object_;

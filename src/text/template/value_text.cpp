@@ -17,6 +17,7 @@ bool printable(std::uint32_t c) {
 
 void quote(TextBuilder& out, const Text& text) {
   const std::string_view bytes = text.view();
+  RenderBudget::search(bytes.size());
   const char mark = bytes.find('\'') != std::string_view::npos && bytes.find('"') == std::string_view::npos ? '"' : '\'';
   out.append(mark);
   std::size_t start = 0;
@@ -68,10 +69,10 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
     case Kind::missing: case Kind::undefined:
       if (as_repr) out.append("Undefined");
       return;
-    case Kind::none: return out.append("None");
-    case Kind::boolean: return out.append(value.boolean() ? "True" : "False");
-    case Kind::integer: return out.append(integer_text(value.integer()));
-    case Kind::real: return out.append(real_text(value.real()));
+    case Kind::none: return out.append("None", value.foreign());
+    case Kind::boolean: return out.append(value.boolean() ? "True" : "False", value.foreign());
+    case Kind::integer: return out.append(integer_text(value.integer()), value.foreign());
+    case Kind::real: return out.append(real_text(value.real()), value.foreign());
     case Kind::text:
       if (!as_repr) return out.append(value.text());
       if (value.text().markup()) out.append("Markup(");
@@ -225,7 +226,7 @@ bool contains(const Value& container, const Value& item) {
   switch (container.kind()) {
     case Kind::text:
       if (!item.is(Kind::text)) fail(ErrorCode::invalid_argument, "'in <string>' requires string as left operand, not {}", item.type_name());
-      return container.text().view().find(item.text().view()) != std::string_view::npos;
+      return find_first(container.text().view(), item.text().view()) != std::string_view::npos;
     case Kind::dict: return container.dict().find(item) != nullptr;
     case Kind::dict_view:
       if (container.as<DictViewObject>().what == DictViewObject::What::keys) return container.as<DictViewObject>().dict.dict().find(item) != nullptr;

@@ -1,0 +1,65 @@
+// Any bytes as what a model wrote, in any format of tool calls: cut anywhere, the parts make the same message in all; calls
+// have arguments that are JSON objects; without markup no word is lost.
+// sources: src/text/utf8.cpp src/text/message/*.cpp
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "text/message/message_parser.h"
+
+using namespace lockstep;
+using nlohmann::ordered_json;
+
+namespace {
+struct Message {
+  std::string reasoning, content;
+  std::vector<ToolCallDelta> calls;
+  void add(const MessageDelta& delta) {
+    reasoning += delta.reasoning;
+    content += delta.content;
+    for (const ToolCallDelta& part : delta.tool_calls) {
+      if (part.index > calls.size()) __builtin_trap();
+      if (part.index == calls.size()) calls.push_back(part);
+      else if (part.index + 1 != calls.size() || !part.name.empty()) __builtin_trap();
+      else calls.back().arguments += part.arguments;
+    }
+  }
+};
+
+bool same(const Message& a, const Message& b) {
+  if (a.reasoning != b.reasoning || a.content != b.content || a.calls.size() != b.calls.size()) return false;
+  for (std::size_t i = 0; i < a.calls.size(); ++i)
+    if (a.calls[i].id != b.calls[i].id || a.calls[i].name != b.calls[i].name || a.calls[i].arguments != b.calls[i].arguments) return false;
+  return true;
+}
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static const ordered_json tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+    "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"}, "a": {"type": "array"}, "n": {"type": ["number", "null"]}}}}}])");
+  if (size < 1) return 0;
+  const auto format = static_cast<MessageFormat>(data[0] % 8);
+  const bool reasoning = data[0] & 64;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const auto parse = [&](auto&& next_piece) {
+    MessageParser parser(format, data[0] & 128 ? ordered_json() : tools, reasoning);
+    Message message;
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t piece = std::max<std::size_t>(1, next_piece());
+      message.add(parser.push(text.substr(at, piece)));
+      at += piece;
+    }
+    message.add(parser.flush());
+    return message;
+  };
+  const Message whole = parse([&] { return text.size(); });
+  RandomSequence draws(size, RandomStream::fuzz);
+  if (!same(whole, parse([] { return std::size_t{1}; }))) __builtin_trap();
+  if (!same(whole, parse([&] { return draws.below(12); }))) __builtin_trap();
+  for (const ToolCallDelta& call : whole.calls)
+    if (call.id.empty() || call.name.empty() || !ordered_json::parse(call.arguments, nullptr, false).is_object()) __builtin_trap();
+  if (format == MessageFormat::plain && !whole.calls.empty()) __builtin_trap();
+  if (text.find('<') == std::string_view::npos && text.find('{') == std::string_view::npos && !reasoning && whole.content != text) __builtin_trap();
+  return 0;
+}
