@@ -177,8 +177,7 @@ void ChatWriter::append_choice_part(std::string& out, std::size_t index, const C
   }
   if (!delta.content.empty() || first) {
     field("\"content\":");
-    if (delta.content.empty() && !delta.tool_calls.empty()) out += "null";  // as in the whole answer
-    else append_json_string(out, delta.content);
+    append_json_string(out, delta.content);  // "" and not null beside calls: what stands in one part depends on time
   }
   if (!delta.tool_calls.empty()) {
     field("\"tool_calls\":");
