@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -40,6 +41,8 @@ void AlignedText::prepend(std::string_view front) {
 
 void AlignedText::replace(std::span<const TextRange> matches, std::string_view content) {
   if (matches.empty()) return;
+  if (content.size() > 0 && matches.size() > most / content.size())
+    fail(ErrorCode::resource_exhausted, "the normalizer makes more than {} bytes of a text; that is the limit", most);
   std::string changed;
   std::vector<TextRange> changed_origins;
   std::size_t at = 0;

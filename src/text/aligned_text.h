@@ -39,6 +39,7 @@ struct AlignedText {
   std::string text;
   std::vector<TextRange> origins;  // empty when not tracked
   bool tracked = false;
+  std::size_t most = static_cast<std::size_t>(-1);  // bytes that it may have; replace() that would make more is resource_exhausted
 
   static AlignedText of(const Piece& piece, bool tracked);
   // What is put in front belongs to the first character. Nothing happens to an empty text.

@@ -22,6 +22,8 @@ class Normalizer::Step {
 
 namespace {
 constexpr std::size_t kMaxPrepend = 256, kMaxContent = 256, kMaxSteps = 64;
+// A text may grow so much; steps that each make every character hundreds would otherwise never end.
+constexpr std::size_t kMaxGrowth = 32, kMaxSmall = std::size_t{64} << 10;
 
 class FormStep : public Normalizer::Step {
  public:
@@ -155,7 +157,10 @@ Piece Normalizer::apply(const Piece& piece, bool tracked, PieceArena& arena) con
   bool changed = false;
   for (const auto& step : steps_) {
     if (!step->changes(changed ? std::string_view(text.text) : piece.text)) continue;
-    if (!changed) text = AlignedText::of(piece, tracked);
+    if (!changed) {
+      text = AlignedText::of(piece, tracked);
+      text.most = kMaxGrowth * piece.text.size() + kMaxSmall;
+    }
     changed = true;
     step->apply(text);
   }

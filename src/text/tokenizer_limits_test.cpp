@@ -166,5 +166,25 @@ TEST(TokenizerLimits, UnknownTokenThatIsMissingIsToldAtOnce) {
   EXPECT_THROW(make(file), Error);
 }
 
+// Each step may make hundreds of characters of one; together they would never end.
+TEST(TokenizerLimits, ANormalizerThatMakesMuchOfLittleEnds) {
+  json file = by_characters();
+  const json grow = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(256, 'a')}};
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", json(64, grow)}};
+  const auto expect_refused = [](auto&& run) {
+    try {
+      run();
+      FAIL();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::resource_exhausted) << e.what();
+    }
+  };
+  const Tokenizer t = make(file);
+  EXPECT_EQ(t.encode("bcb", false).size(), 3u);
+  expect_refused([&] { t.encode("aa", false); });
+  expect_refused([&] { t.encode_with_offsets("aa", false); });
+  file["added_tokens"] = {{{"id", file["model"]["vocab"].size()}, {"content", "<a>"}, {"special", true}, {"normalized", true}}};
+  expect_refused([&] { make(file); });
+}
 }  // namespace
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 #include "text/schema/schema_facts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <unordered_set>
 
 #include "base/error.h"
 #include "text/schema/formats.h"
@@ -32,21 +34,6 @@ constexpr std::string_view kRefused[] = {"not",
                                          "additionalItems",
                                          "$dynamicRef",
                                          "$recursiveRef"};
-
-void check_size(const ordered_json& document) {
-  std::vector<std::pair<const ordered_json*, std::size_t>> open{{&document, 1}};
-  std::size_t nodes = 0;
-  while (!open.empty()) {
-    const auto [node, depth] = open.back();
-    open.pop_back();
-    if (++nodes > kMaxNodes)
-      fail(ErrorCode::resource_exhausted, "the schema has more than the {} values allowed", kMaxNodes);
-    if (depth > kMaxNesting)
-      fail(ErrorCode::resource_exhausted, "the schema nests deeper than the {} levels allowed", kMaxNesting);
-    if (node->is_structured())
-      for (const ordered_json& inner : *node) open.emplace_back(&inner, depth + 1);
-  }
-}
 
 std::string escaped(const std::string& key) {
   std::string out;
@@ -103,22 +90,27 @@ unsigned type_of(const ordered_json& value) {
   return !low && std::abs(value.get<double>()) >= 1e17 ? kInteger : kFraction;  // so large a double is whole
 }
 
-bool equal(const ordered_json& a, const ordered_json& b) {
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
-  if (a.type() != b.type() || a.size() != b.size()) return a == b;
-  if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), equal);
-  if (!a.is_object()) return a == b;
-  for (auto it = a.begin(); it != a.end(); ++it)
-    if (!b.contains(it.key()) || !equal(*it, b[it.key()])) return false;
-  return true;
+// What JSON Schema calls equal has the same key: 1 and 1.0, objects in any order.
+std::string value_key(const ordered_json& value) {
+  if (value.is_number_float()) {
+    const double number = value.get<double>();
+    if (std::trunc(number) == number && std::abs(number) < 0x1p63) return fmt::format("{}", static_cast<std::int64_t>(number));
+    if (std::trunc(number) == number && number > 0 && number < 0x1p64) return fmt::format("{}", static_cast<std::uint64_t>(number));
+  }
+  if (!value.is_structured()) return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  std::vector<std::string> parts;
+  for (auto it = value.begin(); it != value.end(); ++it)
+    parts.push_back((value.is_object() ? value_key(it.key()) + ":" : "") + value_key(*it));
+  if (value.is_object()) std::sort(parts.begin(), parts.end());
+  return fmt::format("{}{}]", value.is_object() ? '{' : '[', fmt::join(parts, ","));
 }
-bool contains(const std::vector<ordered_json>& values, const ordered_json& value) {
-  return std::any_of(values.begin(), values.end(), [&](const ordered_json& v) { return equal(v, value); });
-}
+
 void restrict_values(Facts& facts, const std::vector<ordered_json>& values) {
-  std::vector<ordered_json> kept;
-  for (const ordered_json& v : values)
-    if ((!facts.values || contains(*facts.values, v)) && !contains(kept, v)) kept.push_back(v);
+  auto kept = std::make_shared<Facts::Values>();
+  for (const ordered_json& v : values) {
+    std::string key = value_key(v);
+    if ((!facts.values || facts.values->keys.contains(key)) && kept->keys.insert(std::move(key)).second) kept->list.push_back(v);
+  }
   facts.values = std::move(kept);
 }
 
@@ -167,8 +159,9 @@ Conjunction Facts::other_properties() const {
 
 std::vector<std::string> Facts::property_names() const {
   std::vector<std::string> names;
+  std::unordered_set<std::string> seen;
   const auto add = [&](const std::string& name) {
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (seen.insert(name).second) names.push_back(name);
   };
   for (const SchemaPart& o : objects)
     if (has(o, "properties"))
@@ -177,8 +170,19 @@ std::vector<std::string> Facts::property_names() const {
   return names;
 }
 
-bool Facts::requires_property(const std::string& name) const {
-  return std::find(required.begin(), required.end(), name) != required.end();
+void SchemaReader::check_size(const ordered_json& document) {
+  std::vector<std::pair<const ordered_json*, std::size_t>> open{{&document, 1}};
+  std::size_t nodes = 0;
+  while (!open.empty()) {
+    const auto [node, depth] = open.back();
+    open.pop_back();
+    if (++nodes > kMaxNodes)
+      fail(ErrorCode::resource_exhausted, "the schema has more than the {} values allowed", kMaxNodes);
+    if (depth > kMaxNesting)
+      fail(ErrorCode::resource_exhausted, "the schema nests deeper than the {} levels allowed", kMaxNesting);
+    if (node->is_structured())
+      for (const ordered_json& inner : *node) open.emplace_back(&inner, depth + 1);
+  }
 }
 
 SchemaReader::SchemaReader(const ordered_json& schema) : document_(schema) { check_size(schema); }
@@ -300,9 +304,10 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
   if (has(part, "properties") || has(part, "additionalProperties")) facts.objects.push_back(part);
   if (has(part, "required") && !schema["required"].is_boolean()) {
     if (!schema["required"].is_array()) bad(part, "required", "a list of names");
+    std::unordered_set<std::string> seen(facts.required.begin(), facts.required.end());
     for (const ordered_json& name : schema["required"]) {
       if (!name.is_string()) bad(part, "required", "a list of names");
-      if (!facts.requires_property(name.get<std::string>())) facts.required.push_back(name.get<std::string>());
+      if (seen.insert(name.get<std::string>()).second) facts.required.push_back(name.get<std::string>());
     }
   }
   if (has(part, "minProperties"))
@@ -406,7 +411,7 @@ void SchemaReader::check_disjoint(const Flat& base, const Group& group) const {
 bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
   if (depth > static_cast<int>(kMaxDisjointDepth)) return false;
   if (a.values)
-    return std::none_of(a.values->begin(), a.values->end(),
+    return std::none_of(a.values->list.begin(), a.values->list.end(),
                         [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
   if (b.values) return disjoint(b, a, depth);
   const unsigned common = a.types & b.types;
@@ -437,7 +442,7 @@ bool SchemaReader::accepts(const Conjunction& all, const ordered_json& value) co
 }
 
 bool SchemaReader::accepts(const Facts& f, const ordered_json& value) const {
-  if (!(type_of(value) & f.types) || (f.values && !contains(*f.values, value))) return false;
+  if (!(type_of(value) & f.types) || (f.values && !f.values->keys.contains(value_key(value)))) return false;
   if (value.is_number()) {
     const auto outside = [&](const NumberBound& bound, int side) {
       const int order = compare_numbers(value, bound.value);

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,7 +39,12 @@ enum SchemaType : unsigned {
 struct Facts {
   std::string path;  // of the first schema, for messages
   unsigned types = kAnyType;
-  std::optional<std::vector<nlohmann::ordered_json>> values;  // enum and const
+  // Of enum and const; each value once. Shared, since alternatives copy facts.
+  struct Values {
+    std::vector<nlohmann::ordered_json> list;
+    std::set<std::string> keys;  // equal values have equal keys
+  };
+  std::shared_ptr<const Values> values;  // null: any
   std::optional<NumberBound> low, high;
   std::int64_t multiple = 0;  // 0: none is asked for
   std::int64_t min_length = 0, max_length = kNoMaximum;
@@ -57,13 +64,14 @@ struct Facts {
   Conjunction property(const std::string& name) const;
   Conjunction other_properties() const;
   std::vector<std::string> property_names() const;  // as the schemas name them, then required ones that none names
-  bool requires_property(const std::string& name) const;
 };
 
 class SchemaReader {
  public:
   // The schema must outlive the reader. invalid_argument, unsupported, resource_exhausted.
   explicit SchemaReader(const nlohmann::ordered_json& schema);
+  // What the constructor checks first: resource_exhausted for too many values, or too deep ones.
+  static void check_size(const nlohmann::ordered_json& schema);
   SchemaPart root() const { return {&document_, "#"}; }
   // One after another; each value of the conjunction is one of an alternative. Empty: no value.
   std::vector<Facts> alternatives(const Conjunction& all) const;

@@ -1,6 +1,7 @@
 #include "text/schema/schema_rules.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "base/error.h"
 
@@ -80,7 +81,7 @@ void SchemaRules::leaves(const Facts& facts, std::set<int>& out) {
 
 int SchemaRules::values(const Facts& facts) {
   std::vector<ordered_json> kept;
-  for (const ordered_json& v : *facts.values)
+  for (const ordered_json& v : facts.values->list)
     if (reader_.accepts(facts, v)) kept.push_back(v);
   if (kept.empty()) return -1;
   const int rule = builder_.add_rule();
@@ -186,12 +187,13 @@ void SchemaRules::key(int rule, int from, int to, const std::string& name) {
 // first.
 int SchemaRules::object(const Facts& facts) {
   std::vector<std::string> names = facts.property_names();
+  const std::unordered_set<std::string> required(facts.required.begin(), facts.required.end());
   const Conjunction others = facts.other_properties();
   bool open = !reader_.alternatives(others).empty();
   if (closed_objects_ && others.empty() && !names.empty()) open = false;
   const std::vector<std::string> all_names = names;
   std::erase_if(names, [&](const std::string& n) {
-    return !facts.requires_property(n) && reader_.alternatives(facts.property(n)).empty();
+    return !required.contains(n) && reader_.alternatives(facts.property(n)).empty();
   });
   check_counts(facts, names.size(), open);
   const int rule = builder_.add_rule(true);
@@ -209,7 +211,7 @@ int SchemaRules::object(const Facts& facts) {
     key(rule, fresh, value, name);
     key(rule, separated(after), value, name);
     builder_.call(rule, value, next_after, rule_of(facts.property(name)));
-    if (!facts.requires_property(name)) {
+    if (!required.contains(name)) {
       builder_.epsilon(rule, fresh, next_fresh);
       builder_.epsilon(rule, after, next_after);
     }

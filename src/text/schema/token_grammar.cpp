@@ -128,6 +128,7 @@ std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& p
 std::shared_ptr<const TokenGrammar> TokenGrammar::from_schema(const ordered_json& schema,
                                                               std::shared_ptr<const TokenBytes> tokens,
                                                               const GrammarOptions& options) {
+  SchemaReader::check_size(schema);  // before it is copied, which recurses
   return from_part(GrammarPart::schema(schema), std::move(tokens), options);
 }
 

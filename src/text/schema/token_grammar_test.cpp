@@ -303,5 +303,26 @@ TEST(TokenBytes, Tree) {
   EXPECT_THROW(TokenBytes({"a"}, {1}), Error);
 }
 
+// Values that are equal are one, whatever their spelling, and many of them take time in proportion.
+TEST(TokenGrammar, ManyValuesAndEqualOnes) {
+  EXPECT_TRUE(holds(R"({"enum":[1,{"a":1,"b":[2.0]}],"allOf":[{"enum":[1.0,{"b":[2],"a":1.0}]}]})", "1.0"));
+  EXPECT_TRUE(holds(R"({"enum":[1,{"a":1,"b":[2.0]}],"allOf":[{"enum":[1.0,{"b":[2],"a":1.0}]}]})", R"({"b": [2], "a": 1.0})"));
+  EXPECT_FALSE(holds(R"({"enum":[1,"1",true,null],"const":"1"})", "1"));
+  EXPECT_TRUE(holds(R"({"enum":[18446744073709551615,1.8446744073709552e19,-0.0]})", "18446744073709551615"));
+  Json schema = {{"enum", Json::array()}, {"allOf", {{{"enum", Json::array()}}}}};
+  for (int i = 0; i < 15000; ++i) {
+    schema["enum"].push_back(i);
+    schema["allOf"][0]["enum"].push_back(15000 - i);
+  }
+  EXPECT_TRUE(holds(TokenGrammar::from_schema(schema, tokens()), "14999"));
+  EXPECT_FALSE(holds(TokenGrammar::from_schema(schema, tokens()), "0"));
+}
+
+TEST(TokenGrammar, ASchemaNestedTooDeepIsRefused) {
+  Json schema = Json::object();
+  Json* inner = &schema;
+  for (int i = 0; i < 2000; ++i) inner = &((*inner)["items"] = Json::object());
+  EXPECT_THROW(TokenGrammar::from_schema(schema, tokens()), Error);
+}
 }  // namespace
 }  // namespace lockstep

@@ -29,7 +29,7 @@ class RenderBudget {
   static void bytes(std::size_t count);
   // Bytes looked at without making any: one by one, or as fast as memory is compared and searched. Counted as steps.
   static void read(std::size_t count) { steps(count / 16); }
-  static void search(std::size_t count) { steps(count / 512); }
+  static void search(std::size_t count) { steps(count / 256); }
   static void check_value_depth(int depth);
 
   class Nested {  // one level deeper while it lives

@@ -124,6 +124,13 @@ bool is_usual_role(const std::string& role) {
   return roles.count(role) > 0;
 }
 
+// Copying, printing and freeing JSON recurse: what is nested too deep is refused first.
+void check_depth(const ordered_json& json, std::string_view name, int most) {
+  if (most < 0) fail(ErrorCode::resource_exhausted, "{} is nested too deep for a chat template", name);
+  if (json.is_structured())
+    for (const ordered_json& inner : json) check_depth(inner, name, most - 1);
+}
+
 // One message as transformers hands it over: without nulls, and with its reasoning under every name templates know.
 ordered_json prepared(const ordered_json& message, std::size_t index) {
   if (!message.is_object()) fail(ErrorCode::invalid_argument, "messages[{}] is {}, allowed is an object", index, message.type_name());
@@ -184,6 +191,9 @@ RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const
   if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorCode::invalid_argument, "tools is {}, allowed is a list", input.tools.type_name());
   if (!input.extra.is_null() && !input.extra.is_object())
     fail(ErrorCode::invalid_argument, "the template's extra variables are {}, allowed is an object", input.extra.type_name());
+  check_depth(input.messages, "messages", state_->limits.value_depth);
+  check_depth(input.tools, "tools", state_->limits.value_depth);
+  check_depth(input.extra, "the template's extra variables", state_->limits.value_depth);
   if (input.continue_final_message && input.add_generation_prompt)
     fail(ErrorCode::invalid_argument, "continue_final_message and add_generation_prompt are both set, allowed is one of them");
   const Compiled& compiled = !input.tools.is_null() && state_->tool_use ? *state_->tool_use : *state_->main;

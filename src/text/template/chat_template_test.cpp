@@ -85,6 +85,36 @@ TEST(ChatTemplate, LimitsEndWhatWouldNotEnd) {
   expect_error("{{ messages }}", limit, "nested", ordered_json::array({{{"role", "user"}, {"content", deep}}}));
 }
 
+// What a template reads counts too: each of these took minutes, or had no end, while only what it made was counted.
+TEST(ChatTemplate, ReadingIsPaidFor) {
+  const auto expect_refused = [](const std::string& source) {
+    try {
+      ChatTemplate::from_source(source, {}, {.steps = 300'000}).render({.messages = kHello});
+      FAIL() << source.substr(0, 200);
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("steps"), std::string::npos) << e.what();
+    }
+  };
+  const std::string million = "{% set s = 'a' * 1000000 %}{% set t = 'a' * 500000 %}";
+  const std::string loop = "{% for i in range(99999) %}{% for j in range(99) %}";
+  for (const char* read : {"s.count('ab')", "'b' in s", "s == 'a' * 1000000", "s.isalpha()", "{s: 1}", "s.find(t ~ 'b')", "s.rfind('b' ~ t)", "s.startswith(t)", "s is lower", "s|int"})
+    expect_refused(million + loop + "{% set x = " + read + " %}{% endfor %}{% endfor %}");
+  expect_refused("{% set s = 'é' * 1000000 %}" + loop + "{% set x = s[999999] %}{% endfor %}{% endfor %}");
+  // Searches are linear, so these are over at once.
+  EXPECT_EQ(render(million + "{{ s.find('b' ~ t) }} {{ s.rfind(t ~ 'b') }} {{ s.rfind('b' ~ t) }} {{ s.split(t ~ 'b')|length }} {{ s.rsplit('b' ~ t)|length }}"), "-1 -1 -1 1 1");
+  EXPECT_EQ(render("{{ 'abcabc'.rfind('bc') }} {{ 'abc'.rfind('') }} {{ 'a-b-c'.rsplit('-', 1) }} {{ 'aXbX'.rpartition('X') }} {{ ('x' * 3000 ~ 'ab' ~ 'x' * 3000).rfind('ab') }}"),
+            "4 3 ['a-b', 'c'] ('aXb', 'X', '') 3000");
+  // Values that hold the same thing twice, sixty times over: a hash or a comparison would look at 2^60 of them.
+  const auto doubled = [](const std::string& name, const std::string& open, const std::string& close) {
+    std::string text = "{% set " + name + "0 = " + open + "1," + close + " %}";
+    for (int i = 1; i < 60; ++i) text += fmt::format("{{% set {0}{1} = {2}{0}{3}, {0}{3}{4} %}}", name, i, open, i - 1, close);
+    return text;
+  };
+  expect_refused(doubled("a", "(", ")") + "{{ {a59: 1} }}");
+  expect_refused(doubled("a", "(", ")") + doubled("b", "(", ")") + "{{ a59 < b59 }}");
+  expect_refused(doubled("a", "[", "]") + doubled("b", "[", "]") + "{{ a59 == b59 }}");
+}
+
 // What refers to itself must neither loop nor leak (the address sanitizer sees the latter).
 TEST(ChatTemplate, SelfReferenceIsHarmless) {
   expect_error("{% set ns = namespace() %}{% set ns.me = ns %}{{ ns }}", ErrorCode::resource_exhausted, "deep");
