@@ -100,6 +100,7 @@ TEST(CompletionRequest, RefusalsNameTheField) {
             "response_format.json_schema.schema|response_format.json_schema.schema is missing");
   EXPECT_EQ(refusal(with(R"("prompt_token_ids":[1])")), "prompt_token_ids|prompt_token_ids is given beside prompt, allowed is one of them");
   EXPECT_EQ(refusal(with(R"("best_of":4)")).substr(0, 8), "best_of|");
+  EXPECT_EQ(decode_completion(with(R"("best_of":4,"n":4)")).sampling.n, 4);
   EXPECT_EQ(refusal(with(R"("stream_options":{"include_usage":true})")).substr(0, 15), "stream_options|");
   EXPECT_EQ(refusal(with(R"("stream":true,"stream_options":{"usage":true})")), "stream_options.usage|unknown field 'stream_options.usage'");
   EXPECT_EQ(refusal(R"({"model":"m","prompt":[]})").substr(0, 7), "prompt|");

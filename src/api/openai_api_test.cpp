@@ -130,7 +130,7 @@ TEST_F(OpenAi, RefusalsOfTheModelNameTheField) {
     const Json error = recorder->json().at("error");
     return fmt::format("{} {} {}", recorder->wait().status, error.at("param").dump(), error.at("code").get<std::string>());
   };
-  EXPECT_EQ(refusal(R"("prompt":"a","max_tokens":100000)"), R"(400 "max_tokens" invalid_argument)");
+  EXPECT_EQ(refusal(R"("prompt":"a","max_tokens":100000)"), R"(400 "max_tokens" context_length_exceeded)");
   EXPECT_EQ(refusal(R"("prompt":[1,100000])"), R"(400 "prompt" invalid_argument)");
   EXPECT_EQ(refusal(R"("prompt":[[1],[100000]])"), R"(400 "prompt[1]" invalid_argument)");
   EXPECT_EQ(refusal(R"("prompt":"")"), R"(400 "prompt" invalid_argument)");

@@ -141,7 +141,7 @@ TEST_F(OpenAiChat, CallsInTheModelsOwnFormat) {
     order.sampling.stream = stream;
     order.special = SpecialText::shown;
     order.make_constraint = [&] { return make_constraint(grammar); };
-    order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, tools, false); };
+    order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, std::make_shared<const ArgumentTypes>(tools), false); };
     const auto recorder = std::make_shared<Recorder>();
     auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
     std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
@@ -192,8 +192,17 @@ TEST_F(OpenAiChat, TheContextIsTheDefaultLimit) {
   const auto full = chat(user(std::string(600, 'x')));
   EXPECT_EQ(full->wait().status, 400);
   EXPECT_EQ(full->json().at("error").at("param"), "messages");
+  EXPECT_EQ(full->json().at("error").at("code"), "context_length_exceeded");
   const auto greedy = chat(user("a") + R"(,"max_completion_tokens":100000)");
   EXPECT_EQ(greedy->json().at("error").at("param"), "max_completion_tokens");
+}
+
+TEST_F(OpenAiChat, AGrammarOfTheAnswerLeavesNoRoomForCalls) {
+  const std::string fields = user("a") + R"(,"max_tokens":4,"response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"f"}}])";
+  const auto refused = chat(fields);
+  EXPECT_EQ(refused->wait().status, 400);
+  EXPECT_EQ(refused->json().at("error").at("param"), "response_format");
+  EXPECT_EQ(chat(fields + R"(,"tool_choice":"none")")->wait().status, 200);
 }
 
 TEST_F(OpenAiChat, MessagesCannotForgeSpecialTokens) {

@@ -26,7 +26,7 @@ void say(const std::shared_ptr<GenerationService>& service, const ApiRequest& re
   order.max_tokens = chat.sampling.max_tokens.value_or(-1);
   order.special = SpecialText::shown;
   order.make_constraint = [grammar] { return make_constraint(grammar); };
-  order.make_parser = [format, tools = chat.prompt.tools] { return std::make_unique<NativeParser>(format, tools, false); };
+  order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(chat.prompt.tools)] { return std::make_unique<NativeParser>(format, types, false); };
   auto writer = std::make_unique<ChatWriter>(service->tokenizer(), order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }

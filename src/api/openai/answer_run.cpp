@@ -24,11 +24,18 @@ std::string param_of(std::string_view message, const AnswerOrder& order, const s
   return {};
 }
 
+// Clients know this word, and cut the conversation.
+RequestError too_long(const std::string& field, std::string message) {
+  return RequestError(ErrorCode::invalid_argument, field, std::move(message), 400, "context_length_exceeded");
+}
+
 // The engine's complaint in the words of the request.
 RequestError of_the_request(const Error& error, const AnswerOrder& order, const std::string& prompt_field) {
   const std::string param = param_of(error.message(), order, prompt_field);
   std::string message = error.message();
   if (!param.empty()) message.replace(0, message.find_first_of(" [."), param);
+  if (message.find("the longest context") != std::string::npos || message.find("positions in the cache") != std::string::npos)
+    return too_long(param, message + ": this model's maximum context length");
   return RequestError(error.code(), param, std::move(message));
 }
 }  // namespace
@@ -51,7 +58,7 @@ Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
   if (most < 0) {
     const std::int64_t context = std::min(service_->limits().max_positions, service_->limits().cache_positions);
     if (length >= context)
-      fail_field(prompt.field, fmt::format("makes {} tokens, allowed are at most {}, so that the context leaves one for the answer", length, context - 1));
+      throw too_long(prompt.field, fmt::format("{} makes {} tokens; this model's maximum context length is {} tokens, one of them for the answer", prompt.field, length, context));
     most = context - length;
   }
   return {.prompt = prompt.ids,
@@ -125,6 +132,7 @@ void AnswerRun::start() {
 }
 
 void AnswerRun::abandon() {
+  abandoned_ = true;
   std::vector<std::uint64_t> ids;
   {
     const std::lock_guard lock(mutex_);
@@ -197,7 +205,8 @@ void AnswerRun::on_done(std::size_t index, Generation&& generation) {
   Choice& choice = choices_[index];
   if (generation.finish == FinishReason::error) return fail_with(Error(ErrorCode::numeric, generation.error));
   if (generation.finish == FinishReason::cancelled)
-    return fail_with(Error(ErrorCode::cancelled, "the server is stopping; the request was not finished"));
+    return fail_with(Error(ErrorCode::cancelled, abandoned_ ? "the client ended its connection; the request was not finished"
+                                                            : "the server is stopping; the request was not finished"));
   if (!any_token_) {
     head_.weights_version = service_->weights_version();
     writer_->set_head(head_);

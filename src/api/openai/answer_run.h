@@ -4,6 +4,7 @@
 // start() on any thread; the rest runs on the executor's.
 //   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 #pragma once
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -76,6 +77,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::size_t open_ = 0;
   AnswerUsage usage_;
   bool any_token_ = false, due_ = false, streaming_ = false, failed_ = false;
+  std::atomic<bool> abandoned_ = false;  // the client left
   std::mutex mutex_;  // of ids_
   std::vector<std::uint64_t> ids_;
 };

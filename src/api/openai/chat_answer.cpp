@@ -14,7 +14,7 @@ namespace {
 // Reasoning first, in the model's own way; behind it the calls that the grammar forced.
 class ForcedAfterReasoning : public AnswerParser {
  public:
-  explicit ForcedAfterReasoning(std::string name) : native_(MessageFormat::plain, Json::array(), true), calls_(std::move(name)) {}
+  explicit ForcedAfterReasoning(std::string name) : native_(MessageFormat::plain, std::make_shared<const ArgumentTypes>(Json::array()), true), calls_(std::move(name)) {}
   void push(std::string_view text, ChoiceDelta& delta) override {
     ChoiceDelta parts;
     native_.push(text, parts);
@@ -48,7 +48,9 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
   try {
     return service.encode_chat(input);
   } catch (const Error& e) {
-    throw RequestError(e.code(), service.has_chat() ? "messages" : "model", e.what());
+    // A limit of the template or the tokenizer stays one however often the client asks again: 400, not 429.
+    const ErrorCode code = e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code();
+    throw RequestError(code, service.has_chat() ? "messages" : "model", e.what());
   }
 }
 
@@ -73,6 +75,9 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const bool reasons = prompt_opens_reasoning(tokenizer, order.prompts.front().ids);
   const bool forced = choice.kind == ToolChoice::Kind::required || choice.kind == ToolChoice::Kind::named;
   const bool callable = choice.kind == ToolChoice::Kind::automatic;
+  if (callable && request.sampling.response_format.kind != ResponseFormat::Kind::text)
+    throw RequestError(ErrorCode::unsupported, "response_format",
+                       "response_format holds the whole answer to its grammar, so none of the tools could be called; allowed beside it are tool_choice none, required or a function", 400);
   const bool own_calls = callable || (forced && !service->call_markup().empty());
   const MessageFormat format = own_calls ? service->message_format() : MessageFormat::plain;
   order.special = own_calls ? SpecialText::shown : SpecialText::reasoning_marks;
@@ -86,7 +91,10 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
     if (!forced) order.make_constraint = format_constraint(service, request.sampling.response_format, reasons);
     // What a grammar holds to JSON has neither reasoning nor calls in it.
     const bool plain = request.sampling.response_format.kind != ResponseFormat::Kind::text && !reasons && !forced;
-    if (!plain) order.make_parser = [format, tools, reasons, forced] { return std::make_unique<NativeParser>(format, tools, reasons, forced); };
+    if (!plain)
+      order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(tools), reasons, forced] {
+        return std::make_unique<NativeParser>(format, types, reasons, forced);
+      };
   }
   order.sampling = std::move(request.sampling);
   auto writer = std::make_unique<ChatWriter>(tokenizer, order.shape);

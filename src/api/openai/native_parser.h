@@ -2,6 +2,7 @@
 // one thread.
 //   NativeParser parser(MessageFormat::glm, tools, starts_in_reasoning);
 #pragma once
+#include <memory>
 #include <utility>
 
 #include "api/json_fields.h"
@@ -12,8 +13,8 @@ namespace lockstep {
 class NativeParser : public AnswerParser {
  public:
   // `calls_only`: a grammar held the answer to calls, so other text is the markup of one that max_tokens cut off, and is left out.
-  NativeParser(MessageFormat format, const Json& tools, bool starts_in_reasoning, bool calls_only = false)
-      : parser_(format, tools, starts_in_reasoning), calls_only_(calls_only) {}
+  NativeParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> tools, bool starts_in_reasoning, bool calls_only = false)
+      : parser_(format, std::move(tools), starts_in_reasoning), calls_only_(calls_only) {}
   void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
   void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
 

@@ -106,7 +106,7 @@ std::vector<std::int32_t> json_token_ids(const Json& array, const std::string& f
 void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
   fields.text("model", &s->model);
   fields.integer("n", &s->n, 1, SamplingFields::kMostChoices);
-  fields.only("best_of", {1});
+  fields.integer("best_of", &s->best_of, 1, SamplingFields::kMostChoices);
   fields.integer("max_tokens", &s->max_tokens, 0, kMostId);
   fields.integer("min_tokens", &s->min_tokens, 0, kMostId);
   fields.number("temperature", &s->temperature, 0, 100);
@@ -145,6 +145,8 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
 
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
   if (s.model.empty()) fail_field("model", "is missing");
+  if (s.best_of && *s.best_of != 1 && *s.best_of != s.n)
+    fail_field("best_of", fmt::format("is {}, allowed is {}, which is n: every choice is returned", *s.best_of, s.n), ErrorCode::unsupported);
   const std::int64_t choices = static_cast<std::int64_t>(prompts) * s.n;
   if (choices > SamplingFields::kMostChoices)
     fail_field("n", fmt::format("is {} for {} prompts, allowed are at most {} choices a request", s.n, prompts, SamplingFields::kMostChoices));

@@ -29,6 +29,7 @@ struct SamplingFields {
   float temperature = 1, top_p = 1, min_p = 0;
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
   std::vector<LogitBias> logit_bias;          // one a token
+  std::optional<std::int64_t> best_of;  // n or 1, and nothing else
   std::optional<std::int64_t> max_tokens;
   std::string max_tokens_field = "max_tokens";  // by which name it came
   std::optional<std::uint64_t> seed;

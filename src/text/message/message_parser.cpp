@@ -19,7 +19,10 @@ std::size_t before(std::string_view text, std::size_t at, const P& goes) {
 }  // namespace
 
 MessageParser::MessageParser(MessageFormat format, const nlohmann::ordered_json& tools, bool starts_in_reasoning)
-    : format_(tool_call_format(format)), types_(tools), in_reasoning_(starts_in_reasoning) {}
+    : MessageParser(format, std::make_shared<const ArgumentTypes>(tools), starts_in_reasoning) {}
+
+MessageParser::MessageParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> types, bool starts_in_reasoning)
+    : format_(tool_call_format(format)), types_(std::move(types)), in_reasoning_(starts_in_reasoning) {}
 
 MessageDelta MessageParser::push(std::string_view text) {
   MessageDelta delta;
@@ -116,7 +119,7 @@ bool MessageParser::advance_content(MessageDelta& delta, bool ended) {
   }
   const std::size_t safe = before(text, first, is_text_space);
   delta.content += take(safe);
-  begin_block(block->reader(types_), first - safe + block->begin.size());
+  begin_block(block->reader(*types_), first - safe + block->begin.size());
   return true;
 }
 
@@ -196,7 +199,7 @@ bool MessageParser::advance_call(MessageDelta& delta, bool ended) {
 
 void MessageParser::begin_call(MessageDelta& delta, std::string name, std::string id) {
   in_call_ = true;
-  told_ = types_.knows(name);
+  told_ = types_->knows(name);
   held_ = {0, std::move(id), std::move(name), {}};
   if (!told_) return;
   held_.index = calls_++;

@@ -40,6 +40,8 @@ class MessageParser {
   // tools: OpenAI's list, whose schemas say which arguments are numbers where the format does not; or null.
   // starts_in_reasoning: the prompt ended with an opened <think>. Without tools, MessageFormat::plain parses reasoning alone.
   MessageParser(MessageFormat format, const nlohmann::ordered_json& tools, bool starts_in_reasoning);
+  // The answers of one request share what their tools say.
+  MessageParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> types, bool starts_in_reasoning);
   MessageParser(const MessageParser&) = delete;
 
   // `text` with the text of special tokens, the end token left out; UTF-8.
@@ -69,7 +71,7 @@ class MessageParser {
   State behind_reasoning() const { return format_.format == MessageFormat::llama ? State::json_start : State::content; }
 
   const ToolCallFormat& format_;
-  const ArgumentTypes types_;
+  const std::shared_ptr<const ArgumentTypes> types_;
   State state_ = State::start;
   Skip skip_ = Skip::nothing;
   bool in_reasoning_;

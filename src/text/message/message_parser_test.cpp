@@ -262,7 +262,7 @@ TEST(MessageParser, SchemasSayWhatBareTextIs) {
 
 TEST(MessageParser, AVeryLongCallIsContent) {
   const std::string text = "<tool_call>" + std::string(MessageParser::kMostCallBytes + 100, 'x') + "</tool_call>after";
-  MessageParser parser(MessageFormat::glm, nullptr, false);
+  MessageParser parser(MessageFormat::glm, ordered_json(), false);
   Message message;
   for (std::size_t at = 0; at < text.size(); at += 65536) message.add(parser.push(std::string_view(text).substr(at, 65536)));
   message.add(parser.flush());

@@ -20,7 +20,8 @@ def commands():
 
 
 def help_names():
-    return [[name] for name in commands() if name != "train"] + [["train", "sft"], ["train", "rl"]]
+    kinds = {"train": ["sft", "rl"], "bench": ["gemm", "prefill", "decode", "train"]}
+    return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [[name] for name in commands() if name not in kinds]
 
 
 def write(name, text):
