@@ -67,7 +67,8 @@ int eval_command(const Arguments& arguments) {
   text += row("greedy", result.greedy);
   text += row(fmt::format("pass@{}", result.samples), result.pass_at_k);
   text += row("answers that ended", result.ended);
-  text += fmt::format("\n{:.1f}% of the query-key pairs were skipped; {} tokens in {:.1f} s\n", 100 * skipped, result.tokens, seconds);
+  if (counters.pairs_skipped > 0) text += fmt::format("\n{:.1f}% of the query-key pairs were skipped", 100 * skipped);
+  text += fmt::format("\n{} tokens in {:.1f} s\n", result.tokens, seconds);
   std::fputs(text.c_str(), stdout);
   return kExitOk;
 }

@@ -77,7 +77,6 @@ class DenseDecoder final : public Model {
     c.only("attention_bias", {false});
     c.only("mlp_bias", {false});
     c.only("hidden_act", {"silu"});
-    c.only("pretraining_tp", {1});
     c.only("use_sliding_window", {false});
     for (const std::string& kind : c.texts("layer_types"))
       if (kind != "full_attention") fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed is full_attention", kind);

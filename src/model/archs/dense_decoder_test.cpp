@@ -60,6 +60,7 @@ TEST(DenseConfig, SaysWhatIsWrong) {
   expect(rope({{"rope_type", "linear"}, {"factor", 0}}), "'factor' is 0");
   expect(rope({{"rope_type", "yarn"}, {"factor", 2.0}, {"rope_theta", 1.0}}), "'rope_theta' is 1");
   expect(rope({{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}), "'partial_rotary_factor' is 0.5");
+  expect(with(base, "partial_rotary_factor", 0.5), "'partial_rotary_factor' is 0.5");
   expect(rope({{"rope_theta", "big"}}), "'rope_theta' is \"big\"");
   expect(rope(Json::array({1})), "not a JSON object");
 }

@@ -53,8 +53,9 @@ RopeSpec read_rope(const ConfigReader& config, std::int64_t rotary, bool half, s
     const std::string type = r.text("rope_type", r.text("type", "default"));
     if (std::find(allowed.begin(), allowed.end(), type) == allowed.end())
       fail(ErrorCode::unsupported, "config.json: 'rope_type' is '{}', allowed are {}{}", type, fmt::join(allowed, ", "), did_you_mean(type, allowed));
-    if (r.number("partial_rotary_factor", 0, 1, 1.0) != 1.0)
-      fail(ErrorCode::unsupported, "config.json: 'partial_rotary_factor' is {}, allowed is 1", r.number("partial_rotary_factor", 0, 1));
+    for (const ConfigReader* place : {&r, &config})
+      if (const double part = place->number("partial_rotary_factor", 0, 1, 1.0); part != 1.0)
+        fail(ErrorCode::unsupported, "config.json: 'partial_rotary_factor' is {}, allowed is 1", part);
     read_scaling(r, rope, type, max_positions);
     return rope;
   });
