@@ -2,6 +2,8 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/philox.h"
 #include "engine/engine.h"
@@ -34,22 +36,31 @@ ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, double 
 }
 
 ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, double seconds) {
-  // As many steps as the context has room for; a run that uses them up begins anew.
-  const std::int64_t steps = std::min<std::int64_t>(opened.runtime->max_positions - shape.prompt, 512);
-  if (steps < 2) require_positions(opened, shape.prompt + 2);
+  // As many steps as the context has room for; a run that uses them up begins anew. While the last stream's prompt is computed,
+  // the first one has made a token a forward.
+  constexpr std::int64_t kRows = 512;
+  const std::int64_t skew = shape.prompt * shape.streams / 128 + shape.streams + 2;
+  const std::int64_t steps = std::min<std::int64_t>(opened.runtime->max_positions - shape.prompt, skew + 512);
+  if (steps <= skew)
+    fail(ErrorCode::invalid_argument, "{} streams with a prompt of {} tokens leave no step to time in a context of {}", shape.streams, shape.prompt,
+         opened.runtime->max_positions);
   const std::int64_t positions = shape.prompt + steps + 16;
   Engine engine(*opened.runtime, serving_model(opened).weights,
-                {.cache_pages = shape.streams * (positions / 16 + 1), .max_batch_rows = std::max<std::int64_t>(512, shape.streams), .max_sequences = shape.streams,
+                {.cache_pages = shape.streams * (positions / 16 + 1), .max_batch_rows = kRows + shape.streams, .max_sequences = shape.streams,
                  .prefix_cache = false});
   std::int64_t generated = 0;
+  std::vector<bool> begun;
   const auto begin = [&] {
+    begun.assign(static_cast<std::size_t>(shape.streams), false);
     for (std::int64_t i = 0; i < shape.streams; ++i)
       engine.submit({.prompt = random_tokens(opened, shape.prompt, static_cast<std::uint64_t>(i)),
                      .sampling = {.temperature = 0, .max_tokens = static_cast<std::int32_t>(steps)}},
-                    [&](std::uint64_t, const GeneratedToken&) { ++generated; });
-    generated = 0;
-    while (generated < shape.streams) engine.step();  // all prompts are computed
-    engine.step();
+                    [&generated, &begun, i](std::uint64_t, const GeneratedToken&) {
+                      ++generated;
+                      begun[static_cast<std::size_t>(i)] = true;
+                    });
+    // Prompts of many streams take several forwards, in which the first of them go on already.
+    while (std::find(begun.begin(), begun.end(), false) != begun.end()) engine.step();
   };
   begin();
   const auto step = [&] {

@@ -146,8 +146,8 @@ TEST_F(RunReaderTest, NamesAreNoPaths) {
   write("inner/b/metrics.jsonl", line(1, 1));
   const RunReader inner({.roots = {root / "inner"}});
   EXPECT_NO_THROW(inner.about("b"));
-  for (const std::string name : {"../secret", "..", ".", "", "/", "b/", "b/../../secret", "../inner/b", std::string("b\0", 2).c_str(), "b\\..", "%2e%2e"})
-    if (name != "b") EXPECT_EQ(code_of([&] { inner.about(name); }), ErrorCode::not_found) << name;
+  const std::vector<std::string> names = {"../secret", "..", ".", "", "/", "b/", "b/../../secret", "../inner/b", std::string("b\0", 2), "b\\..", "%2e%2e"};
+  for (const std::string& name : names) EXPECT_EQ(code_of([&] { inner.about(name); }), ErrorCode::not_found) << name;
   for (const std::string arm : {"../../a/metrics", "/../../../a/metrics", "x", ".."}) {
     EXPECT_EQ(code_of([&] { inner.metrics("b", arm, {}); }), ErrorCode::not_found) << arm;
     EXPECT_EQ(code_of([&] { inner.transcripts("b", arm, 1); }), ErrorCode::not_found) << arm;
