@@ -1,5 +1,5 @@
-// Any bytes as what a model wrote, in any format of tool calls: cut anywhere, the parts make the same message in all; calls
-// have arguments that are JSON objects; without markup no word is lost.
+// Any text as what a model wrote, in any format of tool calls: cut between any two characters, the parts make the same message
+// in all; arguments are one JSON object, or broken off and no JSON; without markup no word is lost.
 // sources: src/text/utf8.cpp src/text/message/*.cpp
 #include <cstdint>
 #include <string>
@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "text/message/message_parser.h"
+#include "text/utf8.h"
 
 using namespace lockstep;
 using nlohmann::ordered_json;
@@ -18,8 +19,9 @@ struct Message {
   void add(const MessageDelta& delta) {
     reasoning += delta.reasoning;
     content += delta.content;
-    for (const ToolCallDelta& part : delta.tool_calls) {
-      if (part.index > calls.size()) __builtin_trap();
+    for (std::size_t i = 0; i < delta.tool_calls.size(); ++i) {
+      const ToolCallDelta& part = delta.tool_calls[i];
+      if (part.index > calls.size() || (i > 0 && part.index <= delta.tool_calls[i - 1].index)) __builtin_trap();
       if (part.index == calls.size()) calls.push_back(part);
       else if (part.index + 1 != calls.size() || !part.name.empty()) __builtin_trap();
       else calls.back().arguments += part.arguments;
@@ -41,12 +43,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 1) return 0;
   const auto format = static_cast<MessageFormat>(data[0] % 8);
   const bool reasoning = data[0] & 64;
-  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string clean = utf8_lossy({reinterpret_cast<const char*>(data) + 1, size - 1});
+  const std::string_view text = clean;
   const auto parse = [&](auto&& next_piece) {
     MessageParser parser(format, data[0] & 128 ? ordered_json() : tools, reasoning);
     Message message;
     for (std::size_t at = 0; at < text.size();) {
-      const std::size_t piece = std::max<std::size_t>(1, next_piece());
+      std::size_t piece = std::max<std::size_t>(1, next_piece());
+      while (at + piece < text.size() && (static_cast<unsigned char>(text[at + piece]) & 0xC0) == 0x80) ++piece;
       message.add(parser.push(text.substr(at, piece)));
       at += piece;
     }
@@ -57,8 +61,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   RandomSequence draws(size, RandomStream::fuzz);
   if (!same(whole, parse([] { return std::size_t{1}; }))) __builtin_trap();
   if (!same(whole, parse([&] { return draws.below(12); }))) __builtin_trap();
-  for (const ToolCallDelta& call : whole.calls)
-    if (call.id.empty() || call.name.empty() || !ordered_json::parse(call.arguments, nullptr, false).is_object()) __builtin_trap();
+  for (const ToolCallDelta& call : whole.calls) {
+    const ordered_json arguments = ordered_json::parse(call.arguments, nullptr, false);
+    if (call.name.empty() || (!arguments.is_object() && !arguments.is_discarded())) __builtin_trap();
+  }
   if (format == MessageFormat::plain && !whole.calls.empty()) __builtin_trap();
   if (text.find('<') == std::string_view::npos && text.find('{') == std::string_view::npos && !reasoning && whole.content != text) __builtin_trap();
   return 0;
