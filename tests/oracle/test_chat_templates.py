@@ -195,7 +195,9 @@ def guarded_tokenizers():
     for name, model, normalizer, normalized, more in [
             ("plain", zoo.byte_model(), None, False, byte_level), ("nfc", zoo.byte_model(), normalizers.NFC(), True, byte_level),
             ("nfkc-lower", zoo.byte_model(), nfkc, True, byte_level), ("marks", zoo.mark_model(), marks, True, fallback)]:
-        tokens = [AddedToken(n, special=True, normalized=normalized, rstrip=n == "<s>") for n in names]
+        # Which of two tokens that normalize to one text wins depends in `tokenizers` on the order of a hash table: one of them stays.
+        spelled = {normalizer.normalize_str(n) if normalizer and normalized else n: n for n in reversed(names)}
+        tokens = [AddedToken(n, special=True, normalized=normalized, rstrip=n == "<s>") for n in names if n in spelled.values()]
         tokens += [AddedToken(n, special=False, normalized=False) for n in ("<think>", "</think>", "<tool_call>")]
         yield name, zoo.build(model, normalizer=normalizer, tokens=tokens, **more)
 
