@@ -285,19 +285,27 @@ def run_layers(name, arguments, tally):
 # The folders whose tests link no kernel: a sanitizer build of them takes a minute, of all of them half an hour.
 ASAN_QUICK = ("base", "observe", "numerics", "tensor", "text")
 # --- fuzzing ---------------------------------------------------------------------------------------------------------
+FUZZ_MUTATIONS = 8000
+
+
 def run_fuzzers(build, tally, patterns, environment):
-    """Each program from what is kept of it in tests/fuzz/corpus; new finds stay in the build folder."""
-    seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "10"))
+    """Each program over what is kept of it in tests/fuzz/corpus and some thousand mutations of that, the same each time: a
+    gate must not depend on luck. LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
+    seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "0"))
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
         name = f"fuzz/{source.stem}"
         if not chosen(name, patterns):
             continue
         found, kept = build / "corpus" / source.stem, ROOT / "tests/fuzz/corpus" / source.stem
-        found.mkdir(parents=True, exist_ok=True)
+        seeds = sorted(kept.iterdir()) if kept.is_dir() else []
+        if seconds:
+            found.mkdir(parents=True, exist_ok=True)
+            extent = [f"-max_total_time={seconds}", str(found), *([str(kept)] if seeds else [])]
+        else:
+            extent = ["-seed=1", f"-runs={len(seeds) + FUZZ_MUTATIONS}", *([str(kept)] if seeds else [])]
         status, output, took = run_watched(
-            name, [str(build / source.stem), f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
-                   f"-artifact_prefix={build}/{source.stem}-", str(found), *([str(kept)] if kept.is_dir() else [])],
-            environment, seconds + 120)
+            name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+                   f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 120)
         runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
         if status == 0 and runs:
             tally.add_pass()

@@ -1,8 +1,6 @@
 #include "benchmark/gemm.h"
 
-#include "base/error.h"
 #include "base/philox.h"
-#include "kernels/backend.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {
@@ -16,10 +14,8 @@ std::vector<float> noise(std::int64_t count, std::uint64_t seed) {
 }
 }  // namespace
 
-GemmTiming time_gemm(const GemmCase& shape, const GemmMachine& machine, double seconds, std::int64_t cold_bytes) {
-  BackendOptions options{.kind = BackendKind::cpu, .threads = static_cast<int>(machine.threads)};
-  if (machine.isa != "auto") options.isa = instruction_set_by_name(machine.isa);
-  Backend backend(options);
+GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes) {
+  Backend backend(machine);
   Device& device = backend.device();
   PackedWeight packed{.outputs = shape.outputs, .inputs = shape.inputs, .maximum_leaves = shape.maximum_leaves};
   const std::int64_t size = packed.packed_size(), bytes = size * (shape.bf16_weights ? 2 : 4);

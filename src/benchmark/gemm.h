@@ -1,10 +1,9 @@
 // Times linear layers y = x W^T alone (kernels/linear): the product every other speed stands on.
 // `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is what the tree costs.
-//   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, runtime, 0.5);
+//   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, 0.5, 0);
 #pragma once
-#include <string>
-
 #include "benchmark/timing.h"
+#include "kernels/backend.h"
 
 namespace lockstep {
 
@@ -12,10 +11,6 @@ struct GemmCase {
   std::int64_t rows = 1, outputs = 0, inputs = 0;  // M, N, K
   bool bf16_weights = false;
   int maximum_leaves = 8;
-};
-struct GemmMachine {
-  std::int64_t threads = 0;  // 0: all processors
-  std::string isa = "auto";
 };
 struct GemmTiming {
   GemmCase shape;
@@ -26,6 +21,6 @@ struct GemmTiming {
 
 // Weights are laid out several times in memory, one after another in turn, until they exceed `cold_bytes`: then no cache holds
 // them when their turn comes, as in a model with many layers. 0: one weight, as warm as it stays.
-GemmTiming time_gemm(const GemmCase& shape, const GemmMachine& machine, double seconds, std::int64_t cold_bytes);
+GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes);
 
 }  // namespace lockstep

@@ -26,11 +26,13 @@ std::pair<std::int64_t, std::int64_t> shape_of(const std::string& text) {
   return {n, k};
 }
 
+nlohmann::ordered_json seconds_json(const Timing& t) { return {{"median", t.median}, {"least", t.least}, {"most", t.most}}; }
+
 int bench_gemm(const Arguments& arguments) {
   std::vector<std::string> shapes;
   std::optional<std::vector<std::int32_t>> rows;
   std::string weights = "f32";
-  GemmMachine machine;
+  RuntimeSettings machine;
   double seconds = 0.5;
   std::int64_t leaves = 8, cold_megabytes = 0;
   bool json = false;
@@ -50,18 +52,19 @@ int bench_gemm(const Arguments& arguments) {
   if (shapes.empty()) shapes = {"1536x576", "576x1536", "4096x4096"};
   std::vector<std::pair<std::int64_t, std::int64_t>> sizes;
   for (const std::string& shape : shapes) sizes.push_back(shape_of(shape));
-  for (const std::int32_t m : rows.value_or(std::vector<std::int32_t>()))
+  const std::vector<std::int32_t> row_counts = rows.value_or(std::vector<std::int32_t>{1, 4, 16, 64, 512});
+  for (const std::int32_t m : row_counts)
     if (m < 1 || m > (1 << 20)) throw UsageError(fmt::format("--rows contains {}, allowed is 1 to {}", m, 1 << 20));
 
   install_interrupt_handlers();
   if (!json) std::printf("%8s %8s %8s %6s %12s %12s %10s %10s\n", "rows", "outputs", "inputs", "weight", "median us", "least us", "GFLOP/s", "GB/s");
   for (const auto& [n, k] : sizes)
-    for (const std::int32_t m : rows.value_or(std::vector<std::int32_t>{1, 4, 16, 64, 512})) {
+    for (const std::int32_t m : row_counts) {
       const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16", .maximum_leaves = static_cast<int>(leaves)},
-                                     machine, seconds, cold_megabytes << 20);
+                                     backend_options(machine), seconds, cold_megabytes << 20);
       if (json) {
         const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves},
-                                          {"seconds", {{"median", t.time.median}, {"least", t.time.least}, {"most", t.time.most}}},
+                                          {"seconds", seconds_json(t.time)},
                                           {"runs", t.time.runs}, {"gigaflops", t.gigaflops}, {"gigabytes_per_second", t.gigabytes_per_second}};
         std::printf("%s\n", line.dump().c_str());
       } else {
@@ -92,7 +95,7 @@ struct ModelBench {
     if (json) {
       nlohmann::ordered_json line{{"kind", kind}, {"profile", runtime.profile}};
       line.update(what);
-      line.update({{"seconds", {{"median", t.time.median}, {"least", t.time.least}, {"most", t.time.most}}},
+      line.update({{"seconds", seconds_json(t.time)},
                    {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second}, {"peak_memory_bytes", peak_memory()}});
       std::printf("%s\n", line.dump().c_str());
     } else {
@@ -126,10 +129,11 @@ int bench_decode(const Arguments& arguments) {
   table.integer("prompt", &prompt, 1, 1 << 20, "N", "Tokens of each stream's prompt");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  for (const std::int32_t n : streams.value_or(std::vector<std::int32_t>()))
+  const std::vector<std::int32_t> stream_counts = streams.value_or(std::vector<std::int32_t>{1, 8, 32});
+  for (const std::int32_t n : stream_counts)
     if (n < 1 || n > 4096) throw UsageError(fmt::format("--streams contains {}, allowed is 1 to 4096", n));
   const OpenedModel opened = bench.open();
-  for (const std::int32_t n : streams.value_or(std::vector<std::int32_t>{1, 8, 32}))
+  for (const std::int32_t n : stream_counts)
     bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.seconds));
   return kExitOk;
 }

@@ -88,7 +88,6 @@ void Connection::on_client_end(bool broken) {
   client_ended_ = true;
   if (phase_ != Phase::answering) return close();
   log_debug("a client left before its answer");
-  gave_up_ = true;
   abandon();
   if (broken) return close();
   if (!writing_) set_deadline(kEndSeconds);
@@ -330,7 +329,7 @@ void Connection::record(bool left) {
   ServerState& state = *shared_->state;
   state.open_requests.fetch_sub(1, std::memory_order_relaxed);
   const double seconds = seconds_between(began_, Clock::now());
-  left = left || gave_up_;
+  left = left || client_ended_;
   if (left && (status_ == 0 || status_ >= 500)) status_ = 499;  // as others write it: the client closed the request
   state.end({.route = examination_.route, .method = method_, .status = status_, .seconds = seconds, .first_byte_seconds = first_byte_seconds_, .left = left});
   if (shared_->options.access_log)

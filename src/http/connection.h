@@ -84,7 +84,6 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   std::string input_;  // read, and not parsed yet
   std::optional<RequestReader> reader_;
   bool reading_ = false, client_ended_ = false;
-  bool gave_up_ = false;  // the client ended while its answer was being made
   std::size_t discarded_ = 0;
 
   // The request at hand.

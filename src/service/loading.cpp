@@ -14,19 +14,6 @@ namespace fs = std::filesystem;
 namespace {
 constexpr std::array<std::string_view, 3> kBackendNames = {"cpu", "deferred", "traced"};  // in the order of BackendKind
 
-BackendOptions backend_options(const RuntimeSettings& settings) {
-  const std::vector<std::string> names = backend_names();
-  const auto found = std::find(names.begin(), names.end(), settings.backend);
-  if (found == names.end())
-    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
-         did_you_mean(settings.backend, names));
-  if (settings.threads < 0 || settings.threads > 4096)
-    fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
-  BackendOptions options{.kind = static_cast<BackendKind>(found - names.begin()), .threads = static_cast<int>(settings.threads)};
-  if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
-  return options;
-}
-
 // "models/a/" and "." have a name too.
 std::string folder_name(const std::string& folder) {
   std::error_code error;
@@ -64,6 +51,19 @@ static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel load
          opened.tokenizer->vocab_size(), model.vocabulary);
   opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
   return opened;
+}
+
+BackendOptions backend_options(const RuntimeSettings& settings) {
+  const std::vector<std::string> names = backend_names();
+  const auto found = std::find(names.begin(), names.end(), settings.backend);
+  if (found == names.end())
+    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
+         did_you_mean(settings.backend, names));
+  if (settings.threads < 0 || settings.threads > 4096)
+    fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
+  BackendOptions options{.kind = static_cast<BackendKind>(found - names.begin()), .threads = static_cast<int>(settings.threads)};
+  if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
+  return options;
 }
 
 OpenedModel open_model(const RuntimeSettings& settings) {

@@ -28,6 +28,8 @@ struct OpenedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 };
 
+// What threads, backend and isa say. Errors: invalid_argument with the setting's name.
+BackendOptions backend_options(const RuntimeSettings& settings);
 // Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
 // The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.

@@ -123,6 +123,13 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
 // value, of the key alone, of the value alone.
 enum class EntryColumns { both, mixed, key, value };
 
+// One vector of columns. Partial: its first `lanes`.
+template <class V, bool Partial>
+inline V load_columns(const typename V::Elem* from, int lanes) {
+  if constexpr (Partial) return V::load_partial(from, lanes);
+  else return V::load(from);
+}
+
 // Step 2 of one key for `Vectors` column vectors from `column` of the key (or of the value) on, which stand at dentry; list entries
 // [begin, end). Partial: one vector of `lanes`.
 template <class V, int Vectors, EntryColumns kind, bool Partial>
@@ -136,12 +143,8 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
   const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
   const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
   const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
-  const auto load = [](const Elem* from, int count) {
-    if constexpr (Partial) return V::load_partial(from, count);
-    else return V::load(from);
-  };
   V total[Vectors], leaf[Vectors][8];
-  for (int c = 0; c < Vectors; ++c) total[c] = load(dentry + 16 * c, lanes);
+  for (int c = 0; c < Vectors; ++c) total[c] = load_columns<V, Partial>(dentry + 16 * c, lanes);
   while (begin < end) {
     const std::int64_t query_block = (tile.list_row[begin] - tile.begin) / kKeyBlock;
     std::int32_t stop = begin + 1;
@@ -157,11 +160,11 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
           const Elem* dout_h = dout + t * op.dout.stride + h * value;
           const V ds = V::set1(weight[h]), p = V::set1(weight[heads + h]);
           for (int c = 0; c < Vectors; ++c) {
-            if constexpr (of_key) sum[c] = fma(ds, load(q_h + 16 * c, lanes), sum[c]);
+            if constexpr (of_key) sum[c] = fma(ds, load_columns<V, Partial>(q_h + 16 * c, lanes), sum[c]);
             if constexpr (kind == EntryColumns::mixed)
               sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
             else if constexpr (of_value)
-              sum[c] = fma(p, load(dout_h + 16 * c, lanes), sum[c]);
+              sum[c] = fma(p, load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[c]);
           }
         }
       }
@@ -189,13 +192,9 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
   const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
   const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
   const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
-  const auto load = [](const Elem* from, int count) {
-    if constexpr (Partial) return V::load_partial(from, count);
-    else return V::load(from);
-  };
   V total[Keys][Vectors], leaf[Keys][Vectors][8];
   for (int j = 0; j < Keys; ++j)
-    for (int c = 0; c < Vectors; ++c) total[j][c] = load(dentry + j * op.dentry.stride + 16 * c, lanes);
+    for (int c = 0; c < Vectors; ++c) total[j][c] = load_columns<V, Partial>(dentry + j * op.dentry.stride + 16 * c, lanes);
   for (std::int64_t row = std::max(tile.row, first_key); row < end;) {
     const std::int64_t stop = std::min(end, tile.begin + ((row - tile.begin) / kKeyBlock + 1) * kKeyBlock);
     for (int g = 0; g < leaves; ++g) {
@@ -213,12 +212,12 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
           for (int j = 0; j < Keys; ++j) {
             if (j >= seen) break;
             for (int c = 0; c < Vectors; ++c) {
-              if constexpr (of_key) sum[j][c] = fma(V::set1(ds[j]), load(q_h + 16 * c, lanes), sum[j][c]);
+              if constexpr (of_key) sum[j][c] = fma(V::set1(ds[j]), load_columns<V, Partial>(q_h + 16 * c, lanes), sum[j][c]);
               if constexpr (kind == EntryColumns::mixed)
                 sum[j][c] = select_gt(value_mask, V::zero(),
                                       fma(V::set1(p[j]), V::load_partial(dout_h, value_lanes), sum[j][c]), sum[j][c]);
               else if constexpr (of_value)
-                sum[j][c] = fma(V::set1(p[j]), load(dout_h + 16 * c, lanes), sum[j][c]);
+                sum[j][c] = fma(V::set1(p[j]), load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[j][c]);
             }
           }
         }

@@ -83,13 +83,16 @@ const std::vector<Sample>& samples() {
   return rows;
 }
 
+void expect_the_samples_call(const Message& message) {
+  ASSERT_EQ(message.calls.size(), 1u) << message.show();
+  expect_call(message, 0, "get_weather", R"({"city": "Paris", "days": 3})");
+  EXPECT_EQ(message.content, "");
+}
+
 TEST(MessageParser, ReadsACallInEveryFormat) {
   for (const Sample& sample : samples()) {
     SCOPED_TRACE(sample.text);
-    const Message message = parse(sample.format, sample.text);
-    ASSERT_EQ(message.calls.size(), 1u) << message.show();
-    expect_call(message, 0, "get_weather", R"({"city": "Paris", "days": 3})");
-    EXPECT_EQ(message.content, "");
+    expect_the_samples_call(parse(sample.format, sample.text));
   }
 }
 
@@ -111,9 +114,7 @@ TEST(MessageParser, ArgumentsComeInPieces) {
   for (const Sample& sample : samples()) {
     SCOPED_TRACE(sample.text);
     const Message message = stream(sample.format, sample.text);
-    ASSERT_EQ(message.calls.size(), 1u) << message.show();
-    expect_call(message, 0, "get_weather", R"({"city": "Paris", "days": 3})");
-    EXPECT_EQ(message.content, "");
+    expect_the_samples_call(message);
     EXPECT_GE(message.pieces, 8u);  // the name, and "Paris" a letter at a time
   }
 }
