@@ -46,6 +46,18 @@ TEST_F(Hostile, SeveralBodiesInOnePacketAreAnsweredInOrder) {
   EXPECT_EQ(api_->requests, 42);
 }
 
+// Beast asserts on a last chunk that it sees again with four bytes (request_reader.cpp).
+TEST_F(Hostile, ALastChunkMayComeByteByByte) {
+  serve();
+  RawSocket socket(server_->port());
+  ASSERT_TRUE(socket.say("POST /echo?drip HTTP/1.1\r\nHost: x\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  for (const char byte : std::string_view("0\r\nT: u\r\n\r\n")) {
+    ASSERT_TRUE(socket.say(std::string(1, byte)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  }
+  EXPECT_EQ(status_of(socket.hear()), 200);
+}
+
 // While one request waits, others lie behind it, then more than the server reads ahead; the client's end is still seen (unless it
 // lies behind more than the system's buffers hold: then it is with the client's system, and shows at the first write).
 TEST_F(Hostile, AClientThatLeavesIsNoticedBehindWhatItSentAhead) {

@@ -1,0 +1,3 @@
+#include "base/json_templates.h"
+
+LOCKSTEP_JSON_TEMPLATES()
