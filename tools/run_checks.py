@@ -15,6 +15,7 @@ import fnmatch
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -289,8 +290,8 @@ FUZZ_MUTATIONS = 8000
 
 
 def run_fuzzers(build, tally, patterns, environment):
-    """Each program over what is kept of it in tests/fuzz/corpus and some thousand mutations of that, the same each time: a
-    gate must not depend on luck. LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
+    """Each program over what is kept of it in tests/fuzz/corpus and some thousand mutations of that, from the same seed:
+    a gate should not depend on luck. LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
     seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "0"))
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
         name = f"fuzz/{source.stem}"
@@ -302,7 +303,10 @@ def run_fuzzers(build, tally, patterns, environment):
             found.mkdir(parents=True, exist_ok=True)
             extent = [f"-max_total_time={seconds}", str(found), *([str(kept)] if seeds else [])]
         else:
-            extent = ["-seed=1", f"-runs={len(seeds) + FUZZ_MUTATIONS}", *([str(kept)] if seeds else [])]
+            fresh = build / "corpus" / f"{source.stem}-again"  # libFuzzer writes its finds to the first folder that it is given
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            extent = ["-seed=1", f"-runs={len(seeds) + FUZZ_MUTATIONS}", str(fresh), *([str(kept)] if seeds else [])]
         status, output, took = run_watched(
             name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
                    f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 120)
