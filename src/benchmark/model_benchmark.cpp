@@ -77,9 +77,10 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
                     shape.streams);
 }
 
-ModelTiming time_train(const OpenedModel& opened, const TrainCase& shape, double seconds) {
+ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
   require_positions(opened, shape.length);
   Trainer trainer(*opened.runtime, opened.loaded.masters, {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations});
+  opened.loaded.masters = {};  // the trainer's from here on
   std::vector<TrainSequence> data;
   for (std::int64_t i = 0; i < shape.sequences; ++i)
     data.push_back(TrainSequence::next_token(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i))));

@@ -29,7 +29,7 @@ struct TrainCase {
   bool checkpoint_activations = false;
 };
 // forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
-ModelTiming time_train(const OpenedModel& opened, const TrainCase& shape, double seconds);
+ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
 
 // The most memory this process has held so far, bytes.
 std::int64_t peak_memory();

@@ -47,18 +47,26 @@ Tensor Context::rms_norm_heads(const Tensor& x, ParameterId w, float eps) {
 Tensor Context::rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads) {
   const auto by_head = [heads](const View& v) { return heads == 1 ? v : v.reshape(v.rows * heads, v.cols / heads); };
   Tensor y = output(x.view().cols);
-  backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{by_head(y.view()), by_head(x.view()), weight(w), eps});
-  if (recording())
-    tape_->record([this, x, w, eps, heads, by_head, node = y.node] {
-      Buffer dy = tape_->take(node);
-      if (!dy) return;
-      GradientSet& g = tape_->gradients();
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
-      backend_.launch(&KernelTable::rms_norm_backward,
-                      RmsNormBackward{by_head(dx.view()), g.gradient(w), g.bins(w), g.finish_at_once(w), by_head(dy.view()),
-                                      by_head(x.view()), weight(w), batch_.rows().segment, eps, heads});
-      tape_->contribute(x.node, dx);
-    });
+  const auto forward = [this, w, eps, by_head](const View& to, const View& from) {
+    backend_.launch(&KernelTable::rms_norm_forward, RmsNormForward{by_head(to), by_head(from), weight(w), eps});
+  };
+  forward(y.view(), x.view());
+  if (!recording()) return y;
+  y.remade = std::make_shared<Remade>([this, forward, x = x.kept()] {
+    Buffer again = allocate(DType::f32, x.view().rows, x.view().cols);
+    forward(again.view(), x.view());
+    return again;
+  });
+  tape_->record([this, x = x.kept(), w, eps, heads, by_head, node = y.node] {
+    Buffer dy = tape_->take(node);
+    if (!dy) return;
+    GradientSet& g = tape_->gradients();
+    Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+    backend_.launch(&KernelTable::rms_norm_backward,
+                    RmsNormBackward{by_head(dx.view()), g.gradient(w), g.bins(w), g.finish_at_once(w), by_head(dy.view()),
+                                    by_head(x.view()), weight(w), batch_.rows().segment, eps, heads});
+    tape_->contribute(x.node, dx);
+  });
   return y;
 }
 
@@ -67,7 +75,7 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
   backend_.launch(&KernelTable::layer_norm_forward, LayerNormForward{y.view(), x.view(), weight(w), weight(b), eps});
   observe("layer_norm", y.view(), w);
   if (recording())
-    tape_->record([this, x, w, b, eps, node = y.node] {
+    tape_->record([this, x = x.kept(), w, b, eps, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       GradientSet& g = tape_->gradients();
@@ -81,7 +89,7 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
 }
 
 LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, const View& x) const {
-  const GradientSet& g = tape_->gradients();
+  GradientSet& g = tape_->gradients();
   LinearBackwardWeight backward;
   backward.gradient = g.gradient(w);
   backward.bins = g.bins(w);
@@ -101,7 +109,7 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, s
   forward.round_input_bf16 = round;
   backend_.launch(&KernelTable::linear_forward, forward);
   if (recording())
-    tape_->record([this, x, w, x_step, y_step, offsets, row_of, node = y.node] {
+    tape_->record([this, x = x.kept(), w, x_step, y_step, offsets, row_of, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       LinearBackwardWeight backward = weight_gradient(w, dy.view(), x.view());
@@ -153,17 +161,25 @@ Tensor Context::swiglu(const Tensor& gate, const Tensor& up) {
 
 Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
   Tensor y = output_rows(gate.view().rows, gate.view().cols);
-  backend_.launch(&KernelTable::swiglu_forward, SwigluForward{y.view(), gate.view(), up.view()});
-  if (recording())
-    tape_->record([this, gate, up, node = y.node] {
-      Buffer dy = tape_->take(node);
-      if (!dy) return;
-      Buffer dgate = allocate(DType::f32, gate.view().rows, gate.view().cols);
-      Buffer dup = allocate(DType::f32, gate.view().rows, gate.view().cols);
-      backend_.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), gate.view(), up.view()});
-      tape_->contribute(up.node, dup);
-      tape_->contribute(gate.node, dgate);
-    });
+  const auto forward = [this, gate, up](const View& to) {
+    backend_.launch(&KernelTable::swiglu_forward, SwigluForward{to, gate.view(), up.view()});
+  };
+  forward(y.view());
+  if (!recording()) return y;
+  y.remade = std::make_shared<Remade>([this, forward, rows = y.view().rows, cols = y.view().cols] {
+    Buffer again = allocate(DType::f32, rows, cols);
+    forward(again.view());
+    return again;
+  });
+  tape_->record([this, gate, up, node = y.node] {
+    Buffer dy = tape_->take(node);
+    if (!dy) return;
+    Buffer dgate = allocate(DType::f32, gate.view().rows, gate.view().cols);
+    Buffer dup = allocate(DType::f32, gate.view().rows, gate.view().cols);
+    backend_.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), gate.view(), up.view()});
+    tape_->contribute(up.node, dup);
+    tape_->contribute(gate.node, dgate);
+  });
   return y;
 }
 
@@ -178,12 +194,12 @@ Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t siz
   launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
   observe("rope_heads", y.view());
   if (recording())
-    tape_->record([this, x, heads, size, rotary, node = y.node] {
+    tape_->record([this, rows = x.view().rows, cols = x.view().cols, x_node = x.node, heads, size, rotary, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      Buffer dx = allocate(DType::f32, rows, cols);
       launch_rope(dx.view(), dy.view(), heads, rotary, size - rotary, 0, size, 0, size, true);
-      tape_->contribute(x.node, dx);
+      tape_->contribute(x_node, dx);
     });
   return y;
 }
@@ -198,7 +214,7 @@ Tensor Context::mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary
   launch_rope(y.view(), q.view(), heads, rotary, 0, nope, nope + rotary, latent, latent + rotary, false);
   observe("mla_query", y.view(), w_uk);
   if (recording())
-    tape_->record([this, q, w_uk, rotary, heads, latent, nope, node = y.node] {
+    tape_->record([this, q = q.kept(), w_uk, rotary, heads, latent, nope, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), q.view());
@@ -244,14 +260,14 @@ Tensor Context::gqa_entry(const Tensor& k, const Tensor& v, const AttentionShape
   launch_rope(y.view(), v.view(), 1, 0, values, 0, 0, keys, 0, false);  // a copy
   observe("gqa_entry", y.view());
   if (recording())
-    tape_->record([this, k, v, heads, size, keys, values, node = y.node] {
+    tape_->record([this, k_node = k.node, v_node = v.node, heads, size, keys, values, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dk = allocate(DType::f32, k.view().rows, keys), dv = allocate(DType::f32, v.view().rows, values);
+      Buffer dk = allocate(DType::f32, dy.view().rows, keys), dv = allocate(DType::f32, dy.view().rows, values);
       launch_rope(dv.view(), dy.view(), 1, 0, values, keys, 0, 0, 0, true);
       launch_rope(dk.view(), dy.view(), heads, size, 0, 0, size, 0, size, true);
-      tape_->contribute(v.node, dv);
-      tape_->contribute(k.node, dk);
+      tape_->contribute(v_node, dv);
+      tape_->contribute(k_node, dk);
     });
   return y;
 }
@@ -271,15 +287,15 @@ Tensor Context::attention(const Tensor& q, const Tensor& entry, int layer, Selec
   if (selection && selection->target)
     backend_.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), log_sum.view(), q.view(), cache, positions,
                                                                     count, batch_.rows(), shape});
-  tape_->record([this, q, entry, o_buffer = o.buffer, log_sum, cache, positions_buffer, count_buffer, shape, node = o.node] {
+  tape_->record([this, q = q.kept(), entry_node = entry.node, entry_columns = entry.view().cols, o_buffer = o.buffer, log_sum, cache, positions_buffer, count_buffer, shape, node = o.node] {
     Buffer dout = tape_->take(node);
     if (!dout) return;
     Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
-    Buffer dentry = allocate(DType::f32, entry.view().rows, entry.view().cols);
+    Buffer dentry = allocate(DType::f32, q.view().rows, entry_columns);
     backend_.launch(&KernelTable::attention_backward,
                     AttentionBackward{dq.view(), dentry.view(), dout.view(), o_buffer.view(), log_sum.view(), q.view(), cache,
                                       positions_buffer.view(), count_buffer.view(), batch_.rows(), shape});
-    tape_->contribute(entry.node, dentry);
+    tape_->contribute(entry_node, dentry);
     tape_->contribute(q.node, dq);
   });
   return o;
@@ -302,7 +318,7 @@ Selection Context::index_select(const Tensor& q, const Tensor& w, const Tensor& 
   selection.target = backend_.device().allocate_zero(DType::f32, batch_.count(), dense ? batch_.longest() : top_k, MemoryCategory::activations);
   index_losses_.push_back(allocate(DType::f32, batch_.count(), 1));
   // Runs in backward, when every layer that shares the selection has added its probabilities to the target.
-  tape_->record([this, q, w, k, cache, selection, heads, size, loss = index_losses_.back()] {
+  tape_->record([this, q = q.kept(), w = w.kept(), k = k.kept(), cache, selection, heads, size, loss = index_losses_.back()] {
     Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
     Buffer dw = allocate(DType::f32, w.view().rows, w.view().cols);
     Buffer dk = allocate(DType::f32, k.view().rows, k.view().cols);
@@ -353,13 +369,13 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
   backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), row_of});
   observe("expert_gather", gathered.view(), -1, -1, slot_of);
   if (recording())
-    tape_->record([this, x, routing, experts, node = gathered.node] {
+    tape_->record([this, rows = x.view().rows, x_node = x.node, routing, experts, node = gathered.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      Buffer dx = allocate(DType::f32, rows, dy.view().cols);
       backend_.launch(&KernelTable::expert_combine,
                       ExpertCombine{dx.view(), dy.view(), {}, routing.expert.view(), routing.slot_of.view(), experts});
-      tape_->contribute(x.node, dx);
+      tape_->contribute(x_node, dx);
     });
   const std::int64_t inner = manifest_.parameter(gate).outputs;
   const Tensor a = linear_over(gathered, gate, slots, 0, 0, inner, offsets, row_of);

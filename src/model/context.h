@@ -130,7 +130,7 @@ Tensor Context::segment(const Tensor& input, const F& body) {
   Tensor y = body(*this, input.detached());
   tape_ = tape;
   y.node = tape_->new_node();
-  tape_->record([this, input, y_node = y.node, body] {
+  tape_->record([this, input = input.kept(), y_node = y.node, body] {
     Tape* outer = tape_;
     Buffer dy = outer->take(y_node);
     if (!dy) return;

@@ -1,5 +1,7 @@
 #include "model/tape.h"
 
+#include "model/weights.h"
+
 namespace lockstep {
 
 namespace {
@@ -11,13 +13,20 @@ std::int64_t bin_columns(const Parameter& p) {
 
 GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins) : backend_(backend), manifest_(manifest) {
   for (const Parameter& p : manifest.parameters()) {
-    const std::int64_t rows = p.layout == ParameterLayout::packed ? 1 : p.outputs;
-    const std::int64_t columns = p.layout == ParameterLayout::packed ? p.size() : p.inputs;
-    gradients_.push_back(backend.device().allocate_zero(DType::f32, rows, columns, MemoryCategory::gradients));
+    gradients_.emplace_back();
     bins_.emplace_back();
     if (persistent_bins || p.tied)
-      bins_.back() = backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients);
+      bins_.back() = backend.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.outputs, bin_columns(p), MemoryCategory::gradients);
   }
+}
+
+const View& GradientSet::gradient(ParameterId id) {
+  Buffer& gradient = gradients_[static_cast<std::size_t>(id)];
+  if (!gradient) {
+    gradient = allocate_parameter(backend_, manifest_.parameter(id), DType::f32, MemoryCategory::gradients);
+    backend_.stream().fill_zero(gradient.view());
+  }
+  return gradient.view();
 }
 
 void GradientSet::finish() {
@@ -25,12 +34,12 @@ void GradientSet::finish() {
     if (!bins_[i]) continue;
     const Parameter& p = manifest_.parameters()[i];
     backend_.launch(&KernelTable::finish_bins,
-                    FinishBins{gradients_[i].view(), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
+                    FinishBins{gradient(static_cast<ParameterId>(i)), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
   }
 }
 
 void GradientSet::clear() {
-  for (Buffer& gradient : gradients_) backend_.stream().fill_zero(gradient.view());
+  for (Buffer& gradient : gradients_) gradient = Buffer();
   for (Buffer& bins : bins_)
     if (bins) backend_.stream().fill_zero(bins.view());
 }

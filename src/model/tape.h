@@ -2,6 +2,7 @@
 // An activation used n times receives its gradients by plain adds in reverse record order.
 #pragma once
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -10,24 +11,44 @@
 
 namespace lockstep {
 
+// An activation that costs little to make again (a norm, a product of elements): records hold the way to it instead of its
+// buffer. The first one that asks makes it; it lives until the last one is done.
+class Remade {
+ public:
+  explicit Remade(std::function<Buffer()> make) : make_(std::move(make)) {}
+  const View& view() {
+    if (!buffer_) buffer_ = make_();
+    return buffer_.view();
+  }
+
+ private:
+  std::function<Buffer()> make_;
+  Buffer buffer_;
+};
+
 // An activation: its buffer, and its node on the tape (-1: no gradient reaches it).
 struct Tensor {
   Buffer buffer;
   int node = -1;
-  const View& view() const { return buffer.view(); }
-  Tensor detached() const { return {buffer, -1}; }
+  std::shared_ptr<Remade> remade = nullptr;
+  const View& view() const { return buffer || !remade ? buffer.view() : remade->view(); }
+  Tensor detached() const { return {buffer, -1, remade}; }
+  // What a record should hold of it.
+  Tensor kept() const { return {remade ? Buffer() : buffer, node, remade}; }
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
 // deposit, and finish() turns the bins into gradients. A tied parameter always has bins: several operations deposit in one backward.
+// A gradient takes memory from the moment that something writes it: by then the activations of later layers are gone.
 class GradientSet {
  public:
   GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins);
-  const View& gradient(ParameterId id) const { return gradients_[static_cast<std::size_t>(id)].view(); }
+  const View& gradient(ParameterId id);  // +0 where nothing was written
   View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
   bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
   void finish();      // bins -> gradients, where there are bins
-  void clear();       // all gradients +0, all bins empty
+  void clear();       // all gradients +0 and without memory, all bins empty
+  void drop(ParameterId id) { gradients_[static_cast<std::size_t>(id)] = Buffer(); }  // it is +0 from here on
   const Manifest& manifest() const { return manifest_; }
 
  private:

@@ -25,7 +25,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<SftSource>(const OpenedModel&)>& make_source, bool resume) {
-  const OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
+  OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
   const Model& model = *opened.loaded.model;
   const std::unique_ptr<SftSource> source = make_source(opened);
   TrainerOptions options;
@@ -33,6 +33,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer;
   Trainer trainer(*opened.runtime, opened.loaded.masters, options);
+  opened.loaded.masters = {};  // the trainer's from here on
 
   RunDirectory run = RunDirectory::open(config.runs, config.name, config.resolved, {resume, config.resume_line});
   if (config.on_start) config.on_start();

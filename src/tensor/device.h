@@ -1,5 +1,5 @@
 // A device: memory with accounts, a stream, threads. Knows no kernel.
-// Buffers come from size-class pools; a freed block is handed out again in stream order, so queued work stays valid.
+// Buffers come from a pool (memory_pool.h); a freed block is handed out again in stream order, so queued work stays valid.
 // One thread at a time talks to a device (the executor's); buffers may be dropped from any thread.
 //   Device device({.backend = BackendKind::cpu, .threads = 2}); Buffer b = device.allocate(DType::f32, rows, cols, category);
 #pragma once
@@ -10,6 +10,8 @@
 #include "tensor/stream.h"
 
 namespace lockstep {
+
+class MemoryPool;
 
 enum class BackendKind { cpu, deferred, traced };
 
@@ -46,11 +48,10 @@ class Device {
   Buffer upload(const std::vector<std::int32_t>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category);
 
  private:
-  struct Pool;
   BackendKind kind_;
   ThreadPool threads_;
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<Pool> pool_;
+  std::shared_ptr<MemoryPool> pool_;
   Stream stream_;  // last: its thread stops before anything it uses goes away
 };
 

@@ -270,6 +270,7 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
                          static_cast<float>(adam.learning_rate), static_cast<float>(adam.beta1), static_cast<float>(adam.beta2),
                          static_cast<float>(adam.eps), static_cast<float>(p.outputs > 1 ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
     if (!separate) masters_[i] = compute;
+    gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
     next->parameters.push_back(std::move(compute));
   }
   // Router biases: the aim is an even load; counted exactly, moved by a fixed rate.

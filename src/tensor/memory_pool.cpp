@@ -1,0 +1,142 @@
+#include "tensor/memory_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::size_t kLarge = std::size_t{64} << 10;       // from here on blocks are cut from chunks
+constexpr std::size_t kGrain = 4096, kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kLeastChunk = std::size_t{32} << 20;
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kWatched = true;
+#else
+constexpr bool kWatched = false;
+#endif
+
+std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+// Powers of two and the half steps between.
+std::size_t small_class(std::size_t bytes) {
+  if (bytes <= 256) return 256;
+  const std::size_t power = std::bit_ceil(bytes);
+  return bytes <= power / 4 * 3 ? power / 4 * 3 : power;
+}
+[[noreturn]] void fail_allocation(std::size_t bytes) { fail(ErrorCode::resource_exhausted, "{} bytes of memory could not be allocated", bytes); }
+}  // namespace
+
+MemoryPool::~MemoryPool() {
+  for (auto& [size, blocks] : small_)
+    for (void* block : blocks) std::free(block);
+  for (const auto& [address, size] : chunks_) munmap(reinterpret_cast<void*>(address), size);
+}
+
+void* MemoryPool::take(std::size_t bytes) {
+  if (bytes > SIZE_MAX / 2) fail_allocation(bytes);
+  std::lock_guard lock(mutex_);
+  if (!kWatched && bytes >= kLarge) return take_large(round_up(bytes, kGrain));
+  const std::size_t size = kWatched ? round_up(bytes, 64) : small_class(bytes);
+  if (auto it = small_.find(size); it != small_.end() && !it->second.empty()) {
+    void* block = it->second.back();
+    it->second.pop_back();
+    return block;
+  }
+  void* block = std::aligned_alloc(64, round_up(size, 64));
+  if (!block) fail_allocation(bytes);
+  return block;
+}
+
+void MemoryPool::give(void* block, std::size_t bytes) {
+  if (kWatched && !keep_chunks_) return std::free(block);
+  std::lock_guard lock(mutex_);
+  if (!kWatched && bytes >= kLarge) return give_large(reinterpret_cast<Address>(block), round_up(bytes, kGrain));
+  small_[kWatched ? round_up(bytes, 64) : small_class(bytes)].push_back(block);
+}
+
+void* MemoryPool::take_large(std::size_t size) {
+  auto fit = free_by_size_.lower_bound({size, 0});
+  if (fit == free_by_size_.end()) {
+    add_chunk(round_up(std::max(size, kLeastChunk), kHugePage));
+    fit = free_by_size_.lower_bound({size, 0});
+  }
+  const auto [whole, block] = *fit;
+  erase_free(free_.find(block));
+  if (whole > size) insert_free(block + size, whole - size);
+  taken_ += size;
+  return reinterpret_cast<void*>(block);
+}
+
+void MemoryPool::give_large(Address block, std::size_t size) {
+  taken_ -= size;
+  const auto after = free_.find(block + size);
+  if (after != free_.end() && !chunks_.contains(block + size)) {
+    size += after->second;
+    erase_free(after);
+  }
+  if (!chunks_.contains(block)) {
+    auto before = free_.lower_bound(block);
+    if (before != free_.begin() && (--before)->first + before->second == block) {
+      block = before->first;
+      size += before->second;
+      erase_free(before);
+    }
+  }
+  insert_free(block, size);
+  // Twice what is in use may lie idle: a step's gradients and activations come and go, and asking the system again costs time.
+  if (!keep_chunks_ && held_ - taken_ > 2 * taken_ + kLeastChunk) release_idle_chunks();
+}
+
+void MemoryPool::add_chunk(std::size_t size) {
+  // A huge page more, so that the chunk can begin at one; what is over on either side goes back.
+  const std::size_t mapped = size + kHugePage;
+  void* const map = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (map == MAP_FAILED) fail_allocation(size);
+  const auto begin = reinterpret_cast<Address>(map), chunk = round_up(begin, kHugePage);
+  if (chunk > begin) munmap(map, chunk - begin);
+  if (const std::size_t rest = begin + mapped - (chunk + size)) munmap(reinterpret_cast<void*>(chunk + size), rest);
+  madvise(reinterpret_cast<void*>(chunk), size, MADV_HUGEPAGE);  // a wish: without it pages are small
+  chunks_.emplace(chunk, size);
+  held_ += size;
+  insert_free(chunk, size);
+}
+
+void MemoryPool::insert_free(Address block, std::size_t size) {
+  free_.emplace(block, size);
+  free_by_size_.emplace(size, block);
+}
+
+void MemoryPool::erase_free(std::map<Address, std::size_t>::iterator block) {
+  free_by_size_.erase({block->second, block->first});
+  free_.erase(block);
+}
+
+void MemoryPool::release_idle_chunks() {
+  for (auto it = chunks_.begin(); it != chunks_.end() && held_ - taken_ > taken_;) {
+    const auto [chunk, size] = *it;
+    const auto idle = free_.find(chunk);
+    if (idle == free_.end() || idle->second != size) {
+      ++it;
+      continue;
+    }
+    erase_free(idle);
+    munmap(reinterpret_cast<void*>(chunk), size);
+    held_ -= size;
+    it = chunks_.erase(it);
+  }
+}
+
+std::size_t MemoryPool::held() const {
+  std::lock_guard lock(mutex_);
+  return held_;
+}
+std::size_t MemoryPool::taken() const {
+  std::lock_guard lock(mutex_);
+  return taken_;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Memory for buffers: freed blocks are kept and handed out again, also to blocks of another size (a step's activations lie where
+// the last step's gradients were). Small blocks by size class; large ones cut from chunks of huge pages, joined again when free.
+// Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can watch it.
+//   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+class MemoryPool {
+ public:
+  // keep_chunks: nothing goes back to the system before the end, since work that is still queued may use what was given back.
+  explicit MemoryPool(bool keep_chunks) : keep_chunks_(keep_chunks) {}
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  // At least `bytes`, aligned to 64; contents undefined. Throws resource_exhausted.
+  void* take(std::size_t bytes);
+  // `bytes` as they were asked for.
+  void give(void* block, std::size_t bytes);
+  // Bytes that the pool holds of the system, and those of them in blocks that are taken; of large blocks.
+  std::size_t held() const;
+  std::size_t taken() const;
+
+ private:
+  using Address = std::uintptr_t;
+  void* take_large(std::size_t size);
+  void give_large(Address block, std::size_t size);
+  void add_chunk(std::size_t size);
+  void insert_free(Address block, std::size_t size);
+  void erase_free(std::map<Address, std::size_t>::iterator block);
+  void release_idle_chunks();
+
+  const bool keep_chunks_;
+  mutable std::mutex mutex_;
+  std::map<std::size_t, std::vector<void*>> small_;          // free, by size class
+  std::map<Address, std::size_t> chunks_;                    // of the system
+  std::map<Address, std::size_t> free_;                      // neighbours in a chunk are always joined
+  std::set<std::pair<std::size_t, Address>> free_by_size_;
+  std::size_t held_ = 0, taken_ = 0;
+};
+
+}  // namespace lockstep

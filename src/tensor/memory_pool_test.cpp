@@ -1,0 +1,93 @@
+// The pool of buffers' memory: nothing overlaps, what is free is joined and found again, what lies idle goes back.
+#include "tensor/memory_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+#if !defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t kMegabyte = std::size_t{1} << 20;
+
+TEST(MemoryPool, FreedNeighboursServeALargerBlock) {
+  MemoryPool pool(false);
+  void* const a = pool.take(10 * kMegabyte);
+  void* const b = pool.take(10 * kMegabyte);
+  void* const c = pool.take(10 * kMegabyte);
+  const std::size_t held = pool.held();
+  EXPECT_EQ(pool.taken(), 30 * kMegabyte);
+  pool.give(a, 10 * kMegabyte);
+  pool.give(c, 10 * kMegabyte);
+  pool.give(b, 10 * kMegabyte);
+  EXPECT_EQ(pool.take(30 * kMegabyte), std::min({a, b, c}));
+  EXPECT_EQ(pool.held(), held);
+  pool.give(std::min({a, b, c}), 30 * kMegabyte);
+  EXPECT_EQ(pool.taken(), 0u);
+}
+
+TEST(MemoryPool, WhatLiesIdleGoesBackUnlessWorkMayBeQueued) {
+  for (const bool keep : {false, true}) {
+    MemoryPool pool(keep);
+    std::vector<void*> blocks;
+    for (int i = 0; i < 8; ++i) blocks.push_back(pool.take(100 * kMegabyte));
+    EXPECT_GE(pool.held(), 800 * kMegabyte);
+    for (void* block : blocks) pool.give(block, 100 * kMegabyte);
+    if (keep) EXPECT_GE(pool.held(), 800 * kMegabyte);
+    else EXPECT_LE(pool.held(), 100 * kMegabyte);
+  }
+}
+#endif
+
+TEST(MemoryPool, BlocksOfAllSizesNeverOverlapAndKeepWhatTheyHold) {
+  struct Block {
+    unsigned char* at;
+    std::size_t bytes;
+    unsigned char mark;
+  };
+  MemoryPool pool(false);
+  std::mt19937 random(5);
+  std::vector<Block> live;
+  const auto holds = [](const Block& b) {
+    for (std::size_t i = 0; i < b.bytes; i += 61)
+      if (b.at[i] != b.mark) return false;
+    return b.at[b.bytes - 1] == b.mark;
+  };
+  for (int round = 0; round < 3000; ++round) {
+    if (live.size() < 40 && random() % 2) {
+      const std::size_t bytes = 1 + random() % (std::size_t{1} << (4 + random() % 20));
+      Block b{static_cast<unsigned char*>(pool.take(bytes)), bytes, static_cast<unsigned char>(random())};
+      ASSERT_EQ(reinterpret_cast<std::uintptr_t>(b.at) % 64, 0u);
+      std::memset(b.at, b.mark, bytes);
+      live.push_back(b);
+    } else if (!live.empty()) {
+      std::swap(live[random() % live.size()], live.back());
+      ASSERT_TRUE(holds(live.back())) << "round " << round;
+      pool.give(live.back().at, live.back().bytes);
+      live.pop_back();
+    }
+  }
+  for (const Block& b : live) {
+    EXPECT_TRUE(holds(b));
+    pool.give(b.at, b.bytes);
+  }
+  EXPECT_EQ(pool.taken(), 0u);
+}
+
+TEST(MemoryPool, MoreThanThereIsIsOneError) {
+  MemoryPool pool(false);
+  try {
+    pool.take(std::size_t{1} << 62);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+  }
+  pool.give(pool.take(100), 100);  // and it goes on
+}
+
+}  // namespace
+}  // namespace lockstep
