@@ -9,11 +9,13 @@ std::int64_t bin_columns(const Parameter& p) {
 }
 }  // namespace
 
-GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins) : backend_(backend), manifest_(manifest) {
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
+    : backend_(backend), manifest_(manifest), shares_(shares) {
   for (const Parameter& p : manifest.parameters()) {
     const std::int64_t rows = p.layout == ParameterLayout::packed ? 1 : p.outputs;
     const std::int64_t columns = p.layout == ParameterLayout::packed ? p.size() : p.inputs;
-    gradients_.push_back(backend.device().allocate_zero(DType::f32, rows, columns, MemoryCategory::gradients));
+    const ParameterShare* share = shares && p.trained ? &(*shares)[gradients_.size()] : nullptr;
+    gradients_.push_back(backend.device().allocate_zero(DType::f32, share ? share->count() : rows, share ? share->width : columns, MemoryCategory::gradients));
     bins_.emplace_back();
     if (persistent_bins || p.tied)
       bins_.back() = backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients);
@@ -24,8 +26,11 @@ void GradientSet::finish() {
   for (std::size_t i = 0; i < bins_.size(); ++i) {
     if (!bins_[i]) continue;
     const Parameter& p = manifest_.parameters()[i];
-    backend_.launch(&KernelTable::finish_bins,
-                    FinishBins{gradients_[i].view(), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
+    const bool shared = shares_ && p.trained;
+    const View gradient = gradients_[i].view();
+    if (gradient.size() == 0) continue;
+    backend_.launch(&KernelTable::finish_bins, FinishBins{gradient, shared ? (*shares_)[i].rows(bins_[i].view()) : bins_[i].view(),
+                                                          p.layout == ParameterLayout::packed ? 0 : p.inputs});
   }
 }
 
