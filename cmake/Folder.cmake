@@ -37,7 +37,7 @@ function(lockstep_folder name)
     add_library(lockstep_${name} STATIC ${sources})
     target_include_directories(lockstep_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(lockstep_${name} PUBLIC ${ARGN})
-    if(LOCKSTEP_TSAN AND name MATCHES "^(base|observe|text|engine|service|api|http|cli)$")
+    if(LOCKSTEP_TSAN AND name MATCHES "^(base|observe|parallel|text|engine|service|api|http|cli)$")
       target_compile_options(lockstep_${name} PRIVATE ${thread_checks})
       target_link_options(lockstep_${name} PUBLIC -fsanitize=thread)
     endif()
@@ -87,13 +87,14 @@ function(lockstep_program)
   add_custom_target(unit_tests DEPENDS ${programs})
 endfunction()
 
-# The program test_concurrency, under ThreadSanitizer: what runs on several threads and needs no kernel (base, observe, the
-# executor, the shared part of api, http) with its tests. Sources are compiled for it alone, so that nothing else is built.
+# The program test_concurrency, under ThreadSanitizer: what runs on several threads and needs no kernel (base, observe, ranks
+# and their devices, the executor, the shared part of api, http) with its tests. Sources are compiled for it alone, so that nothing else is built.
 function(lockstep_concurrency_tests)
   find_package(GTest REQUIRED)
   find_package(Boost 1.81 REQUIRED)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/observe/*.cpp ${CMAKE_SOURCE_DIR}/src/api/*.cpp
-       ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp)
+       ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp ${CMAKE_SOURCE_DIR}/src/parallel/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/tensor/device.cpp ${CMAKE_SOURCE_DIR}/src/tensor/stream.cpp)
   # Not what speaks of the generation service; nor death tests, which fork.
   list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|operations|signals_test|/src/api/[a-z_]*_test)\\.cpp$")
   foreach(test routes access server_state)

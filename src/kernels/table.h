@@ -14,10 +14,12 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
 #include "kernels/head/head.h"
+#include "kernels/head/head_shard.h"
 #include "kernels/index/index.h"
 #include "kernels/layer_norm/layer_norm.h"
 #include "kernels/linear/linear.h"
 #include "kernels/optimizer/optimizer.h"
+#include "kernels/ranks/ranks.h"
 #include "kernels/rms_norm/rms_norm.h"
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
@@ -54,12 +56,18 @@
   X(expert_spread, ExpertSpread)                  \
   X(head_loss, HeadLoss)                          \
   X(head_logits, HeadLogits)                      \
+  X(head_shard_sums, HeadShardSums)               \
+  X(head_shard_loss, HeadShardLoss)               \
+  X(head_shard_gradient, HeadShardGradient)       \
+  X(head_shard_entropy, HeadShardEntropy)         \
   X(adjust_logits, AdjustLogits)                  \
   X(sample, Sample)                               \
   X(top_tokens, TopTokens)                        \
   X(square_sum, SquareSum)                        \
   X(adamw, AdamW)                                 \
-  X(finish_bins, FinishBins)
+  X(finish_bins, FinishBins)                      \
+  X(join_bins, JoinBins)                          \
+  X(pick, Pick)
 
 namespace lockstep {
 

@@ -19,6 +19,9 @@ struct Runtime {
   // `positions` 0: what the model's config allows, at most 65536 (a longer table costs memory: ask for it).
   Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions = 0);
 
+  // What this runtime holds: the model's tensors.
+  const Manifest& manifest() const { return model->manifest(); }
+
   // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's.
   Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr) {
     options.observer = observer;

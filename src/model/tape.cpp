@@ -11,7 +11,8 @@ std::int64_t bin_columns(const Parameter& p) {
 }
 }  // namespace
 
-GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins) : backend_(backend), manifest_(manifest) {
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
+    : backend_(backend), manifest_(manifest), shares_(shares) {
   for (const Parameter& p : manifest.parameters()) {
     gradients_.emplace_back();
     bins_.emplace_back();
@@ -23,7 +24,13 @@ GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persis
 const View& GradientSet::gradient(ParameterId id) {
   Buffer& gradient = gradients_[static_cast<std::size_t>(id)];
   if (!gradient) {
-    gradient = allocate_parameter(backend_, manifest_.parameter(id), DType::f32, MemoryCategory::gradients);
+    const Parameter& p = manifest_.parameter(id);
+    if (shares_ && p.trained) {
+      const ParameterShare& share = (*shares_)[static_cast<std::size_t>(id)];
+      gradient = backend_.device().allocate(DType::f32, share.count(), share.width, MemoryCategory::gradients);
+    } else {
+      gradient = allocate_parameter(backend_, p, DType::f32, MemoryCategory::gradients);
+    }
     backend_.stream().fill_zero(gradient.view());
   }
   return gradient.view();
@@ -33,8 +40,11 @@ void GradientSet::finish() {
   for (std::size_t i = 0; i < bins_.size(); ++i) {
     if (!bins_[i]) continue;
     const Parameter& p = manifest_.parameters()[i];
-    backend_.launch(&KernelTable::finish_bins,
-                    FinishBins{gradient(static_cast<ParameterId>(i)), bins_[i].view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
+    const auto id = static_cast<ParameterId>(i);
+    const bool shared = shares_ && p.trained;
+    if (gradient(id).size() == 0) continue;
+    backend_.launch(&KernelTable::finish_bins, FinishBins{gradient(id), shared ? (*shares_)[i].rows(bins_[i].view()) : bins_[i].view(),
+                                                          p.layout == ParameterLayout::packed ? 0 : p.inputs});
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "kernels/backend.h"
 #include "model/manifest.h"
+#include "model/parameter_share.h"
 
 namespace lockstep {
 
@@ -40,9 +41,10 @@ struct Tensor {
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
 // deposit, and finish() turns the bins into gradients. A tied parameter always has bins: several operations deposit in one backward.
 // A gradient takes memory from the moment that something writes it: by then the activations of later layers are gone.
+// With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
-  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins);
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
   const View& gradient(ParameterId id);  // +0 where nothing was written
   View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
   bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
@@ -54,6 +56,7 @@ class GradientSet {
  private:
   Backend& backend_;
   const Manifest& manifest_;
+  const std::vector<ParameterShare>* shares_;
   std::vector<Buffer> gradients_, bins_;
 };
 

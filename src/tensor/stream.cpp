@@ -123,6 +123,23 @@ void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
   enqueue([copy, values] { copy(values); });
 }
 
+void Stream::copy(const View& to, const View& from) {
+  if (to.rows != from.rows || to.cols != from.cols || to.element_bytes != from.element_bytes)
+    fail(ErrorCode::internal, "a copy of {} x {} meets a view of {} x {}", from.rows, from.cols, to.rows, to.cols);
+  enqueue([to, from] {
+    const auto bytes = static_cast<std::size_t>(to.cols * to.element_bytes);
+    const auto* source = device_pointer<const unsigned char>(from);
+    auto* target = device_pointer<unsigned char>(to);
+    if (bytes == 0 || to.rows == 0) return;
+    if (to.stride == to.cols && from.stride == from.cols) {
+      std::memcpy(target, source, bytes * static_cast<std::size_t>(to.rows));
+      return;
+    }
+    for (std::int64_t r = 0; r < to.rows; ++r)
+      std::memcpy(target + r * to.stride * to.element_bytes, source + r * from.stride * from.element_bytes, bytes);
+  });
+}
+
 void Stream::fill_zero(const View& view) {
   enqueue([view, traced = traced_] {
     for (std::int64_t r = 0; r < view.rows; ++r) {

@@ -3,8 +3,10 @@
 //   gather:   y[slot] = x[row_of[slot]]
 //   combine:  y[t] = sum over the row's slots of weight * x[slot] in 8 fixed groups of expert ids, group(e) = floor(8 e / E):
 //             inside a group fma(w, x, acc) in ascending e from +0, empty groups +0, then the pairwise tree over the groups.
-//             Without weights (backward of gather): acc + x inside a group.
-//   spread (backward of combine): dx[slot] = w * dy[t]; dweight[t, j] = dot16(dy[t], x[slot]). dx may be x.
+//             Without weights (backward of gather): acc + x inside a group. Of groups [group_begin, group_end), a whole subtree of
+//             that tree, the subtree's sum: a rank's share.
+//   spread (backward of combine): dx[slot] = w * dy[t]; dweight[t, j] = dot16(dy[t], x[slot]). dx may be x. Pairs of experts
+//             outside [expert_begin, expert_end) are left as they are.
 #pragma once
 #include "kernels/rows.h"
 
@@ -23,11 +25,14 @@ struct ExpertCombine {
   View weight;   // f32 [T, k] or none
   View expert, slot_of;
   std::int64_t experts = 0;  // E
+  int group_begin = 0, group_end = 8;
 };
 struct ExpertSpread {
   View dx;       // f32 [T * k, h]
   View dweight;  // f32 [T, k]
   View dy, x, weight, slot_of;
+  View expert{};  // i32 [T, k]; none: all experts
+  std::int64_t expert_begin = 0, expert_end = 0;
 };
 
 }  // namespace lockstep

@@ -50,11 +50,13 @@ void expert_combine(const ExpertCombine& op, ThreadPool& pool) {
         V group[kExpertGroups];
         for (V& g : group) g = V::zero();
         for (std::int64_t j = 0; j < k; ++j) {
-          V& acc = group[kExpertGroups * expert[j] / op.experts];
+          const std::int64_t at = kExpertGroups * expert[j] / op.experts;
+          if (at < op.group_begin || at >= op.group_end) continue;
+          V& acc = group[at];
           const V x = V::load_partial(elements<V>(op.x) + slot[j] * op.x.stride + i, lanes);
           acc = weight ? fma(V::set1(weight[j]), x, acc) : acc + x;
         }
-        join_pairwise(group, kExpertGroups).store_partial(y + i, lanes);
+        join_pairwise(group + op.group_begin, op.group_end - op.group_begin).store_partial(y + i, lanes);
       }
     }
   });
@@ -68,6 +70,10 @@ void expert_spread(const ExpertSpread& op, ThreadPool& pool) {
     for (std::int64_t t = block * 8; t < std::min(T, block * 8 + 8); ++t) {
       const E* dy = elements<V>(op.dy) + t * op.dy.stride;
       for (std::int64_t j = 0; j < k; ++j) {
+        if (op.expert) {
+          const std::int32_t e = ints(op.expert)[t * op.expert.stride + j];
+          if (e < op.expert_begin || e >= op.expert_end) continue;
+        }
         const std::int64_t slot = ints(op.slot_of)[t * op.slot_of.stride + j];
         const E* x = elements<V>(op.x) + slot * op.x.stride;
         E* dx = elements<V>(op.dx) + slot * op.dx.stride;

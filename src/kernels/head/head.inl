@@ -2,37 +2,11 @@
 // here are the sums along a row of logits and the loss.
 #include "kernels/head/chunks.h"
 #include "kernels/head/log_sum.h"
+#include "kernels/head/row_loss.h"
+#include "kernels/head/shard_rows.h"
 #include "kernels/linear/product.h"
 
 namespace lockstep {
-
-// The loss of a scored row and its derivative by the log-probability.
-template <class V>
-struct RowLoss {
-  typename V::Elem loss, slope;
-};
-
-template <class V>
-inline RowLoss<V> row_loss(const HeadLoss& op, std::int64_t t, typename V::Elem logprob) {
-  using Elem = typename V::Elem;
-  const Elem zero = element<Elem>(0.0f);
-  if (op.kind == LossKind::none) return {zero, zero};
-  const auto at = [t](const View& v) { return elements<V>(v)[t * v.stride]; };
-  const Elem weight = at(op.weight);
-  if (op.kind == LossKind::cross_entropy) return {zero - weight * logprob, zero - weight};
-  const Elem bound = element<Elem>(20.0f), lower_bound = element<Elem>(-20.0f);
-  const Elem low = element<Elem>(1.0f - op.clip_low), high = element<Elem>(1.0f + op.clip_high);
-  const Elem advantage = at(op.advantage);
-  Elem l = logprob - at(op.old_logprob);
-  bool moves = true;  // whether the ratio follows the log-probability
-  if (l > bound) l = bound, moves = false;
-  if (l < lower_bound) l = lower_bound, moves = false;
-  const Elem ratio = exp_element<V>(l);
-  const Elem unclipped = ratio * advantage;
-  const Elem clipped = (ratio < low ? low : ratio > high ? high : ratio) * advantage;
-  if (unclipped > clipped) return {zero - weight * clipped, zero};
-  return {zero - weight * unclipped, moves ? zero - (weight * advantage) * ratio : zero};
-}
 
 // Turns the logits of row t into their gradient (where one is asked for) and writes the row's results.
 template <class V>
@@ -64,20 +38,11 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z, bo
       const int leaves = leaf_count(vocabulary, op.w.maximum_leaves);
       const std::int64_t size = vocabulary / leaves;
       Elem part[16];
-      for (int leaf = 0; leaf < leaves; ++leaf) {
-        Elem* begin = z + leaf * size;
-        part[leaf] = dot16_of<V>(size,
-                                 [&](std::int64_t i, int lanes) { return exp(V::load_partial(begin + i, lanes) - log_sum_lanes); },
-                                 [&](std::int64_t i, int lanes) { return V::load_partial(begin + i, lanes); });
-      }
+      for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = leaf_entropy<V>(z + leaf * size, size, log_sum_lanes);
       put(op.entropy, row.log_sum - join_pairwise(part, leaves));
     }
     if (has_slope) {
-      const V slope = V::set1(result.slope);
-      for (std::int64_t i = 0; i < vocabulary; i += 16) {
-        const int lanes = lanes_left(vocabulary, i);
-        (slope * (V::zero() - exp(V::load_partial(z + i, lanes) - log_sum_lanes))).store_partial(z + i, lanes);
-      }
+      logit_gradients<V>(z, vocabulary, V::set1(result.slope), log_sum_lanes);
       z[target] = result.slope * (element<Elem>(1.0f) - target_probability);
       return;
     }
@@ -148,5 +113,9 @@ void head_logits(const HeadLogits& op, ThreadPool& pool) {
 
 LOCKSTEP_INSTANTIATE(head_loss, HeadLoss)
 LOCKSTEP_INSTANTIATE(head_logits, HeadLogits)
+LOCKSTEP_INSTANTIATE(head_shard_sums, HeadShardSums)
+LOCKSTEP_INSTANTIATE(head_shard_loss, HeadShardLoss)
+LOCKSTEP_INSTANTIATE(head_shard_gradient, HeadShardGradient)
+LOCKSTEP_INSTANTIATE(head_shard_entropy, HeadShardEntropy)
 
 }  // namespace lockstep

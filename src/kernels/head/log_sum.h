@@ -35,20 +35,19 @@ inline typename V::Elem row_maximum(const typename V::Elem* z, std::int64_t n) {
   return lane[0];
 }
 
+// Maximum and sum of exponentials of one leaf of n logits.
 template <class V>
-inline LogSum<V> log_sum(const typename V::Elem* z, std::int64_t n, int maximum_leaves) {
+inline void leaf_sum(const typename V::Elem* part, std::int64_t n, typename V::Elem& m, typename V::Elem& s) {
+  m = row_maximum<V>(part, n);
+  const V largest = V::set1(m), one = V::set1(1.0f);
+  s = dot16_of<V>(n, [&](std::int64_t, int) { return one; },
+                  [&](std::int64_t i, int lanes) { return exp(V::load_partial(part + i, lanes) - largest); });
+}
+
+// Joins the leaves' maxima and sums, which are overwritten.
+template <class V>
+inline LogSum<V> join_leaf_sums(typename V::Elem* m, typename V::Elem* s, int leaves) {
   using Elem = typename V::Elem;
-  const int leaves = leaf_count(n, maximum_leaves);
-  const std::int64_t size = n / leaves;
-  const V one = V::set1(1.0f);
-  Elem m[16], s[16];
-  for (int leaf = 0; leaf < leaves; ++leaf) {
-    const Elem* part = z + leaf * size;
-    m[leaf] = row_maximum<V>(part, size);
-    const V largest = V::set1(m[leaf]);
-    s[leaf] = dot16_of<V>(size, [&](std::int64_t, int) { return one; },
-                          [&](std::int64_t i, int lanes) { return exp(V::load_partial(part + i, lanes) - largest); });
-  }
   for (int count = leaves; count > 1; count /= 2) {
     Elem scale[16];  // the exponentials of a level fit one vector
     for (int i = 0; i < 16; ++i) scale[i] = element<Elem>(0.0f);
@@ -64,6 +63,15 @@ inline LogSum<V> log_sum(const typename V::Elem* z, std::int64_t n, int maximum_
   Elem result = m[0] + log_element<V>(s[0]);
   if (!is_finite<V>(result)) result = result - result;  // infinities and NaN alike
   return {m[0], result};
+}
+
+template <class V>
+inline LogSum<V> log_sum(const typename V::Elem* z, std::int64_t n, int maximum_leaves) {
+  const int leaves = leaf_count(n, maximum_leaves);
+  const std::int64_t size = n / leaves;
+  typename V::Elem m[16], s[16];
+  for (int leaf = 0; leaf < leaves; ++leaf) leaf_sum<V>(z + leaf * size, size, m[leaf], s[leaf]);
+  return join_leaf_sums<V>(m, s, leaves);
 }
 
 }  // namespace lockstep

@@ -64,13 +64,36 @@ void square_sum(const SquareSum& op, ThreadPool& pool) {
       sum.add(partial[i].bin[0], partial[i].bin[1], partial[i].bin[2]);
       hash += partial[i].hash;
     }
-    *elements<V>(op.norm) = {static_cast<float>(__builtin_sqrt(sum.total())), operation_hash(Operation::sqrt, mix_hash(hash, 0))};
+    if (op.parts)
+      for (std::int64_t r = 0; r < op.parts.rows; ++r) {
+        const Storage& part = device_pointer<Storage>(op.parts)[r * Bins::kStorage];
+        sum.add(part.bin[0], part.bin[1], part.bin[2]);
+        hash += part.hash;
+      }
+    if (op.sum) {
+      Storage* lanes = device_pointer<Storage>(op.sum);
+      for (int i = 0; i < Bins::kStorage; ++i) lanes[i] = Storage{};
+      for (int b = 0; b < 3; ++b) lanes[0].bin[b] = sum.bin[b];
+      lanes[0].hash = hash;
+    }
+    if (op.norm)
+      *elements<V>(op.norm) = {static_cast<float>(__builtin_sqrt(sum.total())), operation_hash(Operation::sqrt, mix_hash(hash, 0))};
   } else {
     for (std::int64_t r = 0; r < ranges; ++r) {
       const double* bins = partial + r * Bins::kStorage;
       for (int lane = 0; lane < 16; ++lane) sum.add(bins[lane], bins[16 + lane], bins[32 + lane]);
     }
-    *elements<V>(op.norm) = static_cast<float>(__builtin_sqrt(sum.total()));
+    if (op.parts)
+      for (std::int64_t r = 0; r < op.parts.rows; ++r) {
+        const double* part = device_pointer<double>(op.parts) + r * Bins::kStorage;
+        sum.add(part[0], part[16], part[32]);
+      }
+    if (op.sum) {
+      double* lanes = device_pointer<double>(op.sum);
+      for (int i = 0; i < Bins::kStorage; ++i) lanes[i] = 0;
+      for (int b = 0; b < 3; ++b) lanes[16 * b] = sum.bin[b];
+    }
+    if (op.norm) *elements<V>(op.norm) = static_cast<float>(__builtin_sqrt(sum.total()));
   }
 }
 

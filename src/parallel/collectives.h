@@ -1,0 +1,27 @@
+// Collectives made of Communicator::exchange. Sums take the addition from the caller (a kernel on the rank's own device), and make it
+// in one order whatever the ranks: all_reduce_tree joins partial sums as the leaves of a chain join (deal.h), in rank order;
+// reduce_scatter is for sums that are exact (order-free accumulators, counts). All ranks of the group call together.
+//   all_reduce_tree(group, device, partial, leaves, add)
+#pragma once
+#include <functional>
+
+#include "parallel/communicator.h"
+#include "parallel/deal.h"
+#include "tensor/device.h"
+
+namespace lockstep {
+
+using AddInto = std::function<void(const View& into, const View& from)>;  // queued on the rank's stream
+
+// all[r] on every rank = mine of rank r. `mine` may be all[rank].
+void all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all);
+// Fills `data` with that of `root`.
+void broadcast(Communicator& group, Stream& stream, const View& data, int root);
+// `data` [rows, columns]: a partial sum over the leaves that deal(leaves, ranks) gives this rank becomes the whole sum, on every
+// rank. Ranks without leaves pass a buffer of the same shape that is only written. `leaves` is a power of two.
+void all_reduce_tree(Communicator& group, Device& device, const View& data, std::int64_t leaves, const AddInto& add);
+// Rows [bounds[r], bounds[r + 1]) of the sum of every rank's `data` stand in rank r's; its other rows stay. The order of adding is
+// that of ranks, this one first: for exact sums.
+void reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds, const AddInto& add);
+
+}  // namespace lockstep

@@ -1,0 +1,39 @@
+#include "parallel/layout.h"
+
+#include <charconv>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+std::string RankLayout::text() const { return fmt::format("tp={},dp={},ep={}", tp, dp, ep); }
+
+RankLayout rank_layout(std::string_view text) {
+  RankLayout layout;
+  std::vector<std::string> seen;
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    const bool more = comma != std::string_view::npos;
+    rest = more ? rest.substr(comma + 1) : std::string_view();
+    const std::size_t equals = item.find('=');
+    const std::string key(item.substr(0, equals));
+    int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : nullptr;
+    if (!field)
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep{}", text, key, did_you_mean(key, {"tp", "dp", "ep"}));
+    for (const std::string& other : seen)
+      if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
+    seen.push_back(key);
+    const std::string_view value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *field);
+    if (error != std::errc() || end != value.data() + value.size() || *field < 1 || *field > kMostRanks)
+      fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is '{}', allowed is 1 to {}", text, key, value, kMostRanks);
+    if (more && rest.empty()) fail(ErrorCode::invalid_argument, "ranks is '{}': it ends in a comma, allowed is KEY=N after each", text);
+  }
+  if (static_cast<long>(layout.tp) * layout.dp * layout.ep > kMostRanks)
+    fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep, kMostRanks);
+  return layout;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,43 @@
+#include "parallel/layout.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string refusal(const std::string& text) {
+  try {
+    rank_layout(text);
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    return e.what();
+  }
+  return "";
+}
+
+TEST(RankLayout, ReadsAnyOrderAndSubset) {
+  EXPECT_EQ(rank_layout(""), (RankLayout{1, 1, 1}));
+  EXPECT_EQ(rank_layout("dp=3"), (RankLayout{1, 3, 1}));
+  EXPECT_EQ(rank_layout("ep=2,tp=4,dp=8"), (RankLayout{4, 8, 2}));
+  EXPECT_EQ(rank_layout("tp=2,dp=2").text(), "tp=2,dp=2,ep=1");
+}
+
+TEST(RankLayout, RefusesWhatItDoesNotKnow) {
+  EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
+  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=2 ,dp=2"})
+    EXPECT_NE(refusal(text), "") << text;
+  EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
+}
+
+TEST(RankLayout, EveryRankHasItsPlace) {
+  const RankLayout layout{2, 3, 2};
+  EXPECT_EQ(layout.size(), 12);
+  EXPECT_EQ(layout.tensor_of(7), 1);
+  EXPECT_EQ(layout.model_of(7), 3);
+  EXPECT_EQ(layout.data_of(7), 1);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Ranks as threads of this process: a thread a rank (rank 0 is the caller's), and their communicators. Each rank brings a device of
+// its own. An error of one rank releases all others and is what run() throws; the next run() starts afresh.
+// One caller at a time.
+//   ThreadRanks ranks(layout); ranks.run([&](int rank) { ranks.data(rank).barrier(); });
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "parallel/communicator.h"
+#include "parallel/layout.h"
+
+namespace lockstep {
+
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(const RankLayout& layout);
+  ~ThreadRanks();
+  ThreadRanks(const ThreadRanks&) = delete;
+  ThreadRanks& operator=(const ThreadRanks&) = delete;
+
+  const RankLayout& layout() const { return layout_; }
+  int size() const { return layout_.size(); }
+  // Calls work(rank) on every rank's thread, and returns when all are done. Throws the error of the rank that failed first.
+  void run(const std::function<void(int)>& work);
+
+  Communicator& world(int rank) { return *ends_[static_cast<std::size_t>(rank)].world; }
+  Communicator& tensor(int rank) { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks
+  Communicator& model(int rank) { return *ends_[static_cast<std::size_t>(rank)].model; }    // its replica: tp x ep ranks
+  Communicator& data(int rank) { return *ends_[static_cast<std::size_t>(rank)].data; }      // its place in every replica
+
+ private:
+  struct State;
+  struct Ends {
+    std::unique_ptr<Communicator> world, tensor, model, data;
+  };
+  RankLayout layout_;
+  std::unique_ptr<State> state_;
+  std::vector<Ends> ends_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
+#pragma once
+#include "model/weights.h"
+#include "parallel/layout.h"
+
+namespace lockstep {
+
+struct TrainerOptions {
+  std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
+  bool checkpoint_activations = false;
+  bool accumulate = false;           // several forward_backward calls before one optim_step
+  bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
+  std::int64_t page_size = 16;
+  RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
+};
+
+struct IndexTraining {
+  bool dense_attention = false;  // warm-up: attend to everything, the indexer learns the head-mean
+  bool index_loss = false;
+};
+
+struct AdamParameters {
+  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
+  double max_norm = 1.0;         // 0: no clipping
+  double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
+};
+
+struct OptimResult {
+  double gradient_norm = 0;
+  std::uint64_t version = 0;
+};
+
+// Everything that a restart needs, on the host; images are packed (model/weights.h).
+struct TrainerState {
+  WeightImages masters, first_moments, second_moments;  // moments of untrained parameters are empty
+  std::int64_t step = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,167 @@
+// The optimizer's half of a rank's trainer: gradients of all ranks joined, each rank's share stepped, the next weights gathered.
+#include <cmath>
+
+#include "base/error.h"
+#include "parallel/collectives.h"
+#include "train/rank_trainer.h"
+
+namespace lockstep {
+
+// Accumulators of all data-parallel ranks come to the rank whose share they are, and become its gradient.
+void RankTrainer::finish_gradients() {
+  Backend& backend = runtime_.backend;
+  if (place_.layout.dp > 1) {
+    const AddInto add = [&](const View& into, const View& from) { backend.launch(&KernelTable::join_bins, JoinBins{into, from}); };
+    for (std::size_t i = 0; i < shares_.size(); ++i)
+      if (shared_out(i)) reduce_scatter(*place_.data, backend.device(), shares_[i].by_row(gradients_->bins(static_cast<ParameterId>(i))), shares_[i].bounds, add);
+  }
+  gradients_->finish();
+}
+
+// The norm of the whole gradient: each rank adds what it alone answers for.
+double RankTrainer::gradient_norm() {
+  Backend& backend = runtime_.backend;
+  const Buffer norm = backend.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
+  SquareSum own{norm.view(), {}};
+  for (std::size_t i = 0; i < masters_.size(); ++i)
+    if (moves(manifest_.parameters()[i]) && answers_for(i)) own.gradients.push_back(gradients_->gradient(static_cast<ParameterId>(i)));
+  if (!place_.world) {
+    backend.launch(&KernelTable::square_sum, own);
+    return backend.stream().read(norm.view()).get()[0];
+  }
+  const int ranks = place_.layout.size();
+  const Buffer parts = backend.device().allocate(DType::bins, ranks, 16, MemoryCategory::workspace);
+  own.norm = {};
+  own.sum = parts.view().row_range(place_.rank, 1);
+  backend.launch(&KernelTable::square_sum, own);
+  std::vector<View> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(parts.view().row_range(r, 1));
+  all_gather(*place_.world, backend.stream(), own.sum, all);
+  backend.launch(&KernelTable::square_sum, SquareSum{norm.view(), {}, parts.view(), {}});
+  return backend.stream().read(norm.view()).get()[0];
+}
+
+OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
+  if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
+  Backend& backend = runtime_.backend;
+  if (options_.accumulate) finish_gradients();
+  pending_calls_ = 0;
+  const double norm = gradient_norm();
+  if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", step_);
+  const Buffer norm_buffer = backend.device().upload(std::vector<float>{static_cast<float>(norm)}, 1, 1, MemoryCategory::workspace);
+
+  auto next = std::make_shared<WeightSet>();
+  next->version = static_cast<std::uint64_t>(++step_);
+  const auto power = [](double base, std::int64_t n) {
+    double result = 1;
+    for (; n > 0; n >>= 1, base *= base)
+      if (n & 1) result *= base;
+    return result;
+  };
+  const auto bias1 = static_cast<float>(1.0 - power(adam.beta1, step_)), bias2 = static_cast<float>(1.0 - power(adam.beta2, step_));
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    const Parameter& p = manifest_.parameters()[i];
+    if (!moves(p)) {
+      next->parameters.push_back(weights_->parameters[i]);
+      continue;
+    }
+    const DType dtype = compute_dtype(p, runtime_.profile);
+    Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
+    const auto flat = [](const View& v) { return v.reshape(1, v.size()); };
+    const View own = flat(shared_out(i) ? shares_[i].rows(compute.view()) : compute.view()), old = flat(master(i));
+    const bool separate = dtype != DType::f32;
+    if (own.size() > 0)
+      backend.launch(&KernelTable::adamw,
+                     AdamW{old, flat(first_moments_[i].view()), flat(second_moments_[i].view()), separate ? old : own, separate ? own : View{},
+                           flat(gradients_->gradient(static_cast<ParameterId>(i))), norm_buffer.view(), static_cast<float>(adam.learning_rate),
+                           static_cast<float>(adam.beta1), static_cast<float>(adam.beta2), static_cast<float>(adam.eps),
+                           static_cast<float>(p.outputs > 1 ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
+    if (shared_out(i)) gather_rows(i, compute.view());
+    if (!separate) masters_[i] = compute;
+    gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
+    next->parameters.push_back(std::move(compute));
+  }
+  for (std::size_t layer = 0; layer < router_loads_.size(); ++layer) {
+    if (adam.router_bias_rate > 0) move_router_bias(layer, adam.router_bias_rate, *next);
+    backend.stream().fill_zero(router_loads_[layer].view());
+  }
+  weights_ = std::move(next);
+  return {norm, weights_->version};
+}
+
+// The aim is an even load; counted exactly over all ranks' rows, moved by a fixed rate.
+void RankTrainer::move_router_bias(std::size_t layer, double rate, WeightSet& next) {
+  Backend& backend = runtime_.backend;
+  const int ranks = place_.layout.dp;
+  const std::int64_t experts = runtime_.model->expert_count;
+  Buffer loads = router_loads_[layer];
+  if (ranks > 1) {
+    loads = backend.device().allocate(DType::i32, ranks, experts, MemoryCategory::workspace);
+    std::vector<View> all;
+    for (int r = 0; r < ranks; ++r) all.push_back(loads.view().row_range(r, 1));
+    all_gather(*place_.data, backend.stream(), router_loads_[layer].view(), all);
+  }
+  const std::vector<std::int32_t> counts = backend.stream().read_ints(loads.view()).get();
+  std::vector<std::int64_t> load(static_cast<std::size_t>(experts));
+  for (std::size_t i = 0; i < counts.size(); ++i) load[i % load.size()] += counts[i];
+  const auto id = static_cast<std::size_t>(runtime_.model->router_biases[layer]);
+  std::vector<float> bias = backend.stream().read(masters_[id].view()).get();
+  std::int64_t total = 0;
+  for (const std::int64_t n : load) total += n;
+  for (std::size_t e = 0; e < bias.size(); ++e) {
+    const std::int64_t excess = total - load[e] * experts;
+    bias[e] += static_cast<float>(rate) * static_cast<float>((excess > 0) - (excess < 0));
+  }
+  masters_[id] = backend.device().upload(bias, 1, experts, MemoryCategory::weights);
+  next.parameters[id] = masters_[id];
+}
+
+// The rows of all data-parallel ranks, each from the one that has them.
+void RankTrainer::gather_rows(std::size_t i, const View& whole) {
+  std::vector<View> all;
+  for (int r = 0; r < place_.layout.dp; ++r) all.push_back(shares_[i].rows_of(whole, r));
+  all_gather(*place_.data, runtime_.backend.stream(), shares_[i].rows(whole), all);
+}
+
+std::vector<float> RankTrainer::image(std::size_t i, const View& rows) {
+  Backend& backend = runtime_.backend;
+  if (!shared_out(i)) return place_.data_rank() == 0 ? backend.stream().read(rows).get() : std::vector<float>();
+  const Buffer whole = allocate_parameter(backend, manifest_.parameters()[i], DType::f32, MemoryCategory::workspace);
+  backend.stream().copy(shares_[i].rows(whole.view()), rows.reshape(shares_[i].count(), shares_[i].width));
+  gather_rows(i, whole.view());
+  return place_.data_rank() == 0 ? backend.stream().read(whole.view()).get() : std::vector<float>();
+}
+
+WeightImages RankTrainer::gradient_images() {
+  if (options_.accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
+  WeightImages images;
+  for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, gradients_->gradient(static_cast<ParameterId>(i))));
+  return images;
+}
+
+WeightImages RankTrainer::master_images() {
+  WeightImages images;
+  for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, master(i)));
+  return images;
+}
+
+WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
+  WeightImages images;
+  for (std::size_t i = 0; i < moments.size(); ++i) images.push_back(moments[i] ? image(i, moments[i].view()) : std::vector<float>());
+  return images;
+}
+
+TrainerState RankTrainer::state() { return {master_images(), moment_images(first_moments_), moment_images(second_moments_), step_}; }
+
+void RankTrainer::restore(const TrainerState& state) {
+  step_ = state.step;
+  pending_calls_ = 0;
+  upload_masters(state.masters);
+  for (std::size_t i = 0; i < first_moments_.size(); ++i) {
+    if (!first_moments_[i]) continue;
+    write_rows(i, first_moments_[i].view(), state.first_moments[i]);
+    write_rows(i, second_moments_[i].view(), state.second_moments[i]);
+  }
+}
+
+}  // namespace lockstep

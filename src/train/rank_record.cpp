@@ -1,0 +1,74 @@
+#include "train/rank_record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+namespace lockstep {
+
+std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks) {
+  std::vector<std::size_t> order(data.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return data[a].tokens.size() > data[b].tokens.size(); });
+  std::vector<std::vector<std::size_t>> dealt(static_cast<std::size_t>(ranks));
+  std::vector<std::size_t> tokens(dealt.size());
+  for (const std::size_t s : order) {
+    const auto least = static_cast<std::size_t>(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
+    dealt[least].push_back(s);
+    tokens[least] += data[s].tokens.size();
+  }
+  for (auto& own : dealt) std::sort(own.begin(), own.end());
+  return dealt;
+}
+
+namespace {
+template <class T>
+void put(std::string& bytes, const T* values, std::size_t count) {
+  bytes.append(reinterpret_cast<const char*>(values), count * sizeof(T));
+}
+// Reads what put() wrote, in order.
+struct Reader {
+  const std::string& bytes;
+  std::size_t at = 0;
+  template <class T>
+  void take(T* values, std::size_t count) {
+    if (count > 0) std::memcpy(values, bytes.data() + at, count * sizeof(T));
+    at += count * sizeof(T);
+  }
+};
+}  // namespace
+
+void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
+                  ForwardBackwardResult& result, RowSums& sums) {
+  std::string mine;
+  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.losses.size()), static_cast<std::int64_t>(sums.index_losses.size())};
+  put(mine, head, 4);
+  put(mine, sums.losses.data(), sums.losses.size());
+  put(mine, sums.index_losses.data(), sums.index_losses.size());
+  for (const std::size_t s : dealt[static_cast<std::size_t>(group.rank())]) {
+    put(mine, result.logprobs[s].data(), result.logprobs[s].size());
+    put(mine, result.entropies[s].data(), result.entropies[s].size());
+  }
+  const std::vector<std::string> all = group.gather_host(mine);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (rank == static_cast<std::size_t>(group.rank())) continue;
+    Reader reader{all[rank]};
+    std::int64_t theirs[4];
+    reader.take(theirs, 4);
+    result.rows += theirs[0];
+    result.scored += theirs[1];
+    const std::size_t losses = sums.losses.size(), index_losses = sums.index_losses.size();
+    sums.losses.resize(losses + static_cast<std::size_t>(theirs[2]));
+    reader.take(sums.losses.data() + losses, static_cast<std::size_t>(theirs[2]));
+    sums.index_losses.resize(index_losses + static_cast<std::size_t>(theirs[3]));
+    reader.take(sums.index_losses.data() + index_losses, static_cast<std::size_t>(theirs[3]));
+    for (const std::size_t s : dealt[rank]) {
+      for (std::vector<float>* row : {&result.logprobs[s], &result.entropies[s]}) {
+        row->resize(data[s].tokens.size());
+        reader.take(row->data(), row->size());
+      }
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,258 @@
+#include "train/rank_trainer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+
+#include "base/error.h"
+#include "numerics/accumulator.h"
+#include "parallel/collectives.h"
+#include "train/rank_record.h"
+
+namespace lockstep {
+
+TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens) {
+  TrainSequence s;
+  if (tokens.size() < 2) fail(ErrorCode::invalid_argument, "a sequence has {} tokens, at least 2 are needed", tokens.size());
+  s.tokens.assign(tokens.begin(), tokens.end() - 1);
+  s.targets.assign(tokens.begin() + 1, tokens.end());
+  s.weights.assign(s.tokens.size(), 1.0f);
+  return s;
+}
+
+RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
+    : runtime_(runtime), options_(options), place_(place), manifest_(runtime.manifest()) {
+  for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
+    shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
+  const bool several = options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1;
+  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr);
+  upload_masters(masters);
+  for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
+    const auto moments = [&] {
+      if (!moves(manifest_.parameters()[i])) return Buffer();
+      Buffer b = allocate_rows(i, MemoryCategory::optimizer);
+      runtime.backend.stream().fill_zero(b.view());
+      return b;
+    };
+    first_moments_.push_back(moments());
+    second_moments_.push_back(moments());
+  }
+  for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
+    router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+}
+
+bool RankTrainer::shared_out(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
+
+Buffer RankTrainer::allocate_rows(std::size_t i, MemoryCategory category) {
+  if (!shared_out(i)) return allocate_parameter(runtime_.backend, manifest_.parameters()[i], DType::f32, category);
+  return runtime_.backend.device().allocate(DType::f32, shares_[i].count(), shares_[i].width, category);
+}
+
+View RankTrainer::master(std::size_t i) const {
+  const View whole = masters_[i].view();
+  return shared_out(i) && whole.size() == shares_[i].total() * shares_[i].width ? shares_[i].rows(whole) : whole;
+}
+
+void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<float>& image) {
+  if (!shared_out(i)) return runtime_.backend.stream().write(view, image);
+  const ParameterShare& share = shares_[i];
+  const auto begin = image.begin() + share.begin() * share.width;
+  runtime_.backend.stream().write(view, std::vector<float>(begin, begin + share.count() * share.width));
+}
+
+void RankTrainer::upload_masters(const WeightImages& masters) {
+  auto set = std::make_shared<WeightSet>();
+  set->version = static_cast<std::uint64_t>(step_);
+  masters_.clear();
+  for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
+    const Parameter& p = manifest_.parameters()[i];
+    const DType dtype = compute_dtype(p, runtime_.profile);
+    Buffer compute = allocate_parameter(runtime_.backend, p, dtype, MemoryCategory::weights);
+    runtime_.backend.stream().write(compute.view(), masters[i]);
+    if (dtype == DType::f32) {
+      masters_.push_back(compute);  // the compute copy is the master; a step writes another buffer
+    } else {
+      masters_.push_back(allocate_rows(i, MemoryCategory::weights));
+      write_rows(i, masters_.back().view(), masters[i]);
+    }
+    set->parameters.push_back(std::move(compute));
+  }
+  weights_ = std::move(set);
+}
+
+void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOptions& loss) const {
+  const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    const TrainSequence& d = data[s];
+    const std::size_t n = d.tokens.size();
+    if (n == 0) wrong(s, "no tokens");
+    if (static_cast<std::int64_t>(n) > runtime_.max_positions)
+      wrong(s, fmt::format("{} tokens, allowed are at most {}", n, runtime_.max_positions));
+    if (d.targets.size() != n || d.weights.size() != n) wrong(s, fmt::format("{} tokens, {} targets and {} weights; allowed are equal numbers", n, d.targets.size(), d.weights.size()));
+    if (loss.kind == LossKind::policy && (d.advantages.size() != n || d.old_logprobs.size() != n))
+      wrong(s, fmt::format("{} tokens, {} advantages and {} old log-probabilities; allowed are equal numbers", n, d.advantages.size(), d.old_logprobs.size()));
+    for (std::size_t i = 0; i < n; ++i) {
+      if (d.tokens[i] < 0 || d.tokens[i] >= runtime_.model->vocabulary)
+        wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime_.model->vocabulary - 1));
+      if (d.targets[i] >= runtime_.model->vocabulary)
+        wrong(s, fmt::format("target {} is {}, allowed are -1 to {}", i, d.targets[i], runtime_.model->vocabulary - 1));
+      if (!std::isfinite(d.weights[i])) wrong(s, fmt::format("weight {} is not finite", i));
+    }
+  }
+}
+
+ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
+  check(data, loss);
+  if (pending_calls_ > 0 && !options_.accumulate)
+    fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
+  ForwardBackwardResult result;
+  ExactSum total_weight;  // whatever the order of the data
+  double rows = 0;
+  for (const TrainSequence& d : data) {
+    rows += static_cast<double>(d.tokens.size());
+    for (std::size_t i = 0; i < d.weights.size(); ++i)
+      if (d.targets[i] >= 0) total_weight.add(static_cast<double>(d.weights[i]));
+  }
+  const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight.total();
+  result.logprobs.resize(data.size());
+  result.entropies.resize(data.size());
+  if (pending_calls_++ == 0) gradients_->clear();
+  if (normaliser == 0 && !index.index_loss) return result;  // everything is masked: no gradient
+  RowSums sums;
+  for_each_micro_batch(data, result, sums, [&](const std::vector<std::size_t>& part) {
+    run_micro_batch(data, part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, sums);
+  });
+  ExactSum total_loss, total_index_loss;
+  for (const float row : sums.losses) total_loss.add(static_cast<double>(row));
+  for (const double row : sums.index_losses) total_index_loss.add(row);
+  result.loss = total_loss.total();
+  result.index_loss = index.index_loss ? total_index_loss.total() / rows : 0.0;
+  if (!options_.accumulate) finish_gradients();
+  return result;
+}
+
+std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
+  LossOptions none;
+  none.kind = LossKind::none;
+  check(data, none);
+  ForwardBackwardResult result;
+  result.logprobs.resize(data.size());
+  result.entropies.resize(data.size());
+  RowSums sums;
+  for_each_micro_batch(data, result, sums,
+                       [&](const std::vector<std::size_t>& part) { run_micro_batch(data, part, none, 1.0, 0.0, {}, false, result, sums); });
+  return result.logprobs;
+}
+
+template <class F>
+void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, const F& run) {
+  const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place_.layout.dp);
+  const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())];
+  const std::size_t size = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, own.size());
+  for (std::size_t begin = 0; begin < own.size(); begin += size)
+    run(std::vector<std::size_t>(own.begin() + static_cast<std::ptrdiff_t>(begin),
+                                 own.begin() + static_cast<std::ptrdiff_t>(std::min(own.size(), begin + size))));
+  if (place_.layout.dp > 1) join_records(*place_.data, dealt, data, result, sums);
+}
+
+void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
+                                  double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
+  Backend& backend = runtime_.backend;
+  const Model& model = *runtime_.model;
+  // Pages: each sequence owns as many as it needs, one after another.
+  std::vector<SequenceSlice> slices;
+  std::vector<std::int32_t> targets;
+  std::vector<float> weights, advantages, old_logprobs;
+  std::int32_t next_page = 0;
+  for (const std::size_t at : part) {
+    const TrainSequence* d = &data[at];
+    SequenceSlice slice;
+    slice.tokens = d->tokens;
+    for (std::int64_t p = 0; p < static_cast<std::int64_t>(d->tokens.size()); p += options_.page_size) slice.pages.push_back(next_page++);
+    slices.push_back(std::move(slice));
+    for (std::size_t i = 0; i < d->tokens.size(); ++i) {
+      targets.push_back(d->targets[i]);
+      weights.push_back(static_cast<float>(static_cast<double>(d->weights[i]) / normaliser));
+      advantages.push_back(loss.kind == LossKind::policy ? d->advantages[i] : 0.0f);
+      old_logprobs.push_back(loss.kind == LossKind::policy ? d->old_logprobs[i] : 0.0f);
+    }
+  }
+  if (!cache_ || cache_->pages < next_page)
+    cache_ = std::make_unique<KvCache>(backend, model.cache_shapes(), runtime_.profile, next_page + next_page / 4, options_.page_size);
+  const Batch batch(backend, slices, options_.page_size, true);
+
+  ForwardOptions options;
+  options.dense_attention = index.dense_attention;
+  options.index_loss = index.index_loss && gradient;
+  options.index_loss_weight = static_cast<float>(index_weight);
+  options.checkpoint = options_.checkpoint_activations;
+  if (gradient) options.router_loads = &router_loads_;
+  Tape tape(backend, *gradients_);
+  Context ctx = runtime_.context(*weights_, *cache_, batch, options, gradient ? &tape : nullptr);
+  const Tensor hidden = model.forward(ctx);
+
+  const std::int64_t rows = batch.count();
+  Device& device = backend.device();
+  const auto column = [&](const auto& values) { return device.upload(values, rows, 1, MemoryCategory::activations); };
+  const auto output = [&] { return device.allocate(DType::f32, rows, 1, MemoryCategory::activations); };
+  const Buffer target = column(targets), weight = column(weights), advantage = column(advantages), old_logprob = column(old_logprobs);
+  const Buffer logprob = output(), entropy = output(), row_loss = output();
+  // The logits of a chunk of rows, never of all: about 4 MB, at least the longest gradient segment.
+  const std::int64_t chunk = std::min(rows, std::max<std::int64_t>(batch.longest_segment(), (std::int64_t{1} << 20) / model.vocabulary));
+  const Buffer logits = device.allocate(DType::f32, chunk, model.vocabulary, MemoryCategory::workspace);
+  HeadLoss head;
+  head.logprob = logprob.view();
+  head.entropy = entropy.view();
+  head.loss = row_loss.view();
+  head.flags = ctx.flags();
+  head.x = hidden.view();
+  head.w = ctx.packed(model.head);
+  head.round_input_bf16 = runtime_.profile.bf16_activations;
+  head.target = target.view();
+  head.kind = loss.kind;
+  head.weight = weight.view();
+  head.advantage = advantage.view();
+  head.old_logprob = old_logprob.view();
+  head.clip_low = loss.clip_low;
+  head.clip_high = loss.clip_high;
+  head.segment = batch.rows().segment;
+  head.logits_chunk = logits.view();
+  Buffer dx;
+  if (gradient) {
+    dx = device.allocate(DType::f32, rows, hidden.view().cols, MemoryCategory::activations);
+    head.dx = dx.view();
+    head.gradient = gradients_->gradient(model.head);
+    head.bins = gradients_->bins(model.head);
+    head.finish = gradients_->finish_at_once(model.head);
+  }
+  backend.launch(&KernelTable::head_loss, head);
+  if (gradient) {
+    tape.contribute(hidden.node, dx);
+    tape.backward();
+  }
+
+  // The record of this micro-batch: everything that goes back to the host.
+  const std::vector<float> logprobs = backend.stream().read(logprob.view()).get();
+  const std::vector<float> entropies = backend.stream().read(entropy.view()).get();
+  const std::vector<float> losses = backend.stream().read(row_loss.view()).get();
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(ctx.flags()).get();
+  for (std::size_t s = 0; s < part.size(); ++s) {
+    const auto begin = batch.row_begin()[s], end = batch.row_begin()[s + 1];
+    for (std::int64_t r = begin; r < end; ++r) {
+      if (flags[static_cast<std::size_t>(r)])
+        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", part[s], r - begin,
+             flags[static_cast<std::size_t>(r)]);
+      if (loss.kind != LossKind::none) sums.losses.push_back(losses[static_cast<std::size_t>(r)]);
+      result.scored += targets[static_cast<std::size_t>(r)] >= 0;
+    }
+    result.logprobs[part[s]].assign(logprobs.begin() + begin, logprobs.begin() + end);
+    result.entropies[part[s]].assign(entropies.begin() + begin, entropies.begin() + end);
+  }
+  result.rows += rows;
+  for (const Buffer& buffer : ctx.index_losses())
+    for (const float kl : backend.stream().read(buffer.view()).get())
+      sums.index_losses.push_back(static_cast<double>(kl) / static_cast<double>(ctx.index_losses().size()));
+}
+
+}  // namespace lockstep

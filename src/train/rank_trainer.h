@@ -1,0 +1,71 @@
+// One rank's part of a trainer (train/trainer.h): the sequences that fall to it, its share of gradients, masters and moments.
+// All ranks make the same calls with the same data, each on a thread and a runtime of its own; with one rank this is the trainer.
+// Bits do not depend on the ranks: gradients are order-free accumulators, joined exactly, and a step works on elements alone.
+//   RankTrainer trainer(runtime, images, options, place); trainer.forward_backward(data, loss); trainer.optim_step(adam);
+#pragma once
+#include <memory>
+
+#include "model/parameter_share.h"
+#include "model/runtime.h"
+#include "parallel/rank_place.h"
+#include "train/data.h"
+#include "train/options.h"
+
+namespace lockstep {
+
+struct RowSums;
+
+class RankTrainer {
+ public:
+  // `masters`: of the runtime's manifest, whole.
+  RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
+
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  OptimResult optim_step(const AdamParameters& adam);
+
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
+  std::int64_t step() const { return step_; }
+  // Of the runtime's manifest; filled where the data-parallel rank is 0.
+  WeightImages gradient_images();
+  WeightImages master_images();
+  TrainerState state();
+  void restore(const TrainerState& state);
+
+ private:
+  void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;
+  // run(numbers of the sequences of one micro-batch), of this rank's sequences; then the results of all ranks are joined.
+  template <class F>
+  void for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, const F& run);
+  void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
+                       double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
+  bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
+  bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
+  bool answers_for(std::size_t) const { return true; }
+  Buffer allocate_rows(std::size_t i, MemoryCategory category);
+  void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
+  View master(std::size_t i) const;      // this rank's rows of it
+  void upload_masters(const WeightImages& masters);
+  void finish_gradients();
+  double gradient_norm();
+  void move_router_bias(std::size_t layer, double rate, WeightSet& next);
+  void gather_rows(std::size_t i, const View& whole);
+  std::vector<float> image(std::size_t i, const View& rows);
+  WeightImages moment_images(const std::vector<Buffer>& moments);
+
+  Runtime& runtime_;
+  TrainerOptions options_;
+  RankPlace place_;
+  const Manifest& manifest_;
+  std::vector<ParameterShare> shares_;
+  // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
+  std::vector<Buffer> masters_, first_moments_, second_moments_;
+  std::vector<Buffer> router_loads_;
+  std::unique_ptr<GradientSet> gradients_;
+  std::unique_ptr<KvCache> cache_;
+  std::shared_ptr<const WeightSet> weights_;
+  std::int64_t step_ = 0;
+  int pending_calls_ = 0;
+};
+
+}  // namespace lockstep
