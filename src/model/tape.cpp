@@ -9,7 +9,7 @@ std::int64_t bin_columns(const Parameter& p) {
 }
 }  // namespace
 
-GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares, ParameterId shared_head)
     : backend_(backend), manifest_(manifest), shares_(shares) {
   for (const Parameter& p : manifest.parameters()) {
     const std::int64_t rows = p.layout == ParameterLayout::packed ? 1 : p.outputs;
@@ -17,7 +17,7 @@ GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persis
     const ParameterShare* share = shares && p.trained ? &(*shares)[gradients_.size()] : nullptr;
     gradients_.push_back(backend.device().allocate_zero(DType::f32, share ? share->count() : rows, share ? share->width : columns, MemoryCategory::gradients));
     bins_.emplace_back();
-    if (persistent_bins || p.tied)
+    if (persistent_bins || p.tied || static_cast<ParameterId>(bins_.size()) - 1 == shared_head)
       bins_.back() = backend.device().allocate_zero(DType::bins, rows, bin_columns(p), MemoryCategory::gradients);
   }
 }

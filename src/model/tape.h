@@ -2,6 +2,7 @@
 // An activation used n times receives its gradients by plain adds in reverse record order.
 #pragma once
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -11,20 +12,27 @@
 
 namespace lockstep {
 
-// An activation: its buffer, and its node on the tape (-1: no gradient reaches it).
+// Where ranks cut the columns of an activation: rank r has [bounds[r], bounds[r + 1]). Null: each has all of them.
+using ColumnSplit = std::shared_ptr<const std::vector<std::int64_t>>;
+
+// An activation: its buffer, and its node on the tape (-1: no gradient reaches it). With a split the buffer is this rank's columns,
+// and so is the gradient that reaches the node.
 struct Tensor {
   Buffer buffer;
   int node = -1;
+  ColumnSplit split = {};
   const View& view() const { return buffer.view(); }
-  Tensor detached() const { return {buffer, -1}; }
+  Tensor detached() const { return {buffer, -1, split}; }
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
-// deposit, and finish() turns the bins into gradients. A tied parameter always has bins: several operations deposit in one backward.
+// deposit, and finish() turns the bins into gradients. A tied parameter always has bins (several operations deposit in one backward),
+// and so has a head that ranks share (chunks of rows deposit one after another).
 // With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
-  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr,
+              ParameterId shared_head = -1);
   const View& gradient(ParameterId id) const { return gradients_[static_cast<std::size_t>(id)].view(); }
   View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
   bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
