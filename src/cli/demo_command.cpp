@@ -91,6 +91,7 @@ int demo_command(const Arguments& arguments) {
   table.text("json", &json_file, "FILE", "Where the results go as JSON, beside runs/demo/result.json");
   table.text("model", &settings.runtime.model, "DIR", "Where training starts");
   add_device_options(table, settings.runtime);
+  add_ranks_option(table, &settings.runtime.ranks);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
   table.text("runs", &runs, "DIR", "Where runs are");
   page.add_options(table);

@@ -29,6 +29,7 @@ int parity_command(const Arguments& arguments) {
                 "Random sequences; lengths at the edges of blocks and pages come on top");
   table.seed("seed", &options.seed, "Of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: which bits");
+  table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, beside those that are always compared");
   table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
   add_json_option(table, &json);
   table.accept_config();

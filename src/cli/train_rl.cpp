@@ -14,7 +14,7 @@
 namespace lockstep {
 namespace {
 // Keys that change no bit, and where things are put.
-const std::vector<std::string> kFreeKeys = {"threads",    "backend",          "isa",       "micro_batch", "checkpoint_activations",
+const std::vector<std::string> kFreeKeys = {"threads",    "ranks",            "backend",          "isa",       "micro_batch", "checkpoint_activations",
                                             "context",    "checkpoint_every", "keep_last", "runs",        "export_dtype",
                                             "transcripts", "transcripts_every", "transcript_megabytes"};
 
@@ -41,6 +41,7 @@ int run_train_rl(const Arguments& arguments) {
   table.text("name", &config.name, "NAME", "Of the run: its folder");
   table.text("runs", &config.runs, "DIR", "Where runs are");
   add_runtime_options(table, config.stack.runtime);
+  add_ranks_option(table, &config.stack.runtime.ranks);
   add_rl_options(table, settings, advantages);
   table.text("rollout-profile", &config.stack.rollout_profile, "NAME", "Numerics profile of the sampler (default: the trainer's)");
   table.flag("allow-profile-mix", &allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");

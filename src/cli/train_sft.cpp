@@ -47,6 +47,7 @@ bool parse(const Arguments& arguments, Settings& s) {
                     {"lockstep train sft --config recipes/countdown_sft.toml",
                      "lockstep train sft --model models/countdown-glm --data my.jsonl --name my-run --steps 200"});
   add_runtime_options(table, c.runtime);
+  add_ranks_option(table, &c.runtime.ranks);
   table.text("name", &c.name, "NAME", "Of the run: runs/NAME holds config, metrics.jsonl, checkpoints and the export");
   table.text("runs", &c.runs, "DIR", "Where runs are kept");
   table.text("data", &s.data, "FILE", "JSONL of {\"prompt\",\"completion\"} or {\"tokens\",\"weights\"} lines (weights aligned to targets)");

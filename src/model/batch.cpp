@@ -46,6 +46,7 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
   rows_.page_size = static_cast<std::int32_t>(page_size);
   if (training) {
     rows_.segment = upload(segments, count_, 1);
+    segments_ = std::move(segments);
     rows_.sequence_begin = upload(begins, static_cast<std::int64_t>(begins.size()), 1);
   }
 }

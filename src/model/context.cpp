@@ -1,11 +1,13 @@
 #include "model/context.h"
 
+#include "model/sharding.h"
+
 namespace lockstep {
 
 Context::Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-                 const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape)
+                 const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape, const Sharding* sharding)
     : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
-      rope_(rope), options_(options), tape_(tape),
+      rope_(rope), options_(options), tape_(tape), sharding_(sharding),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
   if (options_.observer) options_.observer->begin_forward(backend, batch);
 }
@@ -18,28 +20,30 @@ Tensor Context::embedding(ParameterId table) {
   const Parameter& p = manifest_.parameter(table);
   const bool packed = p.layout == ParameterLayout::packed;
   Tensor y = output(p.inputs);
-  backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed});
+  if (split_of(table) == ParameterSplit::columns) y.split = sharding_->bounds(table);
+  if (p.inputs > 0) backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed});
   observe("embedding", y.view(), table);
   if (recording())
     tape_->record([this, table, packed, node = y.node] {
       Buffer dy = tape_->take(node);
-      if (!dy) return;
+      if (!dy || dy.view().cols == 0) return;
       GradientSet& g = tape_->gradients();
       backend_.launch(&KernelTable::embedding_backward,
                       EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(), batch_.rows().token,
                                         batch_.rows().segment, packed});
     });
-  return y;
+  return whole(y);
 }
 
 Tensor Context::rms_norm(const Tensor& x, ParameterId w, float eps) {
-  Tensor y = rms_norm_over(x, w, eps, 1);
+  Tensor y = rms_norm_over(whole(x), w, eps, 1);
   observe("rms_norm", y.view(), w);
   return y;
 }
 
 Tensor Context::rms_norm_heads(const Tensor& x, ParameterId w, float eps) {
-  Tensor y = rms_norm_over(x, w, eps, x.view().cols / manifest_.parameter(w).inputs);
+  const Tensor all = whole(x);  // the gradient of the weight is a sum over heads
+  Tensor y = rms_norm_over(all, w, eps, all.view().cols / manifest_.parameter(w).inputs);
   observe("rms_norm_heads", y.view(), w);
   return y;
 }
@@ -126,20 +130,27 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, s
   return y;
 }
 
-Tensor Context::linear(const Tensor& x, ParameterId w) {
+Tensor Context::linear(const Tensor& input, ParameterId w) {
+  if (split_of(w) == ParameterSplit::outputs) return linear_by_outputs(input, w);
+  if (split_of(w) == ParameterSplit::inputs) return linear_by_inputs(input, w);
+  const Tensor x = whole(input);
   Tensor y = linear_over(x, w, x.view().rows, 0, 0, manifest_.parameter(w).outputs, {}, {});
   observe("linear", y.view(), w);
   return y;
 }
 
-Tensor Context::mla_values(const Tensor& o, ParameterId w_uv) {
+Tensor Context::mla_values(const Tensor& input, ParameterId w_uv) {
   const Parameter& p = manifest_.parameter(w_uv);
+  const std::int64_t heads = sharding_ ? sharding_->bounds(w_uv)->back() : p.count;
+  const Tensor o = cut(input, head_columns(heads, p.inputs));
   Tensor y = linear_over(o, w_uv, o.view().rows, p.inputs, p.outputs, p.count * p.outputs, {}, {});
+  y.split = head_columns(heads, p.outputs);
   observe("mla_values", y.view(), w_uv);
   return y;
 }
 
-Tensor Context::add(const Tensor& a, const Tensor& b) {
+Tensor Context::add(const Tensor& left, const Tensor& right) {
+  const Tensor a = whole(left), b = whole(right);
   Tensor y = output_rows(a.view().rows, a.view().cols);
   backend_.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
   observe("add", y.view());
@@ -154,13 +165,14 @@ Tensor Context::add(const Tensor& a, const Tensor& b) {
 }
 
 Tensor Context::swiglu(const Tensor& gate, const Tensor& up) {
-  Tensor y = swiglu_over(gate, up);
+  Tensor y = swiglu_over(gate, cut(up, gate.split));
   observe("swiglu", y.view());
   return y;
 }
 
 Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
   Tensor y = output_rows(gate.view().rows, gate.view().cols);
+  y.split = gate.split;
   const auto forward = [this, gate, up](const View& to) {
     backend_.launch(&KernelTable::swiglu_forward, SwigluForward{to, gate.view(), up.view()});
   };
@@ -185,12 +197,22 @@ Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
 
 void Context::launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                           std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse) {
+  if (heads == 0 || rotary + pass == 0) return;  // another rank's heads
   backend_.launch(&KernelTable::rope, Rope{y, x, heads, rotary, pass, x_offset, x_step, y_offset, y_step, rope_.table,
                                            batch_.rows().position, inverse, rope_.half});
 }
 
-Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t size, std::int64_t rotary) {
+Tensor Context::rope_heads(const Tensor& input, std::int64_t all_heads, std::int64_t size, std::int64_t rotary) {
+  // Heads that ranks have cut through are put together first.
+  const auto cuts_heads = [&](const Tensor& t) {
+    for (const std::int64_t b : *t.split)
+      if (b % size) return true;
+    return false;
+  };
+  const Tensor x = input.split && cuts_heads(input) ? whole(input) : input;
+  const std::int64_t heads = x.split ? x.view().cols / size : all_heads;
   Tensor y = output(heads * size);
+  y.split = x.split;
   launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
   observe("rope_heads", y.view());
   if (recording())
@@ -204,10 +226,12 @@ Tensor Context::rope_heads(const Tensor& x, std::int64_t heads, std::int64_t siz
   return y;
 }
 
-Tensor Context::mla_query(const Tensor& q, ParameterId w_uk, std::int64_t rotary) {
+Tensor Context::mla_query(const Tensor& input, ParameterId w_uk, std::int64_t rotary) {
   const Parameter& p = manifest_.parameter(w_uk);  // heads items of [latent, nope]
-  const std::int64_t heads = p.count, latent = p.outputs, nope = p.inputs;
+  const std::int64_t heads = p.count, latent = p.outputs, nope = p.inputs, all_heads = sharding_ ? sharding_->bounds(w_uk)->back() : heads;
+  const Tensor q = cut(input, head_columns(all_heads, nope + rotary));
   Tensor y = output(heads * (latent + rotary));
+  y.split = head_columns(all_heads, latent + rotary);
   LinearForward absorb{y.view(), q.view(), packed(w_uk), nope + rotary, latent + rotary, {}};
   absorb.round_input_bf16 = profile_.bf16_activations;
   backend_.launch(&KernelTable::linear_forward, absorb);
@@ -253,8 +277,9 @@ Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::in
   return y;
 }
 
-Tensor Context::gqa_entry(const Tensor& k, const Tensor& v, const AttentionShape& shape) {
-  const std::int64_t heads = shape.kv_heads, size = shape.key, keys = heads * size, values = heads * shape.value;
+Tensor Context::gqa_entry(const Tensor& all_k, const Tensor& all_v, const AttentionShape& shape) {
+  const Tensor k = cut(all_k, head_columns(shape.kv_heads, shape.key)), v = cut(all_v, head_columns(shape.kv_heads, shape.value));
+  const std::int64_t heads = own_heads(shape.kv_heads), size = shape.key, keys = heads * size, values = heads * shape.value;
   Tensor y = output(keys + values);
   launch_rope(y.view(), k.view(), heads, size, 0, 0, size, 0, size, false);
   launch_rope(y.view(), v.view(), 1, 0, values, 0, 0, keys, 0, false);  // a copy
@@ -272,29 +297,46 @@ Tensor Context::gqa_entry(const Tensor& k, const Tensor& v, const AttentionShape
   return y;
 }
 
-Tensor Context::attention(const Tensor& q, const Tensor& entry, int layer, Selection* selection, const AttentionShape& shape) {
+Tensor Context::attention(const Tensor& all_q, const Tensor& entry, int layer, Selection* selection, const AttentionShape& all) {
+  // Ranks share groups of heads where each has a key, and else heads.
+  AttentionShape shape = all;
+  const bool by_group = all.kv_heads > 1 || !all.value_in_key;
+  const std::int64_t groups = by_group ? all.kv_heads : all.heads, heads_a_group = all.heads / groups;
+  const Tensor q = cut(all_q, head_columns(groups, heads_a_group * all.key));
+  shape.heads = own_heads(groups) * heads_a_group;
+  if (by_group) shape.kv_heads = own_heads(groups);
   const View cache = cache_.layers[static_cast<std::size_t>(layer)].entry.view();
-  backend_.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), batch_.rows()});
+  if (cache.cols > 0) backend_.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), batch_.rows()});
   const bool dense = !selection || options_.dense_attention;
   const View positions = dense ? View{} : selection->positions.view(), count = dense ? View{} : selection->count.view();
   const Buffer positions_buffer = dense ? Buffer{} : selection->positions, count_buffer = dense ? Buffer{} : selection->count;
   Tensor o = output(shape.heads * shape.value);
+  o.split = head_columns(groups, heads_a_group * all.value);
   Buffer log_sum = allocate(DType::f32, batch_.count(), shape.heads);
-  backend_.launch(&KernelTable::attention_forward,
-                  AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});
+  if (shape.heads > 0)
+    backend_.launch(&KernelTable::attention_forward,
+                    AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});
   observe("attention", o.view(), -1, layer);
   if (!recording()) return o;
-  if (selection && selection->target)
-    backend_.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), log_sum.view(), q.view(), cache, positions,
-                                                                    count, batch_.rows(), shape});
+  if (selection && selection->target) {  // a sum over all heads in order
+    const Buffer all_log_sum = gathered(log_sum.view(), head_columns(groups, heads_a_group)), whole_q = gathered(q.view(), q.split);
+    backend_.launch(&KernelTable::attention_target,
+                    AttentionTarget{selection->target.view(), all_log_sum ? all_log_sum.view() : log_sum.view(),
+                                    whole_q ? whole_q.view() : q.view(), cache, positions, count, batch_.rows(), all});
+  }
+  if (sharding_ && !by_group) {
+    record_whole_attention_backward(q, entry, o, log_sum, cache, positions_buffer, count_buffer, all);
+    return o;
+  }
   tape_->record([this, q = q.kept(), entry_node = entry.node, entry_columns = entry.view().cols, o_buffer = o.buffer, log_sum, cache, positions_buffer, count_buffer, shape, node = o.node] {
     Buffer dout = tape_->take(node);
     if (!dout) return;
     Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
     Buffer dentry = allocate(DType::f32, q.view().rows, entry_columns);
-    backend_.launch(&KernelTable::attention_backward,
-                    AttentionBackward{dq.view(), dentry.view(), dout.view(), o_buffer.view(), log_sum.view(), q.view(), cache,
-                                      positions_buffer.view(), count_buffer.view(), batch_.rows(), shape});
+    if (shape.heads > 0)
+      backend_.launch(&KernelTable::attention_backward,
+                      AttentionBackward{dq.view(), dentry.view(), dout.view(), o_buffer.view(), log_sum.view(), q.view(), cache,
+                                        positions_buffer.view(), count_buffer.view(), batch_.rows(), shape});
     tape_->contribute(entry_node, dentry);
     tape_->contribute(q.node, dq);
   });
@@ -362,6 +404,7 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
 }
 
 Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down) {
+  if (sharding_) return experts_of_ranks(x, routing, gate, up, down);
   const std::int64_t slots = routing.row_of.view().rows, experts = manifest_.parameter(gate).count;
   const View offsets = routing.offsets.view(), row_of = routing.row_of.view();
   Tensor gathered = output_rows(slots, x.view().cols);

@@ -1,5 +1,6 @@
 // The context of one forward: families call its operations, in order. Without a tape it executes; with one it also records.
-// No data-dependent control flow: what depends on values (chosen experts, selected keys) stays on the device.
+// Where ranks share the model (model/sharding.h), an operation works on this rank's share and joins it with the others' when the next
+// one needs the whole; families do not see it. No data-dependent control flow: what depends on values (chosen experts, selected keys) stays on the device.
 //   Tensor h = ctx.rms_norm(x, norm, eps); Tensor q = ctx.linear(h, q_proj);
 // Shapes: T rows of the batch; see kernels/ for the mathematics and order of each operation.
 #pragma once
@@ -12,6 +13,8 @@
 #include "model/weights.h"
 
 namespace lockstep {
+
+class Sharding;
 
 struct ForwardOptions {
   bool dense_attention = false;   // attend to all visible keys, whatever the indexer would select (indexer warm-up)
@@ -41,7 +44,7 @@ struct Routing {
 class Context {
  public:
   Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-          const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape);
+          const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape, const Sharding* sharding = nullptr);
 
   const ForwardOptions& options() const { return options_; }
   Backend& backend() { return backend_; }
@@ -88,6 +91,14 @@ class Context {
     return backend_.device().allocate(dtype, rows, cols, category);
   }
   PackedWeight packed(ParameterId id) const { return packed_weight(manifest_, weights_, id, profile_); }
+  // The same with the leaves of this rank's share: where the sum of a product crosses ranks.
+  PackedWeight packed_share(ParameterId id) const;
+  const Sharding* sharding() const { return sharding_; }
+  // y, a partial sum of this rank, becomes the whole sum on every rank: over the leaves of w, or over the groups of experts.
+  void join_leaves(const View& y, ParameterId w);
+  void join_experts(const View& y);
+  // Columns of all tensor-parallel ranks, side by side.
+  void gather_columns(const View& all, const View& own, const ColumnSplit& split);
   const View& weight(ParameterId id) const { return weights_.parameters[static_cast<std::size_t>(id)].view(); }
   const Profile& profile() const { return profile_; }
 
@@ -98,6 +109,19 @@ class Context {
                      const View& offsets, const View& row_of);
   // Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
   LinearBackwardWeight weight_gradient(ParameterId w, const View& dy, const View& x) const;
+  ParameterSplit split_of(ParameterId w) const { return sharding_ ? manifest_.parameter(w).split : ParameterSplit::whole; }
+  // All columns on every rank; and this rank's columns, cut as `split` says (null: all).
+  Tensor whole(const Tensor& x);
+  Tensor cut(const Tensor& x, const ColumnSplit& split);
+  Tensor linear_by_outputs(const Tensor& x, ParameterId w);
+  Tensor linear_by_inputs(const Tensor& x, ParameterId w);
+  // n heads of `width` columns as ranks share them, and this rank's number; without ranks null and n.
+  ColumnSplit head_columns(std::int64_t n, std::int64_t width) const;
+  std::int64_t own_heads(std::int64_t n) const;
+  void record_whole_attention_backward(const Tensor& q, const Tensor& entry, const Tensor& o, const Buffer& log_sum, const View& cache,
+                                       const Buffer& positions, const Buffer& count, const AttentionShape& shape);
+  Buffer gathered(const View& own, const ColumnSplit& split);
+  Tensor experts_of_ranks(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);
   Tensor rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads);
   Tensor swiglu_over(const Tensor& gate, const Tensor& up);
   void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
@@ -118,6 +142,7 @@ class Context {
   RopeAngles rope_;
   ForwardOptions options_;
   Tape* tape_;
+  const Sharding* sharding_;
   Buffer flags_;
   std::vector<Buffer> index_losses_;
 };

@@ -12,6 +12,7 @@ namespace lockstep {
 struct CacheShape {
   std::int64_t entry = 0;      // values of an entry per position
   std::int64_t index_key = 0;  // 0: no indexer in this layer
+  std::int64_t heads = 0;      // heads whose keys and values an entry holds, which ranks may share; 0: it is one
 };
 
 struct KvCache {

@@ -26,7 +26,7 @@ ParameterId Manifest::table(const std::string& file, std::int64_t rows, std::int
 }
 
 ParameterId Manifest::tied_table(const std::string& file, std::int64_t rows, std::int64_t columns) {
-  const ParameterId id = add({file, ParameterLayout::packed, 1, rows, columns, true, false, true});
+  const ParameterId id = add({file, ParameterLayout::packed, 1, rows, columns, true, false, ParameterSplit::whole, true});
   files_.push_back({file, {rows, columns}, false, {{id, 0, 0, rows, false}}});
   return id;
 }

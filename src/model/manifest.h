@@ -4,6 +4,7 @@
 // initialisation all walk this list.
 #pragma once
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,12 +18,24 @@ enum class ParameterLayout {
   table,   // row-major [outputs, inputs]: embedding; also norms and biases as [1, inputs]
 };
 
+// How tensor- and expert-parallel ranks may share a parameter (model/sharding.h).
+enum class ParameterSplit {
+  whole,       // every rank has all of it
+  outputs,     // a linear layer by its outputs: each rank makes columns of y
+  inputs,      // a linear layer by its inputs: each rank makes a part of the sum
+  heads,       // by items, each a head's
+  experts,     // by items, each an expert
+  columns,     // a table by its columns
+  vocabulary,  // the head, by its outputs
+};
+
 struct Parameter {
   std::string name;  // of the parameter here, for messages
   ParameterLayout layout = ParameterLayout::packed;
   std::int64_t count = 1, outputs = 0, inputs = 0;
   bool trained = true;   // false: state that no gradient reaches (the router's correction bias), kept in fp32
   bool indexer = false;  // trained by the index loss only
+  ParameterSplit split = ParameterSplit::whole;
   bool tied = false;     // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
   std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
   std::int64_t size() const { return count * item_size(); }
@@ -70,6 +83,10 @@ class Manifest {
     const ParameterId id = add({name, ParameterLayout::packed, count, outputs, inputs});
     for (std::int64_t g = 0; g < count; ++g) files_.push_back({file_of(g), {outputs, inputs}, false, {{id, g, 0, outputs, false}}});
     return id;
+  }
+  // Declares how ranks share parameters; the default is whole.
+  void split(ParameterSplit how, std::initializer_list<ParameterId> ids) {
+    for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].split = how;
   }
   // A parameter without a file of its own; pieces are added to a file tensor declared by hand.
   ParameterId add(Parameter parameter);

@@ -18,7 +18,7 @@ struct ParameterShare {
   std::int64_t begin() const { return bounds[static_cast<std::size_t>(rank)]; }
   std::int64_t count() const { return bounds[static_cast<std::size_t>(rank) + 1] - begin(); }
   // A view of the whole parameter (or of its accumulators), row by row; and a rank's rows of it.
-  View by_row(const View& whole) const { return whole.reshape(total(), whole.size() / total()); }
+  View by_row(const View& whole) const { return whole.reshape(total(), total() > 0 ? whole.size() / total() : 0); }
   View rows(const View& whole) const { return by_row(whole).row_range(begin(), count()); }
   View rows_of(const View& whole, int other) const {
     const auto at = static_cast<std::size_t>(other);

@@ -4,7 +4,7 @@
 #pragma once
 #include <memory>
 
-#include "model/model.h"
+#include "model/sharding.h"
 
 namespace lockstep {
 
@@ -19,13 +19,13 @@ struct Runtime {
   // `positions` 0: what the model's config allows, at most 65536 (a longer table costs memory: ask for it).
   Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions = 0);
 
-  // What this runtime holds: the model's tensors.
-  const Manifest& manifest() const { return model->manifest(); }
-
-  // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's.
-  Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr) {
+  // One forward over rows of `batch`; hidden states after the final norm. Flags and losses are the context's. With a sharding the
+  // weights and the cache are this rank's.
+  Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr,
+                  const Sharding* sharding = nullptr) {
     options.observer = observer;
-    return Context(backend, model->manifest(), profile, weights, cache, batch, {rope_table.view(), model->rope.half}, options, tape);
+    return Context(backend, sharding ? sharding->manifest() : model->manifest(), profile, weights, cache, batch,
+                   {rope_table.view(), model->rope.half}, options, tape, sharding);
   }
 };
 

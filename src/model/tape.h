@@ -12,6 +12,9 @@
 
 namespace lockstep {
 
+// Where ranks cut the columns of an activation: rank r has [bounds[r], bounds[r + 1]). Null: each has all of them.
+using ColumnSplit = std::shared_ptr<const std::vector<std::int64_t>>;
+
 // An activation that costs little to make again (a norm, a product of elements): records hold the way to it instead of its
 // buffer. The first one that asks makes it; it lives until the last one is done.
 class Remade {
@@ -27,24 +30,28 @@ class Remade {
   Buffer buffer_;
 };
 
-// An activation: its buffer, and its node on the tape (-1: no gradient reaches it).
+// An activation: its buffer, and its node on the tape (-1: no gradient reaches it). With a split the buffer is this rank's columns,
+// and so is the gradient that reaches the node.
 struct Tensor {
   Buffer buffer;
   int node = -1;
+  ColumnSplit split = {};
   std::shared_ptr<Remade> remade = nullptr;
   const View& view() const { return buffer || !remade ? buffer.view() : remade->view(); }
-  Tensor detached() const { return {buffer, -1, remade}; }
+  Tensor detached() const { return {buffer, -1, split, remade}; }
   // What a record should hold of it.
-  Tensor kept() const { return {remade ? Buffer() : buffer, node, remade}; }
+  Tensor kept() const { return {remade ? Buffer() : buffer, node, split, remade}; }
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
-// deposit, and finish() turns the bins into gradients. A tied parameter always has bins: several operations deposit in one backward.
+// deposit, and finish() turns the bins into gradients. A tied parameter always has bins (several operations deposit in one backward),
+// and so has a head that ranks share (chunks of rows deposit one after another).
 // A gradient takes memory from the moment that something writes it: by then the activations of later layers are gone.
 // With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
-  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr,
+              ParameterId shared_head = -1);
   const View& gradient(ParameterId id);  // +0 where nothing was written
   View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
   bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/thread_pool.h"
 #include "checkpoint/json_file.h"
+#include "parallel/layout.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -62,6 +63,8 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
   if (settings.threads < 0 || settings.threads > 4096)
     fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
   BackendOptions options{.kind = static_cast<BackendKind>(found - names.begin()), .threads = static_cast<int>(settings.threads)};
+  if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)
+    options.threads = std::max(1, (options.threads > 0 ? options.threads : available_processors()) / ranks);
   if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
   return options;
 }

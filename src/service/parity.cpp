@@ -25,6 +25,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("training_forwards", true);
   for (const char* name : {"chunks", "cache_hits", "preemptions", "evictions", "mixed_batches"}) add(name, long_enough);
   add("decode_tokens", true);
+  add("rank_forwards", true);
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);
@@ -34,7 +35,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
           isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer());
   for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
-                           "checkpointed_segments", "deferred_steps"})
+                           "checkpointed_segments", "deferred_steps", "rank_steps", "rank_bytes"})
     add(name, true);
   return counters;
 }

@@ -27,6 +27,7 @@ struct ParityOptions {
   std::int64_t cases = 100;  // random ones; edge lengths come on top
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
+  std::string ranks;         // one more layout of ranks (parallel/layout.h), beside those that are always compared
   bool quiet = true;         // no progress on stderr
 };
 

@@ -83,11 +83,14 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
         b.observed(o, [&] { run_way(scene, b, c.tokens, way, item); });
       };
       // On a new engine everything can be seen; where it needs what the old one holds in its cache, what can be seen there.
-      auto found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) {
-        ParityBench fresh(scene, bench.place, scene.profile, true);
-        again(fresh, o);
-      });
-      if (!found) found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) { again(bench, o); });
+      std::optional<ParityMismatch> found;
+      const bool whole = bench.place.ranks.size() == 1;  // an observer sees one rank's operations
+      if (whole)
+        found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) {
+          ParityBench fresh(scene, bench.place, scene.profile, true);
+          again(fresh, o);
+        });
+      if (!found && whole) found = first_operation_mismatch(c.tokens, alone, [&](OperationObserver& o) { again(bench, o); });
       if (!found)
         found = ParityMismatch{"log-probability",
                                -1,
@@ -104,6 +107,7 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
   scene.report.tokens += tokens;
   ++scene.counters[fmt::format("{}_comparisons", instruction_set_name(bench.place.isa))];
   if (way == 0) ++scene.counters["training_forwards"];
+  if (way == 0 && bench.place.ranks.size() > 1) ++scene.counters["rank_forwards"];
   if (bench.place.backend == BackendKind::deferred) ++scene.counters["deferred_comparisons"];
   scene.progress.advance(1, static_cast<double>(tokens));
 }
@@ -124,6 +128,8 @@ void fuzz_forward(ParityScene& scene) {
   std::vector<ParityPlace> places = fast_parity_places();
   const std::size_t fast = places.size();
   for (const ParityPlace& p : scalar_parity_places()) places.push_back(p);
+  const std::vector<RankLayout> layouts = parity_layouts(scene.options);
+  for (std::size_t p = 1; p < places.size(); ++p) places[p].ranks = layouts[(p - 1) % layouts.size()];
   const auto comparisons = static_cast<std::int64_t>(cases.size()) * kWays;
   // Place by place: the memory of one bench at a time.
   for (std::size_t p = 0; p < places.size(); ++p) {

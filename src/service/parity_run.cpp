@@ -8,8 +8,8 @@ namespace lockstep {
 
 std::string ParityPlace::text() const {
   constexpr std::string_view kBackends[] = {"cpu", "deferred", "traced"};
-  return fmt::format("{} {}, {} thread{}, pages of {}", kBackends[static_cast<int>(backend)], instruction_set_name(isa),
-                     threads, threads == 1 ? "" : "s", page_size);
+  return fmt::format("{} {}, {} thread{}, pages of {}{}", kBackends[static_cast<int>(backend)], instruction_set_name(isa),
+                     threads, threads == 1 ? "" : "s", page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "");
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
@@ -32,6 +32,14 @@ std::vector<ParityPlace> scalar_parity_places() {
   return {{BackendKind::cpu, InstructionSet::scalar, 2, 16}, {BackendKind::deferred, InstructionSet::scalar, 1, 1}};
 }
 
+std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
+  std::vector<RankLayout> layouts;
+  if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
+  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"})
+    layouts.push_back(rank_layout(text));
+  return layouts;
+}
+
 Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
   Tokens tokens(static_cast<std::size_t>(n));
   for (std::int32_t& token : tokens)
@@ -49,6 +57,7 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
               std::max(scene.longest, scene.longest_step)) {
   TrainerOptions options;
   options.page_size = at.page_size;
+  options.ranks = at.ranks;
   trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
   if (!with_engine) return;
   const std::int64_t positions = scene.longest + 48;

@@ -21,12 +21,15 @@ struct ParityPlace {
   InstructionSet isa = InstructionSet::scalar;
   int threads = 1;
   std::int64_t page_size = 16;
-  std::string text() const;  // "deferred avx2, 3 threads, pages of 4"
+  RankLayout ranks = {};     // of the trainer
+  std::string text() const;  // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
 // What everything is compared with, and what it is compared on; scalar ones are slow and stand apart.
 ParityPlace parity_reference();
 std::vector<ParityPlace> fast_parity_places();
 std::vector<ParityPlace> scalar_parity_places();
+// Layouts of ranks, in the order in which places and steps take them; the asked one first.
+std::vector<RankLayout> parity_layouts(const ParityOptions& options);
 
 // What all parts share.
 struct ParityScene {

@@ -37,7 +37,7 @@ std::vector<StepMode> step_modes(const ParityScene& scene) {
   return modes;
 }
 
-std::vector<StepPlan> step_plans(StepMode mode) {
+std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
   const InstructionSet widest = widest_instruction_set();
   const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) {
     return ParityPlace{BackendKind::cpu, isa, threads, page};
@@ -58,6 +58,12 @@ std::vector<StepPlan> step_plans(StepMode mode) {
   if (widest == InstructionSet::avx512) {
     plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
     plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
+  }
+  // One backend a rank; deferred ones in turn with direct ones.
+  for (const RankLayout& ranks : parity_layouts(scene.options)) {
+    ParityPlace place = plans.size() % 2 ? deferred(widest, 1, 16) : cpu(widest, 1, 16);
+    place.ranks = ranks;
+    plans.push_back({place, static_cast<std::int64_t>(plans.size() % 3), true, plans.size() % 2 == 0});
   }
   // The indexer's loss is a mean over the rows of a call: two calls are another loss.
   if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true, true});
@@ -127,7 +133,8 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
                    .checkpoint_activations = plan.checkpoint,
                    .accumulate = plan.two_calls,
                    .train_indexer = indexer,
-                   .page_size = plan.place.page_size});
+                   .page_size = plan.place.page_size,
+                   .ranks = plan.place.ranks});
   StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<std::size_t> order(data.size());
@@ -157,6 +164,7 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
     result.masters.push_back(trainer.master_images());
   }
   scene.counters["checkpointed_segments"] += segments.segments;
+  scene.counters["rank_bytes"] += trainer.traffic().bytes;
   return result;
 }
 
@@ -206,7 +214,7 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
   std::int64_t plans = 0;
   for (StepMode mode : step_modes(scene))
-    plans += static_cast<std::int64_t>(step_plans(mode).size());
+    plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
   return plans * kSteps * step_rounds(scene);
 }
 
@@ -219,7 +227,7 @@ void fuzz_steps(ParityScene& scene) {
       if (mode == StepMode::policy) add_old_logprobs(scene, data);
       const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);
       std::optional<StepOutcome> want_fixed;
-      for (const StepPlan& plan : step_plans(mode)) {
+      for (const StepPlan& plan : step_plans(scene, mode)) {
         throw_if_interrupted();
         const StepOutcome got = run_steps(scene, plan, data, mode, scene.profile);
         if (plan.fixed_normaliser && !want_fixed) {
@@ -239,6 +247,7 @@ void fuzz_steps(ParityScene& scene) {
               "{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
           scene.counters["shuffled_steps"] += plan.shuffle;
           scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
+          scene.counters["rank_steps"] += plan.place.ranks.size() > 1;
           scene.counters["deferred_steps"] += plan.place.backend == BackendKind::deferred;
           scene.progress.advance(1, 0);
         }

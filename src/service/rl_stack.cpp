@@ -14,12 +14,16 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   if (rollouts.digest() != profile.digest()) {
     RuntimeSettings other = settings.runtime;
     other.profile = rollouts.name;
+    other.ranks.clear();
     rollout_runtime_ = open_model(other).runtime;
   }
 
   trainer_ = std::make_unique<LocalTrainer>(
       opened_.runtime, opened_.loaded.masters,
-      TrainerOptions{.micro_batch = settings.micro_batch, .checkpoint_activations = settings.checkpoint_activations}, executor_);
+      TrainerOptions{.micro_batch = settings.micro_batch,
+                     .checkpoint_activations = settings.checkpoint_activations,
+                     .ranks = rank_layout(settings.runtime.ranks)},
+      executor_);
   opened_.loaded.masters.clear();  // the trainer's from here on
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;

@@ -13,7 +13,7 @@ void RankTrainer::finish_gradients() {
   if (place_.layout.dp > 1) {
     const AddInto add = [&](const View& into, const View& from) { backend.launch(&KernelTable::join_bins, JoinBins{into, from}); };
     for (std::size_t i = 0; i < shares_.size(); ++i)
-      if (shared_out(i)) reduce_scatter(*place_.data, backend.device(), shares_[i].by_row(gradients_->bins(static_cast<ParameterId>(i))), shares_[i].bounds, add);
+      if (shared_out(i) && shares_[i].total() > 0) reduce_scatter(*place_.data, backend.device(), shares_[i].by_row(gradients_->bins(static_cast<ParameterId>(i))), shares_[i].bounds, add);
   }
   gradients_->finish();
 }
@@ -69,14 +69,14 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
     const auto flat = [](const View& v) { return v.reshape(1, v.size()); };
     const View own = flat(shared_out(i) ? shares_[i].rows(compute.view()) : compute.view()), old = flat(master(i));
-    const bool separate = dtype != DType::f32;
+    const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
     if (own.size() > 0)
       backend.launch(&KernelTable::adamw,
                      AdamW{old, flat(first_moments_[i].view()), flat(second_moments_[i].view()), separate ? old : own, separate ? own : View{},
                            flat(gradients_->gradient(static_cast<ParameterId>(i))), norm_buffer.view(), static_cast<float>(adam.learning_rate),
                            static_cast<float>(adam.beta1), static_cast<float>(adam.beta2), static_cast<float>(adam.eps),
-                           static_cast<float>(p.outputs > 1 ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
-    if (shared_out(i)) gather_rows(i, compute.view());
+                           static_cast<float>(decays ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
+    if (shared_out(i) && shares_[i].total() > 0) gather_rows(i, compute.view());
     if (!separate) masters_[i] = compute;
     gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
     next->parameters.push_back(std::move(compute));
@@ -125,6 +125,7 @@ void RankTrainer::gather_rows(std::size_t i, const View& whole) {
 
 std::vector<float> RankTrainer::image(std::size_t i, const View& rows) {
   Backend& backend = runtime_.backend;
+  if (shares_[i].total() == 0) return {};  // all of it is other ranks'
   if (!shared_out(i)) return place_.data_rank() == 0 ? backend.stream().read(rows).get() : std::vector<float>();
   const Buffer whole = allocate_parameter(backend, manifest_.parameters()[i], DType::f32, MemoryCategory::workspace);
   backend.stream().copy(shares_[i].rows(whole.view()), rows.reshape(shares_[i].count(), shares_[i].width));
@@ -151,17 +152,17 @@ WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
   return images;
 }
 
-TrainerState RankTrainer::state() { return {master_images(), moment_images(first_moments_), moment_images(second_moments_), step_}; }
-
 void RankTrainer::restore(const TrainerState& state) {
   step_ = state.step;
   pending_calls_ = 0;
   upload_masters(state.masters);
-  for (std::size_t i = 0; i < first_moments_.size(); ++i) {
-    if (!first_moments_[i]) continue;
-    write_rows(i, first_moments_[i].view(), state.first_moments[i]);
-    write_rows(i, second_moments_[i].view(), state.second_moments[i]);
-  }
+  const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
+    const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();
+    for (std::size_t i = 0; i < moments.size(); ++i)
+      if (moments[i]) write_rows(i, moments[i].view(), sharding_ ? shares[i] : whole[i]);
+  };
+  write(first_moments_, state.first_moments);
+  write(second_moments_, state.second_moments);
 }
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/rank_head.h"
 #include "numerics/accumulator.h"
 #include "parallel/collectives.h"
 #include "train/rank_record.h"
@@ -22,11 +23,14 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
 }
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
-    : runtime_(runtime), options_(options), place_(place), manifest_(runtime.manifest()) {
+    : runtime_(runtime), options_(options), place_(place),
+      sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
+      manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()) {
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
   const bool several = options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1;
-  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr);
+  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr,
+                                             shares_head() ? runtime.model->head : -1);
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto moments = [&] {
@@ -61,7 +65,13 @@ void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<
   runtime_.backend.stream().write(view, std::vector<float>(begin, begin + share.count() * share.width));
 }
 
-void RankTrainer::upload_masters(const WeightImages& masters) {
+bool RankTrainer::shares_head() const {
+  return sharding_ && manifest_.parameter(runtime_.model->head).split == ParameterSplit::vocabulary;
+}
+
+void RankTrainer::upload_masters(const WeightImages& whole) {
+  const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();
+  const WeightImages& masters = sharding_ ? shares : whole;
   auto set = std::make_shared<WeightSet>();
   set->version = static_cast<std::uint64_t>(step_);
   masters_.clear();
@@ -179,7 +189,7 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
     }
   }
   if (!cache_ || cache_->pages < next_page)
-    cache_ = std::make_unique<KvCache>(backend, model.cache_shapes(), runtime_.profile, next_page + next_page / 4, options_.page_size);
+    cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, next_page + next_page / 4, options_.page_size);
   const Batch batch(backend, slices, options_.page_size, true);
 
   ForwardOptions options;
@@ -189,7 +199,7 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   options.checkpoint = options_.checkpoint_activations;
   if (gradient) options.router_loads = &router_loads_;
   Tape tape(backend, *gradients_);
-  Context ctx = runtime_.context(*weights_, *cache_, batch, options, gradient ? &tape : nullptr);
+  Context ctx = runtime_.context(*weights_, *cache_, batch, options, gradient ? &tape : nullptr, sharding_.get());
   const Tensor hidden = model.forward(ctx);
 
   const std::int64_t rows = batch.count();
@@ -200,7 +210,7 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   const Buffer logprob = output(), entropy = output(), row_loss = output();
   // The logits of a chunk of rows, never of all: about 4 MB, at least the longest gradient segment.
   const std::int64_t chunk = std::min(rows, std::max<std::int64_t>(batch.longest_segment(), (std::int64_t{1} << 20) / model.vocabulary));
-  const Buffer logits = device.allocate(DType::f32, chunk, model.vocabulary, MemoryCategory::workspace);
+  const Buffer logits = device.allocate(DType::f32, chunk, manifest_.parameter(model.head).outputs, MemoryCategory::workspace);
   HeadLoss head;
   head.logprob = logprob.view();
   head.entropy = entropy.view();
@@ -226,7 +236,8 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
     head.bins = gradients_->bins(model.head);
     head.finish = gradients_->finish_at_once(model.head);
   }
-  backend.launch(&KernelTable::head_loss, head);
+  if (shares_head()) head_loss_of_ranks(ctx, head, model.head, batch.segments());
+  else backend.launch(&KernelTable::head_loss, head);
   if (gradient) {
     tape.contribute(hidden.node, dx);
     tape.backward();

@@ -17,7 +17,7 @@ struct RowSums;
 
 class RankTrainer {
  public:
-  // `masters`: of the runtime's manifest, whole.
+  // `masters`: of the whole model.
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
@@ -26,11 +26,14 @@ class RankTrainer {
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
   std::int64_t step() const { return step_; }
-  // Of the runtime's manifest; filled where the data-parallel rank is 0.
+  // Null: this rank has the whole model.
+  const Sharding* sharding() const { return sharding_.get(); }
+  // Of this rank's share of the model; filled where the data-parallel rank is 0.
   WeightImages gradient_images();
   WeightImages master_images();
-  TrainerState state();
-  void restore(const TrainerState& state);
+  WeightImages first_moment_images() { return moment_images(first_moments_); }
+  WeightImages second_moment_images() { return moment_images(second_moments_); }
+  void restore(const TrainerState& state);  // of the whole model
 
  private:
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;
@@ -40,8 +43,10 @@ class RankTrainer {
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
+  bool shares_head() const;              // whether tensor-parallel ranks share the vocabulary
   bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
-  bool answers_for(std::size_t) const { return true; }
+  // Of what several ranks hold alike, one is counted.
+  bool answers_for(std::size_t i) const { return !sharding_ || sharding_->answers_for(static_cast<ParameterId>(i)); }
   Buffer allocate_rows(std::size_t i, MemoryCategory category);
   void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
   View master(std::size_t i) const;      // this rank's rows of it
@@ -56,6 +61,7 @@ class RankTrainer {
   Runtime& runtime_;
   TrainerOptions options_;
   RankPlace place_;
+  std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   const Manifest& manifest_;
   std::vector<ParameterShare> shares_;
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.

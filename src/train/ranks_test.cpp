@@ -122,6 +122,22 @@ TEST_P(Ranks, DataParallelStepsHaveTheBitsOfOneRank) {
   expect_same(bench.model->manifest(), run(bench, {.ranks = {1, 3, 1}, .indexer = true}, data), want, "indexer");
 }
 
+TEST_P(Ranks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
+  const Bench bench(GetParam());
+  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const Outcome want = run(bench, {.profile = profile}, data);
+    for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 1}, {2, 2, 2}, {3, 2, 1}, {11, 1, 1}})
+      expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile}, data), want, fmt::format("{}, {}", profile, ranks.text()));
+    expect_same(bench.model->manifest(),
+                run(bench, {.ranks = {2, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
+                "deferred, checkpointed, micro-batches of one");
+  }
+  if (!bench.model->has_indexer()) return;
+  const Outcome want = run(bench, {.indexer = true}, data);
+  expect_same(bench.model->manifest(), run(bench, {.ranks = {2, 2, 2}, .indexer = true}, data), want, "indexer");
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, Ranks, ::testing::Values(kGlm, kLlama, kQwen));
 
 // The control: another summation (another leaf count) is another outcome, in data-parallel ranks too.

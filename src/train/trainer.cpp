@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <utility>
+
 #include "base/hash.h"
 
 namespace lockstep {
@@ -47,37 +49,42 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
   return result;
 }
 
-const std::shared_ptr<const WeightSet>& Trainer::weights() { return parts_[0]->weights(); }
+const std::shared_ptr<const WeightSet>& Trainer::weights() {
+  if (!parts_[0]->sharding()) return parts_[0]->weights();
+  const std::uint64_t version = parts_[0]->weights()->version;
+  if (!whole_weights_ || whole_weights_->version != version)
+    whole_weights_ = make_weight_set(runtime_.backend, runtime_.model->manifest(), master_images(), runtime_.profile, version);
+  return whole_weights_;
+}
+
+// The ranks of the first replica have all there is of a model, each its share.
+template <class F>
+WeightImages Trainer::images(const F& of) {
+  std::vector<WeightImages> parts(static_cast<std::size_t>(ranks_.layout().model()));
+  each([&](int rank) {
+    WeightImages own = of(*parts_[static_cast<std::size_t>(rank)]);
+    if (ranks_.layout().data_of(rank) == 0) parts[static_cast<std::size_t>(rank)] = std::move(own);
+  });
+  if (!parts_[0]->sharding()) return std::move(parts[0]);
+  WeightImages whole;
+  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts_[rank]->sharding()->put_into(whole, std::exchange(parts[rank], {}));
+  return whole;
+}
 
 WeightImages Trainer::gradient_images() {
-  WeightImages images;
-  each([&](int rank) {
-    WeightImages own = parts_[static_cast<std::size_t>(rank)]->gradient_images();
-    if (rank == 0) images = std::move(own);
-  });
-  return images;
+  return images([](RankTrainer& part) { return part.gradient_images(); });
 }
-
 WeightImages Trainer::master_images() {
-  WeightImages images;
-  each([&](int rank) {
-    WeightImages own = parts_[static_cast<std::size_t>(rank)]->master_images();
-    if (rank == 0) images = std::move(own);
-  });
-  return images;
+  return images([](RankTrainer& part) { return part.master_images(); });
 }
-
 TrainerState Trainer::state() {
-  TrainerState state;
-  each([&](int rank) {
-    TrainerState own = parts_[static_cast<std::size_t>(rank)]->state();
-    if (rank == 0) state = std::move(own);
-  });
-  return state;
+  return {master_images(), images([](RankTrainer& part) { return part.first_moment_images(); }),
+          images([](RankTrainer& part) { return part.second_moment_images(); }), step()};
 }
 
 void Trainer::restore(const TrainerState& state) {
   each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->restore(state); });
+  whole_weights_ = nullptr;
 }
 
 std::uint64_t Trainer::hash_images(const WeightImages& images) const {

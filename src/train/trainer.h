@@ -41,12 +41,15 @@ class Trainer {
  private:
   // work(rank) on every rank's thread.
   void each(const std::function<void(int)>& work) { ranks_.run(work); }
+  template <class F>
+  WeightImages images(const F& of);  // of the whole model, put together from of(RankTrainer&)
   std::uint64_t hash_images(const WeightImages& images) const;
 
   Runtime& runtime_;
   ThreadRanks ranks_;
   std::vector<std::unique_ptr<Runtime>> runtimes_;  // of ranks 1 and up
   std::vector<std::unique_ptr<RankTrainer>> parts_;
+  std::shared_ptr<const WeightSet> whole_weights_;  // where the ranks hold shares; of the newest version that was asked for
 };
 
 }  // namespace lockstep

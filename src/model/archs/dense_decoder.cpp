@@ -24,7 +24,7 @@ class DenseDecoder final : public Model {
   std::string_view family() const override { return family_; }
 
   std::vector<CacheShape> cache_shapes() const override {
-    return std::vector<CacheShape>(layers_.size(), CacheShape{shape_.entry(), 0});
+    return std::vector<CacheShape>(layers_.size(), CacheShape{shape_.entry(), 0, shape_.kv_heads});
   }
 
   Tensor forward(Context& ctx) const override {
@@ -106,10 +106,13 @@ class DenseDecoder final : public Model {
       l.gate = m.matrix(mlp + "gate_proj.weight", intermediate_, hidden);
       l.up = m.matrix(mlp + "up_proj.weight", intermediate_, hidden);
       l.down = m.matrix(mlp + "down_proj.weight", hidden, intermediate_);
+      m.split(ParameterSplit::outputs, {l.q, l.k, l.v, l.gate, l.up});
+      m.split(ParameterSplit::inputs, {l.o, l.down});
     }
     final_norm_ = m.vector("model.norm.weight", hidden);
     head = tied_ ? embedding_ : m.matrix("lm_head.weight", vocabulary, hidden);
     if (tied_) m.add_alias("lm_head.weight", table);
+    if (!tied_) m.split(ParameterSplit::columns, {embedding_}), m.split(ParameterSplit::vocabulary, {head});
     active_size = m.trained_size() - (tied_ ? 0 : vocabulary * hidden);
   }
 

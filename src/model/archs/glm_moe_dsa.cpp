@@ -165,6 +165,8 @@ class GlmMoeDsa final : public Model {
     for (std::int64_t i = 0; i < layers; ++i) declare_layer(layers_[static_cast<std::size_t>(i)], fmt::format("model.layers.{}.", i));
     final_norm_ = m.vector("model.norm.weight", hidden);
     head = m.matrix("lm_head.weight", vocabulary, hidden);
+    m.split(ParameterSplit::columns, {embedding_});
+    m.split(ParameterSplit::vocabulary, {head});
   }
 
   void declare_layer(Layer& l, const std::string& prefix) {
@@ -211,6 +213,10 @@ class GlmMoeDsa final : public Model {
     l.gate = m.matrix(feed + "gate_proj.weight", width, hidden);
     l.up = m.matrix(feed + "up_proj.weight", width, hidden);
     l.down = m.matrix(feed + "down_proj.weight", hidden, width);
+    m.split(ParameterSplit::outputs, {l.q_b, l.gate, l.up});
+    m.split(ParameterSplit::inputs, {l.o, l.down});
+    m.split(ParameterSplit::heads, {l.w_uk, l.w_uv});
+    if (l.sparse) m.split(ParameterSplit::experts, {l.expert_gate, l.expert_up, l.expert_down});
     active_size += m.trained_size() - before - idle;
   }
 

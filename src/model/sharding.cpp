@@ -1,0 +1,146 @@
+#include "model/sharding.h"
+
+#include <algorithm>
+
+#include "numerics/form.h"
+
+namespace lockstep {
+
+namespace {
+ColumnSplit scaled(std::vector<std::int64_t> bounds, std::int64_t width) {
+  for (std::int64_t& b : bounds) b *= width;
+  return std::make_shared<const std::vector<std::int64_t>>(std::move(bounds));
+}
+// The first expert of group g: group(e) = floor(8 e / E).
+std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (group * experts + kExpertGroups - 1) / kExpertGroups; }
+}  // namespace
+
+Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place)
+    : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
+  const int ranks = place.layout.tp;
+  for (const Parameter& p : whole_.parameters()) {
+    Parameter own = p;
+    std::int64_t leaves = 1;
+    ColumnSplit bounds;
+    // Rank r's part of `n`, where it has one.
+    const auto cut = [&](std::int64_t& n, int rank) {
+      n = (*bounds)[static_cast<std::size_t>(rank) + 1] - (*bounds)[static_cast<std::size_t>(rank)];
+    };
+    switch (p.split) {
+      case ParameterSplit::whole: break;
+      case ParameterSplit::outputs:
+      case ParameterSplit::vocabulary:
+        leaves = leaf_count(p.outputs, profile.maximum_leaves);
+        bounds = scaled(deal(leaves, ranks), p.outputs / leaves);
+        cut(own.outputs, place.tensor_rank());
+        break;
+      case ParameterSplit::inputs:
+        leaves = leaf_count(p.inputs, profile.maximum_leaves);
+        bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
+        cut(own.inputs, place.tensor_rank());
+        break;
+      case ParameterSplit::columns:
+        bounds = scaled(deal(p.inputs, ranks), 1);
+        cut(own.inputs, place.tensor_rank());
+        break;
+      case ParameterSplit::heads:
+        bounds = scaled(deal(p.count, ranks), 1);
+        cut(own.count, place.tensor_rank());
+        break;
+      case ParameterSplit::experts: {
+        std::vector<std::int64_t> first;
+        for (const std::int64_t group : expert_groups_) first.push_back(first_expert(group, p.count));
+        bounds = scaled(std::move(first), 1);
+        cut(own.count, place.model_rank());
+        break;
+      }
+    }
+    manifest_.add(std::move(own));
+    bounds_.push_back(std::move(bounds));
+    leaves_.push_back(leaves);
+  }
+}
+
+std::int64_t Sharding::begin(ParameterId id) const {
+  if (!bounds(id)) return 0;
+  const bool experts = whole_.parameter(id).split == ParameterSplit::experts;
+  return (*bounds(id))[static_cast<std::size_t>(experts ? place_.model_rank() : place_.tensor_rank())];
+}
+
+std::int64_t Sharding::own_leaves(ParameterId id) const {
+  const std::vector<std::int64_t> all = deal(leaves(id), place_.layout.tp);
+  const auto rank = static_cast<std::size_t>(place_.tensor_rank());
+  return all[rank + 1] - all[rank];
+}
+
+ColumnSplit Sharding::columns(std::int64_t n, std::int64_t width) const { return scaled(deal(n, place_.layout.tp), width); }
+
+std::int64_t Sharding::dealt(std::int64_t n) const {
+  const std::vector<std::int64_t> all = deal(n, place_.layout.tp);
+  const auto rank = static_cast<std::size_t>(place_.tensor_rank());
+  return all[rank + 1] - all[rank];
+}
+
+std::vector<CacheShape> Sharding::cache_shapes(const Model& model) const {
+  std::vector<CacheShape> shapes = model.cache_shapes();
+  for (CacheShape& shape : shapes)
+    if (shape.heads > 0) shape.entry = shape.entry / shape.heads * dealt(shape.heads);
+  return shapes;
+}
+
+bool Sharding::answers_for(ParameterId id) const {
+  switch (whole_.parameter(id).split) {
+    case ParameterSplit::whole: return place_.model_rank() == 0;
+    case ParameterSplit::experts: return true;
+    default: return place_.model_rank() < place_.layout.tp;
+  }
+}
+
+template <class F>
+void Sharding::each_element(std::size_t i, const F& f) const {
+  const Parameter &whole = whole_.parameters()[i], &own = manifest_.parameters()[i];
+  const std::int64_t first = begin(static_cast<ParameterId>(i));
+  std::int64_t item = 0, output = 0, input = 0;
+  switch (whole.split) {
+    case ParameterSplit::whole: break;
+    case ParameterSplit::outputs:
+    case ParameterSplit::vocabulary: output = first; break;
+    case ParameterSplit::inputs:
+    case ParameterSplit::columns: input = first; break;
+    case ParameterSplit::heads:
+    case ParameterSplit::experts: item = first; break;
+  }
+  for (std::int64_t g = 0; g < own.count; ++g)
+    for (std::int64_t n = 0; n < own.outputs; ++n)
+      for (std::int64_t k = 0; k < own.inputs; ++k)
+        f(static_cast<std::size_t>(whole.offset(item + g, output + n, input + k)), static_cast<std::size_t>(own.offset(g, n, k)));
+}
+
+WeightImages Sharding::shares_of(const WeightImages& whole) const {
+  WeightImages shares(whole.size());
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    if (whole[i].empty()) continue;  // moments of what is not trained
+    if (whole_.parameters()[i].split == ParameterSplit::whole) {
+      shares[i] = whole[i];
+      continue;
+    }
+    shares[i].assign(static_cast<std::size_t>(manifest_.parameters()[i].size()), 0.0f);
+    each_element(i, [&](std::size_t from, std::size_t to) { shares[i][to] = whole[i][from]; });
+  }
+  return shares;
+}
+
+void Sharding::put_into(WeightImages& whole, const WeightImages& shares) const {
+  whole.resize(shares.size());
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (!answers_for(static_cast<ParameterId>(i)) || shares[i].empty()) continue;
+    if (whole_.parameters()[i].split == ParameterSplit::whole) {
+      whole[i] = shares[i];
+      continue;
+    }
+    if (whole[i].empty()) whole[i].assign(static_cast<std::size_t>(whole_.parameters()[i].size()), 0.0f);
+    each_element(i, [&](std::size_t to, std::size_t from) { whole[i][to] = shares[i][from]; });
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// What one rank of a tensor- or expert-parallel run holds of a model: its share of every parameter, and where its sums join those of
+// the others. A parameter says how it may be cut (Manifest, ParameterSplit); here it is cut for a layout: along leaves of the sum that
+// crosses ranks, along heads, along groups of experts, so that no order of addition changes (docs/ranks.md). Every layout is legal: a
+// rank may hold nothing of a parameter. Made by each rank for itself; read by its thread.
+//   Sharding mine(*model, profile, place); RankTrainer and Context take it; images: mine.shares_of(masters)
+#pragma once
+#include <memory>
+
+#include "model/kv_cache.h"
+#include "model/model.h"
+#include "model/weights.h"
+#include "parallel/collectives.h"
+#include "parallel/rank_place.h"
+
+namespace lockstep {
+
+class Sharding {
+ public:
+  Sharding(const Model& model, const Profile& profile, const RankPlace& place);
+
+  const RankPlace& place() const { return place_; }
+  const Manifest& manifest() const { return manifest_; }  // of this rank's shares; same ids, no files
+  Communicator& tensor() const { return *place_.tensor; }
+  Communicator& model() const { return *place_.model; }
+
+  // Where the parameter is cut: rank r of its group has [bounds[r], bounds[r + 1]) of its outputs, inputs or items.
+  const ColumnSplit& bounds(ParameterId id) const { return bounds_[static_cast<std::size_t>(id)]; }
+  std::int64_t begin(ParameterId id) const;
+  // Leaves of the sum that crosses ranks (over outputs in backward, over inputs in forward): of all, and this rank's.
+  std::int64_t leaves(ParameterId id) const { return leaves_[static_cast<std::size_t>(id)]; }
+  std::int64_t own_leaves(ParameterId id) const;
+  // n things dealt to the tensor-parallel ranks, `width` columns each.
+  ColumnSplit columns(std::int64_t n, std::int64_t width) const;
+  std::int64_t dealt(std::int64_t n) const;  // this rank's number of n things
+  // Groups of experts of every rank of the replica.
+  const std::vector<std::int64_t>& expert_groups() const { return expert_groups_; }
+
+  std::vector<CacheShape> cache_shapes(const Model& model) const;
+  // Whether this rank stands for the parameter where ranks that hold the same must be counted once.
+  bool answers_for(ParameterId id) const;
+  // From whole images to this rank's, and back into whole ones (those it answers for).
+  WeightImages shares_of(const WeightImages& whole) const;
+  void put_into(WeightImages& whole, const WeightImages& shares) const;
+
+ private:
+  // f(offset in the whole image, offset in the share) for every element of a share.
+  template <class F>
+  void each_element(std::size_t i, const F& f) const;
+  RankPlace place_;
+  const Manifest& whole_;
+  Manifest manifest_;
+  std::vector<ColumnSplit> bounds_;
+  std::vector<std::int64_t> leaves_, expert_groups_;
+};
+
+}  // namespace lockstep
