@@ -55,6 +55,7 @@
   X(expert_combine, ExpertCombine)                \
   X(expert_spread, ExpertSpread)                  \
   X(head_loss, HeadLoss)                          \
+  X(head_weight, HeadWeight)                      \
   X(head_logits, HeadLogits)                      \
   X(head_shard_sums, HeadShardSums)               \
   X(head_shard_loss, HeadShardLoss)               \

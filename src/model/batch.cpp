@@ -30,7 +30,6 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
       segments.push_back(segment);
     }
     longest_ = std::max(longest_, slice.begin + length);
-    longest_segment_ = std::max(longest_segment_, std::min<std::int64_t>(length, kGradientBlock));
     row_begin_.push_back(static_cast<std::int64_t>(tokens.size()));
     begins.push_back(static_cast<std::int32_t>(tokens.size()));
   }
@@ -46,7 +45,6 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
   rows_.page_size = static_cast<std::int32_t>(page_size);
   if (training) {
     rows_.segment = upload(segments, count_, 1);
-    segments_ = std::move(segments);
     rows_.sequence_begin = upload(begins, static_cast<std::int64_t>(begins.size()), 1);
   }
 }

@@ -22,16 +22,13 @@ class Batch {
   const Rows& rows() const { return rows_; }
   std::int64_t count() const { return count_; }
   std::int64_t longest() const { return longest_; }          // longest sequence end (positions)
-  std::int64_t longest_segment() const { return longest_segment_; }
-  const std::vector<std::int32_t>& segments() const { return segments_; }  // of the rows, on the host; training only
   const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first row of each slice, and the end
 
  private:
   Rows rows_;
   std::vector<Buffer> buffers_;
-  std::int64_t count_ = 0, longest_ = 0, longest_segment_ = 0;
+  std::int64_t count_ = 0, longest_ = 0;
   std::vector<std::int64_t> row_begin_;
-  std::vector<std::int32_t> segments_;
 };
 
 }  // namespace lockstep

@@ -27,10 +27,10 @@ Tensor Context::embedding(ParameterId table) {
     tape_->record([this, table, packed, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy || dy.view().cols == 0) return;
+      if (packed) return tape_->keep_table_gradient(std::move(dy));
       GradientSet& g = tape_->gradients();
-      backend_.launch(&KernelTable::embedding_backward,
-                      EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(), batch_.rows().token,
-                                        batch_.rows().segment, packed});
+      backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(),
+                                                                          batch_.rows().token, batch_.rows().segment});
     });
   return whole(y);
 }

@@ -1,6 +1,7 @@
 #include "model/rank_head.h"
 
-#include "kernels/head/chunks.h"
+#include <algorithm>
+
 #include "model/sharding.h"
 
 namespace lockstep {
@@ -18,19 +19,19 @@ View own_part(const View& all, const ColumnSplit& split, int rank) {
 }
 }  // namespace
 
-void head_loss_of_ranks(Context& context, const HeadLoss& head, ParameterId id, const std::vector<std::int32_t>& segments) {
+void head_loss_of_ranks(Context& context, const HeadLoss& head, ParameterId id) {
   Backend& backend = context.backend();
   const Sharding& sharding = *context.sharding();
   const int rank = sharding.tensor().rank();
   const std::int64_t leaves = sharding.leaves(id), own = sharding.own_leaves(id), vocabulary = sharding.bounds(id)->back();
   const ColumnSplit triples = leaf_columns(sharding, id, 3), singles = leaf_columns(sharding, id, 1);
-  const bool learns = static_cast<bool>(head.bins), backward = learns || head.dx;
-  for (const HeadChunk& chunk : head_chunks(learns ? segments.data() : nullptr, head.x.rows, head.logits_chunk.rows)) {
-    const std::int64_t rows = chunk.end - chunk.begin;
-    const auto part = [&](const View& v) { return v ? v.row_range(chunk.begin, rows) : View{}; };
+  for (std::int64_t begin = 0; begin < head.x.rows; begin += head.logits_chunk.rows) {
+    const std::int64_t rows = std::min(head.x.rows - begin, head.logits_chunk.rows);
+    const auto part = [&](const View& v) { return v ? v.row_range(begin, rows) : View{}; };
     const auto buffer = [&](std::int64_t cols) { return context.allocate(DType::f32, rows, cols, MemoryCategory::workspace); };
     const View z = head.logits_chunk.row_range(0, rows), x = part(head.x), target = part(head.target);
-    const Buffer sums = buffer(3 * leaves), log_sum = buffer(1), slope = buffer(1), entropies = buffer(leaves);
+    const Buffer sums = buffer(3 * leaves), entropies = buffer(leaves), own_log_sum = head.log_sum ? Buffer() : buffer(1), own_slope = head.slope ? Buffer() : buffer(1);
+    const View log_sum = head.log_sum ? part(head.log_sum) : own_log_sum.view(), slope = head.slope ? part(head.slope) : own_slope.view();
     if (own > 0) {
       LinearForward logits{z, x, head.w};
       logits.round_input_bf16 = head.round_input_bf16;
@@ -39,23 +40,18 @@ void head_loss_of_ranks(Context& context, const HeadLoss& head, ParameterId id, 
     }
     context.gather_columns(sums.view(), own_part(sums.view(), triples, rank), triples);
     backend.launch(&KernelTable::head_shard_loss,
-                   HeadShardLoss{log_sum.view(), slope.view(), part(head.logprob), part(head.loss), part(head.flags), sums.view(), target, vocabulary,
+                   HeadShardLoss{log_sum, slope, part(head.logprob), part(head.loss), part(head.flags), sums.view(), target, vocabulary,
                                  head.kind, part(head.weight), part(head.advantage), part(head.old_logprob), head.clip_low, head.clip_high});
     if (own > 0)
-      backend.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, own_part(entropies.view(), singles, rank), log_sum.view(), slope.view(),
-                                                                          target, sharding.begin(id), backward});
+      backend.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, own_part(entropies.view(), singles, rank), log_sum, slope,
+                                                                          target, sharding.begin(id), static_cast<bool>(head.dx)});
     if (head.entropy) {
       context.gather_columns(entropies.view(), own_part(entropies.view(), singles, rank), singles);
-      backend.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{part(head.entropy), entropies.view(), log_sum.view(), target});
+      backend.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{part(head.entropy), entropies.view(), log_sum, target});
     }
     if (head.dx) {
       if (own > 0) backend.launch(&KernelTable::linear_backward_input, LinearBackwardInput{part(head.dx), z, context.packed_share(id)});
       context.join_leaves(part(head.dx), id);
-    }
-    if (learns && own > 0) {
-      LinearBackwardWeight weight{head.gradient, head.bins, false, z, x, head.w};
-      weight.segment = part(head.segment);
-      backend.launch(&KernelTable::linear_backward_weight, weight);
     }
   }
 }

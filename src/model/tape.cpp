@@ -11,12 +11,12 @@ std::int64_t bin_columns(const Parameter& p) {
 }
 }  // namespace
 
-GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares, ParameterId shared_head)
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
     : backend_(backend), manifest_(manifest), shares_(shares) {
   for (const Parameter& p : manifest.parameters()) {
     gradients_.emplace_back();
     bins_.emplace_back();
-    if (persistent_bins || p.tied || static_cast<ParameterId>(bins_.size()) - 1 == shared_head)
+    if (persistent_bins)
       bins_.back() = backend.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.outputs, bin_columns(p), MemoryCategory::gradients);
   }
 }

@@ -44,14 +44,12 @@ struct Tensor {
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
-// deposit, and finish() turns the bins into gradients. A tied parameter always has bins (several operations deposit in one backward),
-// and so has a head that ranks share (chunks of rows deposit one after another).
+// deposit, and finish() turns the bins into gradients.
 // A gradient takes memory from the moment that something writes it: by then the activations of later layers are gone.
 // With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
-  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr,
-              ParameterId shared_head = -1);
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
   const View& gradient(ParameterId id);  // +0 where nothing was written
   View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
   bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
@@ -80,6 +78,9 @@ class Tape {
   void contribute(int node, Buffer gradient);
   // The gradient that has reached a node; empty when none has.
   Buffer take(int node);
+  // The gradient of the embedding's rows where its table is also the head's weight: HeadWeight deposits both (kernels/head).
+  void keep_table_gradient(Buffer dy) { table_gradient_ = std::move(dy); }
+  Buffer take_table_gradient() { return std::exchange(table_gradient_, Buffer()); }
   // Replays all records in reverse; each is dropped, with the activations it held, as soon as it is done.
   void backward();
 
@@ -88,6 +89,7 @@ class Tape {
   GradientSet& gradients_;
   std::vector<std::function<void()>> records_;
   std::vector<Buffer> node_gradients_;
+  Buffer table_gradient_;
 };
 
 }  // namespace lockstep

@@ -29,8 +29,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
   const bool several = options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1;
-  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr,
-                                             shares_head() ? runtime.model->head : -1);
+  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr);
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto moments = [&] {
@@ -208,8 +207,8 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   const auto output = [&] { return device.allocate(DType::f32, rows, 1, MemoryCategory::activations); };
   const Buffer target = column(targets), weight = column(weights), advantage = column(advantages), old_logprob = column(old_logprobs);
   const Buffer logprob = output(), entropy = output(), row_loss = output();
-  // The logits of a chunk of rows, never of all: about 4 MB, at least the longest gradient segment.
-  const std::int64_t chunk = std::min(rows, std::max<std::int64_t>(batch.longest_segment(), (std::int64_t{1} << 20) / model.vocabulary));
+  // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
+  const std::int64_t chunk = std::min(rows, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
   const Buffer logits = device.allocate(DType::f32, chunk, manifest_.parameter(model.head).outputs, MemoryCategory::workspace);
   HeadLoss head;
   head.logprob = logprob.view();
@@ -226,21 +225,28 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   head.old_logprob = old_logprob.view();
   head.clip_low = loss.clip_low;
   head.clip_high = loss.clip_high;
-  head.segment = batch.rows().segment;
   head.logits_chunk = logits.view();
-  Buffer dx;
+  Buffer dx, log_sum, slope;
   if (gradient) {
     dx = device.allocate(DType::f32, rows, hidden.view().cols, MemoryCategory::activations);
+    log_sum = output(), slope = output();
     head.dx = dx.view();
-    head.gradient = gradients_->gradient(model.head);
-    head.bins = gradients_->bins(model.head);
-    head.finish = gradients_->finish_at_once(model.head);
+    head.log_sum = log_sum.view();
+    head.slope = slope.view();
   }
-  if (shares_head()) head_loss_of_ranks(ctx, head, model.head, batch.segments());
+  if (shares_head()) head_loss_of_ranks(ctx, head, model.head);
   else backend.launch(&KernelTable::head_loss, head);
   if (gradient) {
     tape.contribute(hidden.node, dx);
     tape.backward();
+    // Last, when the activations are gone.
+    if (head.w.outputs > 0) {
+      const Buffer table_dy = tape.take_table_gradient();
+      backend.launch(&KernelTable::head_weight,
+                     HeadWeight{gradients_->gradient(model.head), gradients_->bins(model.head), gradients_->finish_at_once(model.head), head.x, head.w,
+                                shares_head() ? sharding_->begin(model.head) : 0, head.round_input_bf16, head.target, head.log_sum, head.slope,
+                                batch.rows().segment, table_dy.view(), batch.rows().token});
+    }
   }
 
   // The record of this micro-batch: everything that goes back to the host.

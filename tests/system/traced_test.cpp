@@ -103,8 +103,8 @@ Trace trace(const Setting& s) {
     const Buffer target = device.upload(targets, rows, 1, MemoryCategory::activations);
     const Buffer weight =
         device.upload(std::vector<float>(static_cast<std::size_t>(rows), 0.25f), rows, 1, MemoryCategory::activations);
-    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(batch.longest_segment(), rows / 2),
-                                          runtime.model->vocabulary, MemoryCategory::workspace);
+    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(1, rows / 2), runtime.model->vocabulary, MemoryCategory::workspace);
+    const Buffer log_sum = output(1), slope = output(1);
     HeadLoss head;
     head.logprob = logprob.view();
     head.flags = ctx.flags();
@@ -114,10 +114,8 @@ Trace trace(const Setting& s) {
     head.kind = LossKind::cross_entropy;
     head.weight = weight.view();
     head.dx = dx.view();
-    head.gradient = gradients.gradient(runtime.model->head);
-    head.bins = gradients.bins(runtime.model->head);
-    head.finish = gradients.finish_at_once(runtime.model->head);
-    head.segment = batch.rows().segment;
+    head.log_sum = log_sum.view();
+    head.slope = slope.view();
     head.logits_chunk = logits.view();
     backend.launch(&KernelTable::head_loss, head);
     const Hashes of_hidden = backend.stream().read_hashes(hidden.view()).get(),
@@ -129,6 +127,11 @@ Trace trace(const Setting& s) {
     }
     tape.contribute(hidden.node, dx);
     tape.backward();
+    const ParameterId id = runtime.model->head;
+    const Buffer table_dy = tape.take_table_gradient();
+    backend.launch(&KernelTable::head_weight,
+                   HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(id), head.x, head.w, 0, false, head.target,
+                              head.log_sum, head.slope, batch.rows().segment, table_dy.view(), batch.rows().token});
   }
   gradients.finish();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {

@@ -3,7 +3,8 @@
 //   deposited into the order-free accumulator.
 //   With `bins` the deposits are added to what is there; `finish`: the totals go to `gradient` and the bins are emptied; without
 //   bins this call's deposits alone make the gradient. Rows of a segment stand together, segments ascending.
-// The table is row-major [V, h], or packed as a linear weight is (linear.h): then it is a tied table, whose other use is the head.
+// The table is row-major [V, h], or packed as a linear weight is (linear.h): then it is a tied table, whose other use is the head, and
+// HeadWeight (head.h) makes its gradient, with these chains.
 // A token id outside [0, V) is refused before it gets here (engine and trainer check).
 #pragma once
 #include "kernels/rows.h"
@@ -17,12 +18,11 @@ struct EmbeddingForward {
   bool packed = false;
 };
 struct EmbeddingBackward {
-  View gradient;  // f32, in the form of the table
-  View bins;      // dtype bins [V, 16 * ceil(h/16)]: ceil(h/16) groups of 16 lanes a row (packed: as linear.h); or none
+  View gradient;  // f32 [V, h]
+  View bins;      // dtype bins [V, 16 * ceil(h/16)]: ceil(h/16) groups of 16 lanes a row; or none
   bool finish = true;
   View dy;        // f32 [T, h]
   View token, segment;
-  bool packed = false;
 };
 
 }  // namespace lockstep

@@ -14,8 +14,7 @@
 //   p = exp(z - lse); dx = chain(G(V)) over v of dz W; dW = one chain per segment over its rows, deposited (as linear.h).
 // Rows with target < 0 are not scored: logprob, entropy and loss +0, no gradient, not looked at. A scored row whose lse is not
 // finite is marked in flags (bit 2) and its logprob is NaN.
-// How the rows are cut into chunks changes no bit. Without persistent bins, several chunks keep the weight's accumulators for
-// the length of the call (24 bytes an element of the weight); one chunk that holds all rows needs none.
+// How the rows are cut into chunks changes no bit.
 #pragma once
 #include "kernels/linear/linear.h"
 
@@ -36,12 +35,18 @@ struct HeadLoss {
   float clip_low = 0.2f, clip_high = 0.28f;
   // Gradient, or none for scoring:
   View dx{};                // f32 [T, K], overwritten
-  View gradient{}, bins{};    // of w, as in linear.h
+  View log_sum{}, slope{};  // f32 [T, 1], for HeadWeight
+  View logits_chunk{};      // workspace f32 [at least 1, V]
+};
+struct HeadWeight {
+  View gradient{}, bins{};  // of w, as in linear.h
   bool finish = true;
-  View segment{};
-  // Workspace f32 [chunk rows, V]. With a weight gradient whole segments of rows are taken as they fit, and a segment longer
-  // than the chunk is an error (internal); otherwise any rows.
-  View logits_chunk{};
+  View x{};                 // f32 [T, K]
+  PackedWeight w{};         // a rank's share: the tokens [first, first + outputs)
+  std::int64_t first = 0;
+  bool round_input_bf16 = false;
+  View target{}, log_sum{}, slope{}, segment{};
+  View table_dy{}, token{};  // of a tied table: f32 [T, K], the embedding's dy, and its i32 [T, 1]; or none
 };
 // Logits of chosen rows, for sampling: y[i] = logits of row index[i].
 struct HeadLogits {

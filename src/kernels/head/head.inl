@@ -1,16 +1,16 @@
 // Implementation of head.h. The products are the linear kernels themselves, so their orders are linear.h's; what is added
 // here are the sums along a row of logits and the loss.
-#include "kernels/head/chunks.h"
 #include "kernels/head/log_sum.h"
 #include "kernels/head/row_loss.h"
 #include "kernels/head/shard_rows.h"
 #include "kernels/linear/product.h"
+#include "kernels/head/weight_rows.h"
 
 namespace lockstep {
 
-// Turns the logits of row t into their gradient (where one is asked for) and writes the row's results.
+// Writes the results of row t and, for a gradient of the hidden state, turns its logits into theirs.
 template <class V>
-inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z, bool backward) {
+inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   using Elem = typename V::Elem;
   const std::int64_t vocabulary = op.w.outputs;
   const Elem zero = element<Elem>(0.0f);
@@ -18,71 +18,42 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z, bo
     if (v) elements<V>(v)[t * v.stride] = x;
   };
   const std::int32_t target = ints(op.target)[t * op.target.stride];
+  Elem logprob = zero, entropy = zero, log = zero;
   RowLoss<V> result{zero, zero};
-  if (target < 0) {
-    put(op.logprob, zero);
-    put(op.entropy, zero);
-    put(op.loss, zero);
-  } else {
-    const LogSum<V> row = log_sum<V>(z, vocabulary, op.w.maximum_leaves);
-    if (!is_finite<V>(row.log_sum) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
-    const Elem logprob = z[target] - row.log_sum;
-    put(op.logprob, logprob);
+  if (target >= 0) {
+    log = log_sum<V>(z, vocabulary, op.w.maximum_leaves).log_sum;
+    if (!is_finite<V>(log) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
+    logprob = z[target] - log;
     result = row_loss<V>(op, t, logprob);
-    put(op.loss, result.loss);
-    const bool has_slope = backward && !(value_of(result.slope) == 0.0f);
-    const V log_sum_lanes = V::set1(row.log_sum);
-    // Probabilities, for the entropy and for the gradient; the gradient's take the place of the logits.
-    const Elem target_probability = has_slope ? exp_element<V>(z[target] - row.log_sum) : zero;
     if (op.entropy) {
       const int leaves = leaf_count(vocabulary, op.w.maximum_leaves);
       const std::int64_t size = vocabulary / leaves;
+      const V lanes = V::set1(log);
       Elem part[16];
-      for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = leaf_entropy<V>(z + leaf * size, size, log_sum_lanes);
-      put(op.entropy, row.log_sum - join_pairwise(part, leaves));
-    }
-    if (has_slope) {
-      logit_gradients<V>(z, vocabulary, V::set1(result.slope), log_sum_lanes);
-      z[target] = result.slope * (element<Elem>(1.0f) - target_probability);
-      return;
+      for (int leaf = 0; leaf < leaves; ++leaf) part[leaf] = leaf_entropy<V>(z + leaf * size, size, lanes);
+      entropy = log - join_pairwise(part, leaves);
     }
   }
-  if (backward)
-    for (std::int64_t i = 0; i < vocabulary; i += 16) V::zero().store_partial(z + i, lanes_left(vocabulary, i));
+  put(op.logprob, logprob);
+  put(op.entropy, entropy);
+  put(op.loss, result.loss);
+  put(op.log_sum, log);
+  put(op.slope, result.slope);
+  if (op.dx) row_gradient<V>(z, vocabulary, target, result.slope, log);
 }
 
 template <class V>
 void head_loss(const HeadLoss& op, ThreadPool& pool) {
-  using Accumulator = AccumulatorVec<V>;
-  using Storage = typename Accumulator::Storage;
-  const std::int64_t rows = op.x.rows;
-  const bool learns = op.gradient || op.bins, backward = learns || op.dx;
-  const std::vector<HeadChunk> chunks = head_chunks(learns ? ints(op.segment) : nullptr, rows, op.logits_chunk.rows);
-  // Over several chunks the weight's accumulators live here unless the caller keeps them.
-  View bins = op.bins;
-  std::unique_ptr<Storage[]> own;
-  if (learns && !bins && chunks.size() > 1) {
-    own = std::make_unique<Storage[]>(static_cast<std::size_t>(op.w.packed_size() / 16 * Accumulator::kStorage));
-    bins.address = reinterpret_cast<std::uint64_t>(own.get());
-    bins.dtype = DType::bins;
-  }
-  for (const HeadChunk& chunk : chunks) {
-    const std::int64_t count = chunk.end - chunk.begin;
-    const View z = op.logits_chunk.row_range(0, count), x = op.x.row_range(chunk.begin, count);
-    LinearForward forward{z, x, op.w};
+  for (std::int64_t begin = 0; begin < op.x.rows; begin += op.logits_chunk.rows) {
+    const std::int64_t count = std::min(op.x.rows - begin, op.logits_chunk.rows);
+    const View z = op.logits_chunk.row_range(0, count);
+    LinearForward forward{z, op.x.row_range(begin, count), op.w};
     forward.round_input_bf16 = op.round_input_bf16;
     linear_forward<V>(forward, pool);
     pool.run((count + 15) / 16, [&](std::int64_t block) {
-      for (std::int64_t t = block * 16; t < std::min(count, block * 16 + 16); ++t)
-        head_row<V>(op, chunk.begin + t, elements<V>(z) + t * z.stride, backward);
+      for (std::int64_t t = block * 16; t < std::min(count, block * 16 + 16); ++t) head_row<V>(op, begin + t, elements<V>(z) + t * z.stride);
     });
-    if (op.dx) linear_backward_input<V>(LinearBackwardInput{op.dx.row_range(chunk.begin, count), z, op.w}, pool);
-    if (learns) {
-      LinearBackwardWeight weight{op.gradient, bins, op.bins ? op.finish : true, z, x, op.w};
-      if (chunk.end < rows) weight.finish = false;
-      weight.segment = op.segment.row_range(chunk.begin, count);
-      linear_backward_weight<V>(weight, pool);
-    }
+    if (op.dx) linear_backward_input<V>(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, pool);
   }
 }
 
@@ -112,6 +83,7 @@ void head_logits(const HeadLogits& op, ThreadPool& pool) {
 }
 
 LOCKSTEP_INSTANTIATE(head_loss, HeadLoss)
+LOCKSTEP_INSTANTIATE(head_weight, HeadWeight)
 LOCKSTEP_INSTANTIATE(head_logits, HeadLogits)
 LOCKSTEP_INSTANTIATE(head_shard_sums, HeadShardSums)
 LOCKSTEP_INSTANTIATE(head_shard_loss, HeadShardLoss)

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/head/chunks.h"
 #include "kernels/kernel_test_tools.h"
 #include "numerics/elementary.h"
 #include "numerics/form.h"
@@ -55,7 +54,16 @@ std::vector<float> unpack(const std::vector<float>& packed, std::int64_t outputs
   return w;
 }
 
-HeadLoss launch_of(KernelBench& b, const Batch& batch, std::int64_t chunk_rows, bool learns, DType dtype = DType::f32) {
+// A head and, where it learns, the gradient of its weight.
+struct Head {
+  HeadLoss loss;
+  HeadWeight weight;
+  void launch(KernelBench& b) const {
+    b.launch(&KernelTable::head_loss, loss);
+    if (loss.dx) b.launch(&KernelTable::head_weight, weight);
+  }
+};
+Head head_of(KernelBench& b, const Batch& batch, std::int64_t chunk_rows, bool learns, DType dtype = DType::f32) {
   HeadLoss op;
   op.logprob = b.junk(batch.rows, 1);
   op.entropy = b.junk(batch.rows, 1);
@@ -73,13 +81,13 @@ HeadLoss launch_of(KernelBench& b, const Batch& batch, std::int64_t chunk_rows, 
   op.old_logprob = b.floats(batch.old_logprob, batch.rows, 1);
   op.clip_low = batch.clip_low;
   op.clip_high = batch.clip_high;
-  op.segment = b.ints(batch.segment, batch.rows);
   op.logits_chunk = b.junk(chunk_rows, batch.vocabulary);
-  if (learns) {
-    op.dx = b.junk(batch.rows, batch.inputs);
-    op.gradient = b.junk(op.w.panels(), batch.inputs * 16);
-  }
-  return op;
+  if (!learns) return {op, {}};
+  op.dx = b.junk(batch.rows, batch.inputs);
+  op.log_sum = b.junk(batch.rows, 1);
+  op.slope = b.junk(batch.rows, 1);
+  return {op, HeadWeight{b.junk(op.w.panels(), batch.inputs * 16), {}, true, op.x, op.w, 0, false, op.target, op.log_sum, op.slope,
+                         b.ints(batch.segment, batch.rows)}};
 }
 
 // The definition in double.
@@ -124,8 +132,9 @@ TEST(Head, ValuesMatchDouble) {
     for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{1, 8, 1}, {7, 33, 15}, {20, 64, 17}, {33, 31, 100}, {40, 128, 512}}) {
       const Batch batch = make_batch(rows, inputs, vocabulary, kind, 1);
       KernelBench b({.isa = std::nullopt, .threads = 2});
-      const HeadLoss op = launch_of(b, batch, 16, kind != LossKind::none);
-      b.launch(&KernelTable::head_loss, op);
+      const Head head = head_of(b, batch, 16, kind != LossKind::none);
+      head.launch(b);
+    const HeadLoss& op = head.loss;
       const Reference want = reference(batch, widened(batch.x), widened(batch.w));
       const std::string name = std::to_string(rows) + " rows, vocabulary " + std::to_string(vocabulary);
       if (vocabulary > 1) {
@@ -141,8 +150,9 @@ TEST(Head, GradientsMatchFiniteDifferences) {
   for (LossKind kind : {LossKind::cross_entropy, LossKind::policy}) {
     Batch batch = make_batch(12, 6, 19, kind, 7);
     KernelBench b;
-    const HeadLoss op = launch_of(b, batch, 5, true);
-    b.launch(&KernelTable::head_loss, op);
+    const Head head = head_of(b, batch, 5, true);
+    head.launch(b);
+    const HeadLoss& op = head.loss;
     const Reference r = reference(batch, widened(batch.x), widened(batch.w));
     if (kind == LossKind::policy) {
       EXPECT_GT(std::count(r.slope.begin(), r.slope.end(), 0.0), 3) << "too few clipped rows";
@@ -150,7 +160,7 @@ TEST(Head, GradientsMatchFiniteDifferences) {
     }
     const auto wide_x = widened(batch.x), wide_w = widened(batch.w);
     expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
-    expect_close(unpack(b.read(op.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
+    expect_close(unpack(b.read(head.weight.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
                  1e-5, "dw");
   }
 }
@@ -160,7 +170,7 @@ TEST(Head, PolicyLossCases) {
   Batch batch = make_batch(8, 16, 40, LossKind::policy, 8);
   batch.target = random_ints(8, 9, 40);
   KernelBench b;
-  HeadLoss op = launch_of(b, batch, 8, true);
+  HeadLoss op = head_of(b, batch, 8, true).loss;
   b.launch(&KernelTable::head_loss, op);
   const std::vector<float> logprob = b.read(op.logprob);
   //                                    inside,  above +, above -, below +, below -, beyond +-20,   A = 0
@@ -169,7 +179,7 @@ TEST(Head, PolicyLossCases) {
   const std::vector<double> slope_sign = {-1, 0, 1, -1, 0, 0, 0, 0};
   for (std::size_t i = 0; i < 8; ++i) batch.old_logprob[i] = static_cast<float>(logprob[i] - log_ratio[i]);
   batch.advantage = advantage;
-  op = launch_of(b, batch, 8, true);
+  op = head_of(b, batch, 8, true).loss;
   b.launch(&KernelTable::head_loss, op);
   const std::vector<float> loss = b.read(op.loss), dx = b.read(op.dx);
   for (std::size_t i = 0; i < 8; ++i) {
@@ -228,8 +238,9 @@ TEST(Head, BitsOfTheWrittenOrder) {
   for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{9, 33, 15}, {20, 64, 17}, {33, 128, 100}, {40, 64, 192}, {40, 128, 512}}) {
     const Batch batch = make_batch(rows, inputs, vocabulary, LossKind::cross_entropy, 11);
     KernelBench b({.isa = std::nullopt, .threads = 2});
-    const HeadLoss op = launch_of(b, batch, rows, true);
-    b.launch(&KernelTable::head_loss, op);
+    const Head head = head_of(b, batch, rows, true);
+    head.launch(b);
+    const HeadLoss& op = head.loss;
     // The logits, and the two gradients from their gradient, by the linear kernels (proved in linear_test.cpp).
     const View logits = b.junk(rows, vocabulary);
     LinearForward forward{logits, op.x, op.w};
@@ -241,10 +252,10 @@ TEST(Head, BitsOfTheWrittenOrder) {
     const View dz = b.floats(want.dz, rows, vocabulary), dx = b.junk(rows, inputs), dw = b.junk(op.w.panels(), inputs * 16);
     b.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, op.w});
     LinearBackwardWeight weight{dw, {}, true, dz, op.x, op.w};
-    weight.segment = op.segment;
+    weight.segment = head.weight.segment;
     b.launch(&KernelTable::linear_backward_weight, weight);
     expect_same_words(words_of(b.read(op.dx)), words_of(b.read(dx)), name + " dx");
-    expect_same_words(words_of(b.read(op.gradient)), words_of(b.read(dw)), name + " dw");
+    expect_same_words(words_of(b.read(head.weight.gradient)), words_of(b.read(dw)), name + " dw");
   }
 }
 
@@ -257,10 +268,11 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
         expect_same_everywhere([&](KernelBench& b) {
           std::vector<std::uint64_t> first_bits, first_hashes;
           for (std::int64_t chunk : {rows + 3, std::int64_t{5}, std::int64_t{12}}) {
-            const HeadLoss op = launch_of(b, batch, chunk, true, dtype);
-            b.launch(&KernelTable::head_loss, op);
+            const Head head = head_of(b, batch, chunk, true, dtype);
+            head.launch(b);
+    const HeadLoss& op = head.loss;
             const std::size_t bits_before = b.bits().size(), hashes_before = b.hashes().size();
-            for (const View& v : {op.logprob, op.entropy, op.loss, op.dx, op.gradient}) b.record(v);
+            for (const View& v : {op.logprob, op.entropy, op.loss, op.dx, head.weight.gradient}) b.record(v);
             const std::vector<std::uint64_t> bits(b.bits().begin() + static_cast<std::ptrdiff_t>(bits_before), b.bits().end());
             const std::vector<std::uint64_t> hashes(b.hashes().begin() + static_cast<std::ptrdiff_t>(hashes_before), b.hashes().end());
             if (first_bits.empty()) first_bits = bits, first_hashes = hashes;
@@ -270,7 +282,7 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
           // Scoring alone gives the same log-probabilities, in chunks of any rows.
           Batch scored = batch;
           scored.kind = LossKind::none;
-          const HeadLoss score = launch_of(b, scored, 3, false, dtype);
+          const HeadLoss score = head_of(b, scored, 3, false, dtype).loss;
           b.launch(&KernelTable::head_loss, score);
           std::vector<std::uint64_t> words = words_of(b.read(score.logprob));
           expect_same_words(words, {first_bits.begin(), first_bits.begin() + rows}, "scored");
@@ -281,21 +293,23 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
 TEST(Head, BinsPersistBetweenCalls) {
   const Batch batch = make_batch(30, 20, 50, LossKind::cross_entropy, 13);
   KernelBench b({.isa = std::nullopt, .threads = 2});
-  HeadLoss op = launch_of(b, batch, 10, true);
-  b.launch(&KernelTable::head_loss, op);
-  const std::vector<std::uint64_t> once = words_of(b.read(op.gradient)), dx = words_of(b.read(op.dx));
-  const HeadLoss all = op;
-  op.bins = b.zeros(1, op.w.packed_size(), DType::bins);
-  op.gradient = b.junk(op.w.panels(), batch.inputs * 16);
+  const Head whole = head_of(b, batch, 10, true);
+  whole.launch(b);
+  const std::vector<std::uint64_t> once = words_of(b.read(whole.weight.gradient)), dx = words_of(b.read(whole.loss.dx));
+  Head part = whole;
+  part.weight.bins = b.zeros(1, part.loss.w.packed_size(), DType::bins);
+  part.weight.gradient = b.junk(part.loss.w.panels(), batch.inputs * 16);
   for (auto [begin, count, finish] : std::vector<std::tuple<std::int64_t, std::int64_t, bool>>{{15, 15, false}, {0, 15, true}}) {
     for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target, &HeadLoss::weight,
-                        &HeadLoss::dx, &HeadLoss::segment})
-      op.*member = (all.*member).row_range(begin, count);
-    op.finish = finish;
-    b.launch(&KernelTable::head_loss, op);
+                        &HeadLoss::dx, &HeadLoss::log_sum, &HeadLoss::slope})
+      part.loss.*member = (whole.loss.*member).row_range(begin, count);
+    for (auto member : {&HeadWeight::x, &HeadWeight::target, &HeadWeight::log_sum, &HeadWeight::slope, &HeadWeight::segment})
+      part.weight.*member = (whole.weight.*member).row_range(begin, count);
+    part.weight.finish = finish;
+    part.launch(b);
   }
-  expect_same_words(words_of(b.read(op.gradient)), once, "gradient of two calls");
-  expect_same_words(words_of(b.read(all.dx)), dx, "dx of two calls");
+  expect_same_words(words_of(b.read(part.weight.gradient)), once, "gradient of two calls");
+  expect_same_words(words_of(b.read(whole.loss.dx)), dx, "dx of two calls");
 }
 
 TEST(Head, NotANumberIsMarkedInItsRowAlone) {
@@ -303,14 +317,15 @@ TEST(Head, NotANumberIsMarkedInItsRowAlone) {
   batch.target = random_ints(7, 15, 50);
   batch.target[5] = -1;
   KernelBench b;
-  const HeadLoss clean = launch_of(b, batch, 7, true);
+  const HeadLoss clean = head_of(b, batch, 7, true).loss;
   b.launch(&KernelTable::head_loss, clean);
   const std::vector<float> before = b.read(clean.logprob);
   batch.x[2 * 20 + 3] = std::numeric_limits<float>::quiet_NaN();
   batch.x[4 * 20] = std::numeric_limits<float>::infinity();
   batch.x[5 * 20] = std::numeric_limits<float>::infinity();  // not scored, not looked at
-  const HeadLoss op = launch_of(b, batch, 7, true);
-  b.launch(&KernelTable::head_loss, op);
+  const Head head = head_of(b, batch, 7, true);
+  head.launch(b);
+  const HeadLoss& op = head.loss;
   EXPECT_EQ(b.read_ints(op.flags), (std::vector<std::int32_t>{0, 0, 4, 0, 4, 0, 0}));
   const std::vector<float> after = b.read(op.logprob);
   for (std::size_t t : {0, 1, 3, 5, 6}) EXPECT_EQ(float_bits(after[t]), float_bits(before[t])) << t;
@@ -323,7 +338,7 @@ TEST(Head, LogitsOfChosenRows) {
     const std::vector<std::int32_t> index = random_ints(chosen, 17, 40);
     for (bool round : {false, true})
       expect_same_everywhere([&](KernelBench& b) {
-        const HeadLoss all = launch_of(b, batch, 40, false, DType::bf16);
+        const HeadLoss all = head_of(b, batch, 40, false, DType::bf16).loss;
         const View logits = b.junk(40, 150);
         LinearForward forward{logits, all.x, all.w};
         forward.round_input_bf16 = round;
@@ -339,32 +354,31 @@ TEST(Head, LogitsOfChosenRows) {
   }
 }
 
-TEST(Head, ChunksHoldWholeSegments) {
-  const std::vector<std::int32_t> segment = {0, 0, 0, 1, 1, 2, 2, 2, 2, 5};
-  const auto bounds = [&](std::int64_t capacity, bool whole) {
-    std::vector<std::int64_t> ends;
-    std::int64_t at = 0;
-    for (const HeadChunk& c : head_chunks(whole ? segment.data() : nullptr, 10, capacity)) {
-      EXPECT_EQ(c.begin, at);
-      ends.push_back(at = c.end);
-    }
-    return ends;
-  };
-  EXPECT_EQ(bounds(10, true), (std::vector<std::int64_t>{10}));
-  EXPECT_EQ(bounds(5, true), (std::vector<std::int64_t>{5, 10}));
-  EXPECT_EQ(bounds(4, true), (std::vector<std::int64_t>{3, 5, 9, 10}));
-  EXPECT_EQ(bounds(4, false), (std::vector<std::int64_t>{4, 8, 10}));
-  EXPECT_THROW(bounds(3, true), Error);
-  EXPECT_THROW(bounds(0, false), Error);
-  EXPECT_EQ(head_chunks(nullptr, 0, 4).size(), 1u);
+// Ranks that share the vocabulary: each makes the gradient of its own tokens.
+TEST(Head, AShareOfTheVocabularyHasTheBitsOfTheWhole) {
+  const Batch batch = make_batch(30, 20, 128, LossKind::cross_entropy, 19);
+  KernelBench b({.isa = std::nullopt, .threads = 2});
+  const Head whole = head_of(b, batch, 10, true);
+  whole.launch(b);
+  const std::vector<float> want = b.read(whole.weight.gradient);
+  for (auto [first, count] : {std::pair{0, 48}, std::pair{48, 80}}) {
+    HeadWeight share = whole.weight;
+    share.first = first;
+    share.w.outputs = count;
+    share.w.data = whole.weight.w.data.column_range(first * batch.inputs, count * batch.inputs);
+    share.gradient = b.junk(share.w.panels(), batch.inputs * 16);
+    b.launch(&KernelTable::head_weight, share);
+    const auto begin = want.begin() + first * batch.inputs;
+    expect_same_words(words_of(b.read(share.gradient)), words_of(std::vector<float>(begin, begin + count * batch.inputs)), "share");
+  }
 }
 
 TEST(Head, NoRowsGiveAZeroGradient) {
   const Batch batch = make_batch(0, 20, 30, LossKind::cross_entropy, 18);
   KernelBench b;
-  const HeadLoss op = launch_of(b, batch, 4, true);
-  b.launch(&KernelTable::head_loss, op);
-  for (float v : b.read(op.gradient)) EXPECT_EQ(float_bits(v), 0u);
+  const Head head = head_of(b, batch, 4, true);
+  head.launch(b);
+  for (float v : b.read(head.weight.gradient)) EXPECT_EQ(float_bits(v), 0u);
 }
 
 }  // namespace

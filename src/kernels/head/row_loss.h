@@ -39,13 +39,23 @@ inline typename V::Elem leaf_entropy(const typename V::Elem* z, std::int64_t n, 
                      [&](std::int64_t i, int lanes) { return V::load_partial(z + i, lanes); });
 }
 
-// Turns n logits into slope * -p, those of tokens that are not the target.
+// Turns n logits of a row into their gradient slope * (onehot - p); `target` is the target's place among them, or outside. A row
+// without a slope gets +0.
 template <class V>
-inline void logit_gradients(typename V::Elem* z, std::int64_t n, const V& slope, const V& log_sum) {
+inline void row_gradient(typename V::Elem* z, std::int64_t n, std::int64_t target, const typename V::Elem& slope, const typename V::Elem& log_sum) {
+  using Elem = typename V::Elem;
+  if (value_of(slope) == 0.0f) {
+    for (std::int64_t i = 0; i < n; i += 16) V::zero().store_partial(z + i, lanes_left(n, i));
+    return;
+  }
+  const bool here = target >= 0 && target < n;
+  const Elem probability = here ? exp_element<V>(z[target] - log_sum) : element<Elem>(0.0f);
+  const V slopes = V::set1(slope), log_sums = V::set1(log_sum);
   for (std::int64_t i = 0; i < n; i += 16) {
     const int lanes = lanes_left(n, i);
-    (slope * (V::zero() - exp(V::load_partial(z + i, lanes) - log_sum))).store_partial(z + i, lanes);
+    (slopes * (V::zero() - exp(V::load_partial(z + i, lanes) - log_sums))).store_partial(z + i, lanes);
   }
+  if (here) z[target] = slope * (element<Elem>(1.0f) - probability);
 }
 
 }  // namespace lockstep

@@ -63,16 +63,7 @@ void head_shard_gradient(const HeadShardGradient& op, ThreadPool& pool) {
       Elem* entropy = elements<V>(op.entropy) + t * op.entropy.stride;
       for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
         entropy[leaf] = target < 0 ? element<Elem>(0.0f) : leaf_entropy<V>(z + leaf * size, size, lanes);
-      if (!op.gradient) continue;
-      if (target < 0 || value_of(slope) == 0.0f) {
-        for (std::int64_t i = 0; i < n; i += 16) V::zero().store_partial(z + i, lanes_left(n, i));
-        continue;
-      }
-      const std::int64_t own = target - op.first;
-      const bool here = own >= 0 && own < n;
-      const Elem probability = here ? exp_element<V>(z[own] - log) : element<Elem>(0.0f);
-      logit_gradients<V>(z, n, V::set1(slope), lanes);
-      if (here) z[own] = slope * (element<Elem>(1.0f) - probability);
+      if (op.gradient) row_gradient<V>(z, n, target - op.first, slope, log);
     }
   });
 }
