@@ -18,7 +18,7 @@ void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
 }
 
 void add_ranks_option(OptionTable& table, std::string* ranks) {
-  table.text("ranks", ranks, "LAYOUT", "Ranks of training, such as tp=2,dp=2,ep=2 (empty: one), threads of this process that share --threads; changes no bit");
+  table.text("ranks", ranks, "LAYOUT", "Ranks, such as tp=2,dp=2,ep=2 (docs/ranks.md; empty: one): threads of this process that share --threads; changes no bit");
 }
 
 void add_json_option(OptionTable& table, bool* json, std::string one_line) {

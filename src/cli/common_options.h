@@ -10,7 +10,7 @@ namespace lockstep {
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings);
 // All of them but --model.
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
-// --ranks: how a training run is laid out.
+// --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
 // --json: `one_line` says what it prints.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");

@@ -42,6 +42,7 @@ bool parse(const Arguments& arguments, Settings& s) {
   table.flag("json-object", &s.json_object, "Answer with a JSON object, whatever is in it");
   table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
   add_runtime_options(table, s.runtime);
+  add_ranks_option(table, &s.runtime.ranks);
   add_json_option(table, &s.json, "Print one JSON object at the end: text, token ids, both log-probabilities");
   table.accept_config();
   if (!table.parse(arguments)) return false;
@@ -75,7 +76,9 @@ int generate_command(const Arguments& arguments) {
   if (!parse(arguments, s)) return kExitOk;
   install_interrupt_handlers();
   const OpenedModel opened = open_model(s.runtime);
-  GenerationService service(serving_model(opened), {.max_open = 1});
+  ServingOptions serving{.max_open = 1};
+  serving.engine.ranks = opened.ranks;
+  GenerationService service(serving_model(opened), serving);
   const std::uint64_t seed = s.seed.value_or(random_seed());
 
   Request request{.prompt = s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true),

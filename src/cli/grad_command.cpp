@@ -23,6 +23,7 @@ int grad_command(const Arguments& arguments) {
   table.text("out", &out, "FILE", "The safetensors file that is written");
   table.require();
   add_runtime_options(table, settings);
+  add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;

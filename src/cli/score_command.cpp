@@ -24,6 +24,7 @@ int score_command(const Arguments& arguments) {
   table.choice("via", &via, score_via_names(),
                "Which forward: of training, or of serving in one piece, in chunks, token by token");
   add_runtime_options(table, settings);
+  add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json, "JSON lines alone; they are printed either way");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;

@@ -37,6 +37,7 @@ int serve_command(const Arguments& arguments) {
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
                      "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem"});
   add_runtime_options(table, runtime);
+  add_ranks_option(table, &runtime.ranks);
   table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface. One that other machines reach needs API keys");
   table.integer("port", &http.port, 0, 65535, "N", "0: any that is free; the line printed says which");
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
@@ -74,6 +75,7 @@ int serve_command(const Arguments& arguments) {
   std::shared_ptr<GenerationService> service;
   {
     const OpenedModel opened = open_model(runtime);
+    serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
     try {
       add_chat(model, runtime.model, chat_template, message_format);

@@ -42,7 +42,7 @@ Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const
   options_.cache_pages = resolve_pages(runtime, options);
   limits_ = {runtime.model->vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
-  runner_ = std::make_unique<StepRunner>(runtime, options_.cache_pages, options_.page_size);
+  steps_ = std::make_unique<RankSteps>(runtime, options_);
   set_weights(std::move(weights));
 }
 
@@ -54,9 +54,11 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
   if (weights->parameters.size() != parameters)
     fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model",
          weights->parameters.size(), parameters);
-  if (weights == weights_) return;
-  weights_ = std::move(weights);
-  scheduler_->set_version(weights_->version, runtime_.profile.digest());
+  if (weights == weights_.lock()) return;
+  weights_ = weights;
+  version_ = weights->version;
+  steps_->set_weights(std::move(weights));
+  scheduler_->set_version(version_, runtime_.profile.digest());
 }
 
 std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) {
@@ -126,8 +128,7 @@ bool Engine::step() {
     fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
   ask_constraints(plan);
   try {
-    const std::shared_ptr<const WeightSet> pinned = weights_;
-    runner_->run(*pinned, plan, result_);
+    steps_->run(plan, result_);
   } catch (...) {
     scheduler_->roll_back();
     throw;
@@ -218,7 +219,7 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector
   s.adjustments.accept(sampled.token);
   s.tokens.push_back(sampled.token);
   s.generation.tokens.push_back(
-      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, weights_->version, std::move(top)});
+      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version_, std::move(top)});
   const GeneratedToken& token = s.generation.tokens.back();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;

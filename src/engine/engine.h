@@ -12,7 +12,7 @@
 #include "engine/admission.h"
 #include "engine/scheduler.h"
 #include "engine/score.h"
-#include "engine/step_runner.h"
+#include "engine/rank_steps.h"
 
 namespace lockstep {
 
@@ -41,7 +41,7 @@ class Engine {
   // From the next step on. Cached prefixes of other versions are never used again; running requests go on, their later
   // tokens carry the new version and are counted as mixed. The same pointer again: nothing happens.
   void set_weights(std::shared_ptr<const WeightSet> weights);
-  const WeightSet& weights() const { return *weights_; }
+  std::uint64_t weights_version() const { return version_; }
 
   // Log-probabilities of tokens[1..] given those before, n - 1 of them, on the way that `mode` says.
   std::vector<float> score(const std::vector<std::int32_t>& tokens, const ScoreMode& mode = {});
@@ -53,6 +53,7 @@ class Engine {
   std::int64_t running() const { return static_cast<std::int64_t>(scheduler_->running().size()); }
   std::int64_t waiting() const { return scheduler_->waiting(); }
   const Scheduler& scheduler() const { return *scheduler_; }
+  const RankSteps& rank_steps() const { return *steps_; }
 
  private:
   struct Event {
@@ -70,12 +71,13 @@ class Engine {
   void deliver();
 
   Runtime& runtime_;
-  std::shared_ptr<const WeightSet> weights_;
+  std::weak_ptr<const WeightSet> weights_;  // the newest, kept by its steps where they use it whole
+  std::uint64_t version_ = 0;
   EngineOptions options_;
   RequestLimits limits_;
   EngineCounters counters_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::unique_ptr<StepRunner> runner_;
+  std::unique_ptr<RankSteps> steps_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<Event> events_;
   StepResult result_;

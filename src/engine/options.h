@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "parallel/layout.h"
+
 namespace lockstep {
 
 struct EngineOptions {
@@ -12,6 +14,7 @@ struct EngineOptions {
   std::int64_t max_sequences = 256;   // running at a time
   std::int64_t prefill_chunk = 128;   // prompt rows of one sequence in one forward
   bool prefix_cache = true;
+  RankLayout ranks;  // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
 };
 
 // Everything since the engine was made. A path that was meant to run and counts 0 did not run.

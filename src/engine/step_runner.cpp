@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/sampling_rows.h"
+#include "model/rank_head.h"
 
 namespace lockstep {
 
@@ -14,8 +15,26 @@ constexpr std::int64_t kLogitsChunk = std::int64_t{1} << 21;
 constexpr std::int64_t kScoredChunkRows = 64;
 }  // namespace
 
-StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size)
-    : runtime_(runtime), cache_(runtime.backend, runtime.model->cache_shapes(), runtime.profile, pages, page_size) {}
+StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding)
+    : runtime_(runtime), sharding_(sharding),
+      cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model) : runtime.model->cache_shapes(),
+             runtime.profile, pages, page_size) {}
+
+bool StepRunner::shares_head() const {
+  return sharding_ && sharding_->manifest().parameter(runtime_.model->head).split == ParameterSplit::vocabulary;
+}
+
+void StepRunner::logits(Context& context, const View& y, const View& hidden, const View& index) {
+  const ParameterId id = runtime_.model->head;
+  HeadLogits head;
+  head.y = y;
+  head.x = hidden;
+  head.index = index;
+  head.w = context.packed(id);
+  head.round_input_bf16 = runtime_.profile.bf16_activations;
+  if (shares_head()) head_logits_of_ranks(context, head, id);
+  else runtime_.backend.launch(&KernelTable::head_logits, head);
+}
 
 void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result) {
   StepRecord::Sizes sizes;
@@ -35,18 +54,19 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   }
   Backend& backend = runtime_.backend;
   const Batch batch(backend, slices_, cache_.page_size, false);
-  Context context = runtime_.context(weights, cache_, batch);
+  Context context = runtime_.context(weights, cache_, batch, {}, nullptr, sharding_);
   const Tensor hidden = runtime_.model->forward(context);
   const StepRecord record(backend.device(), sizes);
-  if (sizes.scored > 0) score_prompts(weights, plan, hidden.view(), context.flags(), record);
-  if (sizes.prompt_top > 0) likeliest_of_prompts(weights, plan, hidden.view(), record);
-  if (sizes.samples > 0) sample(weights, plan, hidden.view(), record);
+  if (sizes.scored > 0) score_prompts(context, plan, hidden.view(), record);
+  if (sizes.prompt_top > 0) likeliest_of_prompts(context, plan, hidden.view(), record);
+  if (sizes.samples > 0) sample(context, plan, hidden.view(), record);
+  if (!first()) return backend.stream().synchronize();
   result.row_flags = backend.stream().read_ints(context.flags()).get();
   record.read(backend.stream(), result);
 }
 
-void StepRunner::score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-                               const View& flags, const StepRecord& record) {
+void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
+                               const StepRecord& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   integers_.clear();
@@ -59,21 +79,22 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
   }
   const Buffer targets =
       backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
-  const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows), model.vocabulary,
-                                                 MemoryCategory::workspace);
+  const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows),
+                                                 context.packed(model.head).outputs, MemoryCategory::workspace);
   std::int64_t row = 0, out = 0;
   for (const PlannedSlice& p : plan) {
     const std::int64_t n = scored_rows(p);
     if (n > 0) {
       HeadLoss head;
       head.logprob = record.logprobs().row_range(out, n);
-      head.flags = flags.row_range(row, n);
+      head.flags = context.flags().row_range(row, n);
       head.x = hidden.row_range(row, n);
-      head.w = packed_weight(model.manifest(), weights, model.head, runtime_.profile);
+      head.w = context.packed(model.head);
       head.target = targets.view().row_range(out, n);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
-      backend.launch(&KernelTable::head_loss, head);
+      if (shares_head()) head_loss_of_ranks(context, head, model.head, {});
+      else backend.launch(&KernelTable::head_loss, head);
       out += n;
     }
     row += p.count;
@@ -81,11 +102,11 @@ void StepRunner::score_prompts(const WeightSet& weights, const std::vector<Plann
 }
 
 // The rows of score_prompts again, as logits: only where a request asks for more than its own tokens.
-void StepRunner::likeliest_of_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan,
+void StepRunner::likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan,
                                       const View& hidden, const StepRecord& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
-  const Buffer logits =
+  const Buffer chunk =
       backend.device().allocate(DType::f32, kScoredChunkRows, model.vocabulary, MemoryCategory::workspace);
   std::int64_t row = 0, out = 0;
   for (const PlannedSlice& p : plan) {
@@ -97,28 +118,23 @@ void StepRunner::likeliest_of_prompts(const WeightSet& weights, const std::vecto
         for (std::int64_t value : {row + begin + i, i, std::int64_t{p.sequence->sampling.top_logprobs}})
           integers_.push_back(static_cast<std::int32_t>(value));
       const Buffer integers = backend.device().upload(integers_, rows, 3, MemoryCategory::activations);
-      HeadLogits head;
-      head.y = logits.view().row_range(0, rows);
-      head.x = hidden;
-      head.index = integers.view().column_range(0, 1);
-      head.w = packed_weight(model.manifest(), weights, model.head, runtime_.profile);
-      head.round_input_bf16 = runtime_.profile.bf16_activations;
-      backend.launch(&KernelTable::head_logits, head);
+      const View z = chunk.view().row_range(0, rows);
+      logits(context, z, hidden, integers.view().column_range(0, 1));
       TopTokens top;
       top.id = record.prompt_top_id().row_range(out, rows);
       top.logprob = record.prompt_top_logprob().row_range(out, rows);
-      top.logits = head.y;
+      top.logits = z;
       top.row = integers.view().column_range(1, 1);
       top.count = integers.view().column_range(2, 1);
       top.maximum_leaves = runtime_.profile.maximum_leaves;
-      backend.launch(&KernelTable::top_tokens, top);
+      if (first()) backend.launch(&KernelTable::top_tokens, top);
       out += rows;
     }
     row += p.count;
   }
 }
 
-void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+void StepRunner::sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
                         const StepRecord& record) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
@@ -143,20 +159,15 @@ void StepRunner::sample(const WeightSet& weights, const std::vector<PlannedSlice
   const Buffer floats = backend.device().upload(floats_, record.sizes.samples, 2, MemoryCategory::activations);
   const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16,
                                                      record.sizes.samples > 16 ? record.sizes.samples : 16);
-  const Buffer logits = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.vocabulary,
+  const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.vocabulary,
                                                   MemoryCategory::workspace);
   std::int64_t told = 0;
   for (std::int64_t begin = 0; begin < record.sizes.samples; begin += most) {
     const std::int64_t n = std::min(most, record.sizes.samples - begin);
     const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
-               z = logits.view().row_range(0, n);
-    HeadLogits head;
-    head.y = z;
-    head.x = hidden;
-    head.index = i.column_range(0, 1);
-    head.w = packed_weight(model.manifest(), weights, model.head, runtime_.profile);
-    head.round_input_bf16 = runtime_.profile.bf16_activations;
-    backend.launch(&KernelTable::head_logits, head);
+               z = chunk.view().row_range(0, n);
+    logits(context, z, hidden, i.column_range(0, 1));
+    if (!first()) continue;
     Sample sample;
     sample.token = record.token().row_range(begin, n);
     sample.raw_logprob = record.raw().row_range(begin, n);

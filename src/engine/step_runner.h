@@ -1,6 +1,6 @@
-// The device side of one step: uploads the planned rows, runs the model, the head and the sampler, and reads one record
-// back. Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one
-// thread at a time.
+// The device side of one step on one rank: uploads the planned rows, runs the model, the head and the sampler, and reads
+// one record back. Where ranks share the model (engine/rank_steps.h) all run the same plan, and the first one samples.
+// Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one thread.
 //   runner.run(weights, scheduler.plan(), result);
 #pragma once
 #include <span>
@@ -22,18 +22,23 @@ inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
 
 class StepRunner {
  public:
-  StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size);
+  // `sharding` null: this rank has the whole model.
+  StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding = nullptr);
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result);
 
  private:
-  void score_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-                     const View& flags, const StepRecord& record);
-  void likeliest_of_prompts(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
+  void score_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
+                     const StepRecord& record);
+  void likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
                             const StepRecord& record);
-  void sample(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const View& hidden,
-              const StepRecord& record);
+  void sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record);
+  // Logits over the whole vocabulary of rows `index` of `hidden`.
+  void logits(Context& context, const View& y, const View& hidden, const View& index);
+  bool first() const { return !sharding_ || sharding_->place().rank == 0; }
+  bool shares_head() const;
 
   Runtime& runtime_;
+  const Sharding* sharding_;
   KvCache cache_;
   // Kept between steps, so that a step allocates nothing a row.
   std::vector<SequenceSlice> slices_;

@@ -24,10 +24,10 @@ class ThreadRanks {
   // Calls work(rank) on every rank's thread, and returns when all are done. Throws the error of the rank that failed first.
   void run(const std::function<void(int)>& work);
 
-  Communicator& world(int rank) { return *ends_[static_cast<std::size_t>(rank)].world; }
-  Communicator& tensor(int rank) { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks
-  Communicator& model(int rank) { return *ends_[static_cast<std::size_t>(rank)].model; }    // its replica: tp x ep ranks
-  Communicator& data(int rank) { return *ends_[static_cast<std::size_t>(rank)].data; }      // its place in every replica
+  Communicator& world(int rank) const { return *ends_[static_cast<std::size_t>(rank)].world; }
+  Communicator& tensor(int rank) const { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks
+  Communicator& model(int rank) const { return *ends_[static_cast<std::size_t>(rank)].model; }    // its replica: tp x ep ranks
+  Communicator& data(int rank) const { return *ends_[static_cast<std::size_t>(rank)].data; }      // its place in every replica
 
  private:
   struct State;

@@ -44,6 +44,7 @@ static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel load
   const BackendOptions backend = backend_options(settings);
   OpenedModel opened;
   opened.name = folder_name(settings.model);
+  opened.ranks = rank_layout(settings.ranks);
   opened.loaded = std::move(loaded);
   opened.tokenizer = load_tokenizer(settings.model);
   const Model& model = *opened.loaded.model;

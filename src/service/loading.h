@@ -18,13 +18,14 @@ struct RuntimeSettings {
   std::string backend = "cpu";        // one of backend_names()
   std::string isa = "auto";           // one of instruction_set_names(): auto is the widest this machine has
   double mla_norm_eps = 0;            // 0: the family's own
-  std::string ranks;                  // of training: "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
+  std::string ranks;                  // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
   std::int64_t context = 0;           // longest sequence; 0: what the model allows, at most 65536
 };
 
 struct OpenedModel {
   std::string name;                   // the folder's
   LoadedModel loaded;
+  RankLayout ranks;
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 };

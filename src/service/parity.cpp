@@ -25,7 +25,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("training_forwards", true);
   for (const char* name : {"chunks", "cache_hits", "preemptions", "evictions", "mixed_batches"}) add(name, long_enough);
   add("decode_tokens", true);
-  add("rank_forwards", true);
+  for (const char* name : {"rank_forwards", "rank_servings"}) add(name, true);
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);

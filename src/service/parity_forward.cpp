@@ -107,7 +107,7 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
   scene.report.tokens += tokens;
   ++scene.counters[fmt::format("{}_comparisons", instruction_set_name(bench.place.isa))];
   if (way == 0) ++scene.counters["training_forwards"];
-  if (way == 0 && bench.place.ranks.size() > 1) ++scene.counters["rank_forwards"];
+  if (bench.place.ranks.size() > 1) ++scene.counters[way == 0 ? "rank_forwards" : bench.place.ranks.model() > 1 ? "rank_servings" : "plain_servings"];
   if (bench.place.backend == BackendKind::deferred) ++scene.counters["deferred_comparisons"];
   scene.progress.advance(1, static_cast<double>(tokens));
 }
@@ -141,6 +141,7 @@ void fuzz_forward(ParityScene& scene) {
       compare(scene, reference, bench, cases[static_cast<std::size_t>(at / kWays)], at);
     }
     const EngineCounters& n = bench.engine->counters();
+    scene.counters["rank_bytes"] += bench.engine->rank_steps().traffic().bytes + bench.trainer->traffic().bytes;
     scene.counters["chunks"] += n.chunks;
     scene.counters["cache_hits"] += n.cache_hit_tokens;
     scene.counters["preemptions"] += n.preemptions;

@@ -68,7 +68,8 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
                                                   .max_batch_rows = at.page_size == 16  ? 512
                                                                     : at.page_size == 4 ? 96
                                                                                         : 40,
-                                                  .prefill_chunk = 32});
+                                                  .prefill_chunk = 32,
+                                                  .ranks = at.ranks});
 }
 
 std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,

@@ -21,7 +21,7 @@ struct ParityPlace {
   InstructionSet isa = InstructionSet::scalar;
   int threads = 1;
   std::int64_t page_size = 16;
-  RankLayout ranks = {};     // of the trainer
+  RankLayout ranks = {};
   std::string text() const;  // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
 // What everything is compared with, and what it is compared on; scalar ones are slow and stand apart.

@@ -22,7 +22,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
       opened_.runtime, opened_.loaded.masters,
       TrainerOptions{.micro_batch = settings.micro_batch,
                      .checkpoint_activations = settings.checkpoint_activations,
-                     .ranks = rank_layout(settings.runtime.ranks)},
+                     .ranks = opened_.ranks},
       executor_);
   opened_.loaded.masters.clear();  // the trainer's from here on
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {

@@ -53,10 +53,11 @@ std::string to_json_line(const ScoredRow& row) {
 
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via) : runtime_(opened.runtime), via_(via) {
   if (via == ScoreVia::train)
-    trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{});
+    trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{.ranks = opened.ranks});
   else
     engine_ = std::make_unique<Engine>(*runtime_, make_weight_set(runtime_->backend, runtime_->model->manifest(),
-                                                                  opened.loaded.masters, runtime_->profile, 0));
+                                                                  opened.loaded.masters, runtime_->profile, 0),
+                                       EngineOptions{.ranks = opened.ranks});
 }
 
 void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
@@ -101,7 +102,7 @@ GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std
   summary.sequences = static_cast<std::int64_t>(data.size());
   // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
   Trainer trainer(runtime, opened.loaded.masters,
-                  {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0});
+                  {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0, .ranks = opened.ranks});
   LossOptions sum;
   sum.normaliser = 1;
   summary.loss = trainer.forward_backward(data, sum).loss;

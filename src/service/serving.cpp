@@ -34,7 +34,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
   version_ = model_.weights->version;
   // The device is the executor's from here on.
   model_.executor
-      ->run(options_.priority, [this] { engine_ = std::make_unique<Engine>(*model_.runtime, model_.weights, options_.engine); })
+      ->run(options_.priority, [this] { engine_ = std::make_unique<Engine>(*model_.runtime, std::exchange(model_.weights, nullptr), options_.engine); })
       .get();
   limits_ = engine_->limits();
 }

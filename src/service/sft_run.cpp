@@ -32,7 +32,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   options.micro_batch = config.micro_batch;
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer;
-  options.ranks = rank_layout(config.runtime.ranks);
+  options.ranks = opened.ranks;
   Trainer trainer(*opened.runtime, opened.loaded.masters, options);
   opened.loaded.masters = {};  // the trainer's from here on
 

@@ -1,0 +1,50 @@
+#include "engine/rank_steps.h"
+
+namespace lockstep {
+
+RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options)
+    : runtime_(runtime), ranks_({options.ranks.tp, 1, options.ranks.ep}), parts_(static_cast<std::size_t>(ranks_.size())) {
+  ranks_.run([&](int rank) {
+    Rank& part = parts_[static_cast<std::size_t>(rank)];
+    Backend& like = runtime_.backend;
+    if (rank > 0)
+      part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()},
+                                               runtime_.model, runtime_.profile, runtime_.max_positions);
+    if (ranks_.size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, place_of(ranks_, rank));
+    part.runner = std::make_unique<StepRunner>(runtime_of(rank), options.cache_pages, options.page_size, part.sharding.get());
+  });
+}
+
+void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
+  if (ranks_.size() == 1) {
+    parts_[0].weights = std::move(weights);
+    return;
+  }
+  WeightImages whole;  // bf16 widened: rounded again it is the same
+  for (const Buffer& parameter : weights->parameters) whole.push_back(runtime_.backend.stream().read(parameter.view()).get());
+  ranks_.run([&](int rank) {
+    Rank& part = parts_[static_cast<std::size_t>(rank)];
+    part.weights = make_weight_set(runtime_of(rank).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,
+                                   weights->version);
+  });
+}
+
+void RankSteps::run(const std::vector<PlannedSlice>& plan, StepResult& result) {
+  ranks_.run([&](int rank) {
+    Rank& part = parts_[static_cast<std::size_t>(rank)];
+    StepResult unused;
+    part.runner->run(*part.weights, plan, rank == 0 ? result : unused);
+  });
+}
+
+CommunicatorCounters RankSteps::traffic() const {
+  CommunicatorCounters sum;
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    for (const Communicator* group : {&ranks_.tensor(rank), &ranks_.model(rank)}) {
+      sum.calls += group->counters().calls;
+      sum.bytes += group->counters().bytes;
+    }
+  return sum;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// The steps of an engine on all its ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a
+// share of the weights and of the cache a rank, and the first one's record is the step's. Bits do not depend on it.
+// Used by one thread at a time.
+//   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, result);
+#pragma once
+#include <memory>
+
+#include "engine/options.h"
+#include "engine/step_runner.h"
+
+namespace lockstep {
+
+class RankSteps {
+ public:
+  // `runtime` is the first rank's; the others get one like it, with as many threads.
+  RankSteps(Runtime& runtime, const EngineOptions& options);
+  // A whole compute copy on the first rank's runtime. Several ranks copy their shares of it and do not keep it.
+  void set_weights(std::shared_ptr<const WeightSet> weights);
+  void run(const std::vector<PlannedSlice>& plan, StepResult& result);
+
+  const MemoryAccounts& memory(int rank) const { return runtime_of(rank).backend.device().memory(); }
+  CommunicatorCounters traffic() const;  // of all ranks
+
+ private:
+  struct Rank {
+    std::unique_ptr<Runtime> runtime;  // null: the first one's
+    std::unique_ptr<const Sharding> sharding;
+    std::unique_ptr<StepRunner> runner;
+    std::shared_ptr<const WeightSet> weights;
+  };
+  Runtime& runtime_of(int rank) const {
+    const Rank& r = parts_[static_cast<std::size_t>(rank)];
+    return r.runtime ? *r.runtime : runtime_;
+  }
+
+  Runtime& runtime_;
+  ThreadRanks ranks_;
+  std::vector<Rank> parts_;
+};
+
+}  // namespace lockstep

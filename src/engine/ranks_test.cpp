@@ -1,0 +1,88 @@
+// Generation and scoring on ranks that share the model have the bits of one rank.
+#include "base/error.h"
+#include "engine/engine_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kDense = R"({
+  "model_type": "qwen3", "vocab_size": 150, "hidden_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
+  "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
+  "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
+
+const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}};
+
+void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
+  std::vector<Request> requests = random_requests(12, 5, runtime.model->vocabulary);
+  for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].sampling.top_logprobs = 3;
+  EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
+  Engine one(runtime, weights, options);
+  const auto want = bits_of(one.generate(requests));
+  for (const RankLayout& ranks : kLayouts) {
+    SCOPED_TRACE(what + ", " + ranks.text());
+    options.ranks = ranks;
+    Engine engine(runtime, weights, options);
+    EXPECT_EQ(bits_of(engine.generate(requests)), want);
+    if (ranks.tp > 1 || runtime.model->expert_count > 0) EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
+    EXPECT_GT(engine.counters().mixed_batches, 0);
+  }
+}
+
+TEST(EngineRanks, GenerationHasTheBitsOfOneRank) {
+  for (const BackendOptions& backend : {BackendOptions{.threads = 1}, BackendOptions{.kind = BackendKind::deferred, .threads = 1}}) {
+    Plant plant("sharing", "cpu-bf16w", backend);
+    expect_bits_of_one_rank(plant.runtime, plant.weights, "glm");
+  }
+  Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name("cpu-f32"), 128);
+  const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
+  expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), "qwen3");
+}
+
+TEST(EngineRanks, NewWeightsReachEveryRank) {
+  Plant plant("wide", "cpu-f32", {.threads = 1}), other("wide", "cpu-f32", {.threads = 1}, 128, 8);
+  const std::vector<std::int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+  Engine one(plant.runtime, plant.weights), two(plant.runtime, plant.weights, {.ranks = {2, 1, 2}});
+  const auto next = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2);
+  const std::vector<float> before = one.score(tokens);
+  EXPECT_EQ(different_bits(two.score(tokens), before), 0u);
+  one.set_weights(next);
+  two.set_weights(next);
+  EXPECT_GT(different_bits(one.score(tokens), before), 0u);
+  EXPECT_EQ(different_bits(two.score(tokens), one.score(tokens)), 0u);
+}
+
+TEST(EngineRanks, ARankHoldsItsShareAlone) {
+  Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name("cpu-f32"), 128);
+  const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
+  const auto held = [&](const RankLayout& ranks) {
+    const std::int64_t tables = runtime.backend.device().memory().current(MemoryCategory::weights);
+    Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1),
+                  {.cache_pages = 64, .ranks = ranks});
+    std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
+    for (int rank = 0; rank < ranks.model(); ++rank) {
+      const MemoryAccounts& memory = engine.rank_steps().memory(rank);
+      bytes.emplace_back(memory.current(MemoryCategory::weights) - tables, memory.current(MemoryCategory::cache));
+    }
+    return bytes;
+  };
+  const auto one = held({1, 1, 1})[0];
+  std::int64_t cache = 0;
+  for (const auto& [weights, entries] : held({2, 1, 1})) {
+    EXPECT_LT(weights, one.first * 65 / 100);
+    EXPECT_LT(entries, one.second);
+    cache += entries;
+  }
+  EXPECT_EQ(cache, one.second);  // three key heads: two here, one there
+}
+
+// The control: ranks of another leaf count are not the same.
+TEST(EngineRanks, AnotherLeafCountIsSeen) {
+  Plant plant("wide", "cpu-bf16w", {.threads = 1}), other("wide", "study-leaves", {.threads = 1});
+  std::vector<std::int32_t> tokens(40);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i * 7 % 50);
+  Engine one(plant.runtime, plant.weights), two(other.runtime, other.weights, {.ranks = {2, 1, 1}});
+  EXPECT_GT(different_bits(one.score(tokens), two.score(tokens)), 0u);
+}
+
+}  // namespace
+}  // namespace lockstep
