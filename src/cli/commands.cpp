@@ -28,6 +28,7 @@ const std::vector<Command>& commands() {
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
       {"bench", "how fast operations are on this machine", bench_command},
+      {"plan", "how much memory training or serving takes, before it is tried", plan_command},
       {"doctor", "is this machine fit, and what mends it", doctor_command},
   };
   return rows;

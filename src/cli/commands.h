@@ -28,6 +28,7 @@ int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
+int plan_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);
 int render_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);

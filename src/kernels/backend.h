@@ -25,6 +25,7 @@ class Backend {
 
   template <class Arguments>
   void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
+    if (device_.counting()) return;
     if (!device_.stream().deferred()) return (table_.*kernel)(arguments, device_.threads());
     device_.stream().enqueue([this, kernel, arguments] { (table_.*kernel)(arguments, device_.threads()); });
   }

@@ -7,7 +7,7 @@ namespace lockstep {
 
 Device::Device(BackendKind kind, int threads)
     : kind_(kind), threads_(threads), memory_(std::make_shared<MemoryAccounts>()), pool_(std::make_shared<MemoryPool>(kind == BackendKind::deferred)),
-      stream_(kind == BackendKind::deferred, kind == BackendKind::traced) {}
+      stream_(kind) {}
 
 Device::~Device() = default;
 
@@ -17,15 +17,16 @@ Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, Memor
   const auto bytes = static_cast<std::size_t>(rows * cols * element);
   // Vector loads of whole panels may touch up to one vector past a short row; the slack keeps them inside the block.
   const std::size_t size = bytes + 64;
-  void* block = pool_->take(size);
+  // What is only counted has an address all the same, which nothing may touch.
+  void* block = counting() ? reinterpret_cast<void*>(kDeviceTag) : pool_->take(size);
   memory_->add(category, static_cast<std::int64_t>(bytes));
   Buffer buffer;
-  buffer.block_ = std::shared_ptr<void>(block, [pool = pool_, memory = memory_, size, bytes, category](void* p) {
+  buffer.block_ = std::shared_ptr<void>(block, [pool = counting() ? nullptr : pool_, memory = memory_, size, bytes, category](void* p) {
     memory->remove(category, static_cast<std::int64_t>(bytes));
-    pool->give(p, size);
+    if (pool) pool->give(p, size);
   });
   View& v = buffer.view_;
-  v.address = reinterpret_cast<std::uint64_t>(block) | (kind_ == BackendKind::deferred ? kDeviceTag : 0);
+  v.address = reinterpret_cast<std::uint64_t>(block) | (kind_ == BackendKind::deferred || counting() ? kDeviceTag : 0);
   v.dtype = dtype;
   v.element_bytes = static_cast<std::uint8_t>(element);
   v.rows = rows;

@@ -13,8 +13,6 @@ namespace lockstep {
 
 class MemoryPool;
 
-enum class BackendKind { cpu, deferred, traced };
-
 // Owns device memory behind a view; copies share it.
 class Buffer {
  public:
@@ -37,9 +35,11 @@ class Device {
 
   BackendKind kind() const { return kind_; }
   bool traced() const { return kind_ == BackendKind::traced; }
+  bool counting() const { return kind_ == BackendKind::counting; }
   Stream& stream() { return stream_; }
   ThreadPool& threads() { return threads_; }
   MemoryAccounts& memory() { return *memory_; }
+  const MemoryAccounts& memory() const { return *memory_; }
 
   // Uninitialised, 64-byte aligned, rows x cols without gaps. Throws resource_exhausted when memory is out.
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);

@@ -16,22 +16,31 @@ inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategory
 class MemoryAccounts {
  public:
   void add(MemoryCategory category, std::int64_t bytes) {
-    Account& a = accounts_[static_cast<int>(category)];
-    const std::int64_t now = a.current.fetch_add(bytes) + bytes;
-    for (std::int64_t peak = a.peak.load(); now > peak && !a.peak.compare_exchange_weak(peak, now);) {}
+    accounts_[static_cast<int>(category)].add(bytes);
+    all_.add(bytes);
   }
-  void remove(MemoryCategory category, std::int64_t bytes) { accounts_[static_cast<int>(category)].current.fetch_sub(bytes); }
+  void remove(MemoryCategory category, std::int64_t bytes) {
+    accounts_[static_cast<int>(category)].current.fetch_sub(bytes);
+    all_.current.fetch_sub(bytes);
+  }
   std::int64_t current(MemoryCategory category) const { return accounts_[static_cast<int>(category)].current; }
   std::int64_t peak(MemoryCategory category) const { return accounts_[static_cast<int>(category)].peak; }
+  std::int64_t peak_of_all() const { return all_.peak; }  // at one time: not the sum of the categories' peaks
   void reset_peaks() {
     for (Account& a : accounts_) a.peak = a.current.load();
+    all_.peak = all_.current.load();
   }
 
  private:
   struct Account {
     std::atomic<std::int64_t> current{0}, peak{0};
+    void add(std::int64_t bytes) {
+      const std::int64_t now = current.fetch_add(bytes) + bytes;
+      for (std::int64_t before = peak.load(); now > before && !peak.compare_exchange_weak(before, now);) {}
+    }
   };
   std::array<Account, kMemoryCategories> accounts_;
+  Account all_;
 };
 
 }  // namespace lockstep

@@ -46,7 +46,8 @@ struct Stream::Queue {
   }
 };
 
-Stream::Stream(bool deferred, bool traced) : deferred_(deferred), traced_(traced) {
+Stream::Stream(BackendKind kind)
+    : deferred_(kind == BackendKind::deferred), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
   if (!deferred_) return;
   queue_ = std::make_unique<Queue>();
   queue_->thread = std::thread([this] { queue_->loop(); });
@@ -63,6 +64,7 @@ Stream::~Stream() {
 }
 
 void Stream::enqueue(std::function<void()> work) {
+  if (counting_) return;
   if (!queue_) return work();
   {
     std::lock_guard lock(queue_->mutex);
@@ -99,6 +101,7 @@ void check_count(const View& view, std::size_t count) {
 }  // namespace
 
 void Stream::write(const View& view, const std::vector<float>& values) {
+  if (counting_) return;
   check_count(view, values.size());
   auto copy = [view, traced = traced_](const std::vector<float>& v) {
     if (traced)
@@ -115,6 +118,7 @@ void Stream::write(const View& view, const std::vector<float>& values) {
 }
 
 void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
+  if (counting_) return;
   check_count(view, values.size());
   auto copy = [view](const std::vector<std::int32_t>& v) {
     each_element<std::int32_t>(view, [&](std::int32_t& e, std::int64_t i) { e = v[i]; });
@@ -155,21 +159,22 @@ void Stream::fill_zero(const View& view) {
 }
 
 template <class T, class Fill>
-static std::future<std::vector<T>> read_with(Stream& stream, const View& view, const Fill& fill) {
-  auto task = std::make_shared<std::packaged_task<std::vector<T>()>>([view, fill] {
+static std::future<std::vector<T>> read_with(Stream& stream, bool counting, const View& view, const Fill& fill) {
+  auto task = std::make_shared<std::packaged_task<std::vector<T>()>>([counting, view, fill] {
     std::vector<T> values(static_cast<std::size_t>(view.size()));
-    fill(view, values);
+    if (!counting) fill(view, values);
     return values;
   });
   std::future<std::vector<T>> result = task->get_future();
   // If earlier work failed, the task is dropped and get() would say "broken promise": synchronize first to rethrow it.
-  stream.enqueue([task] { (*task)(); });
+  if (counting) (*task)();
+  else stream.enqueue([task] { (*task)(); });
   if (stream.deferred()) stream.synchronize();
   return result;
 }
 
 std::future<std::vector<float>> Stream::read(const View& view) {
-  return read_with<float>(*this, view, [traced = traced_](const View& v, std::vector<float>& out) {
+  return read_with<float>(*this, counting_, view, [traced = traced_](const View& v, std::vector<float>& out) {
     if (traced)
       each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.value; });
     else if (v.dtype == DType::bf16)
@@ -180,14 +185,14 @@ std::future<std::vector<float>> Stream::read(const View& view) {
 }
 
 std::future<std::vector<std::int32_t>> Stream::read_ints(const View& view) {
-  return read_with<std::int32_t>(*this, view, [](const View& v, std::vector<std::int32_t>& out) {
+  return read_with<std::int32_t>(*this, counting_, view, [](const View& v, std::vector<std::int32_t>& out) {
     each_element<std::int32_t>(v, [&](std::int32_t& e, std::int64_t i) { out[i] = e; });
   });
 }
 
 std::future<std::vector<std::uint64_t>> Stream::read_hashes(const View& view) {
   if (!traced_) fail(ErrorCode::internal, "only the traced backend has hashes");
-  return read_with<std::uint64_t>(*this, view, [](const View& v, std::vector<std::uint64_t>& out) {
+  return read_with<std::uint64_t>(*this, counting_, view, [](const View& v, std::vector<std::uint64_t>& out) {
     each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.hash; });
   });
 }

@@ -15,9 +15,13 @@ namespace lockstep {
 // Set in every address of a deferred device: not a canonical x86-64 address, so a dereference on the host faults.
 inline constexpr std::uint64_t kDeviceTag = std::uint64_t{1} << 63;
 
+// cpu: at once. deferred: queued on another thread. traced: numbers carry the hash of their expression. counting: memory is
+// counted and nothing is computed or held; what is read is 0 (for plans: the same code, the same sizes).
+enum class BackendKind { cpu, deferred, traced, counting };
+
 class Stream {
  public:
-  Stream(bool deferred, bool traced);
+  explicit Stream(BackendKind kind);
   ~Stream();
   bool deferred() const { return deferred_; }
 
@@ -41,7 +45,7 @@ class Stream {
 
  private:
   struct Queue;
-  bool deferred_, traced_;
+  bool deferred_, traced_, counting_;
   std::unique_ptr<Queue> queue_;
 };
 

@@ -18,7 +18,7 @@ namespace {
 constexpr MemoryCategory kAny = MemoryCategory::workspace;
 
 TEST(Stream, DirectWorkIsDoneAtOnceAndDeferredWorkElsewhere) {
-  Stream direct(false, false), deferred(true, false);
+  Stream direct(BackendKind::cpu), deferred(BackendKind::deferred);
   std::thread::id ran;
   direct.enqueue([&] { ran = std::this_thread::get_id(); });
   EXPECT_EQ(ran, std::this_thread::get_id());
@@ -30,7 +30,7 @@ TEST(Stream, DirectWorkIsDoneAtOnceAndDeferredWorkElsewhere) {
 }
 
 TEST(Stream, DeferredWorkDoesNotBlockTheCallerAndRunsInOrder) {
-  Stream stream(true, false);
+  Stream stream(BackendKind::deferred);
   std::atomic<bool> go{false};
   std::vector<int> order;
   stream.enqueue([&] { while (!go) std::this_thread::yield(); });
@@ -43,7 +43,7 @@ TEST(Stream, DeferredWorkDoesNotBlockTheCallerAndRunsInOrder) {
 }
 
 TEST(Stream, ErrorsAreRethrownOnceAndLaterWorkIsDropped) {
-  Stream stream(true, false);
+  Stream stream(BackendKind::deferred);
   std::atomic<int> after{0};
   std::atomic<bool> go{false};
   stream.enqueue([&] {
@@ -71,14 +71,14 @@ TEST(Stream, AReadRethrowsEarlierErrors) {
   device.stream().enqueue([] { throw std::runtime_error("lost kernel"); });
   EXPECT_THROW(device.stream().read(b.view()).get(), std::runtime_error);
   EXPECT_EQ(device.stream().read(b.view()).get(), (std::vector<float>{1, 2}));
-  Stream direct(false, false);
+  Stream direct(BackendKind::cpu);
   EXPECT_THROW(direct.enqueue([] { throw std::runtime_error("at once"); }), std::runtime_error);
 }
 
 TEST(Stream, DestructionFinishesQueuedWork) {
   std::atomic<int> done{0};
   {
-    Stream stream(true, false);
+    Stream stream(BackendKind::deferred);
     for (int i = 0; i < 100; ++i) stream.enqueue([&] { ++done; });
   }
   EXPECT_EQ(done, 100);

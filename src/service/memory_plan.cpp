@@ -1,0 +1,63 @@
+#include "service/memory_plan.h"
+
+#include "base/error.h"
+#include "checkpoint/json_file.h"
+#include "engine/engine.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
+  const Profile& profile = profile_by_name(settings.profile);
+  if (rank_layout(settings.ranks).size() > 1) fail(ErrorCode::invalid_argument, "ranks is '{}'; a plan is of one rank", settings.ranks);
+  fs::path config = settings.model;
+  if (fs::is_directory(config)) config /= "config.json";
+  const std::shared_ptr<const Model> model = make_model(read_json_file(config), {.mla_norm_eps = settings.mla_norm_eps});
+  const std::int64_t positions = settings.context > 0 ? settings.context : model->max_positions;
+  if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
+  BackendOptions options = backend_options(settings);
+  options.kind = BackendKind::counting;
+  options.threads = 1;
+  return Runtime(options, model, profile, settings.context);
+}
+
+WeightImages no_images(const Model& model) { return WeightImages(model.manifest().parameters().size()); }
+}  // namespace
+
+MemoryPlan memory_of(const Device& device) {
+  MemoryPlan plan;
+  for (int c = 0; c < kMemoryCategories; ++c) plan.peak[static_cast<std::size_t>(c)] = device.memory().peak(static_cast<MemoryCategory>(c));
+  plan.total = device.memory().peak_of_all();
+  return plan;
+}
+
+MemoryPlan plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
+  Runtime runtime = counting_runtime(settings, what.length);
+  Trainer trainer(runtime, no_images(*runtime.model), what.trainer);
+  const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
+  const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  MemoryPlan plan = memory_of(runtime.backend.device());
+  plan.parameters = runtime.model->manifest().trained_size();
+  return plan;
+}
+
+MemoryPlan plan_serving(const RuntimeSettings& settings, const ServingPlan& what) {
+  Runtime runtime = counting_runtime(settings, what.length);
+  const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0);
+  Engine engine(runtime, weights, what.engine);
+  // Prompts fill the forwards; then all sequences decode beside each other.
+  for (std::int64_t i = 0; i < what.sequences; ++i)
+    engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
+  engine.run_until_idle();
+  MemoryPlan plan = memory_of(runtime.backend.device());
+  plan.parameters = runtime.model->manifest().trained_size();
+  return plan;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// A plan against what the accounts of a real run say: equal by category, to the byte.
+#include "service/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kModel = LOCKSTEP_SOURCE_DIR "/models/countdown-glm";
+
+void expect_equal(const MemoryPlan& plan, const MemoryPlan& real) {
+  for (std::size_t c = 0; c < plan.peak.size(); ++c) EXPECT_EQ(plan.peak[c], real.peak[c]) << kMemoryCategoryNames[c];
+  EXPECT_EQ(plan.total, real.total);
+}
+
+TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
+  std::int64_t whole = 0;
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"})
+    for (const std::int64_t micro_batch : {0, 1}) {
+      const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 1};
+      const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}};
+      const MemoryPlan plan = plan_training(settings, what);
+      OpenedModel opened = open_model(settings);
+      Trainer trainer(*opened.runtime, opened.loaded.masters, what.trainer);
+      const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+      for (int step = 0; step < 2; ++step) {
+        trainer.forward_backward(data, {});
+        trainer.optim_step({});
+      }
+      SCOPED_TRACE(profile + (micro_batch ? ", micro-batches" : ""));
+      expect_equal(plan, memory_of(opened.runtime->backend.device()));
+      if (micro_batch == 0) whole = plan.total;
+      else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
+    }
+}
+
+TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
+  const RuntimeSettings settings{.model = kModel, .threads = 1};
+  const ServingPlan what{.sequences = 5, .length = 60, .engine = {.cache_bytes = 1 << 20, .max_sequences = 5}};
+  const MemoryPlan plan = plan_serving(settings, what);
+  const OpenedModel opened = open_model(settings);
+  Engine engine(*opened.runtime, serving_model(opened).weights, what.engine);
+  for (int i = 0; i < 5; ++i)
+    engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+  engine.run_until_idle();
+  expect_equal(plan, memory_of(opened.runtime->backend.device()));
+}
+
+}  // namespace
+}  // namespace lockstep
