@@ -17,8 +17,8 @@ std::string bound_key(const std::optional<NumberBound>& bound) {
 }
 }  // namespace
 
-SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_json& schema, bool closed_objects)
-    : builder_(builder), json_(json), reader_(schema), closed_objects_(closed_objects) {}
+SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_json& schema, bool closed_objects, SchemaWork& work)
+    : builder_(builder), json_(json), work_(work), reader_(schema, work), closed_objects_(closed_objects) {}
 
 int SchemaRules::compile() {
   const int rule = rule_of({reader_.root()});
@@ -93,7 +93,7 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
   return with_context("reading the bounds of " + facts.path, [&] {
     if (fractions) {
       return once(fmt::format("number {} {}", bound_key(facts.low), bound_key(facts.high)),
-                  [&](int rule) { json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high)); });
+                  [&](int rule) { json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high, work_)); });
     }
     IntegerRange range;
     range.multiple = std::max<std::int64_t>(facts.multiple, 1);
@@ -104,7 +104,7 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
     const std::string key = fmt::format("integer {} {} {} {}", range.low ? fmt::to_string(*range.low) : "-",
                                         range.high ? fmt::to_string(*range.high) : "-", range.multiple, nothing);
     return once(key, [&](int rule) {
-      if (!nothing) json_.bare(rule, kStart, kAccept, integer_dfa(range));
+      if (!nothing) json_.bare(rule, kStart, kAccept, integer_dfa(range, work_));
     });
   });
 }
@@ -114,14 +114,12 @@ int SchemaRules::text(const Facts& facts) {
   if (facts.texts.empty()) return json_.plain_string(facts.min_length, facts.max_length);
   std::string key = fmt::format("text {} {}", facts.min_length, facts.max_length);
   for (const Facts::Text& t : facts.texts) key += fmt::format(" {} {}:{}", t.keyword, t.text.size(), t.text);
-  std::vector<TextDfa> all;
-  for (const Facts::Text& t : facts.texts) all.push_back(reader_.text_automaton(t));
   return with_context("bounding the text of " + facts.path, [&] {
     return once(key, [&](int rule) {
-      TextDfa dfa = std::move(all[0]);
-      for (std::size_t i = 1; i < all.size(); ++i) dfa = intersect(dfa, all[i]);
+      TextDfa dfa = reader_.text_automaton(facts.texts[0]);
+      for (std::size_t i = 1; i < facts.texts.size(); ++i) dfa = intersect(dfa, reader_.text_automaton(facts.texts[i]), work_);
       if (facts.min_length > 0 || facts.max_length < kNoMaximum)
-        dfa = with_length(dfa, facts.min_length, facts.max_length);
+        dfa = with_length(dfa, facts.min_length, facts.max_length, work_);
       json_.string_of(rule, kStart, kAccept, dfa);
     });
   });
@@ -222,7 +220,7 @@ int SchemaRules::object(const Facts& facts) {
   builder_.text(rule, after, kAccept, "}");
   if (!open) return rule;
   // Any other key, spelled with no escape that need not be, so that it is none of those named.
-  const TextDfa keys = all_names.empty() ? any_text() : subtract(any_text(), exact_texts(all_names));
+  const TextDfa keys = all_names.empty() ? any_text() : subtract(any_text(), exact_texts(all_names, work_), work_);
   const int any_key = builder_.add_state(rule), quoted = builder_.add_state(rule), colon = builder_.add_state(rule),
             value = builder_.add_state(rule);
   builder_.epsilon(rule, fresh, any_key);

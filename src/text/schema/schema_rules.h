@@ -1,7 +1,7 @@
 // From what schemas say of a value to rules of a machine: one rule a conjunction of schemas, so that recursion is a
 // rule that calls itself. Properties come in the order in which the schema names them, then those that only `required`
 // names, then others. A keyword that the rules cannot keep is refused with its path. Used by one thread at a time.
-//   SchemaRules rules(builder, json, schema, {}); int rule = rules.compile();
+//   SchemaRules rules(builder, json, schema, {}, work); int rule = rules.compile();
 #pragma once
 #include <deque>
 #include <map>
@@ -15,7 +15,7 @@ namespace lockstep {
 class SchemaRules {
  public:
   // `closed_objects`: where a schema names properties and does not say additionalProperties, there are no others.
-  SchemaRules(MachineBuilder& builder, JsonText& json, const nlohmann::ordered_json& schema, bool closed_objects);
+  SchemaRules(MachineBuilder& builder, JsonText& json, const nlohmann::ordered_json& schema, bool closed_objects, SchemaWork& work);
   int compile();
 
  private:
@@ -36,6 +36,7 @@ class SchemaRules {
 
   MachineBuilder& builder_;
   JsonText& json_;
+  SchemaWork& work_;
   SchemaReader reader_;
   bool closed_objects_;
   std::map<std::vector<const nlohmann::ordered_json*>, int> rules_;

@@ -75,7 +75,7 @@ class PartWriter {
         return builder_.token(rule, from, to, part.id);
       case GrammarPart::Kind::schema:
         return builder_.call(rule, from, to,
-                             SchemaRules(builder_, json_, *part.json, options_.closed_objects).compile());
+                             SchemaRules(builder_, json_, *part.json, options_.closed_objects, work_).compile());
       case GrammarPart::Kind::sequence:
         for (const GrammarPart& p : part.parts) {
           const int next = builder_.add_state(rule);
@@ -105,6 +105,7 @@ class PartWriter {
   JsonText json_;
   const TokenBytes& tokens_;
   const GrammarOptions& options_;
+  SchemaWork work_;  // of all schemas in the grammar
 };
 }  // namespace
 
