@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/constraint.h"
+#include "text/message/call_grammar.h"
 #include "text/schema/token_grammar.h"
 
 namespace lockstep {

@@ -22,12 +22,16 @@ SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_
 
 int SchemaRules::compile() {
   const int rule = rule_of({reader_.root()});
+  finish();
+  return rule;
+}
+
+void SchemaRules::finish() {
   while (!open_.empty()) {
     const auto [next, all] = std::move(open_.front());
     open_.pop_front();
     build(next, all);
   }
-  return rule;
 }
 
 int SchemaRules::rule_of(const Conjunction& all) {
@@ -48,15 +52,6 @@ void SchemaRules::build(int rule, const Conjunction& all) {
   std::set<int> leaves_of;
   for (const Facts& facts : reader_.alternatives(all)) leaves(facts, leaves_of);
   for (int leaf : leaves_of) builder_.call(rule, kStart, kAccept, leaf);
-}
-
-template <class F>
-int SchemaRules::once(const std::string& key, const F& make) {
-  if (const auto it = shared_.find(key); it != shared_.end()) return it->second;
-  const int rule = builder_.add_rule();
-  shared_.emplace(key, rule);
-  make(rule);
-  return rule;
 }
 
 int SchemaRules::literal(const std::string& key, const std::vector<std::string>& texts) {
@@ -177,23 +172,29 @@ void SchemaRules::check_counts(const Facts& facts, std::size_t named, bool other
 
 void SchemaRules::key(int rule, int from, int to, const std::string& name) {
   const int colon = builder_.add_state(rule);
-  builder_.text(rule, from, colon, ordered_json(name).dump() + ":");
+  const int quoted = builder_.add_state(rule);
+  json_.quoted(rule, from, quoted, name);
+  builder_.text(rule, quoted, colon, ":");
   json_.space(rule, colon, to);
+}
+
+SchemaRules::Properties SchemaRules::properties(const Facts& facts) const {
+  Properties p;
+  p.all = p.names = facts.property_names();
+  p.required = {facts.required.begin(), facts.required.end()};
+  p.others = facts.other_properties();
+  p.open = !reader_.alternatives(p.others).empty() && !(closed_objects_ && p.others.empty() && !p.names.empty());
+  std::erase_if(p.names, [&](const std::string& n) {
+    return !p.required.contains(n) && reader_.alternatives(facts.property(n)).empty();
+  });
+  check_counts(facts, p.names.size(), p.open);
+  return p;
 }
 
 // { "a": 1, "b": 2 }: for each property two places, one where nothing has been written yet and one where a comma comes
 // first.
 int SchemaRules::object(const Facts& facts) {
-  std::vector<std::string> names = facts.property_names();
-  const std::unordered_set<std::string> required(facts.required.begin(), facts.required.end());
-  const Conjunction others = facts.other_properties();
-  bool open = !reader_.alternatives(others).empty();
-  if (closed_objects_ && others.empty() && !names.empty()) open = false;
-  const std::vector<std::string> all_names = names;
-  std::erase_if(names, [&](const std::string& n) {
-    return !required.contains(n) && reader_.alternatives(facts.property(n)).empty();
-  });
-  check_counts(facts, names.size(), open);
+  const auto [all_names, names, required, others, open] = properties(facts);
   const int rule = builder_.add_rule(true);
   int fresh = builder_.add_state(rule), after = builder_.add_state(rule);
   builder_.text(rule, kStart, fresh, "{");
