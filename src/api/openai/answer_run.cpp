@@ -53,9 +53,10 @@ Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
   if (length + least > context) {
     // Clients know this code and these words, and cut the conversation.
     const bool prompt_alone = order_.max_tokens < 0 || length > context;
+    const std::string asked = prompt_alone ? fmt::format("{} makes {} tokens, and the answer has {} or more", prompt.field, length, least)
+                                           : fmt::format("{} is {} behind a prompt of {} tokens", s.max_tokens_field, least, length);
     throw RequestError(ErrorCode::invalid_argument, prompt_alone ? prompt.field : s.max_tokens_field,
-                       fmt::format("{} makes {} tokens and the answer may have {}; this model's maximum context length is {} tokens", prompt.field, length, least, context), 400,
-                       "context_length_exceeded");
+                       fmt::format("{}; this model's maximum context length is {} tokens", asked, context), 400, "context_length_exceeded");
   }
   const std::int64_t most = order_.max_tokens < 0 ? context - length : order_.max_tokens;
   return {.prompt = prompt.ids,
