@@ -137,11 +137,12 @@ export class PlaygroundView implements View {
         if (chunk.error) throw new Error(chunk.error.message);
         last = { ...last, ...chunk };
         finish = chunk.choices?.[0]?.finish_reason ?? finish;
+        // What the model is told it said is the message: tokens have marks, ends and halves of characters besides.
+        answer += chunk.choices?.[0]?.delta?.content ?? "";
         for (const piece of piecesOf(chunk)) {
           first = first || performance.now();
           ++count;
           sum += piece.logprob ?? 0;
-          answer += piece.text;
           text.add({ text: piece.text, value: piece.logprob, alternatives: piece.top, facts: [
             ["token", String(count - 1)], ...(piece.id === null ? [] : [["id", String(piece.id)] as [string, string]]), ["log p", exact(piece.logprob)],
             ...(piece.sampling === null ? [] : [["sampling", exact(piece.sampling)] as [string, string]]), ["version", String(chunk.weights_version ?? "–")],

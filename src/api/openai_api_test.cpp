@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <set>
+#include <thread>
 
 #include "api/api_test_tools.h"
+#include "api/openai/token_routes.h"
 #include "service/loading.h"
 
 namespace lockstep {
@@ -131,6 +134,12 @@ TEST_F(OpenAi, RefusalsOfTheModelNameTheField) {
     return fmt::format("{} {} {}", recorder->wait().status, error.at("param").dump(), error.at("code").get<std::string>());
   };
   EXPECT_EQ(refusal(R"("prompt":"a","max_tokens":100000)"), R"(400 "max_tokens" context_length_exceeded)");
+  const auto longest = service()->limits().max_positions;
+  const auto ids = [](std::int64_t count) { return "\"prompt\":" + Json(std::vector<std::int32_t>(static_cast<std::size_t>(count), 40)).dump(); };
+  EXPECT_EQ(refusal(ids(longest + 1) + R"(,"max_tokens":0)"), R"(400 "prompt" context_length_exceeded)");
+  EXPECT_EQ(refusal(ids(longest) + R"(,"max_tokens":1)"), R"(400 "max_tokens" context_length_exceeded)");
+  EXPECT_NE(complete(ids(longest) + R"(,"max_tokens":1)")->wait().body.find(fmt::format("maximum context length is {} tokens", longest)), std::string::npos);
+  EXPECT_EQ(complete(ids(longest) + R"(,"max_tokens":0)")->wait().status, 200);
   EXPECT_EQ(refusal(R"("prompt":[1,100000])"), R"(400 "prompt" invalid_argument)");
   EXPECT_EQ(refusal(R"("prompt":[[1],[100000]])"), R"(400 "prompt[1]" invalid_argument)");
   EXPECT_EQ(refusal(R"("prompt":"")"), R"(400 "prompt" invalid_argument)");
@@ -152,6 +161,87 @@ TEST_F(OpenAi, MaxTokensZeroAndSpecialStops) {
   const Json stopped = complete(R"("prompt":"3 7 12=48:","max_tokens":4,"temperature":0,"stop_token_ids":[)" + first.dump() + "]")->json();
   EXPECT_EQ(stopped.at("choices").at(0).at("finish_reason"), "stop");
   EXPECT_EQ(stopped.at("choices").at(0).at("token_ids").size(), 1u);
+}
+
+// Writing a long answer takes time that no stream of others should wait: the engine's thread goes on meanwhile.
+TEST_F(OpenAi, ALongAnswerIsWrittenBesideTheEngine) {
+  class Where : public Recorder {
+   public:
+    void send(ApiResponse response) override {
+      thread = std::this_thread::get_id();
+      Recorder::send(std::move(response));
+    }
+    std::thread::id thread;
+  };
+  std::promise<std::thread::id> engine;
+  service()->snapshot([&](const ServiceSnapshot&) { engine.set_value(std::this_thread::get_id()); });
+  const std::thread::id executor = engine.get_future().get();
+  const auto written_by = [&](int n, int most) {
+    const auto where = std::make_shared<Where>();
+    routes_.handle({"POST", "/v1/completions", "", "application/json",
+                    R"({"model":"countdown-glm","prompt":"3 7 12=48:","ignore_eos":true,"logprobs":20,"n":)" + std::to_string(n) +
+                        R"(,"max_tokens":)" + std::to_string(most) + "}"},
+                   where);
+    EXPECT_EQ(where->json().at("choices").size(), static_cast<std::size_t>(n));
+    return where->thread;
+  };
+  EXPECT_NE(written_by(16, 16), executor);
+  EXPECT_EQ(written_by(1, 4), executor);  // not worth another thread's waking
+}
+
+TEST_F(OpenAi, OneAnswerHoldsSoManyTokens) {
+  const auto ids = [](std::int64_t count) { return Json(std::vector<std::int32_t>(static_cast<std::size_t>(count), 40)); };
+  const auto detokenize = [&](std::int64_t count) { return call("POST", "/v1/detokenize", Json{{"tokens", ids(count)}}.dump())->wait(); };
+  EXPECT_EQ(detokenize(kMostTokens).status, 200);
+  const ApiResponse more = detokenize(kMostTokens + 1);
+  EXPECT_EQ(more.status, 400);
+  EXPECT_EQ(Json::parse(more.body)["error"]["param"], "tokens");
+  const std::string text(static_cast<std::size_t>(4 * kMostTokens), '7');
+  const ApiResponse long_text = call("POST", "/v1/tokenize", Json{{"prompt", text}}.dump())->wait();
+  EXPECT_EQ(long_text.status, 400);
+  EXPECT_EQ(Json::parse(long_text.body)["error"]["param"], "prompt");
+  const Json few = call("POST", "/v1/tokenize", R"({"prompt":"3 7","return_token_strs":true})")->json();
+  EXPECT_EQ(few["count"], few["tokens"].size());
+  EXPECT_EQ(few["token_strs"].size(), few["tokens"].size());
+  EXPECT_EQ(few["tokens"], Json(service()->tokenizer().encode("3 7", true)));
+}
+
+// A token's text is what it says amid others: where a text begins, such decoders take a space away.
+TEST_F(OpenAi, TokensOfASentencePieceTokenizer) {
+  Json file = {{"version", "1.0"}, {"added_tokens", Json::array()}, {"normalizer", nullptr}, {"pre_tokenizer", nullptr}, {"post_processor", nullptr}};
+  file["added_tokens"].push_back({{"id", 0}, {"content", "</s>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+  file["decoder"] = {{"type", "Sequence"},
+                     {"decoders",
+                      {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
+                       {{"type", "ByteFallback"}},
+                       {{"type", "Fuse"}},
+                       {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
+  file["model"] = {{"type", "BPE"}, {"byte_fallback", true}, {"merges", Json::array()},
+                   {"vocab", {{"</s>", 0}, {"\u2581hi", 1}, {"hi", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}}}};
+  ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2}));
+  model.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_json(file.dump()));
+  model.name = "pieces";
+  Routes routes;
+  add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));
+  const auto answer = [&](const std::string& fields) {
+    auto recorder = std::make_shared<Recorder>();
+    routes.handle({"POST", "/v1/completions", "", "application/json", R"({"model":"pieces","temperature":0,"ignore_eos":true,"logprobs":0,)" + fields + "}"}, recorder);
+    return recorder->json().at("choices").at(0);
+  };
+  const std::string only = R"("max_tokens":3,"logit_bias":{"1":100})";
+  Json a = answer(R"("prompt":[1,1],)" + only);
+  EXPECT_EQ(a.at("text"), " hi hi hi");
+  EXPECT_EQ(a.at("logprobs").at("tokens"), Json({" hi", " hi", " hi"}));
+  EXPECT_EQ(a.at("logprobs").at("text_offset"), Json({0, 3, 6}));
+  a = answer(R"("prompt":[1,1],"echo":true,)" + only);
+  EXPECT_EQ(a.at("text"), "hi hi hi hi hi");
+  EXPECT_EQ(a.at("logprobs").at("text_offset"), Json({0, 2, 5, 8, 11}));
+  // A character that the prompt begins and the answer ends.
+  a = answer(R"("prompt":[2,3],"echo":true,"max_tokens":1,"logit_bias":{"4":100})");
+  EXPECT_EQ(a.at("text"), "hi\u00e9");
+  EXPECT_EQ(a.at("logprobs").at("tokens"), Json({"hi", "\ufffd", "\ufffd"}));
+  a = answer(R"("prompt":[2,3],"echo":true,"max_tokens":0)");
+  EXPECT_EQ(a.at("text"), "hi\ufffd");
 }
 
 TEST_F(OpenAi, EchoBeginsWithThePrompt) {

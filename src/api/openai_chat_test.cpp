@@ -197,12 +197,80 @@ TEST_F(OpenAiChat, TheContextIsTheDefaultLimit) {
   EXPECT_EQ(greedy->json().at("error").at("param"), "max_completion_tokens");
 }
 
-TEST_F(OpenAiChat, AGrammarOfTheAnswerLeavesNoRoomForCalls) {
-  const std::string fields = user("a") + R"(,"max_tokens":4,"response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"f"}}])";
-  const auto refused = chat(fields);
+// Tools and a format together: the answer is calls in the family's way, or JSON of the format, and the sampled text says which.
+TEST_F(OpenAiChat, AnAnswerOfAFormatOrCalls) {
+  const Json tools = Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object",
+    "properties":{"a":{"enum":[1,2,3]},"s":{"type":"string","maxLength":4}},"required":["a","s"]}}}])");
+  const Json format = Json::parse(R"({"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object",
+    "properties":{"total":{"enum":[7,"<tool_call>"]}},"required":["total"]}}})");
+  int calls = 0, answers = 0;
+  for (int seed = 0; seed < 40; ++seed) {
+    // Both beginnings are likely.
+    const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":200,"temperature":5,"seed":)" + std::to_string(seed) + R"(,"return_token_ids":true,"response_format":)" +
+                               format.dump() + R"(,"tools":)" + tools.dump();
+    const Json choice = chat(fields)->json().at("choices").at(0);
+    const Json& message = choice.at("message");
+    const std::string said = service()->tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true);
+    if (choice.at("finish_reason") == "tool_calls") {
+      ++calls;
+      EXPECT_TRUE(said.starts_with("<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>")) << said;
+      EXPECT_TRUE(message.at("content").is_null()) << said;
+      const Json arguments = Json::parse(message.at("tool_calls").at(0).at("function").at("arguments").get<std::string>());
+      EXPECT_TRUE(arguments.at("a").is_number_integer() && arguments.at("s").is_string()) << said;
+    } else if (choice.at("finish_reason") == "stop") {
+      ++answers;
+      EXPECT_EQ(message.at("content"), said);
+      EXPECT_FALSE(message.contains("tool_calls"));
+      EXPECT_TRUE(Json::parse(said).contains("total")) << said;
+    }
+  }
+  EXPECT_GT(calls, 0);
+  EXPECT_GT(answers, 0);
+}
+
+// Whose calls can only be a list cannot tell them from an answer that is one.
+TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
+  ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2}));
+  model.chat_template = std::make_shared<const ChatTemplate>(ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}"));
+  model.name = "chatty";
+  Routes routes;
+  add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));
+  const auto ask = [&](const std::string& schema) {
+    const auto recorder = std::make_shared<Recorder>();
+    routes.handle({"POST", "/v1/chat/completions", "", "application/json",
+                   R"({"model":"chatty",)" + user("3 7=") + R"(,"max_tokens":120,"seed":4,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" + schema + "}}}"},
+                  recorder);
+    return recorder;
+  };
+  EXPECT_EQ(ask(R"({"type":"object"})")->wait().status, 200);
+  const auto refused = ask(R"({"type":"array"})");
   EXPECT_EQ(refused->wait().status, 400);
   EXPECT_EQ(refused->json().at("error").at("param"), "response_format");
-  EXPECT_EQ(chat(fields + R"(,"tool_choice":"none")")->wait().status, 200);
+}
+
+// parallel_tool_calls false where the model chooses: the answer ends with the first call.
+TEST_F(OpenAiChat, OneCallEndsTheAnswer) {
+  const std::string call = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
+  const auto grammar = service()->grammars().of_part(GrammarPart::literal("So: " + call + "\n" + call + "!"));
+  const auto types = std::make_shared<const ArgumentTypes>(Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])"));
+  const auto answer = [&](bool one_call) {
+    AnswerOrder order;
+    order.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.sampling.model = "chatty";
+    order.special = SpecialText::shown;
+    order.make_constraint = [&] { return make_constraint(grammar); };
+    order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, types, false, false, one_call); };
+    const auto recorder = std::make_shared<Recorder>();
+    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
+    return recorder->json();
+  };
+  const Json one = answer(true), both = answer(false);
+  EXPECT_EQ(both["choices"][0]["message"]["tool_calls"].size(), 2u);
+  EXPECT_EQ(one["choices"][0]["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(one["choices"][0]["message"]["content"], "So:");
+  EXPECT_EQ(one["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_LT(one["usage"]["completion_tokens"], both["usage"]["completion_tokens"]);
 }
 
 TEST_F(OpenAiChat, MessagesCannotForgeSpecialTokens) {

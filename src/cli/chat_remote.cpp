@@ -1,3 +1,4 @@
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/signals.h"
 #include "cli/chat_model.h"
@@ -14,7 +15,7 @@ std::string text_of(const Json& object, const char* name) {
 
 // What a server says is wrong, in one line: OpenAI's form, or whatever it is.
 std::string complaint(const std::string& body) {
-  const Json json = Json::parse(body, nullptr, false);
+  const Json json = read_json_or_null(body);
   const Json error = json.is_object() && json.contains("error") ? json["error"] : json;
   std::string text = error.is_string() ? error.get<std::string>() : text_of(error, "message");
   if (text.empty()) text = body;
@@ -52,7 +53,7 @@ class RemoteChat : public ChatModel {
     const HttpReply reply = http_call(asked);
     throw_if_interrupted();
     check(reply);
-    const Json json = Json::parse(reply.body, nullptr, false);
+    const Json json = read_json_or_null(reply.body);
     if (json.is_object() && json.contains("data") && json["data"].is_array() && !json["data"].empty())
       if (const std::string id = text_of(json["data"][0], "id"); !id.empty()) return id;
     fail(ErrorCode::io, "{}:{} tells of no model; --model names one", address_.host, address_.port);
@@ -81,7 +82,7 @@ ChatModel::End RemoteChat::answer(const Json& messages, const ChatSettings& s, c
       done = true;
       return;
     }
-    const Json json = Json::parse(data, nullptr, false);
+    const Json json = read_json_or_null(data);
     if (json.is_object() && json.contains("error") && !json["error"].is_null()) fail(ErrorCode::io, "the answer failed: {}", complaint(data));
     const auto choices = json.is_object() ? json.find("choices") : json.end();
     if (!json.is_object() || choices == json.end() || !choices->is_array()) fail(ErrorCode::io, "the stream has an event that is none of OpenAI's: {}", complaint(data));

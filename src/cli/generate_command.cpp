@@ -3,6 +3,7 @@
 #include <condition_variable>
 #include <cstdio>
 
+#include "base/bounded_json.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -54,9 +55,9 @@ bool parse(const Arguments& arguments, Settings& s) {
 nlohmann::ordered_json read_schema(const std::string& path) {
   return with_context("reading " + path, [&] {
     try {
-      return nlohmann::ordered_json::parse(read_file(path, std::size_t{1} << 20));
-    } catch (const nlohmann::json::parse_error& e) {
-      fail(ErrorCode::invalid_argument, "the schema is no JSON: {}", e.what());
+      return read_json(read_file(path, std::size_t{1} << 20));
+    } catch (const Error& e) {
+      fail(e.code(), "the schema {}", e.message());
     }
   });
 }

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "base/bounded_json.h"
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -39,26 +40,28 @@ bool parse(const Arguments& arguments, Settings& s) {
   return true;
 }
 
-ordered_json read_json(const std::string& path) {
+ordered_json read_input(const std::string& path) {
   const std::string text = path == "-" ? std::string(std::istreambuf_iterator<char>(std::cin), {}) : read_file(path, kMostInputBytes);
-  ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) fail(ErrorCode::invalid_argument, "{} is no JSON", path == "-" ? "standard input" : path);
-  return json;
+  try {
+    return read_json(text);
+  } catch (const Error& e) {
+    fail(e.code(), "{} {}", path == "-" ? "standard input" : path, e.message());
+  }
 }
 
 ordered_json request_of(const Settings& s) {
-  ordered_json request = read_json(s.messages);
+  ordered_json request = read_input(s.messages);
   if (request.is_array()) request = {{"messages", std::move(request)}};
   if (!request.is_object()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is an array of messages or an object", s.messages, request.type_name());
-  if (!s.tools.empty()) request["tools"] = read_json(s.tools);
+  if (!s.tools.empty()) request["tools"] = read_input(s.tools);
   if (!s.generation_prompt || s.continue_final) request["add_generation_prompt"] = false;
   if (s.continue_final) request["continue_final_message"] = true;
   for (const std::string& variable : s.variables) {
     const std::size_t equals = variable.find('=');
     if (equals == std::string::npos || equals == 0) throw UsageError(fmt::format("--set is '{}', allowed is NAME=VALUE", variable.substr(0, 60)));
     const std::string value = variable.substr(equals + 1);
-    ordered_json json = ordered_json::parse(value, nullptr, false);
-    request["extra"][variable.substr(0, equals)] = json.is_discarded() ? ordered_json(value) : std::move(json);
+    ordered_json json = read_json_or_null(value);
+    request["extra"][variable.substr(0, equals)] = json.is_null() && value != "null" ? ordered_json(value) : std::move(json);
   }
   return request;
 }

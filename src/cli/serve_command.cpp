@@ -54,10 +54,11 @@ int serve_command(const Arguments& arguments) {
   table.texts("allow-host", &access.hosts, "NAME", "Name that clients may call the server by, besides localhost; when given, no other name is answered");
   table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", "Connections that may be open");
   table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", "Largest body of a request; more is answered with 413");
+  table.integer("max-held-bytes", &http.max_held_bytes, 1 << 20, std::int64_t{1} << 40, "N", "Of all answers that wait for their clients; beyond, who waits longest is closed");
   table.integer("max-pending-bytes", &http.max_pending_bytes, 1 << 10, std::int64_t{1} << 30, "N", "A stream with more than that unread is dropped");
   table.number("idle-seconds", &http.idle_seconds, 0.1, 86400, "X", "How long a connection may wait between requests");
   table.number("body-seconds", &http.body_seconds, 0.1, 86400, "X", "How long a request's body may take");
-  table.number("write-seconds", &http.write_seconds, 0.1, 86400, "X", "How long a client may leave written bytes untaken, and a second more for each 8 KB");
+  table.number("write-seconds", &http.write_seconds, 0.1, 86400, "X", "How long a client may leave written bytes untaken, 256 KB at a time");
   table.flag("access-log", &http.access_log, "A log line a request: id, method, route, status, bytes, milliseconds, name of the key");
   table.choice("log-format", &log_format, {"text", "json"}, "Lines of the log, on stderr");
   table.number("drain-seconds", &http.drain_seconds, 0, 3600, "X", "How long a stopping server still says so (readyz: 503) before it listens no more");

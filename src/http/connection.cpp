@@ -4,6 +4,8 @@
 
 #include <boost/asio/error.hpp>
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "http/answer_head.h"
 
@@ -15,7 +17,7 @@ constexpr std::size_t kReadBytes = 16 << 10;
 constexpr std::size_t kMostDiscarded = 64 << 20;
 constexpr std::size_t kCopiedBody = 64 << 10;  // larger ones are written where they lie
 constexpr double kLingerSeconds = 2, kEndSeconds = 2;
-constexpr double kSlowestBytesPerSecond = 8 << 10;
+constexpr std::size_t kWriteBlock = 256 << 10;  // each must be taken in time, so a large answer gets longer only while it moves
 
 double seconds_between(Connection::Clock::time_point from, Connection::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -198,6 +200,7 @@ void Connection::close() {
   if (phase_ == Phase::closed) return;
   if (phase_ == Phase::answering) record(true);
   phase_ = Phase::closed;
+  count_held();
   transport_->close();
   shared_->state->connections.fetch_sub(1, std::memory_order_relaxed);
   shared_->connections.erase(shared_from_this());
@@ -229,10 +232,12 @@ void Connection::answer(ApiResponse response) {
   } else if (!response.static_body.empty()) {
     tail_ = response.static_body;
     tail_owner_ = std::move(response.owner);
+    tail_bytes_ = 0;
   } else {
     const auto owned = std::make_shared<const std::string>(std::move(response.body));
     tail_ = *owned;
     tail_owner_ = owned;
+    tail_bytes_ = owned->capacity();
   }
 }
 
@@ -280,26 +285,51 @@ void Connection::dropped(std::uint64_t request) {
 
 void Connection::flush() {
   if (!writing_ && phase_ != Phase::closed) write_next();
+  count_held();
+  if (shared_->held_bytes > static_cast<std::size_t>(shared_->options.max_held_bytes)) shared_->bound_held_bytes();
+}
+
+void Connection::count_held() {
+  const std::size_t now = phase_ == Phase::closed || !writing_ ? 0 : pending_.size() + written_.size() + tail_bytes_;
+  shared_->held_bytes += now - std::exchange(counted_bytes_, now);
+}
+
+void HttpShared::bound_held_bytes() {
+  std::vector<std::shared_ptr<Connection>> waiting;
+  for (const auto& connection : connections)
+    if (connection->held_bytes() > 0) waiting.push_back(connection);
+  std::sort(waiting.begin(), waiting.end(), [](const auto& a, const auto& b) { return a->waits_since() < b->waits_since(); });
+  for (const auto& connection : waiting) {
+    if (held_bytes <= static_cast<std::size_t>(options.max_held_bytes)) return;
+    log_warning("answers wait for clients that do not read them; the one that waits longest is closed", {{"held_bytes", held_bytes}});
+    state->streams_dropped.fetch_add(1, std::memory_order_relaxed);
+    connection->abandon();
+    connection->close();
+  }
 }
 
 void Connection::write_next() {
   while (phase_ != Phase::closed) {
-    std::string_view data;
-    if (!pending_.empty()) {
-      written_.clear();
-      written_.swap(pending_);
-      stream_bytes_written_ = std::exchange(stream_bytes_, 0);
-      data = written_;
-    } else if (!tail_.empty()) {
-      data = std::exchange(tail_, {});
-    } else {
-      if (ended_ && phase_ == Phase::answering) finish_answer();
-      return;
+    if (unwritten_.empty()) {
+      if (!pending_.empty()) {
+        written_.clear();
+        written_.swap(pending_);
+        stream_bytes_written_ = std::exchange(stream_bytes_, 0);
+        unwritten_ = written_;
+      } else if (!tail_.empty()) {
+        unwritten_ = std::exchange(tail_, {});
+      } else {
+        if (ended_ && phase_ == Phase::answering) finish_answer();
+        return;
+      }
     }
+    const std::string_view data = unwritten_.substr(0, kWriteBlock);
+    unwritten_.remove_prefix(data.size());
     writing_ = true;
     shared_->state->bytes_sent.fetch_add(data.size(), std::memory_order_relaxed);
     if (!transport_->write(data, shared_from_this())) {
-      if (phase_ == Phase::answering) set_deadline(shared_->options.write_seconds + static_cast<double>(data.size()) / kSlowestBytesPerSecond);
+      waits_since_ = Clock::now();
+      if (phase_ == Phase::answering) set_deadline(shared_->options.write_seconds);
       return;
     }
     written();
@@ -308,7 +338,9 @@ void Connection::write_next() {
 
 void Connection::written() {
   writing_ = false;
+  if (!unwritten_.empty()) return;
   written_.clear();
+  if (tail_.empty()) tail_bytes_ = 0;
   if (tail_.empty()) tail_owner_.reset();
   if (stream_pending_) stream_pending_->fetch_sub(std::exchange(stream_bytes_written_, 0), std::memory_order_relaxed);
 }
@@ -322,6 +354,7 @@ void Connection::on_written(const error_code& fault) {
   }
   if (phase_ == Phase::answering) set_deadline(client_ended_ ? kEndSeconds : 0);
   write_next();
+  count_held();
 }
 
 void Connection::record(bool left) {

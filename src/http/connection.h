@@ -16,14 +16,20 @@ namespace lockstep {
 
 class Connection;
 
-// What the connections of a server share. The server owns the io_context, which outlives its connections; a responder may
-// outlive all of them.
+// What the connections of a server share. The last to hold a connection may be a thread that speaks to a responder while the
+// server goes: so the io_context, whose objects connections have, lives as long as they do, and the Api, which may own that very
+// thread, is not theirs.
 struct HttpShared {
+  std::shared_ptr<boost::asio::io_context> io;  // first: it goes last
   std::shared_ptr<Outbox> outbox;
-  std::shared_ptr<Api> api;
+  Api* api = nullptr;  // the server's; for the io thread alone
   std::shared_ptr<ServerState> state;
   HttpOptions options;
   std::unordered_set<std::shared_ptr<Connection>> connections;
+  std::size_t held_bytes = 0;  // of all answers whose clients have not taken them yet
+
+  // Closes those that have waited longest for their clients until the rest is within the limit.
+  void bound_held_bytes();
 };
 
 class Connection : public TransportUser, public std::enable_shared_from_this<Connection> {
@@ -47,6 +53,9 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   void end_stream(std::uint64_t request);
   void dropped(std::uint64_t request);  // the responder went without an answer
   void flush();
+  // Bytes of ours that wait for the client, and since when it has taken none.
+  std::size_t held_bytes() const { return counted_bytes_; }
+  Clock::time_point waits_since() const { return waits_since_; }
 
   void on_open(const boost::system::error_code& fault) override;
   void on_read(const boost::system::error_code& fault, std::size_t bytes) override;
@@ -66,6 +75,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   void on_client_end(bool broken);
   void answer(ApiResponse response);
   void write_next();
+  void count_held();
   void written();
   void finish_answer();
   void record(bool left);
@@ -102,6 +112,10 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   std::string pending_, written_;
   std::string_view tail_;  // a large body, behind pending_
   std::shared_ptr<const void> tail_owner_;
+  std::size_t tail_bytes_ = 0;   // of it, where they are this answer's own
+  std::string_view unwritten_;   // of written_ or tail_: what the transport has not been given yet
+  std::size_t counted_bytes_ = 0;
+  Clock::time_point waits_since_{};
   std::shared_ptr<std::atomic<std::size_t>> stream_pending_;
   std::size_t stream_bytes_ = 0, stream_bytes_written_ = 0;  // of the stream's own in pending_ and written_
 };

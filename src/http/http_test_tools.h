@@ -56,6 +56,7 @@ class TestApi : public Api {
     return {status, "application/json", R"({"error":{"message":")" + std::string(message) + "\"}}", {}};
   }
   Examination examine(const ApiRequest& head) const override {
+    if (head.path == "/throws") throw std::bad_alloc();
     Examination e{.route = head.path, .headers = {{"X-Extra", "every answer"}}, .while_draining = head.path == "/while-draining"};
     if (head.path == refuse_path) e.refusal = error_response(401, "no");
     return e;

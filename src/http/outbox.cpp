@@ -37,7 +37,7 @@ void Outbox::deliver() {
   }
   for (OutboxItem& item : delivered_) {
     Connection& connection = *item.connection;
-    try {
+    guarded(connection, [&] {
       switch (item.kind) {
         case OutboxItem::Kind::send: connection.send(item.request, std::move(*item.response)); break;
         case OutboxItem::Kind::begin_stream: connection.begin_stream(item.request, item.data); break;
@@ -45,14 +45,25 @@ void Outbox::deliver() {
         case OutboxItem::Kind::end_stream: connection.end_stream(item.request); break;
         case OutboxItem::Kind::dropped: connection.dropped(item.request); break;
       }
-    } catch (const std::exception& e) {  // no memory, say: this one ends, the others go on
-      log_error("an answer could not be written", {{"reason", e.what()}});
-      connection.abandon();
-      connection.close();
-    }
+    });
   }
-  for (OutboxItem& item : delivered_) item.connection->flush();
+  for (OutboxItem& item : delivered_) guarded(*item.connection, [&] { item.connection->flush(); });
   delivered_.clear();
+}
+
+// No memory, say: this one ends, the others go on.
+void Outbox::guarded(Connection& connection, const std::function<void()>& work) {
+  try {
+    return work();
+  } catch (const std::exception& e) {
+    log_error("an answer could not be written", {{"reason", e.what()}});
+  }
+  try {
+    connection.abandon();
+    connection.close();
+  } catch (const std::exception& e) {
+    log_error("a connection could not be closed", {{"reason", e.what()}});
+  }
 }
 
 HttpResponder::HttpResponder(std::weak_ptr<Outbox> outbox, std::weak_ptr<Connection> connection, std::uint64_t request)

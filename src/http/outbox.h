@@ -2,6 +2,7 @@
 // the io thread once, and each connection writes once. Internal to http/.
 //   outbox->push({connection, request, OutboxItem::Kind::stream, data});
 #pragma once
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -36,6 +37,7 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
 
  private:
   void deliver();
+  static void guarded(Connection& connection, const std::function<void()>& work);
 
   std::weak_ptr<boost::asio::io_context> io_;
   std::mutex mutex_;

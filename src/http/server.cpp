@@ -36,6 +36,7 @@ bool is_loopback_address(const std::string& host) { return address_of(host).is_l
 
 struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   std::shared_ptr<asio::io_context> io = std::make_shared<asio::io_context>(1);  // first: all below are its objects
+  std::shared_ptr<Api> api;
   std::shared_ptr<HttpShared> shared = std::make_shared<HttpShared>();
   std::shared_ptr<TlsContext> tls;
   tcp::acceptor acceptor{*io};
@@ -165,8 +166,10 @@ void HttpServer::State::work() {
 
 HttpServer::HttpServer(std::shared_ptr<Api> api, const HttpOptions& options) : state_(std::make_shared<State>()) {
   HttpShared& shared = *state_->shared;
+  state_->api = std::move(api);
+  shared.io = state_->io;
   shared.outbox = std::make_shared<Outbox>(state_->io);
-  shared.api = std::move(api);
+  shared.api = state_->api.get();
   shared.options = options;
   shared.state = options.state ? options.state : std::make_shared<ServerState>();
   state_->listen();

@@ -20,13 +20,14 @@ struct HttpOptions {
   std::int64_t max_target_bytes = 8 << 10;
   std::int64_t max_body_bytes = 4 << 20;
   std::int64_t max_pending_bytes = 4 << 20;   // of a stream that its client does not read; more ends it
+  std::int64_t max_held_bytes = 256 << 20;    // of all answers that wait for their clients; beyond, who waits longest is closed
   std::int64_t max_ahead_bytes = 64 << 10;    // sent ahead while a request is answered; more waits in the system
   std::int64_t max_connections = 1000;
   double handshake_seconds = 10;   // of TLS
   double idle_seconds = 75;        // between requests
   double header_seconds = 10;      // from the first byte of a request to the end of its headers
   double body_seconds = 60;
-  double write_seconds = 30;       // what a client gets to take what is written to it, and a second more for each 8 KB
+  double write_seconds = 30;       // what a client gets to take the next bytes, 256 KB at most
   double drain_seconds = 0;        // how long the end of the server is told (503, readyz) before it listens no more
   double stop_seconds = 5;         // what running requests get to finish
   std::string tls_certificate = {}, tls_key = {};  // files in PEM; both or none

@@ -10,6 +10,7 @@
 #include <string>
 #include <system_error>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/file.h"
 
@@ -30,7 +31,7 @@ int open_for_append(const fs::path& path, int flags) {
 }
 
 std::int64_t step_of(const std::string& line, const fs::path& path, std::size_t number) {
-  const auto entry = nlohmann::ordered_json::parse(line, nullptr, false);
+  const auto entry = read_json_or_null(line);
   if (!entry.is_object() || !entry.contains("step") || !entry["step"].is_number_integer())
     fail(ErrorCode::corrupt_file, "line {} of '{}' is no JSON object with an integer \"step\"", number, path.string());
   return entry["step"].get<std::int64_t>();

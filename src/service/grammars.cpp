@@ -1,7 +1,5 @@
 #include "service/grammars.h"
 
-#include "base/error.h"
-
 namespace lockstep {
 
 namespace {
@@ -57,20 +55,32 @@ std::shared_ptr<const TokenGrammar> Grammars::of_part(const GrammarPart& part, c
     const std::lock_guard lock(mutex_);
     if (const auto it = places_.find(key); it != places_.end()) {
       kept_.splice(kept_.begin(), kept_, it->second);
+      if (it->second->refusal) throw Error(*it->second->refusal);
       return it->second->grammar;
     }
   }
   // Compiled without the lock: others need not wait, and two that compile the same agree.
-  std::shared_ptr<const TokenGrammar> grammar = TokenGrammar::from_part(part, tokens(), options);
-  const std::lock_guard lock(mutex_);
-  if (!places_.contains(key)) {
-    kept_.push_front({key, grammar});
-    places_.emplace(std::move(key), kept_.begin());
+  const std::shared_ptr<const TokenBytes> bytes = tokens();
+  Kept made{key, nullptr};
+  try {
+    made.grammar = TokenGrammar::from_part(part, bytes, options);
+  } catch (const Error& e) {
+    made.refusal = e;
   }
-  if (kept_.size() > kKept) {
-    places_.erase(kept_.back().key);
-    kept_.pop_back();
+  const std::shared_ptr<const TokenGrammar> grammar = made.grammar;
+  const std::optional<Error> refusal = made.refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!places_.contains(key)) {
+      kept_.push_front(std::move(made));
+      places_.emplace(std::move(key), kept_.begin());
+    }
+    if (kept_.size() > kKept) {
+      places_.erase(kept_.back().key);
+      kept_.pop_back();
+    }
   }
+  if (refusal) throw Error(*refusal);
   return grammar;
 }
 

@@ -1,14 +1,17 @@
 // Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
-// last, so that requests with the same schema compile it once. Also the constraint that an engine takes. Knows no
-// request format. Any thread.
+// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Also the
+// constraint that an engine takes. Knows no request format. Any thread.
 //   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
 //   make_constraint(grammars.of_schema(schema));
 #pragma once
 #include <list>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 
+#include "base/error.h"
 #include "engine/constraint.h"
+#include "text/message/call_grammar.h"
 #include "text/schema/token_grammar.h"
 
 namespace lockstep {
@@ -35,7 +38,8 @@ class Grammars {
   std::shared_ptr<const TokenBytes> tokens_;
   struct Kept {
     std::string key;
-    std::shared_ptr<const TokenGrammar> grammar;
+    std::shared_ptr<const TokenGrammar> grammar;  // null: it was refused
+    std::optional<Error> refusal = {};
   };
   std::list<Kept> kept_;  // the last used first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;

@@ -67,6 +67,26 @@ TEST_F(GrammarsTest, WhatTheTokensCannotSpellEndsWithAnError) {
   EXPECT_NE(g.error.find("allows no token"), std::string::npos) << g.error;
 }
 
+// Who sends what is refused again and again is told so without the work.
+TEST_F(GrammarsTest, ARefusalIsKept) {
+  Schema schema = {{"anyOf", Schema::array()}};
+  for (int i = 0; i < 200; ++i) schema["anyOf"].push_back({{"type", "string"}, {"maxLength", 0}, {"pattern", fmt::format("^(.*a{}.{{13}})?$", i)}});
+  const auto refused = [&] {
+    const auto began = std::chrono::steady_clock::now();
+    try {
+      grammars_.of_schema(schema);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+      return std::pair(std::string(e.what()), std::chrono::steady_clock::now() - began);
+    }
+    ADD_FAILURE();
+    return std::pair(std::string(), std::chrono::steady_clock::now() - began);
+  };
+  const auto first = refused(), again = refused();
+  EXPECT_EQ(first.first, again.first);
+  EXPECT_LT(20 * again.second, first.second);
+}
+
 TEST_F(GrammarsTest, CompiledOnceAndKeptAWhile) {
   const Schema schema = {{"type", "string"}};
   const auto first = grammars_.of_schema(schema);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/bounded_json.h"
 #include "base/file.h"
 
 namespace lockstep {
@@ -11,9 +12,11 @@ using nlohmann::ordered_json;
 
 namespace {
 ordered_json parse_request(const std::string& text) {
-  ordered_json json = ordered_json::parse(text, nullptr, false);
-  if (json.is_discarded()) fail(ErrorCode::invalid_argument, "the request is no JSON");
-  return json;
+  try {
+    return read_json(text);
+  } catch (const Error& e) {
+    fail(e.code(), "the request {}", e.message());
+  }
 }
 
 std::map<std::string, std::string> special_tokens_of(const ordered_json& request) {

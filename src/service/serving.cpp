@@ -29,7 +29,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
   for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
   grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);
   if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
-  if (model_.chat_template) call_markup_ = json_call_markup(model_.message_format, model_.chat_template->source());
+  if (model_.chat_template) call_markup_ = lockstep::call_markup(model_.message_format, model_.chat_template->source());
   profile_digest_ = model_.runtime->profile.digest();
   version_ = model_.weights->version;
   // The device is the executor's from here on.

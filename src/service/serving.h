@@ -78,7 +78,7 @@ class GenerationService {
   std::vector<std::int32_t> encode_chat(const ChatTemplateInput& input) const;
   Grammars& grammars() { return *grammars_; }
   MessageFormat message_format() const { return model_.message_format; }
-  const JsonCallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
+  const CallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const RequestLimits& limits() const { return limits_; }
   std::string profile_name() const { return model_.runtime->profile.name; }
@@ -114,7 +114,7 @@ class GenerationService {
   std::vector<std::int32_t> end_tokens_;
   std::unique_ptr<Grammars> grammars_;
   std::unique_ptr<const PromptEncoder> prompt_encoder_;  // null: no chat
-  JsonCallMarkup call_markup_;
+  CallMarkup call_markup_;
   std::string profile_digest_;
   std::unique_ptr<Engine> engine_;      // executor's thread
   RequestLimits limits_;

@@ -3,16 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "text/utf8.h"
+
 namespace lockstep {
 
 TextStream::TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops, SpecialText special)
     : tokenizer_(&tokenizer), detokenizer_(tokenizer, special == SpecialText::hidden), special_(special), stops_(std::move(stops)) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
-}
-
-void TextStream::begin_after(std::span<const std::int32_t> ids) {
-  constexpr std::size_t kMostLookedBack = 8;
-  for (const std::int32_t id : ids.last(std::min(ids.size(), kMostLookedBack))) detokenizer_.push(id);
 }
 
 bool TextStream::hides(std::int32_t id) const {
@@ -58,6 +55,8 @@ std::string TextStream::release(std::string_view added, bool end) {
   held_.erase(0, certain.size());
   return certain;
 }
+
+std::string text_of_token(const Tokenizer& tokenizer, std::int32_t id) { return utf8_lossy(tokenizer.token_bytes(id)); }
 
 std::int64_t count_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });

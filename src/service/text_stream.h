@@ -21,8 +21,8 @@ class TextStream {
  public:
   // Empty stop strings are ignored. `tokenizer` outlives this object.
   TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops, SpecialText special = SpecialText::hidden);
-  // Tokens that stand before the stream and are not part of its text: a decoder may look back (a space at the very beginning).
-  void begin_after(std::span<const std::int32_t> ids);
+  // As Detokenizer's.
+  void begin_after(std::span<const std::int32_t> ids) { detokenizer_.begin_after(ids); }
   // What is certain after this token; "" once stopped.
   std::string push(std::int32_t id);
   // The end: what was held back. "" once stopped.
@@ -40,6 +40,8 @@ class TextStream {
   bool stopped_ = false;
 };
 
+// What a token says amid others, by itself: a piece of a character is U+FFFD.
+std::string text_of_token(const Tokenizer& tokenizer, std::int32_t id);
 // Characters (code points) of valid UTF-8.
 std::int64_t count_characters(std::string_view text);
 

@@ -3,6 +3,7 @@
 //   Detokenizer d(tokenizer, true); for (id : ids) send(d.push(id)); send(d.flush());
 #pragma once
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "text/decoder.h"
@@ -15,6 +16,8 @@ class Detokenizer {
   // `tokenizer` outlives this object.
   Detokenizer(const Tokenizer& tokenizer, bool skip_special);
 
+  // Tokens that stand before the stream and are not part of its text: a decoder may look back (a space at the very beginning).
+  void begin_after(std::span<const std::int32_t> ids);
   // What is certain after this token: maybe nothing, while a character waits for its other bytes, or a run of byte tokens
   // for its end (byte fallback: one broken byte in it changes all of it).
   std::string push(std::int32_t id);

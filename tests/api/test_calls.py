@@ -101,8 +101,11 @@ FORCED = {  # signs of the family in a template, and what a forced call begins w
     "<tool_call>": '<tool_call>\n{"name": "',
     "<TOOLCALL>": '<TOOLCALL>[{"name": "',
     "<|python_tag|>": '{"name": "',
-    "<tool_call><function=": "[{",   # tags: plain JSON
-    "<minimax:tool_call>": "[{",
+    "<tool_call><function=": "<tool_call>\n<function=",
+    "<arg_key>": "<tool_call>",
+    "<minimax:tool_call>": '<minimax:tool_call>\n<invoke name="',
+    "<|tool_calls_section_begin|>": "<|tool_calls_section_begin|><|tool_call_begin|>functions.",
+    "tools": "[{",  # none: plain JSON
 }
 
 

@@ -174,7 +174,7 @@ def test_log_probabilities_are_over_what_is_allowed(client):
 
 def test_named_tool(client):
     for seed in range(4):
-        choice = chat(client, seed=seed, tools=[ADD, SAY], tool_choice={"type": "function", "function": {"name": "add"}}, max_tokens=100).choices[0]
+        choice = chat(client, seed=seed, tools=[ADD, SAY], tool_choice={"type": "function", "function": {"name": "add"}}, max_tokens=200).choices[0]
         assert choice.finish_reason == "tool_calls" and choice.message.content is None
         [call] = choice.message.tool_calls
         assert call.function.name == "add" and call.type == "function" and call.id.startswith("call_")
@@ -191,7 +191,7 @@ def test_required_tools(client):
 
 
 def test_a_tool_answer_goes_back(client):
-    called = chat(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False, max_tokens=100).choices[0].message
+    called = chat(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False, max_tokens=200).choices[0].message
     talk = [*MESSAGES, called, {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "4"}]
     assert chat(client, messages=talk, tools=[ADD]).choices[0].finish_reason in ("stop", "length")
 

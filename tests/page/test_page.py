@@ -137,6 +137,40 @@ def test_playground_stops(browser, server):
     assert browser.js("return document.querySelector('.primary').disabled") is False
 
 
+# A model that chats, whose tokens are not its message: a mark, halves of a character, the end.
+CHATTY = """
+const plain = window.fetch;
+window.asked = [];
+const token = (text) => ({ token: text, logprob: -0.5, bytes: [], top_logprobs: [] });
+const said = [{ content: "", tokens: ["<think>"] }, { content: "h", tokens: ["h"] }, { content: "", tokens: ["\\ufffd"] }, { content: "\\u00e9", tokens: ["\\ufffd", "<|eos|>"] }];
+window.fetch = async (path, options) => {
+  if (String(path).endsWith("v1/models")) {
+    const models = await (await plain(path, options)).json();
+    return Response.json({ ...models, data: models.data.map((m) => ({ ...m, chat: true })) });
+  }
+  if (!String(path).endsWith("chat/completions")) return plain(path, options);
+  window.asked.push(JSON.parse(options.body));
+  const parts = said.map((s) => ({ choices: [{ index: 0, delta: { content: s.content }, logprobs: { content: s.tokens.map(token) }, finish_reason: null }] }));
+  parts.push({ choices: [{ index: 0, delta: {}, logprobs: null, finish_reason: "stop" }] });
+  return new Response(parts.map((p) => "data: " + JSON.stringify(p) + "\\n\\n").join("") + "data: [DONE]\\n\\n", { headers: { "Content-Type": "text/event-stream" } });
+};
+"""
+
+
+def test_playground_tells_the_model_what_it_said(browser, server):
+    script = browser.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": CHATTY})["identifier"]
+    try:
+        open_view(browser, server, "playground")
+        browser.js("const mode = [...document.querySelectorAll('.models select')].at(-1); mode.value = 'chat'; mode.dispatchEvent(new Event('change', { bubbles: true }))")
+        for turn in (1, 2):
+            browser.js("document.querySelector('textarea').value = 'w?'; document.querySelector('.primary').click()")
+            browser.wait(f"window.asked.length === {turn} && document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
+        assert browser.js("return window.asked[1].messages") == [{"role": "user", "content": "w?"}, {"role": "assistant", "content": "hé"}, {"role": "user", "content": "w?"}]
+        assert "<|eos|>" in browser.js("return document.querySelector('.answer').textContent")  # the tokens are shown as they are
+    finally:
+        browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script})
+
+
 def test_playground_shows_the_servers_words(browser, server):
     open_view(browser, server, "playground")
     browser.js("document.getElementsByName('top_p')[0].value = 7; document.querySelector('form').noValidate = true; document.querySelector('.primary').click()")

@@ -1,10 +1,11 @@
 #include "api/openai/answer_constraint.h"
 
+#include <optional>
+
 #include "service/token_constraints.h"
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kMostParallelCalls = 16;
 // A model writes what it was told of: properties that a schema does not name are not offered to it.
 constexpr GrammarOptions kGrammarOptions = {.closed_objects = true};
 
@@ -16,15 +17,6 @@ MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, 
   };
 }
 
-// Arguments are an object, whether their schema says so or not.
-GrammarPart arguments_part(const Json& tool) {
-  const Json& function = tool["function"];
-  Json schema = function.contains("parameters") && !function["parameters"].empty() ? function["parameters"] : Json::object();
-  if (schema.empty()) return GrammarPart::json_object();
-  if (!schema.contains("type")) schema["type"] = "object";
-  return GrammarPart::schema(std::move(schema));
-}
-
 [[noreturn]] void refuse(const Error& e, const std::string& field) {
   throw RequestError(e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code(), field, fmt::format("{}: {}", field, e.what()));
 }
@@ -33,7 +25,7 @@ GrammarPart arguments_part(const Json& tool) {
 [[noreturn]] void refuse_tools(GenerationService& service, const Json& tools, const Error& whole) {
   for (std::size_t i = 0; i < tools.size(); ++i) {
     try {
-      service.grammars().of_part(arguments_part(tools[i]), kGrammarOptions);
+      service.grammars().of_part(GrammarPart::schema(arguments_schema(tools[i])), kGrammarOptions);
     } catch (const Error& e) {
       refuse(e, fmt::format("tools[{}].function.parameters", i));
     }
@@ -41,42 +33,16 @@ GrammarPart arguments_part(const Json& tool) {
   refuse(whole, "tools");
 }
 
-// A text of the model's markup: what the tokenizer holds for special must be that token.
-GrammarPart markup_part(const Tokenizer& tokenizer, const std::string& text) {
-  std::vector<GrammarPart> parts;
-  std::size_t plain = 0;
-  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at + 1)) {
-    const std::size_t end = text.find('>', at);
-    if (end == std::string::npos) break;
-    const auto id = tokenizer.token_id(std::string_view(text).substr(at, end + 1 - at));
-    if (!id || !tokenizer.is_special(*id)) continue;
-    if (at > plain) parts.push_back(GrammarPart::literal(text.substr(plain, at - plain)));
-    parts.push_back(GrammarPart::token(*id));
-    plain = end + 1;
-  }
-  if (plain < text.size() || parts.empty()) parts.push_back(GrammarPart::literal(text.substr(plain)));
-  return parts.size() == 1 ? parts[0] : GrammarPart::sequence(std::move(parts));
+GrammarPart schema_part(const ResponseFormat& format) {
+  return format.kind == ResponseFormat::Kind::json_object ? GrammarPart::json_object() : GrammarPart::schema(format.schema);
 }
 
-GrammarPart forced_calls(const Tokenizer& tokenizer, const JsonCallMarkup& markup, const Json& tools, bool several, bool after_reasoning) {
-  const auto part = [&](const std::string& text) { return markup_part(tokenizer, text); };
-  std::vector<GrammarPart> calls;
-  for (const Json& tool : tools)
-    calls.push_back(GrammarPart::sequence({part(markup.before_name + tool["function"]["name"].get<std::string>() + markup.before_arguments), arguments_part(tool), part(markup.behind)}));
-  const GrammarPart call = GrammarPart::alternatives(std::move(calls));
-  std::vector<GrammarPart> all;
-  if (after_reasoning) all.push_back(GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2));  // as models are used to
-  if (!markup.begin.empty()) all.push_back(part(markup.begin));
-  all.push_back(call);
-  if (several) {
-    std::vector<GrammarPart> next;
-    if (!markup.between.empty()) next.push_back(part(markup.between));
-    next.push_back(call);
-    all.push_back(GrammarPart::repeat(GrammarPart::sequence(std::move(next)), 0, kMostParallelCalls - 1));
-  }
-  if (!markup.end.empty()) all.push_back(part(markup.end));
-  return GrammarPart::sequence(std::move(all));
+// As models are used to behind their reasoning.
+GrammarPart behind_reasoning(GrammarPart part) {
+  return GrammarPart::sequence({GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2), std::move(part)});
 }
+
+char first_byte(const CallMarkup& markup) { return (markup.begin + markup.before_name).front(); }
 }  // namespace
 
 MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& service, const ResponseFormat& format, bool after_reasoning) {
@@ -90,25 +56,59 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
   }
 }
 
-MakeConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice, bool parallel,
+CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice, bool parallel,
                                       bool after_reasoning) {
   const bool named = choice.kind == ToolChoice::Kind::named;
   Json offered = Json::array();
   for (const Json& tool : tools)
     if (!named || tool["function"]["name"] == choice.name) offered.push_back(tool);
-  // The plain JSON is the list of a family that has no markup of its own.
-  static const JsonCallMarkup kPlain{"[", ", ", "]", "{\"name\": \"", "\", \"arguments\": ", "}"};
-  const JsonCallMarkup& markup = service->call_markup();
+  Grammars& grammars = service->grammars();
+  const auto calls = [&](const CallMarkup& markup) { return calls_grammar(markup, offered, service->tokenizer(), parallel && !named); };
+  if (!service->call_markup().empty()) {
+    try {
+      GrammarPart part = calls(service->call_markup());
+      if (after_reasoning) part = behind_reasoning(std::move(part));
+      return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), true};
+    } catch (const Error&) {
+      // Tags cannot hold every schema; JSON can, or says what is wrong with it.
+    }
+  }
   try {
-    if (named && markup.empty()) return constraint_of(service, service->grammars().of_part(arguments_part(offered[0]), kGrammarOptions), after_reasoning);
-    const bool own = !markup.empty();
-    const GrammarPart calls = forced_calls(service->tokenizer(), own ? markup : kPlain, offered, parallel && !named, own && after_reasoning);
-    return constraint_of(service, service->grammars().of_part(calls, kGrammarOptions), after_reasoning);
-  } catch (const RequestError&) {
-    throw;
+    const GrammarPart part = named ? GrammarPart::schema(arguments_schema(offered[0])) : calls(plain_call_markup());
+    return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), false};
   } catch (const Error& e) {
     refuse_tools(*service, tools, e);
   }
+}
+
+CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ResponseFormat& format, bool parallel,
+                                         bool after_reasoning) {
+  Grammars& grammars = service->grammars();
+  std::shared_ptr<const TokenGrammar> answer;
+  try {
+    answer = grammars.of_part(schema_part(format), kGrammarOptions);
+  } catch (const Error& e) {
+    refuse(e, format.kind == ResponseFormat::Kind::json_object ? "response_format" : format.field);
+  }
+  // The first character says which of the two it is.
+  const auto begins_otherwise = [&](const CallMarkup& markup) {
+    const char first = first_byte(markup);
+    return !GrammarMatcher(answer).accept_bytes({&first, 1});
+  };
+  std::optional<Error> fault;
+  for (const CallMarkup* markup : {&service->call_markup(), &plain_call_markup()}) {
+    if (markup->empty() || !begins_otherwise(*markup)) continue;
+    try {
+      GrammarPart part = GrammarPart::alternatives({calls_grammar(*markup, tools, service->tokenizer(), parallel), schema_part(format)});
+      if (after_reasoning) part = behind_reasoning(std::move(part));
+      return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), markup != &plain_call_markup(), first_byte(*markup)};
+    } catch (const Error& e) {
+      fault = e;
+    }
+  }
+  if (fault) refuse_tools(*service, tools, *fault);
+  throw RequestError(ErrorCode::unsupported, "response_format",
+                     "response_format allows a list, and this model's calls are written as one, so the two cannot be told apart; allowed beside tools is a schema of objects", 400);
 }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kLagBytes = 32 << 10;
+constexpr std::size_t kFewTokens = 256;  // written in some tenths of a millisecond
 
 // The engine names its own fields; the client knows OpenAI's.
 std::string param_of(std::string_view message, const AnswerOrder& order, const std::string& prompt_field) {
@@ -24,18 +25,11 @@ std::string param_of(std::string_view message, const AnswerOrder& order, const s
   return {};
 }
 
-// Clients know this word, and cut the conversation.
-RequestError too_long(const std::string& field, std::string message) {
-  return RequestError(ErrorCode::invalid_argument, field, std::move(message), 400, "context_length_exceeded");
-}
-
 // The engine's complaint in the words of the request.
 RequestError of_the_request(const Error& error, const AnswerOrder& order, const std::string& prompt_field) {
   const std::string param = param_of(error.message(), order, prompt_field);
   std::string message = error.message();
   if (!param.empty()) message.replace(0, message.find_first_of(" [."), param);
-  if (message.find("the longest context") != std::string::npos || message.find("positions in the cache") != std::string::npos)
-    return too_long(param, message + ": this model's maximum context length");
   return RequestError(error.code(), param, std::move(message));
 }
 }  // namespace
@@ -54,13 +48,17 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
 Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
   const SamplingFields& s = order_.sampling;
   const auto length = static_cast<std::int64_t>(prompt.ids.size());
-  std::int64_t most = order_.max_tokens;
-  if (most < 0) {
-    const std::int64_t context = std::min(service_->limits().max_positions, service_->limits().cache_positions);
-    if (length >= context)
-      throw too_long(prompt.field, fmt::format("{} makes {} tokens; this model's maximum context length is {} tokens, one of them for the answer", prompt.field, length, context));
-    most = context - length;
+  const std::int64_t context = std::min(service_->limits().max_positions, service_->limits().cache_positions);
+  const std::int64_t least = std::max<std::int64_t>(order_.max_tokens, order_.max_tokens < 0 ? 1 : 0);
+  if (length + least > context) {
+    // Clients know this code and these words, and cut the conversation.
+    const bool prompt_alone = order_.max_tokens < 0 || length > context;
+    const std::string asked = prompt_alone ? fmt::format("{} makes {} tokens, and the answer has {} or more", prompt.field, length, least)
+                                           : fmt::format("{} is {} behind a prompt of {} tokens", s.max_tokens_field, least, length);
+    throw RequestError(ErrorCode::invalid_argument, prompt_alone ? prompt.field : s.max_tokens_field,
+                       fmt::format("{}; this model's maximum context length is {} tokens", asked, context), 400, "context_length_exceeded");
   }
+  const std::int64_t most = order_.max_tokens < 0 ? context - length : order_.max_tokens;
   return {.prompt = prompt.ids,
           .sampling = {.temperature = s.temperature,
                        .top_p = s.top_p,
@@ -117,6 +115,8 @@ void AnswerRun::start() {
   for (std::size_t i = 0; i < all.size(); ++i)
     choices_.push_back({.text = AnswerText(tokenizer, rules, prompt_of(i), order_.make_parser ? order_.make_parser() : nullptr),
                         .characters = Detokenizer(tokenizer, order_.sampling.skip_special_tokens)});
+  if (keeps_tokens_)
+    for (std::size_t i = 0; i < choices_.size(); ++i) choices_[i].characters.begin_after(prompt_of(i));
   open_ = all.size();
   const auto self = shared_from_this();
   std::vector<std::uint64_t> ids = service_->generate_all(
@@ -192,9 +192,7 @@ void AnswerRun::echo(std::size_t index, const Generation* generation) {
     choice.delta.content += text;
     if (generation != nullptr) choice.delta.tokens.push_back(std::move(token));
   }
-  const std::string rest = detokenizer.flush();
-  choice.offset += count_characters(rest);
-  choice.delta.content += rest;
+  // What the prompt's end holds back (half a character) comes with the answer's text, which goes on from there.
   for (AnswerToken& token : answer.tokens) token.offset += choice.offset;
   choice.offset += characters;
   choice.delta.append(std::move(answer));
@@ -275,7 +273,23 @@ void AnswerRun::flush() {
   if (done) responder_->end_stream();
 }
 
+// The choices are whole, and no one else touches them any more.
 void AnswerRun::finish() {
+  std::size_t tokens = 0;
+  for (const Choice& choice : choices_)
+    for (const AnswerToken& token : choice.delta.tokens) tokens += 1 + token.top.size();
+  const auto worker = tokens > kFewTokens ? order_.long_writer.lock() : nullptr;
+  const bool taken = worker && worker->post([self = shared_from_this()] {
+    try {
+      self->send_whole();
+    } catch (const std::exception& e) {
+      self->responder_->send(error_response(e));
+    }
+  });
+  if (!taken) send_whole();
+}
+
+void AnswerRun::send_whole() {
   std::vector<AnswerWriter::WholeChoice> whole;
   whole.reserve(choices_.size());
   for (std::size_t i = 0; i < choices_.size(); ++i) whole.push_back({&choices_[i].delta, &prompt_of(i)});

@@ -13,6 +13,7 @@
 #include "api/openai/answer_text.h"
 #include "api/openai/answer_writer.h"
 #include "api/openai/sampling_fields.h"
+#include "api/worker.h"
 
 namespace lockstep {
 
@@ -33,6 +34,9 @@ struct AnswerOrder {
   // One a choice; null: none.
   std::function<std::shared_ptr<TokenConstraint>()> make_constraint;
   std::function<std::unique_ptr<AnswerParser>()> make_parser;
+  // Who writes a whole answer that is long, so that no other waits for it; gone or full: the executor does. (Weak: its thread
+  // must not be the last to know it.)
+  std::weak_ptr<Worker> long_writer = {};
 };
 
 class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
@@ -61,6 +65,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void show(std::size_t index);
   void flush();
   void finish();
+  void send_whole();
   void abandon();
   void fail_with(const Error& error);
   const std::vector<std::int32_t>& prompt_of(std::size_t index) const { return order_.prompts[index / static_cast<std::size_t>(order_.sampling.n)].ids; }

@@ -15,6 +15,8 @@ class AnswerParser {
   virtual ~AnswerParser() = default;
   virtual void push(std::string_view text, ChoiceDelta& delta) = 0;
   virtual void flush(ChoiceDelta& delta) = 0;
+  // The message has ended, whatever follows.
+  virtual bool over() const { return false; }
 };
 
 class AnswerText {
@@ -33,7 +35,7 @@ class AnswerText {
     take(text_.flush(), delta);
     if (parser_) parser_->flush(delta);
   }
-  bool stopped() const { return text_.stopped(); }
+  bool stopped() const { return text_.stopped() || (parser_ && parser_->over()); }
 
  private:
   void take(std::string text, ChoiceDelta& delta) {

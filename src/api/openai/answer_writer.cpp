@@ -5,6 +5,7 @@
 
 #include "api/json_fields.h"
 #include "api/json_text.h"
+#include "service/text_stream.h"
 
 namespace lockstep {
 
@@ -121,7 +122,7 @@ void CompletionWriter::append_logprobs(std::string& out, const ChoiceDelta& delt
     }
     out += ']';
   };
-  const auto text = [&](std::int32_t id) { append_json_string(out, tokenizer_.decode({&id, 1}, false)); };
+  const auto text = [&](std::int32_t id) { append_json_string(out, text_of_token(tokenizer_, id)); };
   const auto logprob = [&](const AnswerToken& token) {
     if (token.logprob) append_json_number(out, *token.logprob);
     else out += "null";
@@ -135,13 +136,13 @@ void CompletionWriter::append_logprobs(std::string& out, const ChoiceDelta& delt
         return;
       }
       // A map by text, as OpenAI has it: the token itself always, and of tokens with one text the likeliest.
-      std::vector<std::string> names{tokenizer_.decode({&token.id, 1}, false)};
+      std::vector<std::string> names{text_of_token(tokenizer_, token.id)};
       out += '{';
       append_json_string(out, names[0]);
       out += ':';
       logprob(token);
       for (const TokenLogprob& other : token.top) {
-        std::string name = tokenizer_.decode({&other.id, 1}, false);
+        std::string name = text_of_token(tokenizer_, other.id);
         if (std::find(names.begin(), names.end(), name) != names.end()) continue;
         out += ',';
         append_json_string(out, name);
@@ -220,7 +221,7 @@ void ChatWriter::append_frame_end(std::string& out, const std::vector<std::int32
 
 void ChatWriter::append_token(std::string& out, std::int32_t id, double logprob) const {
   out += "{\"token\":";
-  append_json_string(out, tokenizer_.decode({&id, 1}, false));
+  append_json_string(out, text_of_token(tokenizer_, id));
   out += ",\"logprob\":";
   append_json_number(out, logprob);
   out += ",\"bytes\":[";

@@ -11,29 +11,55 @@
 
 namespace lockstep {
 namespace {
-// Reasoning first, in the model's own way; behind it the calls that the grammar forced.
-class ForcedAfterReasoning : public AnswerParser {
+// Reasoning first, in the model's own way; behind it what `inner` reads.
+class BehindReasoning : public AnswerParser {
  public:
-  explicit ForcedAfterReasoning(std::string name) : native_(MessageFormat::plain, std::make_shared<const ArgumentTypes>(Json::array()), true), calls_(std::move(name)) {}
+  explicit BehindReasoning(std::unique_ptr<AnswerParser> inner)
+      : reasoning_(MessageFormat::plain, std::make_shared<const ArgumentTypes>(Json::array()), true), inner_(std::move(inner)) {}
   void push(std::string_view text, ChoiceDelta& delta) override {
     ChoiceDelta parts;
-    native_.push(text, parts);
+    reasoning_.push(text, parts);
     take(std::move(parts), delta);
   }
   void flush(ChoiceDelta& delta) override {
     ChoiceDelta parts;
-    native_.flush(parts);
+    reasoning_.flush(parts);
     take(std::move(parts), delta);
+    inner_->flush(delta);
   }
 
  private:
   void take(ChoiceDelta&& parts, ChoiceDelta& delta) {
     const std::string text = std::exchange(parts.content, {});
     delta.append(std::move(parts));
-    if (!text.empty()) calls_.push(text, delta);
+    if (!text.empty()) inner_->push(text, delta);
   }
-  NativeParser native_;
-  ForcedToolParser calls_;
+  NativeParser reasoning_;
+  std::unique_ptr<AnswerParser> inner_;
+};
+
+// A grammar lets the answer begin with `first` where it is calls, and with something else where it is content.
+class CallsOrContent : public AnswerParser {
+ public:
+  CallsOrContent(char first, std::unique_ptr<AnswerParser> calls) : first_(first), calls_(std::move(calls)) {}
+  void push(std::string_view text, ChoiceDelta& delta) override {
+    if (!known_) {
+      text.remove_prefix(std::min(text.find_first_not_of('\n'), text.size()));
+      if (text.empty()) return;
+      known_ = true;
+      if (text.front() != first_) calls_.reset();
+    }
+    if (calls_) calls_->push(text, delta);
+    else delta.content += text;
+  }
+  void flush(ChoiceDelta& delta) override {
+    if (known_ && calls_) calls_->flush(delta);
+  }
+
+ private:
+  char first_;
+  std::unique_ptr<AnswerParser> calls_;
+  bool known_ = false;
 };
 }  // namespace
 
@@ -54,7 +80,8 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
   }
 }
 
-void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder) {
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder,
+                 const std::weak_ptr<Worker>& long_writer) {
   require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   const Json tools = request.prompt.tools;
@@ -63,6 +90,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
   AnswerOrder order;
+  order.long_writer = long_writer;
   order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : "messages"});
   order.max_tokens = request.sampling.max_tokens.value_or(-1);
   order.top_logprobs = static_cast<std::int32_t>(request.top_logprobs);
@@ -75,26 +103,27 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const bool reasons = prompt_opens_reasoning(tokenizer, order.prompts.front().ids);
   const bool forced = choice.kind == ToolChoice::Kind::required || choice.kind == ToolChoice::Kind::named;
   const bool callable = choice.kind == ToolChoice::Kind::automatic;
-  if (callable && request.sampling.response_format.kind != ResponseFormat::Kind::text)
-    throw RequestError(ErrorCode::unsupported, "response_format",
-                       "response_format holds the whole answer to its grammar, so none of the tools could be called; allowed beside it are tool_choice none, required or a function", 400);
-  const bool own_calls = callable || (forced && !service->call_markup().empty());
-  const MessageFormat format = own_calls ? service->message_format() : MessageFormat::plain;
-  order.special = own_calls ? SpecialText::shown : SpecialText::reasoning_marks;
-  if (forced) order.make_constraint = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
-  if (forced && !own_calls) {
-    order.make_parser = [reasons, name = choice.name]() -> std::unique_ptr<AnswerParser> {
-      if (reasons) return std::make_unique<ForcedAfterReasoning>(name);
-      return std::make_unique<ForcedToolParser>(name);
+  const ResponseFormat& answer_format = request.sampling.response_format;
+  const bool formatted = answer_format.kind != ResponseFormat::Kind::text, either = callable && formatted;
+  CallConstraint held;
+  if (forced) held = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
+  else if (either) held = call_or_answer_constraint(service, tools, answer_format, request.parallel_tool_calls, reasons);
+  else held = {format_constraint(service, answer_format, reasons), callable};
+  order.make_constraint = held.make;
+  order.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;
+  const MessageFormat format = held.own ? service->message_format() : MessageFormat::plain;
+  const auto types = std::make_shared<const ArgumentTypes>(tools);
+  if (either || (forced && !held.own)) {
+    order.make_parser = [=, name = choice.name, own = held.own, first = held.first] {
+      std::unique_ptr<AnswerParser> parser;
+      if (own) parser = std::make_unique<NativeParser>(format, types, false, true);
+      else parser = std::make_unique<ForcedToolParser>(name);
+      if (either) parser = std::make_unique<CallsOrContent>(first, std::move(parser));
+      if (reasons) parser = std::make_unique<BehindReasoning>(std::move(parser));
+      return parser;
     };
-  } else {
-    if (!forced) order.make_constraint = format_constraint(service, request.sampling.response_format, reasons);
-    // What a grammar holds to JSON has neither reasoning nor calls in it.
-    const bool plain = request.sampling.response_format.kind != ResponseFormat::Kind::text && !reasons && !forced;
-    if (!plain)
-      order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(tools), reasons, forced] {
-        return std::make_unique<NativeParser>(format, types, reasons, forced);
-      };
+  } else if (forced || reasons || !formatted) {  // what a grammar holds to JSON has neither reasoning nor calls in it
+    order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] { return std::make_unique<NativeParser>(format, types, reasons, forced, one_call); };
   }
   order.sampling = std::move(request.sampling);
   auto writer = std::make_unique<ChatWriter>(tokenizer, order.shape);

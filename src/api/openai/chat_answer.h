@@ -7,8 +7,11 @@
 
 namespace lockstep {
 
-// Errors as AnswerRun::start; then the responder has not been used.
-void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder);
+class Worker;
+
+// `long_writer` as AnswerOrder's. Errors as AnswerRun::start; then the responder has not been used.
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder,
+                 const std::weak_ptr<Worker>& long_writer);
 
 // The ids that the model reads. RequestError with the field messages where the template refuses them.
 std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, const ChatPrompt& prompt);

@@ -13,10 +13,12 @@ void require_model(const GenerationService& service, const std::string& model, c
                      "model_not_found");
 }
 
-void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder) {
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder,
+                 const std::weak_ptr<Worker>& long_writer) {
   require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   AnswerOrder order;
+  order.long_writer = long_writer;
   for (CompletionRequest::Prompt& prompt : request.prompts) {
     if (prompt.is_text) prompt.ids = tokenizer.encode(prompt.text, request.add_special_tokens);
     order.prompts.push_back({std::move(prompt.ids), std::move(prompt.field)});

@@ -6,8 +6,11 @@
 
 namespace lockstep {
 
+class Worker;
+
 // Errors as AnswerRun::start; then the responder has not been used.
-void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder);
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder,
+                 const std::weak_ptr<Worker>& long_writer);
 
 // Error not_found with the code model_not_found.
 void require_model(const GenerationService& service, const std::string& model, const std::string& field = "model");

@@ -1,6 +1,7 @@
 #include "api/openai/forced_tool_parser.h"
 
 #include "api/json_fields.h"
+#include "base/bounded_json.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +53,7 @@ void ForcedToolParser::push(std::string_view text, ChoiceDelta& delta) {
         continue;
       }
       give();
-      const Json known = Json::parse(head_.substr(head_.find('{')) + "null}", nullptr, false);
+      const Json known = read_json_or_null(head_.substr(head_.find('{')) + "null}");
       begin_call(delta, known.is_object() && known.contains("name") && known["name"].is_string() ? known["name"].get<std::string>() : "");
       head_.clear();
     }

@@ -13,10 +13,14 @@ namespace lockstep {
 class NativeParser : public AnswerParser {
  public:
   // `calls_only`: a grammar held the answer to calls, so other text is the markup of one that max_tokens cut off, and is left out.
-  NativeParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> tools, bool starts_in_reasoning, bool calls_only = false)
-      : parser_(format, std::move(tools), starts_in_reasoning), calls_only_(calls_only) {}
+  // `one_call`: the message is over behind its first call.
+  NativeParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> tools, bool starts_in_reasoning, bool calls_only = false, bool one_call = false)
+      : parser_(format, std::move(tools), starts_in_reasoning), calls_only_(calls_only) {
+    if (one_call) parser_.end_with_first_call();
+  }
   void push(std::string_view text, ChoiceDelta& delta) override { take(parser_.push(text), delta); }
   void flush(ChoiceDelta& delta) override { take(parser_.flush(), delta); }
+  bool over() const override { return parser_.over(); }
 
  private:
   void take(MessageDelta&& message, ChoiceDelta& delta) {

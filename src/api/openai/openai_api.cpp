@@ -49,12 +49,12 @@ class OpenAiApi {
     require_model(*service_, std::string(request.parameter("model")));
     return json_response(model_json());
   }
-  ApiResponse tokenize(const ApiRequest& request) const { return json_response(tokenize_json(*service_, request.body)); }
+  ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
   ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_completion(service_, decode_completion(request.body), out);
+    answer_completion(service_, decode_completion(request.body), out, writer_);
   }
-  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out); }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out, writer_); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work) {
@@ -83,7 +83,9 @@ class OpenAiApi {
   }
   std::shared_ptr<GenerationService> service_;
   std::int64_t created_;
-  Worker worker_{kMostLongRequests, 0};  // last: its thread ends before the rest goes
+  // Last: their threads end before the rest goes.
+  std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongRequests, 0);
+  Worker worker_{kMostLongRequests, 0};
 };
 }  // namespace
 

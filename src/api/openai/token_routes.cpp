@@ -1,11 +1,18 @@
 #include "api/openai/token_routes.h"
 
 #include "api/openai/chat_answer.h"
+#include "api/json_text.h"
 #include "api/openai/completion_answer.h"
 
 namespace lockstep {
+namespace {
+// What one answer may hold: several contexts of any model, and no more.
+std::int64_t most_tokens(const GenerationService& service) {
+  return std::max<std::int64_t>(kMostTokens, 4 * service.limits().max_positions);
+}
+}  // namespace
 
-Json tokenize_json(const GenerationService& service, std::string_view body) {
+std::string tokenize_answer(const GenerationService& service, std::string_view body) {
   std::string model;
   std::optional<std::string> prompt;
   bool add_special_tokens = true, return_token_strs = false;
@@ -24,11 +31,27 @@ Json tokenize_json(const GenerationService& service, std::string_view body) {
 
   const Tokenizer& tokenizer = service.tokenizer();
   const std::vector<std::int32_t> ids = prompt ? tokenizer.encode(*prompt, add_special_tokens) : chat_prompt_ids(service, chat);
-  Json answer{{"count", ids.size()}, {"max_model_len", service.limits().max_positions}, {"tokens", ids}, {"token_strs", nullptr}};
+  const std::int64_t most = most_tokens(service);
+  if (static_cast<std::int64_t>(ids.size()) > most)
+    fail_field(prompt ? "prompt" : "messages", fmt::format("makes {} tokens, allowed are at most {} in one request", ids.size(), most));
+  // Written straight away: a tree of values would take many times the answer's memory.
+  std::string answer = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(), service.limits().max_positions);
+  const auto list = [&](auto&& append) {
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      if (i > 0) answer += ',';
+      append(ids[i]);
+    }
+  };
+  list([&](std::int32_t id) { append_json_integer(answer, id); });
+  answer += "],\"token_strs\":";
   if (return_token_strs) {
-    answer["token_strs"] = Json::array();
-    for (const std::int32_t id : ids) answer["token_strs"].push_back(tokenizer.token_text(id));
+    answer += '[';
+    list([&](std::int32_t id) { append_json_string(answer, tokenizer.token_text(id)); });
+    answer += ']';
+  } else {
+    answer += "null";
   }
+  answer += '}';
   return answer;
 }
 
@@ -43,6 +66,8 @@ Json detokenize_json(const GenerationService& service, std::string_view body) {
   fields.read(parse_object(body));
   if (!model.empty()) require_model(service, model);
   if (!tokens) fail_field("tokens", "is missing");
+  if (static_cast<std::int64_t>(tokens->size()) > most_tokens(service))
+    fail_field("tokens", fmt::format("has {} tokens, allowed are at most {}", tokens->size(), most_tokens(service)));
   const std::int64_t vocabulary = service.limits().vocabulary;
   for (std::size_t i = 0; i < tokens->size(); ++i)
     if ((*tokens)[i] >= vocabulary)

@@ -1,5 +1,5 @@
 // POST /v1/tokenize and /v1/detokenize: text or messages to token ids, and back. Any thread.
-//   const Json answer = tokenize_json(service, body);
+//   const std::string json = tokenize_answer(service, body);
 #pragma once
 #include <string_view>
 
@@ -8,9 +8,12 @@
 
 namespace lockstep {
 
+// One answer's tokens: so many, or four of the model's contexts where that is more.
+constexpr std::int64_t kMostTokens = 1 << 16;
+
 // {"model", "prompt" or "messages" and what belongs to them, "add_special_tokens", "return_token_strs"} ->
 // {"tokens", "count", "max_model_len", "token_strs"}
-Json tokenize_json(const GenerationService& service, std::string_view body);
+std::string tokenize_answer(const GenerationService& service, std::string_view body);
 // {"model", "tokens", "skip_special_tokens"} -> {"prompt"}
 Json detokenize_json(const GenerationService& service, std::string_view body);
 

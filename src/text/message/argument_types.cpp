@@ -64,6 +64,12 @@ bool ArgumentTypes::only_text(std::string_view tool, std::string_view argument) 
   return types && types->count("string") && !types->count("null");
 }
 
+ArgumentTypes::Reading ArgumentTypes::reading(std::string_view tool, std::string_view argument) const {
+  const std::set<std::string>* types = types_of(tool, argument);
+  if (!types || !types->count("string")) return {};
+  return {.text = true, .null = types->count("null") > 0, .text_alone = types->size() == 1};
+}
+
 std::string ArgumentTypes::value_json(std::string_view tool, std::string_view argument, std::string_view text) const {
   const std::set<std::string>* types = types_of(tool, argument);
   const std::string_view bare = trimmed(text);

@@ -19,6 +19,12 @@ class ArgumentTypes {
   bool knows(std::string_view tool) const { return types_.find(tool) != types_.end(); }
   // Whatever stands there is a text.
   bool only_text(std::string_view tool, std::string_view argument) const;
+  // How a bare text is read: as a text (where it is null: as null), or as another value.
+  struct Reading {
+    bool text = false, null = false;
+    bool text_alone = false;  // the schema allows nothing else
+  };
+  Reading reading(std::string_view tool, std::string_view argument) const;
   // A text where the schema allows no other type or the text is no value of its type; without a schema whatever JSON it is.
   std::string value_json(std::string_view tool, std::string_view argument, std::string_view text) const;
 

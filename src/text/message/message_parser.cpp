@@ -69,6 +69,7 @@ bool MessageParser::advance(MessageDelta& delta, bool ended) {
     case State::content: return advance_content(delta, ended);
     case State::call: return advance_call(delta, ended);
     case State::json_start: return advance_json_start(ended);
+    case State::over: drop(rest().size()); return false;
   }
   return false;
 }
@@ -186,11 +187,16 @@ bool MessageParser::advance_call(MessageDelta& delta, bool ended) {
       }
       in_call_ = false;
       unsaid_.clear();
+      if (one_call_) end_block(State::over, Skip::nothing);
       return true;
     case CallStep::Kind::block_end:
       if (format_.format == MessageFormat::llama) end_block(State::json_start, Skip::nothing);
       else end_block(State::content, Skip::spaces);
       return true;
+  }
+  if (one_call_ && calls_ > 0) {
+    end_block(State::over, Skip::nothing);
+    return true;
   }
   if (count_space(unsaid_) < unsaid_.size()) delta.content += unsaid_;
   end_block(State::content, Skip::nothing);

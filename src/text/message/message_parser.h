@@ -49,9 +49,12 @@ class MessageParser {
   // The end of the message.
   MessageDelta flush();
   bool has_tool_calls() const { return calls_ > 0; }
+  // Only the first call is read: behind it, whole or broken, the message is over() and nothing more comes out.
+  void end_with_first_call() { one_call_ = true; }
+  bool over() const { return state_ == State::over; }
 
  private:
-  enum class State { start, reasoning, content, call, json_start };
+  enum class State { start, reasoning, content, call, json_start, over };
   enum class Skip { nothing, newlines, spaces };
 
   bool advance(MessageDelta& delta, bool ended);
@@ -74,7 +77,7 @@ class MessageParser {
   const std::shared_ptr<const ArgumentTypes> types_;
   State state_ = State::start;
   Skip skip_ = Skip::nothing;
-  bool in_reasoning_;
+  bool in_reasoning_, one_call_ = false;
   std::string pending_;  // from front_ on not yet read
   std::size_t front_ = 0;
   // In a block of calls.

@@ -371,5 +371,37 @@ RC_GTEST_PROP(MessageParserProperty, WholeArgumentsAreAnObject, ()) {
     RC_ASSERT(json.is_discarded() || json.is_object());
   }
 }
+// For clients that want one call: the message ends with it, wherever the text is cut.
+TEST(MessageParser, EndsWithTheFirstCall) {
+  const nlohmann::ordered_json tools = nlohmann::ordered_json::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}}])");
+  const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+  for (const std::string& text : {"Hm. " + call + "\n" + call + " more", "Hm. " + call + call}) {
+    for (std::size_t piece : {std::size_t{1}, std::size_t{7}, text.size()}) {
+      MessageParser parser(MessageFormat::qwen, tools, false);
+      parser.end_with_first_call();
+      std::string content, arguments;
+      std::size_t over_at = 0, calls = 0;
+      const auto take = [&](const MessageDelta& delta) {
+        content += delta.content;
+        for (const ToolCallDelta& one : delta.tool_calls) {
+          arguments += one.arguments;
+          calls = std::max(calls, one.index + 1);
+        }
+      };
+      for (std::size_t at = 0; at < text.size(); at += piece) {
+        take(parser.push(std::string_view(text).substr(at, piece)));
+        if (over_at == 0 && parser.over()) over_at = at + piece;
+      }
+      take(parser.flush());
+      EXPECT_EQ(content, "Hm.");
+      EXPECT_EQ(arguments, "{\"a\": 1}");
+      EXPECT_EQ(calls, 1u);
+      if (piece == 1) {
+        EXPECT_EQ(over_at, text.find("}}") + 2);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -41,13 +41,17 @@ struct ToolCallFormat {
 };
 const ToolCallFormat& tool_call_format(MessageFormat format);
 
-// How a family writes calls whose arguments are JSON as it stands, for who holds it to them: the text around a call's name and
-// arguments, and around and between calls. Empty: the family writes them in another way.
-struct JsonCallMarkup {
+// How a family writes calls, for who holds it to them: the text around a call's name and arguments, and around and between
+// calls. Arguments are a JSON object as it stands, or tags, one an argument.
+struct CallMarkup {
   std::string begin, between, end;                    // <TOOLCALL>[  ,  ]</TOOLCALL>
   std::string before_name, before_arguments, behind;  // {"name": "  ", "arguments":  }
+  bool numbered = false;                              // behind a name stand ":" and a number
+  std::string before_key, before_text, before_value, behind_value;  // <parameter=  >\n  >\n  \n</parameter>\n; of tags
   bool empty() const { return before_name.empty(); }
+  bool tags() const { return !before_key.empty(); }
 };
-JsonCallMarkup json_call_markup(MessageFormat format, std::string_view chat_template_source);
+// Empty: the family's own way is not known.
+CallMarkup call_markup(MessageFormat format, std::string_view chat_template_source);
 
 }  // namespace lockstep

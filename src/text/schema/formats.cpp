@@ -63,10 +63,10 @@ const std::vector<std::string>& format_names() {
   return names;
 }
 
-std::optional<TextDfa> format_dfa(std::string_view name) {
+std::optional<TextDfa> format_dfa(std::string_view name, SchemaWork& work) {
   const std::string pattern = pattern_of(name);
   if (pattern.empty()) return std::nullopt;
-  return pattern_dfa("^" + pattern + "$");
+  return pattern_dfa("^" + pattern + "$", work);
 }
 
 }  // namespace lockstep

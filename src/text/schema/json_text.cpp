@@ -29,7 +29,7 @@ void JsonText::utf8(char32_t low, char32_t high, std::vector<Sequence>& out) {
   out.push_back(std::move(sequence));
 }
 
-void JsonText::sequences(CodePointRange range, bool escape, std::vector<Sequence>& out) {
+void JsonText::sequences(CodePointRange range, bool escape, std::vector<Sequence>& out) const {
   CodePointSet raw;
   raw.add(range.low, range.high);
   if (escape) {
@@ -37,10 +37,11 @@ void JsonText::sequences(CodePointRange range, bool escape, std::vector<Sequence
     escaped.add(0, 0x1f);
     escaped.add('"', '"');
     escaped.add('\\', '\\');
+    if (escape_less_than_) escaped.add('<', '<');
     for (char32_t c = range.low; c <= std::min<char32_t>(range.high, '\\'); ++c) {
       if (!escaped.contains(c)) continue;
       Sequence sequence;
-      for (char byte : nlohmann::ordered_json(std::string(1, static_cast<char>(c))).dump())
+      for (char byte : dumped(std::string(1, static_cast<char>(c))))
         sequence.emplace_back(static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(byte));
       out.emplace_back(sequence.begin() + 1, sequence.end() - 1);  // without the quotes
     }
@@ -103,13 +104,22 @@ void JsonText::string_of(int rule, int from, int to, const TextDfa& dfa) {
 
 void JsonText::bare(int rule, int from, int to, const TextDfa& dfa) { automaton(rule, from, to, dfa, false); }
 
+std::string JsonText::dumped(const nlohmann::ordered_json& value) const {
+  std::string text = value.dump();
+  if (!escape_less_than_) return text;
+  for (std::size_t at = text.find('<'); at != std::string::npos; at = text.find('<', at)) text.replace(at, 1, "\\u003c");
+  return text;
+}
+
+void JsonText::quoted(int rule, int from, int to, const std::string& text) { builder_.text(rule, from, to, dumped(text)); }
+
 void JsonText::space(int rule, int from, int to) {
   builder_.epsilon(rule, from, to);
   builder_.text(rule, from, to, " ");
 }
 
 void JsonText::value(int rule, int from, int to, const nlohmann::ordered_json& value) {
-  if (!value.is_structured()) return builder_.text(rule, from, to, value.dump());
+  if (!value.is_structured()) return builder_.text(rule, from, to, dumped(value));
   const bool object = value.is_object();
   int at = builder_.add_state(rule);
   builder_.text(rule, from, at, object ? "{" : "[");
@@ -124,7 +134,7 @@ void JsonText::value(int rule, int from, int to, const nlohmann::ordered_json& v
     first = false;
     if (object) {
       const int colon = builder_.add_state(rule), next = builder_.add_state(rule);
-      builder_.text(rule, at, colon, nlohmann::ordered_json(it.key()).dump() + ":");
+      builder_.text(rule, at, colon, dumped(it.key()) + ":");
       space(rule, colon, next);
       at = next;
     }
@@ -158,6 +168,7 @@ int JsonText::plain_string(std::int64_t low, std::int64_t high) {
   quoted.add(0, 0x1f);
   quoted.add('"', '"');
   quoted.add('\\', '\\');
+  if (escape_less_than_) quoted.add('<', '<');
   std::vector<Sequence> spelled;
   for (const CodePointRange& r : quoted.complement().ranges()) utf8(r.low, r.high, spelled);
   for (const Sequence& sequence : spelled) character(sequence);

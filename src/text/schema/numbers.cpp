@@ -75,7 +75,7 @@ struct Builder {
 
 // Texts of magnitudes on one side of a bound: without sign, at most `digits` digits in all, a fraction where
 // `fraction`. side kAfter: >= bound (> where exclusive); kBefore: <= or <.
-TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, bool fraction) {
+TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, bool fraction, SchemaWork& work) {
   // A text is compared as it is read. Its whole part has one digit or begins with 1..9, so a length decides where
   // lengths differ: for each length of the whole part one chain of states.
   Builder b;
@@ -147,7 +147,7 @@ TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, b
     const int want = bound.whole[0] - '0';
     b.go(start, Builder::digit(d), digits_read(1, d < want ? kBefore : d > want ? kAfter : kEqual, d == 0));
   }
-  return intersect(b.dfa, any_text());
+  return intersect(b.dfa, any_text(), work);
 }
 
 // A minus sign before what `magnitudes` accepts, which itself reads none.
@@ -171,12 +171,12 @@ TextDfa negated(const TextDfa& magnitudes) {
   return out;
 }
 
-TextDfa united(const TextDfa& a, const TextDfa& b) {
+TextDfa united(const TextDfa& a, const TextDfa& b, SchemaWork& work) {
   if (a.empty()) return b;
   if (b.empty()) return a;
   // a + (b - a), as complements are at hand: not(not a and not b).
   const TextDfa all = any_text();
-  return subtract(all, subtract(subtract(all, a), b));
+  return subtract(all, subtract(subtract(all, a, work), b, work), work);
 }
 
 std::string pattern_of_digits(int digits) { return fmt::format("(0|[1-9][0-9]{{0,{}}})", digits - 1); }
@@ -204,12 +204,12 @@ std::optional<std::int64_t> rounded(const NumberBound& bound, bool up) {
 std::optional<std::int64_t> integer_from(const NumberBound& low) { return rounded(low, true); }
 std::optional<std::int64_t> integer_to(const NumberBound& high) { return rounded(high, false); }
 
-TextDfa integer_dfa(const IntegerRange& range) {
+TextDfa integer_dfa(const IntegerRange& range, SchemaWork& work) {
   const auto bound_of = [](std::int64_t value) { return decimal_of(ordered_json(value < 0 ? -value : value)); };
-  TextDfa positive = pattern_dfa("^" + pattern_of_digits(kMaxDigits) + "$");
-  TextDfa negative = pattern_dfa(fmt::format("^[1-9][0-9]{{0,{}}}$", kMaxDigits - 1));  // -0 is left out
+  TextDfa positive = pattern_dfa("^" + pattern_of_digits(kMaxDigits) + "$", work);
+  TextDfa negative = pattern_dfa(fmt::format("^[1-9][0-9]{{0,{}}}$", kMaxDigits - 1), work);  // -0 is left out
   const auto keep = [&](TextDfa& side, std::int64_t value, int which) {
-    side = intersect(side, magnitudes(bound_of(value), which, false, kMaxDigits, false));
+    side = intersect(side, magnitudes(bound_of(value), which, false, kMaxDigits, false, work), work);
   };
   if (range.low) {
     if (*range.low >= 0) negative = {}, keep(positive, *range.low, kAfter);
@@ -230,17 +230,17 @@ TextDfa integer_dfa(const IntegerRange& range) {
       for (int d = 0; d <= 9; ++d)
         b.go(static_cast<int>(r), Builder::digit(d),
              static_cast<int>(((r == 0 ? 0 : r - 1) * 10 + d) % range.multiple) + 1);
-    if (!positive.empty()) positive = intersect(positive, b.dfa);
-    if (!negative.empty()) negative = intersect(negative, b.dfa);
+    if (!positive.empty()) positive = intersect(positive, b.dfa, work);
+    if (!negative.empty()) negative = intersect(negative, b.dfa, work);
   }
-  return united(positive, negative.empty() ? negative : negated(negative));
+  return united(positive, negative.empty() ? negative : negated(negative), work);
 }
 
-TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high) {
+TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high, SchemaWork& work) {
   if (!low && !high)
     return pattern_dfa(fmt::format(
         "^-?({}(\\.[0-9]{{1,{}}})?|[0-9](\\.[0-9]{{1,{}}})?[eE][+-]?([0-9]{{1,2}}|[12][0-9]{{2}}|30[0-7]))$",
-        pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits));
+        pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits), work);
   std::optional<Decimal> bounds[2];
   for (int i = 0; i < 2; ++i) {
     const std::optional<NumberBound>& bound = i == 0 ? low : high;
@@ -252,24 +252,24 @@ TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<Nu
   }
   const Decimal zero{false, "0", ""};
   const auto side = [&](const Decimal& d, int which, bool exclusive) {
-    return magnitudes(d, which, exclusive, kBoundedDigits, true);
+    return magnitudes(d, which, exclusive, kBoundedDigits, true, work);
   };
   TextDfa positive = side(zero, kAfter, false), negative = positive;  // -0 is a number, equal to 0
   if (low) {
     const Decimal& d = *bounds[0];
-    if (d.negative) negative = intersect(negative, side(d, kBefore, low->exclusive));
+    if (d.negative) negative = intersect(negative, side(d, kBefore, low->exclusive), work);
     else if (!d.zero() || low->exclusive)
-      negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive));
+      negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive), work);
     else negative = {};
   }
   if (high) {
     const Decimal& d = *bounds[1];
     if (d.negative || (d.zero() && high->exclusive)) positive = {};
-    else if (!positive.empty()) positive = intersect(positive, side(d, kBefore, high->exclusive));
+    else if (!positive.empty()) positive = intersect(positive, side(d, kBefore, high->exclusive), work);
     if (!negative.empty() && (d.negative || (d.zero() && high->exclusive)))
-      negative = intersect(negative, side(d, kAfter, high->exclusive));
+      negative = intersect(negative, side(d, kAfter, high->exclusive), work);
   }
-  return united(positive, negative.empty() ? negative : negated(negative));
+  return united(positive, negative.empty() ? negative : negated(negative), work);
 }
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 // after the point, or one digit, a fraction and an exponent from -307 to 307; a number with bounds at most 15 digits in
 // all and no exponent, so that two texts of one double are never on two sides of a bound. Knows no schema. Thread-safe
 // (pure functions).
-//   TextDfa dfa = integer_dfa({.low = 0, .multiple = 5});
+//   TextDfa dfa = integer_dfa({.low = 0, .multiple = 5}, work);
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -29,9 +29,9 @@ struct NumberBound {
 // Largest `multiple` that integer_dfa takes.
 constexpr std::int64_t kMaxMultiple = 4096;
 
-TextDfa integer_dfa(const IntegerRange& range);
+TextDfa integer_dfa(const IntegerRange& range, SchemaWork& work);
 // unsupported where a bound has more than 15 digits.
-TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high);
+TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high, SchemaWork& work);
 
 // -1, 0, 1: as the numbers compare, exactly, whatever their JSON types.
 int compare_numbers(const nlohmann::ordered_json& a, const nlohmann::ordered_json& b);

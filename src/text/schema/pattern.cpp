@@ -367,7 +367,7 @@ void emit(TextNfa& nfa, const Node& node, int from, int to) {
 }
 
 // The texts between the marks of what `marked` accepts.
-TextDfa without_marks(const TextDfa& marked) {
+TextDfa without_marks(const TextDfa& marked, SchemaWork& work) {
   const auto class_of = [&](char32_t c) {
     return static_cast<std::size_t>(std::upper_bound(marked.starts.begin(), marked.starts.end(), c) -
                                     marked.starts.begin()) -
@@ -393,11 +393,11 @@ TextDfa without_marks(const TextDfa& marked) {
     const std::int32_t end = marked.next[s * classes + class_of(kEnd)];
     out.accepts[at] = end >= 0 && marked.accepts[static_cast<std::size_t>(end)];
   }
-  return intersect(out, any_text());
+  return intersect(out, any_text(), work);
 }
 }  // namespace
 
-TextDfa pattern_dfa(std::string_view pattern) {
+TextDfa pattern_dfa(std::string_view pattern, SchemaWork& work) {
   if (pattern.size() > kMaxPatternBytes)
     fail(ErrorCode::resource_exhausted, "the pattern has {} bytes, allowed are {}", pattern.size(), kMaxPatternBytes);
   if (!utf8_valid(pattern)) fail(ErrorCode::invalid_argument, "the pattern is not valid UTF-8");
@@ -411,7 +411,7 @@ TextDfa pattern_dfa(std::string_view pattern) {
       nfa.connect(around, around, set);
   emit(nfa, *node, begin, end);
   nfa.connect(end, accept);
-  return without_marks(determinise(nfa, start, accept));
+  return without_marks(determinise(nfa, start, accept, work), work);
 }
 
 }  // namespace lockstep

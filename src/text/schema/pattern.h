@@ -3,7 +3,7 @@
 // accept. Offered: literals, escapes, classes, groups (also named), alternatives, * + ? {m,n} (also lazy), ^ and $
 // anywhere, \d \w \s and their opposites (ASCII alone), \uXXXX, \u{X}, \xXX. Refused by name: back references,
 // look-around, \b, \p, flags. Thread-safe (pure functions).
-//   TextDfa dfa = pattern_dfa("^[a-z]+$");   // matches anywhere unless anchored
+//   TextDfa dfa = pattern_dfa("^[a-z]+$", work);   // matches anywhere unless anchored
 #pragma once
 #include "text/schema/text_dfa.h"
 
@@ -11,6 +11,6 @@ namespace lockstep {
 
 // Errors: unsupported (a construct that is not offered), invalid_argument (no regular expression), resource_exhausted
 // (size).
-TextDfa pattern_dfa(std::string_view pattern);
+TextDfa pattern_dfa(std::string_view pattern, SchemaWork& work);
 
 }  // namespace lockstep

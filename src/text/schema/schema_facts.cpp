@@ -16,7 +16,7 @@ using nlohmann::ordered_json;
 
 namespace {
 constexpr std::size_t kMaxNodes = 50'000, kMaxNesting = 128, kMaxAlternatives = 256, kMaxDisjointDepth = 8,
-                      kMaxWork = 100'000;
+                      kAbsorbSteps = 500, kAcceptSteps = 50, kKeySteps = 4;  // in steps of an automaton
 constexpr std::string_view kRefused[] = {"not",
                                          "if",
                                          "then",
@@ -185,16 +185,16 @@ void SchemaReader::check_size(const ordered_json& document) {
   }
 }
 
-SchemaReader::SchemaReader(const ordered_json& schema) : document_(schema) { check_size(schema); }
+SchemaReader::SchemaReader(const ordered_json& schema, SchemaWork& work) : document_(schema), work_(work) { check_size(schema); }
 
 const TextDfa& SchemaReader::text_automaton(const Facts::Text& text) const {
   const auto it = texts_.find(text.keyword + text.text);
   if (it != texts_.end()) return it->second;
   TextDfa dfa;
   if (text.keyword == "pattern") {
-    dfa = with_context("reading " + text.path, [&] { return pattern_dfa(text.text); });
+    dfa = with_context("reading " + text.path, [&] { return pattern_dfa(text.text, work_); });
   } else {
-    std::optional<TextDfa> format = format_dfa(text.text);
+    std::optional<TextDfa> format = format_dfa(text.text, work_);
     if (!format)
       fail(ErrorCode::unsupported, "{} is '{}', supported are {}{}", text.path, utf8_excerpt(text.text),
            fmt::join(format_names(), ", "), did_you_mean(text.text, format_names()));
@@ -320,9 +320,7 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
 
 void SchemaReader::absorb(Flat& flat, const SchemaPart& part) const {
   if (flat.impossible) return;
-  if (++work_ > kMaxWork)
-    fail(ErrorCode::resource_exhausted, "the schema has too many combinations of anyOf, oneOf and allOf at {}",
-         part.path);
+  work_.charge(kAbsorbSteps);
   if (part.schema->is_boolean()) {
     flat.impossible = !part.schema->get<bool>();
     return;
@@ -410,6 +408,19 @@ void SchemaReader::check_disjoint(const Flat& base, const Group& group) const {
 
 bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
   if (depth > static_cast<int>(kMaxDisjointDepth)) return false;
+  if (a.values && b.values) {
+    // The usual way to tell branches apart, and lists may be long.
+    const std::set<std::string>&x = a.values->keys, &y = b.values->keys;
+    work_.charge(kKeySteps * (x.size() + y.size()));
+    bool common = false;
+    for (auto i = x.begin(), j = y.begin(); i != x.end() && j != y.end() && !common;) {
+      const int order = i->compare(*j);
+      common = order == 0;
+      if (order <= 0) ++i;
+      if (order >= 0) ++j;
+    }
+    if (!common) return true;
+  }
   if (a.values)
     return std::none_of(a.values->list.begin(), a.values->list.end(),
                         [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
@@ -442,6 +453,7 @@ bool SchemaReader::accepts(const Conjunction& all, const ordered_json& value) co
 }
 
 bool SchemaReader::accepts(const Facts& f, const ordered_json& value) const {
+  work_.charge(kAcceptSteps);
   if (!(type_of(value) & f.types) || (f.values && !f.values->keys.contains(value_key(value)))) return false;
   if (value.is_number()) {
     const auto outside = [&](const NumberBound& bound, int side) {

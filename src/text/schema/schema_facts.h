@@ -2,7 +2,7 @@
 // anyOf and oneOf become alternatives. A keyword that restricts and is not offered is refused with its path;
 // annotations and unknown keywords restrict nothing, as the standard says. Knows no automata beyond those of strings.
 // Used by one thread at a time.
-//   SchemaReader reader(schema); for (const Facts& f : reader.alternatives({reader.root()})) ...
+//   SchemaReader reader(schema, work); for (const Facts& f : reader.alternatives({reader.root()})) ...
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -68,8 +68,8 @@ struct Facts {
 
 class SchemaReader {
  public:
-  // The schema must outlive the reader. invalid_argument, unsupported, resource_exhausted.
-  explicit SchemaReader(const nlohmann::ordered_json& schema);
+  // Both must outlive the reader. invalid_argument, unsupported, resource_exhausted.
+  SchemaReader(const nlohmann::ordered_json& schema, SchemaWork& work);
   // What the constructor checks first: resource_exhausted for too many values, or too deep ones.
   static void check_size(const nlohmann::ordered_json& schema);
   SchemaPart root() const { return {&document_, "#"}; }
@@ -104,7 +104,7 @@ class SchemaReader {
 
   const nlohmann::ordered_json& document_;
   mutable std::map<std::string, TextDfa> texts_;
-  mutable std::size_t work_ = 0;
+  SchemaWork& work_;
 };
 
 }  // namespace lockstep

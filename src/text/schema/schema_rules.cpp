@@ -17,17 +17,21 @@ std::string bound_key(const std::optional<NumberBound>& bound) {
 }
 }  // namespace
 
-SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_json& schema, bool closed_objects)
-    : builder_(builder), json_(json), reader_(schema), closed_objects_(closed_objects) {}
+SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_json& schema, bool closed_objects, SchemaWork& work)
+    : builder_(builder), json_(json), work_(work), reader_(schema, work), closed_objects_(closed_objects) {}
 
 int SchemaRules::compile() {
   const int rule = rule_of({reader_.root()});
+  finish();
+  return rule;
+}
+
+void SchemaRules::finish() {
   while (!open_.empty()) {
     const auto [next, all] = std::move(open_.front());
     open_.pop_front();
     build(next, all);
   }
-  return rule;
 }
 
 int SchemaRules::rule_of(const Conjunction& all) {
@@ -48,15 +52,6 @@ void SchemaRules::build(int rule, const Conjunction& all) {
   std::set<int> leaves_of;
   for (const Facts& facts : reader_.alternatives(all)) leaves(facts, leaves_of);
   for (int leaf : leaves_of) builder_.call(rule, kStart, kAccept, leaf);
-}
-
-template <class F>
-int SchemaRules::once(const std::string& key, const F& make) {
-  if (const auto it = shared_.find(key); it != shared_.end()) return it->second;
-  const int rule = builder_.add_rule();
-  shared_.emplace(key, rule);
-  make(rule);
-  return rule;
 }
 
 int SchemaRules::literal(const std::string& key, const std::vector<std::string>& texts) {
@@ -93,7 +88,7 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
   return with_context("reading the bounds of " + facts.path, [&] {
     if (fractions) {
       return once(fmt::format("number {} {}", bound_key(facts.low), bound_key(facts.high)),
-                  [&](int rule) { json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high)); });
+                  [&](int rule) { json_.bare(rule, kStart, kAccept, number_dfa(facts.low, facts.high, work_)); });
     }
     IntegerRange range;
     range.multiple = std::max<std::int64_t>(facts.multiple, 1);
@@ -104,7 +99,7 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
     const std::string key = fmt::format("integer {} {} {} {}", range.low ? fmt::to_string(*range.low) : "-",
                                         range.high ? fmt::to_string(*range.high) : "-", range.multiple, nothing);
     return once(key, [&](int rule) {
-      if (!nothing) json_.bare(rule, kStart, kAccept, integer_dfa(range));
+      if (!nothing) json_.bare(rule, kStart, kAccept, integer_dfa(range, work_));
     });
   });
 }
@@ -114,14 +109,12 @@ int SchemaRules::text(const Facts& facts) {
   if (facts.texts.empty()) return json_.plain_string(facts.min_length, facts.max_length);
   std::string key = fmt::format("text {} {}", facts.min_length, facts.max_length);
   for (const Facts::Text& t : facts.texts) key += fmt::format(" {} {}:{}", t.keyword, t.text.size(), t.text);
-  std::vector<TextDfa> all;
-  for (const Facts::Text& t : facts.texts) all.push_back(reader_.text_automaton(t));
   return with_context("bounding the text of " + facts.path, [&] {
     return once(key, [&](int rule) {
-      TextDfa dfa = std::move(all[0]);
-      for (std::size_t i = 1; i < all.size(); ++i) dfa = intersect(dfa, all[i]);
+      TextDfa dfa = reader_.text_automaton(facts.texts[0]);
+      for (std::size_t i = 1; i < facts.texts.size(); ++i) dfa = intersect(dfa, reader_.text_automaton(facts.texts[i]), work_);
       if (facts.min_length > 0 || facts.max_length < kNoMaximum)
-        dfa = with_length(dfa, facts.min_length, facts.max_length);
+        dfa = with_length(dfa, facts.min_length, facts.max_length, work_);
       json_.string_of(rule, kStart, kAccept, dfa);
     });
   });
@@ -179,23 +172,29 @@ void SchemaRules::check_counts(const Facts& facts, std::size_t named, bool other
 
 void SchemaRules::key(int rule, int from, int to, const std::string& name) {
   const int colon = builder_.add_state(rule);
-  builder_.text(rule, from, colon, ordered_json(name).dump() + ":");
+  const int quoted = builder_.add_state(rule);
+  json_.quoted(rule, from, quoted, name);
+  builder_.text(rule, quoted, colon, ":");
   json_.space(rule, colon, to);
+}
+
+SchemaRules::Properties SchemaRules::properties(const Facts& facts) const {
+  Properties p;
+  p.all = p.names = facts.property_names();
+  p.required = {facts.required.begin(), facts.required.end()};
+  p.others = facts.other_properties();
+  p.open = !reader_.alternatives(p.others).empty() && !(closed_objects_ && p.others.empty() && !p.names.empty());
+  std::erase_if(p.names, [&](const std::string& n) {
+    return !p.required.contains(n) && reader_.alternatives(facts.property(n)).empty();
+  });
+  check_counts(facts, p.names.size(), p.open);
+  return p;
 }
 
 // { "a": 1, "b": 2 }: for each property two places, one where nothing has been written yet and one where a comma comes
 // first.
 int SchemaRules::object(const Facts& facts) {
-  std::vector<std::string> names = facts.property_names();
-  const std::unordered_set<std::string> required(facts.required.begin(), facts.required.end());
-  const Conjunction others = facts.other_properties();
-  bool open = !reader_.alternatives(others).empty();
-  if (closed_objects_ && others.empty() && !names.empty()) open = false;
-  const std::vector<std::string> all_names = names;
-  std::erase_if(names, [&](const std::string& n) {
-    return !required.contains(n) && reader_.alternatives(facts.property(n)).empty();
-  });
-  check_counts(facts, names.size(), open);
+  const auto [all_names, names, required, others, open] = properties(facts);
   const int rule = builder_.add_rule(true);
   int fresh = builder_.add_state(rule), after = builder_.add_state(rule);
   builder_.text(rule, kStart, fresh, "{");
@@ -222,7 +221,7 @@ int SchemaRules::object(const Facts& facts) {
   builder_.text(rule, after, kAccept, "}");
   if (!open) return rule;
   // Any other key, spelled with no escape that need not be, so that it is none of those named.
-  const TextDfa keys = all_names.empty() ? any_text() : subtract(any_text(), exact_texts(all_names));
+  const TextDfa keys = all_names.empty() ? any_text() : subtract(any_text(), exact_texts(all_names, work_), work_);
   const int any_key = builder_.add_state(rule), quoted = builder_.add_state(rule), colon = builder_.add_state(rule),
             value = builder_.add_state(rule);
   builder_.epsilon(rule, fresh, any_key);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -12,8 +13,8 @@
 namespace lockstep {
 
 namespace {
-// Work of one construction, in steps of its inner loop: an adversarial pattern is refused within tens of milliseconds.
-constexpr std::size_t kMaxWork = 20'000'000;
+constexpr std::size_t kProductStep = 4;  // which looks into a tree of pairs
+constexpr std::size_t kNfaState = 10;    // made, and freed, with its edges
 
 [[noreturn]] void too_large() {
   fail(ErrorCode::resource_exhausted, "the text's automaton is larger than the {} states allowed", TextDfa::kMaxStates);
@@ -90,7 +91,7 @@ TextDfa prune(const TextDfa& a) {
 }
 
 // Both at once. A state of `b` may be -1, where nothing more is accepted; `accepts` says what a pair accepts.
-TextDfa product(const TextDfa& a, const TextDfa& b, bool keep_dead_b, const std::function<bool(bool, bool)>& accepts) {
+TextDfa product(const TextDfa& a, const TextDfa& b, bool keep_dead_b, SchemaWork& work, const std::function<bool(bool, bool)>& accepts) {
   TextDfa out;
   if (a.empty()) return out;
   out.starts = merged_starts(a.starts, b.starts);
@@ -109,7 +110,7 @@ TextDfa product(const TextDfa& a, const TextDfa& b, bool keep_dead_b, const std:
     const auto [x, y] = order[i];
     out.accepts.push_back(
         accepts(a.accepts[static_cast<std::size_t>(x)], y >= 0 && b.accepts[static_cast<std::size_t>(y)]));
-    if (order.size() * out.starts.size() > kMaxWork) too_large();
+    work.charge(kProductStep * out.starts.size());
     for (std::size_t c = 0; c < out.starts.size(); ++c) {
       const std::int32_t to_a = a.next[static_cast<std::size_t>(x) * a.classes() + class_a[c]];
       const std::int32_t to_b = y < 0 ? -1 : b.next[static_cast<std::size_t>(y) * b.classes() + class_b[c]];
@@ -155,7 +156,8 @@ bool TextDfa::accepts_text(std::string_view utf8) const {
   return accepts[static_cast<std::size_t>(state)];
 }
 
-TextDfa determinise(const TextNfa& nfa, int start, int accept) {
+TextDfa determinise(const TextNfa& nfa, int start, int accept, SchemaWork& work) {
+  work.charge(kNfaState * nfa.states.size());
   TextDfa out;
   std::set<char32_t> borders{0};
   for (const CodePointSet& set : nfa.sets)
@@ -167,12 +169,11 @@ TextDfa determinise(const TextNfa& nfa, int start, int accept) {
   const std::size_t classes = out.classes();
   // Classes of each set, once.
   std::vector<std::vector<std::size_t>> set_classes(nfa.sets.size());
-  std::size_t work = 0;
   for (std::size_t i = 0; i < nfa.sets.size(); ++i)
     for (const CodePointRange& r : nfa.sets[i].ranges()) {
       for (std::size_t c = class_of(out.starts, r.low); c < classes && out.starts[c] <= r.high; ++c)
         set_classes[i].push_back(c);
-      if ((work += set_classes[i].size()) > kMaxWork) too_large();
+      work.charge(set_classes[i].size());
     }
 
   std::unordered_map<std::vector<std::int32_t>, std::int32_t, VectorHash> places;
@@ -182,17 +183,18 @@ TextDfa determinise(const TextNfa& nfa, int start, int accept) {
   const auto place = [&](std::vector<std::int32_t> members) {
     ++mark;
     for (std::int32_t m : members) seen[static_cast<std::size_t>(m)] = mark;
-    for (std::size_t i = 0; i < members.size(); ++i)
+    std::size_t edges = 0;
+    for (std::size_t i = 0; i < members.size(); ++i, ++edges)
       for (const TextNfa::Edge& e : nfa.states[static_cast<std::size_t>(members[i])])
-        if (e.set < 0 && seen[static_cast<std::size_t>(e.to)] != mark) {
+        if (++edges; e.set < 0 && seen[static_cast<std::size_t>(e.to)] != mark) {
           seen[static_cast<std::size_t>(e.to)] = mark;
           members.push_back(e.to);
         }
-    work += members.size();
+    work.charge(edges + 2 * members.size());  // which are sorted and hashed, too
     std::sort(members.begin(), members.end());
     const auto [it, added] = places.emplace(members, static_cast<std::int32_t>(order.size()));
     if (added) order.push_back(std::move(members));
-    if (order.size() > TextDfa::kMaxStates || work > kMaxWork) too_large();
+    if (order.size() > TextDfa::kMaxStates) too_large();
     return it->second;
   };
   place({start});
@@ -204,7 +206,8 @@ TextDfa determinise(const TextNfa& nfa, int start, int accept) {
     for (std::int32_t m : members)
       for (const TextNfa::Edge& e : nfa.states[static_cast<std::size_t>(m)])
         if (e.set >= 0)
-          for (std::size_t c : set_classes[static_cast<std::size_t>(e.set)]) targets[c].push_back(e.to), ++work;
+          for (std::size_t c : set_classes[static_cast<std::size_t>(e.set)]) targets[c].push_back(e.to);
+    work.charge(classes + std::accumulate(targets.begin(), targets.end(), std::size_t{0}, [](std::size_t n, const auto& t) { return n + t.size(); }));
     for (std::size_t c = 0; c < classes; ++c) {
       if (c > 0 && targets[c] == targets[c - 1]) {
         out.next.push_back(out.next.back());
@@ -215,17 +218,16 @@ TextDfa determinise(const TextNfa& nfa, int start, int accept) {
       unique.erase(std::unique(unique.begin(), unique.end()), unique.end());
       out.next.push_back(unique.empty() ? -1 : place(std::move(unique)));
     }
-    if ((work += classes) > kMaxWork) too_large();
   }
   return prune(out);
 }
 
-TextDfa intersect(const TextDfa& a, const TextDfa& b) {
-  return product(a, b, false, [](bool x, bool y) { return x && y; });
+TextDfa intersect(const TextDfa& a, const TextDfa& b, SchemaWork& work) {
+  return product(a, b, false, work, [](bool x, bool y) { return x && y; });
 }
 
-TextDfa subtract(const TextDfa& a, const TextDfa& b) {
-  return product(a, b, true, [](bool x, bool y) { return x && !y; });
+TextDfa subtract(const TextDfa& a, const TextDfa& b, SchemaWork& work) {
+  return product(a, b, true, work, [](bool x, bool y) { return x && !y; });
 }
 
 TextDfa any_text() {
@@ -236,7 +238,7 @@ TextDfa any_text() {
   return out;
 }
 
-TextDfa with_length(const TextDfa& a, std::int64_t low, std::int64_t high) {
+TextDfa with_length(const TextDfa& a, std::int64_t low, std::int64_t high, SchemaWork& work) {
   // A chain that counts; beyond `low` without a `high` nothing needs counting.
   const bool bounded = high < std::numeric_limits<std::int64_t>::max();
   const std::int64_t last = bounded ? high : low;
@@ -247,14 +249,14 @@ TextDfa with_length(const TextDfa& a, std::int64_t low, std::int64_t high) {
     count.accepts.push_back(i >= low);
     count.next.push_back(i < last ? static_cast<std::int32_t>(i) + 1 : bounded ? -1 : static_cast<std::int32_t>(i));
   }
-  return intersect(a, count);
+  return intersect(a, count, work);
 }
 
-TextDfa exact_texts(const std::vector<std::string>& texts) {
+TextDfa exact_texts(const std::vector<std::string>& texts, SchemaWork& work) {
   TextNfa nfa;
   const int start = nfa.add_state(), accept = nfa.add_state();
   for (const std::string& text : texts) nfa.connect_text(start, accept, code_points_of(text));
-  return determinise(nfa, start, accept);
+  return determinise(nfa, start, accept, work);
 }
 
 }  // namespace lockstep

@@ -1,13 +1,15 @@
 // A deterministic automaton over the code points of a text: what patterns, formats, number ranges and length bounds of
 // a schema become before they are spelled as bytes. Every state of one that has been pruned leads to an accepting
-// state. Knows no JSON. Plain values; any thread. Sizes are bounded: more than kMaxStates is resource_exhausted.
-//   TextNfa nfa; ...; TextDfa dfa = determinise(nfa, a, b); dfa = intersect(dfa, other); dfa.accepts_text("2024")
+// state. Knows no JSON. Plain values; any thread. Sizes are bounded (more than kMaxStates is resource_exhausted), and so is
+// the work of all automata of one grammar: its SchemaWork.
+//   TextNfa nfa; ...; TextDfa dfa = determinise(nfa, a, b, work); dfa = intersect(dfa, other, work); dfa.accepts_text("2024")
 #pragma once
 #include <limits>
 #include <string_view>
 #include <vector>
 
 #include "text/schema/code_point_set.h"
+#include "text/schema/schema_work.h"
 
 namespace lockstep {
 
@@ -38,13 +40,13 @@ struct TextDfa {
 };
 
 // `accept` is the one state that ends a text. Pruned.
-TextDfa determinise(const TextNfa& nfa, int start, int accept);
-TextDfa intersect(const TextDfa& a, const TextDfa& b);
+TextDfa determinise(const TextNfa& nfa, int start, int accept, SchemaWork& work);
+TextDfa intersect(const TextDfa& a, const TextDfa& b, SchemaWork& work);
 // What `a` accepts and `b` does not.
-TextDfa subtract(const TextDfa& a, const TextDfa& b);
+TextDfa subtract(const TextDfa& a, const TextDfa& b, SchemaWork& work);
 // Texts of low to high code points.
-TextDfa with_length(const TextDfa& a, std::int64_t low, std::int64_t high);
+TextDfa with_length(const TextDfa& a, std::int64_t low, std::int64_t high, SchemaWork& work);
 TextDfa any_text();
-TextDfa exact_texts(const std::vector<std::string>& texts);
+TextDfa exact_texts(const std::vector<std::string>& texts, SchemaWork& work);
 
 }  // namespace lockstep

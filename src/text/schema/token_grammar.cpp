@@ -35,6 +35,15 @@ GrammarPart GrammarPart::schema(ordered_json schema) {
   part.json = std::make_shared<const ordered_json>(std::move(schema));
   return part;
 }
+GrammarPart GrammarPart::tags(ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
+                              std::string after_text, bool says_which) {
+  GrammarPart part = GrammarPart::schema(std::move(schema));
+  part.kind = Kind::tags;
+  part.parts = {std::move(before_key), std::move(before_text), std::move(before_value), std::move(after)};
+  part.text = std::move(after_text);
+  part.most = says_which;
+  return part;
+}
 GrammarPart GrammarPart::json_object() { return schema({{"type", "object"}}); }
 GrammarPart GrammarPart::sequence(std::vector<GrammarPart> parts) {
   GrammarPart part;
@@ -63,7 +72,7 @@ constexpr std::int64_t kMaxRepeat = 64;
 class PartWriter {
  public:
   PartWriter(MachineBuilder& builder, const TokenBytes& tokens, const GrammarOptions& options)
-      : builder_(builder), json_(builder), tokens_(tokens), options_(options) {}
+      : builder_(builder), json_(builder), tag_json_(builder, true), tokens_(tokens), options_(options) {}
   void write(const GrammarPart& part, int rule, int from, int to) {
     switch (part.kind) {
       case GrammarPart::Kind::literal:
@@ -75,7 +84,13 @@ class PartWriter {
         return builder_.token(rule, from, to, part.id);
       case GrammarPart::Kind::schema:
         return builder_.call(rule, from, to,
-                             SchemaRules(builder_, json_, *part.json, options_.closed_objects).compile());
+                             SchemaRules(builder_, json_, *part.json, options_.closed_objects, work_).compile());
+      case GrammarPart::Kind::tags: {
+        const auto piece = [&](std::size_t i) { return [this, &part, i](int r, int a, int b) { write(part.parts[i], r, a, b); }; };
+        SchemaRules(builder_, tag_json_, *part.json, options_.closed_objects, work_)
+            .compile_tags(rule, from, to, {piece(0), piece(1), piece(2), piece(3), part.text, part.most != 0});
+        return;
+      }
       case GrammarPart::Kind::sequence:
         for (const GrammarPart& p : part.parts) {
           const int next = builder_.add_state(rule);
@@ -102,9 +117,10 @@ class PartWriter {
 
  private:
   MachineBuilder& builder_;
-  JsonText json_;
+  JsonText json_, tag_json_;
   const TokenBytes& tokens_;
   const GrammarOptions& options_;
+  SchemaWork work_;  // of all schemas in the grammar
 };
 }  // namespace
 

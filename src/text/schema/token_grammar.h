@@ -27,10 +27,10 @@ struct GrammarOptions {
 //   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters),
 //   GrammarPart::literal("</call>")});
 struct GrammarPart {
-  enum class Kind { literal, token, schema, sequence, alternatives, repeat } kind = Kind::literal;
+  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat } kind = Kind::literal;
   std::string text;                                    // of a literal: these bytes, whatever tokens spell them
   std::int32_t id = -1;                                // of a token: this one, special or not
-  std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema
+  std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema, and of tags
   std::vector<GrammarPart> parts;
   std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
 
@@ -38,6 +38,11 @@ struct GrammarPart {
   static GrammarPart token(std::int32_t id);
   static GrammarPart schema(nlohmann::ordered_json schema);
   static GrammarPart json_object();
+  // An object's properties as tags: BEFORE_KEY name BEFORE_TEXT text AFTER, or BEFORE_VALUE and JSON where it is no text. `after_text`
+  // is what ends a value for who reads it: no text holds it, and JSON writes "<" as \u003c. Both begin tags may be the same; then what
+  // message/argument_types.h reads as a text is written as one. May be empty.
+  static GrammarPart tags(nlohmann::ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
+                          std::string after_text, bool says_which);
   static GrammarPart sequence(std::vector<GrammarPart> parts);
   static GrammarPart alternatives(std::vector<GrammarPart> parts);
   static GrammarPart repeat(GrammarPart part, std::int64_t least, std::int64_t most);  // most up to 64

@@ -197,7 +197,8 @@ TEST(SchemaNumbers, IntegersInARange) {
     if (draws.below(3)) range.low = any();
     if (draws.below(3)) range.high = any();
     if (draws.below(2)) range.multiple = 1 + draws.below(12);
-    const TextDfa dfa = integer_dfa(range);
+    SchemaWork work;
+    const TextDfa dfa = integer_dfa(range, work);
     for (std::int64_t x = -1400; x <= 1400; ++x) {
       const bool inside =
           (!range.low || x >= *range.low) && (!range.high || x <= *range.high) && x % range.multiple == 0;
@@ -222,7 +223,8 @@ TEST(SchemaNumbers, NumbersInARange) {
     if (draws.below(3)) low = NumberBound{decimal(), draws.below(2) == 0};
     if (draws.below(3)) high = NumberBound{decimal(), draws.below(2) == 0};
     if (!low && !high) low = NumberBound{0, false};
-    const TextDfa dfa = number_dfa(low, high);
+    SchemaWork work;
+    const TextDfa dfa = number_dfa(low, high, work);
     for (int i = 0; i < 300; ++i) {
       double x = decimal();
       if (i < 4 && low) x = low->value.get<double>();
@@ -242,7 +244,8 @@ TEST(SchemaNumbers, NumbersInARange) {
     }
   }
   EXPECT_GT(inside, 1000);
-  const TextDfa any = number_dfa(std::nullopt, std::nullopt);
+  SchemaWork work;
+  const TextDfa any = number_dfa(std::nullopt, std::nullopt, work);
   for (const char* text : {"0", "-0", "-0.5", "1e5", "1.25E-300", "9.9e307", "123456789012345678"})
     EXPECT_TRUE(any.accepts_text(text)) << text;
   for (const char* text : {"", "-", ".5", "1.", "1e", "1e308", "9e999", "12e1", "01", "NaN", "1234567890123456789"})
@@ -250,7 +253,11 @@ TEST(SchemaNumbers, NumbersInARange) {
 }
 
 TEST(SchemaPatterns, MatchAndRefuse) {
-  const auto matches = [](const char* pattern, const char* text) { return pattern_dfa(pattern).accepts_text(text); };
+  const auto automaton = [](const char* pattern) {
+    SchemaWork work;
+    return pattern_dfa(pattern, work);
+  };
+  const auto matches = [&](const char* pattern, const char* text) { return automaton(pattern).accepts_text(text); };
   EXPECT_TRUE(matches("b", "abc"));
   EXPECT_FALSE(matches("^b", "abc"));
   EXPECT_TRUE(matches("^a|c$", "xc"));
@@ -264,7 +271,7 @@ TEST(SchemaPatterns, MatchAndRefuse) {
   EXPECT_FALSE(matches("^a$", "a\n"));
   for (const char* pattern : {"(", ")", "[", "a**", "*a", "[b-a]", "a{3,2}", "\\"}) {
     try {
-      pattern_dfa(pattern);
+      automaton(pattern);
       ADD_FAILURE() << pattern;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << pattern;
@@ -273,7 +280,7 @@ TEST(SchemaPatterns, MatchAndRefuse) {
   for (const char* pattern : {"(?=a)", "(?!a)", "(?<=a)", "(a)\\1", "\\bx", "\\p{L}", "(?i)a", "[]a]", "a{,3}", "\\Ax",
                               "[[:alpha:]]", "a++"}) {
     try {
-      pattern_dfa(pattern);
+      automaton(pattern);
       ADD_FAILURE() << pattern;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::unsupported) << pattern;
@@ -281,7 +288,7 @@ TEST(SchemaPatterns, MatchAndRefuse) {
   }
   for (const char* pattern : {"(a|b)*a(a|b){30}", "((a{1,100}){1,100}){1,100}", "a{100000}"}) {
     try {
-      pattern_dfa(pattern);
+      automaton(pattern);
       ADD_FAILURE() << pattern;
     } catch (const Error& e) {
       EXPECT_EQ(e.code(), ErrorCode::resource_exhausted) << pattern;
@@ -316,6 +323,27 @@ TEST(TokenGrammar, ManyValuesAndEqualOnes) {
   }
   EXPECT_TRUE(holds(TokenGrammar::from_schema(schema, tokens()), "14999"));
   EXPECT_FALSE(holds(TokenGrammar::from_schema(schema, tokens()), "0"));
+}
+
+// Each pattern is within the limits of one automaton, and so is each schema of a grammar of several.
+TEST(TokenGrammar, TheWorkOfAllPatternsIsBounded) {
+  const auto pattern = [](int i) -> Json { return {{"type", "string"}, {"maxLength", 0}, {"pattern", fmt::format("^(.*a{}.{{13}})?$", i)}}; };
+  Json patterns = {{"anyOf", Json::array()}};
+  std::vector<GrammarPart> schemas;
+  for (int i = 0; i < 200; ++i) {
+    patterns["anyOf"].push_back(pattern(i));
+    schemas.push_back(GrammarPart::schema(pattern(i)));
+  }
+  EXPECT_TRUE(holds(TokenGrammar::from_schema(patterns["anyOf"][0], tokens()), "\"\""));
+  for (const GrammarPart& part : {GrammarPart::schema(patterns), GrammarPart::alternatives(schemas)}) {
+    try {
+      TokenGrammar::from_part(part, tokens());
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+      EXPECT_NE(std::string(e.what()).find("steps of work"), std::string::npos) << e.what();
+    }
+  }
 }
 
 TEST(TokenGrammar, ASchemaNestedTooDeepIsRefused) {

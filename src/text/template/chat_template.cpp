@@ -5,6 +5,7 @@
 #include <ctime>
 #include <set>
 
+#include "base/bounded_json.h"
 #include "base/file.h"
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
@@ -57,9 +58,10 @@ ChatTemplate ChatTemplate::from_source(std::string source, std::map<std::string,
 namespace {
 constexpr std::size_t kMostConfigBytes = std::size_t{64} << 20;
 
-std::optional<ordered_json> read_json(const std::filesystem::path& path) {
+std::optional<ordered_json> read_config(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return {};
-  ordered_json json = ordered_json::parse(read_file(path, kMostConfigBytes), nullptr, false);
+  // Some models name thousands of tokens in one object.
+  ordered_json json = read_json_or_null(read_file(path, kMostConfigBytes), {.key_comparisons = 400'000'000});
   if (!json.is_object()) fail(ErrorCode::corrupt_file, "{} is not a JSON object", path.string());
   return json;
 }
@@ -77,9 +79,9 @@ void read_special_tokens(const ordered_json& config, std::map<std::string, std::
 std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::path& folder, const TemplateLimits& limits) {
   auto state = std::make_shared<State>();
   state->limits = limits;
-  const auto config = read_json(folder / "tokenizer_config.json");
+  const auto config = read_config(folder / "tokenizer_config.json");
   if (config) read_special_tokens(*config, state->special_tokens);
-  if (const auto map = read_json(folder / "special_tokens_map.json")) read_special_tokens(*map, state->special_tokens);
+  if (const auto map = read_config(folder / "special_tokens_map.json")) read_special_tokens(*map, state->special_tokens);
 
   const auto take = [&](std::string name, std::string source) {
     auto compiled = with_context("reading the chat template of " + folder.string(), [&] { return compile(std::move(source), limits); });
@@ -92,7 +94,7 @@ std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::pat
     return ChatTemplate(std::move(state));
   }
   ordered_json found;
-  if (const auto json = read_json(folder / "chat_template.json"); json && json->contains("chat_template")) found = json->at("chat_template");
+  if (const auto json = read_config(folder / "chat_template.json"); json && json->contains("chat_template")) found = json->at("chat_template");
   else if (config && config->contains("chat_template")) found = config->at("chat_template");
   if (found.is_null()) return {};
   if (found.is_string()) {
@@ -252,7 +254,8 @@ void parse_tool_call_arguments(ordered_json& messages) {
       if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
       ordered_json& function = call["function"];
       if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-      ordered_json parsed = ordered_json::parse(function["arguments"].get_ref<const std::string&>(), nullptr, false);
+      // There may be many in one request, so each is held to a thousand keys.
+      ordered_json parsed = read_json_or_null(function["arguments"].get_ref<const std::string&>(), {.key_comparisons = 500'000});
       if (parsed.is_object()) function["arguments"] = std::move(parsed);
     }
   }

@@ -1,0 +1,20 @@
+// A grammar of tool calls: what a model may write where it must call, as its family writes calls. Knows no request. Pure functions.
+//   GrammarPart part = calls_grammar(call_markup(format, source), tools, tokenizer, true);
+#pragma once
+#include "text/message/tool_call_formats.h"
+#include "text/schema/token_grammar.h"
+#include "text/tokenizer.h"
+
+namespace lockstep {
+
+// [{"name": "add", "arguments": {...}}]: for models that were taught no way of their own.
+const CallMarkup& plain_call_markup();
+
+// Arguments are an object, whether their schema says so or not.
+nlohmann::ordered_json arguments_schema(const nlohmann::ordered_json& tool);
+
+// One call to one of `tools` (OpenAI's list), or up to 16 where `several`. What the tokenizer holds for special in the markup must
+// be those tokens. Arguments that the family's tags cannot hold are refused when the grammar is compiled.
+GrammarPart calls_grammar(const CallMarkup& markup, const nlohmann::ordered_json& tools, const Tokenizer& tokenizer, bool several);
+
+}  // namespace lockstep
