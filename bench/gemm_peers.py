@@ -4,7 +4,7 @@
     bench/gemm_peers.py [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
 
 Prints, per shape, the medians over rounds, the range, and the ratio (above 1: lockstep is faster). NumPy multiplies
-x [M, K] by W^T of a weight stored [N, K], as a Hugging Face layer does. Needs numpy and threadpoolctl.
+x [M, K] by W^T of a weight stored [N, K], as a Hugging Face layer does. Needs numpy.
 """
 import argparse
 import json
@@ -48,9 +48,9 @@ def main():
     options = parser.parse_args()
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
     import numpy as np
-    import threadpoolctl
-    blas = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
-    print("peer:", ", ".join(f"{b['internal_api']} {b['version']} {b.get('architecture', '')} threads {b['num_threads']}" for b in blas))
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    peer = f"NumPy {np.__version__}, {blas.get('openblas configuration', blas['name'])}".strip()
+    print(f"peer: {peer}")
     rows_out = []
     print(f"{'N':>6} {'K':>6} {'M':>5} {'lockstep us':>12} {'openblas us':>12} {'ratio':>7} {'range':>14} {'GFLOP/s':>9}")
     for n, k in SHAPES:
@@ -67,7 +67,7 @@ def main():
                   f" {2 * rows * n * k / a / 1e9:9.1f}")
             sys.stdout.flush()
     if options.json:
-        options.json.write_text(json.dumps({"peer": blas, "rows": rows_out}, indent=1, default=str))
+        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rows": rows_out}, indent=1, default=str))
 
 
 if __name__ == "__main__":

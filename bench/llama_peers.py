@@ -173,7 +173,8 @@ def main():
     make_models(options.models, kinds)
     import llama_cpp
 
-    print(f"peer: llama-cpp-python {llama_cpp.__version__}, {llama_cpp.llama_print_system_info().decode().strip()}")
+    peer = f"llama-cpp-python {llama_cpp.__version__}, {llama_cpp.llama_print_system_info().decode().strip().strip('|').strip()}"
+    print(f"peer: {peer}")
     print(f"{'weights':>8} {'case':>8} {'size':>5} {'lockstep tok/s':>15} {'llama.cpp tok/s':>16} {'ratio':>7} {'range':>13}")
     rows = []
     for kind in kinds:
@@ -184,12 +185,12 @@ def main():
                 theirs.append(llama(options.models, kind, case, size, options))
             ratios = [a / b for a, b in zip(ours, theirs)]
             row = {"weights": kind, "case": case, "size": size, "lockstep": statistics.median(ours), "llama_cpp": statistics.median(theirs),
-                   "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}  # fmt: skip
+                   "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
             rows.append(row)
             print(f"{kind:>8} {case:>8} {size:>5} {row['lockstep']:>15.1f} {row['llama_cpp']:>16.1f} {row['ratio']:>7.2f} "
-                  f"{row['least']:>6.2f}-{row['most']:<6.2f}", flush=True)  # fmt: skip
+                  f"{min(ratios):>6.2f} .. {max(ratios):.2f}", flush=True)  # fmt: skip
     if options.json:
-        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""A full-parameter training step of SmolLM2-135M in fp32: `lockstep bench train` beside torch and transformers, in turns, on the
+same threads: forward, backward and AdamW of 4 x 256 tokens, each step one call.
+
+    bench/torch_peers.py --model FOLDER/fp32 [--threads N] [--rounds 3] [--sequences 4] [--length 256] [--json FILE]
+
+FOLDER is made by tools/make_smollm2.py. Needs torch and transformers. Peak memory is the most that each process held (getrusage).
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def lockstep(options):
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "train", "--json", "--model", str(options.model), "--profile", "cpu-f32",
+               "--threads", str(options.threads), "--sequences", str(options.sequences), "--length", str(options.length), "--seconds", str(options.seconds)]  # fmt: skip
+    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
+    return row["tokens_per_second"], row["peak_memory_bytes"]
+
+
+def torch_in_a_process(options):
+    command = [sys.executable, __file__, "--peer", "--model", str(options.model), "--threads", str(options.threads), "--sequences", str(options.sequences),
+               "--length", str(options.length), "--seconds", str(options.seconds)]  # fmt: skip
+    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return row["tokens_per_second"], row["peak_memory_bytes"]
+
+
+def run_peer(options):
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    tokens = torch.randint(0, model.config.vocab_size, (options.sequences, options.length))
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+
+    step()
+    times, begin = [], time.perf_counter()
+    while len(times) < 3 or time.perf_counter() - begin < options.seconds:
+        at = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - at)
+    print(json.dumps({"tokens_per_second": options.sequences * options.length / statistics.median(times),
+                      "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sequences", type=int, default=4)
+    parser.add_argument("--length", type=int, default=256)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        return run_peer(options)
+    import torch
+    import transformers
+
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        ours.append(lockstep(options))
+        theirs.append(torch_in_a_process(options))
+    ratios = [a[0] / b[0] for a, b in zip(ours, theirs)]
+    memory = [max(m for _, m in rows) for rows in (ours, theirs)]
+    row = {"case": "train", "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
+           "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+           "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1]}  # fmt: skip
+    peer = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"peer: {peer}")
+    print(f"training step, {options.sequences} x {options.length} tokens: lockstep {row['lockstep']:.1f} tok/s, torch {row['torch']:.1f}, "
+          f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}); peak memory {memory[0] / 1e9:.2f} GB, {memory[1] / 1e9:.2f} GB, "
+          f"ratio {row['memory_ratio']:.2f}")  # fmt: skip
+    if options.json:
+        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": [row]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
