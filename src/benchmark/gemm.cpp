@@ -1,18 +1,9 @@
 #include "benchmark/gemm.h"
 
-#include "base/philox.h"
+#include "benchmark/noise.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {
-
-namespace {
-std::vector<float> noise(std::int64_t count, std::uint64_t seed) {
-  RandomSequence random(seed, RandomStream::sampling, 0);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& v : values) v = static_cast<float>(random.uniform() - 0.5);
-  return values;
-}
-}  // namespace
 
 GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes) {
   Backend backend(machine);

@@ -91,6 +91,42 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
   return per_second(time, shape.sequences * shape.length);
 }
 
+ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
+  require_positions(opened, shape.prompt + shape.tokens);
+  Trainer trainer(*opened.runtime, opened.loaded.masters, {});
+  opened.loaded.masters = {};  // the trainer's from here on
+  Engine engine(*opened.runtime, trainer.weights(), {.max_sequences = shape.prompts * shape.samples});
+  LossOptions loss;
+  loss.kind = LossKind::policy;
+  std::uint64_t step = 0;
+  const Timing time = time_repeated(seconds, [&] {
+    std::vector<Request> requests;
+    for (std::int64_t p = 0; p < shape.prompts; ++p)
+      for (std::int64_t s = 0; s < shape.samples; ++s)
+        requests.push_back({.prompt = random_tokens(opened, shape.prompt, step * 1000 + static_cast<std::uint64_t>(p)),
+                            .sampling = {.seed = step, .max_tokens = static_cast<std::int32_t>(shape.tokens), .sample_index = static_cast<std::int32_t>(s)}});
+    RandomSequence rewards(2, RandomStream::shuffle, step++);
+    const std::vector<Generation> generations = engine.generate(requests);
+    std::vector<TrainSequence> data;
+    for (std::size_t i = 0; i < generations.size(); ++i) {
+      std::vector<std::int32_t> tokens = requests[i].prompt;
+      for (const GeneratedToken& token : generations[i].tokens) tokens.push_back(token.id);
+      TrainSequence d = TrainSequence::next_token(tokens);
+      const std::size_t first = requests[i].prompt.size() - 1;
+      std::fill(d.weights.begin(), d.weights.begin() + static_cast<std::ptrdiff_t>(first), 0.0f);
+      std::fill(d.targets.begin(), d.targets.begin() + static_cast<std::ptrdiff_t>(first), -1);
+      d.advantages.assign(d.tokens.size(), rewards.uniform() < 0.5 ? -1.0f : 1.0f);
+      d.old_logprobs.assign(d.tokens.size(), 0.0f);
+      for (std::size_t t = 0; t < generations[i].tokens.size(); ++t) d.old_logprobs[first + t] = generations[i].tokens[t].sampling_logprob;
+      data.push_back(std::move(d));
+    }
+    trainer.forward_backward(data, loss);
+    trainer.optim_step({.learning_rate = 1e-6});
+    engine.set_weights(trainer.weights());
+  });
+  return per_second(time, shape.prompts * shape.samples * shape.tokens);
+}
+
 std::int64_t peak_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -31,6 +31,14 @@ struct TrainCase {
 // forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
 
+struct RlCase {
+  std::int64_t prompts = 8, samples = 8;        // a group of samples a prompt
+  std::int64_t prompt = 16, tokens = 32;        // of each
+};
+// GRPO steps: sample all groups under the newest weights, advantages within each group (rewards are noise: what they are costs
+// nothing), the clipped policy loss, optim_step, and the engine takes the new weights. Tokens are the sampled ones.
+ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds);
+
 // The most memory this process has held so far, bytes.
 std::int64_t peak_memory();
 

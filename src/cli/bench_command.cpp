@@ -1,10 +1,11 @@
-// `lockstep bench gemm|prefill|decode|train`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|attention|prefill|decode|train|rl`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
 #include <charconv>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
 
 #include "base/signals.h"
+#include "benchmark/attention.h"
 #include "benchmark/gemm.h"
 #include "benchmark/model_benchmark.h"
 #include "cli/commands.h"
@@ -72,6 +73,53 @@ int bench_gemm(const Arguments& arguments) {
                     t.time.median * 1e6, t.time.least * 1e6, t.gigaflops, t.gigabytes_per_second);
       }
       std::fflush(stdout);
+    }
+  return kExitOk;
+}
+
+int bench_attention(const Arguments& arguments) {
+  AttentionCase shape;
+  std::optional<std::vector<std::int32_t>> contexts;
+  std::string cache = "f32";
+  RuntimeSettings machine;
+  double seconds = 0.5;
+  bool json = false;
+  OptionTable table("bench attention", "Times attention alone, of one row at the end of a context (decoding) and of all its rows (prefill).",
+                    {"lockstep bench attention", "lockstep bench attention --context 4096 --heads 32 --kv-heads 8 --size 128 --cache bf16"});
+  table.integers("context", &contexts, "N,N,...", "Keys (default 512,2048)");
+  table.integer("heads", &shape.heads, 1, 1024, "N", "Query heads");
+  table.integer("kv-heads", &shape.kv_heads, 1, 1024, "N", "Key and value heads, a divisor of --heads");
+  table.integer("size", &shape.size, 1, 1024, "N", "Of a head");
+  table.choice("cache", &cache, {"f32", "bf16"}, "Number format of cached keys and values");
+  table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
+  table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
+  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  add_json_option(table, &json, "Print one JSON object a case and nothing else");
+  if (!table.parse(arguments)) return kExitOk;
+  if (shape.heads % shape.kv_heads) throw UsageError(fmt::format("--kv-heads is {}, allowed are divisors of --heads, {}", shape.kv_heads, shape.heads));
+  const std::vector<std::int32_t> sizes = contexts.value_or(std::vector<std::int32_t>{512, 2048});
+  for (const std::int32_t n : sizes)
+    if (n < 1 || n > (1 << 17)) throw UsageError(fmt::format("--context contains {}, allowed is 1 to {}", n, 1 << 17));
+  shape.bf16_cache = cache == "bf16";
+
+  install_interrupt_handlers();
+  if (!json) std::printf("%8s %8s %6s %12s %12s %10s %10s\n", "rows", "context", "cache", "median us", "least us", "GFLOP/s", "GB/s");
+  for (const std::int32_t context : sizes)
+    for (const std::int32_t rows : {1, context}) {
+      shape.rows = rows;
+      shape.context = context;
+      const AttentionTiming t = time_attention(shape, backend_options(machine), seconds);
+      if (json) {
+        const nlohmann::ordered_json line{{"rows", rows}, {"context", context}, {"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"size", shape.size},
+                                          {"cache", cache}, {"seconds", seconds_json(t.time)}, {"runs", t.time.runs}, {"gigaflops", t.gigaflops},
+                                          {"gigabytes_per_second", t.gigabytes_per_second}};
+        std::printf("%s\n", line.dump().c_str());
+      } else {
+        std::printf("%8d %8d %6s %12.1f %12.1f %10.1f %10.1f\n", rows, context, cache.c_str(), t.time.median * 1e6, t.time.least * 1e6, t.gigaflops,
+                    t.gigabytes_per_second);
+      }
+      std::fflush(stdout);
+      if (context == 1) break;
     }
   return kExitOk;
 }
@@ -153,14 +201,30 @@ int bench_train(const Arguments& arguments) {
   return kExitOk;
 }
 
+int bench_rl(const Arguments& arguments) {
+  ModelBench bench;
+  RlCase shape;
+  OptionTable table("bench rl", "Times GRPO steps: sampling, the policy loss, AdamW, the new weights in the sampler.", {"lockstep bench rl --model models/countdown-glm"});
+  table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts a step");
+  table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples a prompt");
+  table.integer("prompt", &shape.prompt, 1, 1 << 16, "N", "Tokens of a prompt");
+  table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens of a sample");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  bench.print("rl", {{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}}, time_rl(bench.open(), shape, bench.seconds));
+  return kExitOk;
+}
+
 struct Kind {
   std::string_view name, summary;
   int (*run)(const Arguments& arguments);
 };
 constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
+                           {"attention", "attention alone", bench_attention},
                            {"prefill", "a prompt of a model", bench_prefill},
                            {"decode", "tokens of streams side by side", bench_decode},
-                           {"train", "training steps", bench_train}};
+                           {"train", "training steps", bench_train},
+                           {"rl", "GRPO steps: sampling and training", bench_rl}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {
