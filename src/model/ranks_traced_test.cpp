@@ -60,6 +60,7 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   for (float& v : dy) v = static_cast<float>(draws.uniform() - 0.5);
   tape.contribute(hidden.node, runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations));
   tape.backward();
+  gradients.finish();  // a tied table has accumulators
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
     outcome.gradients.push_back(runtime.backend.stream().read_hashes(gradients.gradient(static_cast<ParameterId>(i))).get());
   return outcome;
