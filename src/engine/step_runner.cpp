@@ -93,7 +93,7 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
       head.target = targets.view().row_range(out, n);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
-      if (shares_head()) head_loss_of_ranks(context, head, model.head, {});
+      if (shares_head()) head_loss_of_ranks(context, head, model.head);
       else backend.launch(&KernelTable::head_loss, head);
       out += n;
     }
