@@ -39,6 +39,7 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     return buffers_.back().view();
   };
   rows_.token = upload(tokens, count_, 1);
+  tokens_ = std::move(tokens);
   rows_.position = upload(positions, count_, 1);
   rows_.sequence = upload(sequences, count_, 1);
   rows_.page_table = upload(table, static_cast<std::int64_t>(slices.size()), static_cast<std::int64_t>(table_width));

@@ -22,6 +22,7 @@ class Batch {
   const Rows& rows() const { return rows_; }
   std::int64_t count() const { return count_; }
   std::int64_t longest() const { return longest_; }          // longest sequence end (positions)
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }  // of the rows, on the host
   const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first row of each slice, and the end
 
  private:
@@ -29,6 +30,7 @@ class Batch {
   std::vector<Buffer> buffers_;
   std::int64_t count_ = 0, longest_ = 0;
   std::vector<std::int64_t> row_begin_;
+  std::vector<std::int32_t> tokens_;
 };
 
 }  // namespace lockstep

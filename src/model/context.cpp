@@ -17,6 +17,7 @@ Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
 }
 
 Tensor Context::embedding(ParameterId table) {
+  if (split_of(table) == ParameterSplit::vocabulary) return embedding_by_vocabulary(table);
   const Parameter& p = manifest_.parameter(table);
   const bool packed = p.layout == ParameterLayout::packed;
   Tensor y = output(p.inputs);

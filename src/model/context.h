@@ -113,6 +113,7 @@ class Context {
   // All columns on every rank; and this rank's columns, cut as `split` says (null: all).
   Tensor whole(const Tensor& x);
   Tensor cut(const Tensor& x, const ColumnSplit& split);
+  Tensor embedding_by_vocabulary(ParameterId table);
   Tensor linear_by_outputs(const Tensor& x, ParameterId w);
   Tensor linear_by_inputs(const Tensor& x, ParameterId w);
   // n heads of `width` columns as ranks share them, and this rank's number; without ranks null and n.

@@ -1,4 +1,6 @@
 // The operations of a context where ranks share the model: the same sums, cut along leaves, heads and groups of experts.
+#include <algorithm>
+
 #include "model/context.h"
 #include "model/sharding.h"
 
@@ -76,6 +78,44 @@ Tensor Context::cut(const Tensor& x, const ColumnSplit& split) {
 
 ColumnSplit Context::head_columns(std::int64_t n, std::int64_t width) const { return sharding_ ? sharding_->columns(n, width) : nullptr; }
 std::int64_t Context::own_heads(std::int64_t n) const { return sharding_ ? sharding_->dealt(n) : n; }
+
+// A tied table is cut by tokens, as the head is: each rank looks up the rows whose tokens are its own. Which these
+// are is known on the host.
+Tensor Context::embedding_by_vocabulary(ParameterId table) {
+  const std::vector<std::int64_t>& bounds = *sharding_->bounds(table);
+  const auto ranks = static_cast<std::size_t>(sharding_->tensor().size()), me = static_cast<std::size_t>(sharding_->tensor().rank());
+  std::vector<std::vector<std::int32_t>> rows_of(ranks);
+  for (std::size_t t = 0; t < batch_.tokens().size(); ++t) {
+    const auto after = std::upper_bound(bounds.begin(), bounds.end(), std::int64_t{batch_.tokens()[t]});
+    rows_of[static_cast<std::size_t>(after - bounds.begin()) - 1].push_back(static_cast<std::int32_t>(t));
+  }
+  std::vector<std::int32_t> place(batch_.tokens().size()), tokens;  // where a row stands among those of all ranks, in rank order
+  std::vector<std::int64_t> begin{0};
+  for (const auto& rows : rows_of) {
+    for (std::size_t i = 0; i < rows.size(); ++i) place[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(begin.back()) + static_cast<std::int32_t>(i);
+    begin.push_back(begin.back() + static_cast<std::int64_t>(rows.size()));
+  }
+  for (const std::int32_t t : rows_of[me]) tokens.push_back(batch_.tokens()[static_cast<std::size_t>(t)] - static_cast<std::int32_t>(bounds[me]));
+  const auto count = static_cast<std::int64_t>(tokens.size()), width = manifest_.parameter(table).inputs;
+  const auto upload = [&](const std::vector<std::int32_t>& values) {
+    return backend_.device().upload(values, static_cast<std::int64_t>(values.size()), 1, MemoryCategory::activations);
+  };
+  const Buffer own_tokens = upload(tokens), places = upload(place);
+  const Buffer parts = allocate(DType::f32, batch_.count(), width);
+  const auto part = [&](std::size_t r) { return parts.view().row_range(begin[r], begin[r + 1] - begin[r]); };
+  if (count > 0) backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{part(me), weight(table), own_tokens.view(), true});
+  std::vector<View> all;
+  for (std::size_t r = 0; r < ranks; ++r) all.push_back(part(r));
+  all_gather(sharding_->tensor(), backend_.stream(), part(me), all);
+  Tensor y = output(width);
+  backend_.launch(&KernelTable::expert_gather, ExpertGather{y.view(), parts.view(), places.view()});
+  observe("embedding", y.view(), table);
+  if (recording())
+    tape_->record([this, node = y.node] {
+      if (Buffer dy = tape_->take(node)) tape_->keep_table_gradient(std::move(dy));  // the head's weight takes what is its own
+    });
+  return y;
+}
 
 // Each rank makes its columns of y; dx is a sum over all outputs, joined along its leaves.
 Tensor Context::linear_by_outputs(const Tensor& input, ParameterId w) {

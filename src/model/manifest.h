@@ -26,7 +26,7 @@ enum class ParameterSplit {
   heads,       // by items, each a head's
   experts,     // by items, each an expert
   columns,     // a table by its columns
-  vocabulary,  // the head, by its outputs
+  vocabulary,  // the head, by its outputs; a tied table with it
 };
 
 struct Parameter {

@@ -72,6 +72,7 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
 
 OpenedModel open_model(const RuntimeSettings& settings) {
   profile_by_name(settings.profile);  // a wrong name is told before a large file is read
+  rank_layout(settings.ranks);
   return open_loaded(settings, load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps}));
 }
 

@@ -258,10 +258,14 @@ void fuzz_steps(ParityScene& scene) {
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
   std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
   const StepPlan alone{parity_reference()};
-  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile),
-                    got = run_steps(scene, alone, data, StepMode::cross_entropy, other);
-  scene.report.control.step_detected =
-      compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight").has_value();
+  StepPlan on_ranks{parity_reference()};
+  on_ranks.place.ranks = {2, 2, 1};
+  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile);
+  scene.report.control.step_detected = true;
+  for (const StepPlan& plan : {alone, on_ranks}) {
+    const StepOutcome got = run_steps(scene, plan, data, StepMode::cross_entropy, other);
+    if (!compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight")) scene.report.control.step_detected = false;
+  }
 }
 
 }  // namespace lockstep

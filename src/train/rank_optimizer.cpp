@@ -19,7 +19,7 @@ void RankTrainer::finish_gradients() {
 }
 
 // The norm of the whole gradient: each rank adds what it alone answers for.
-double RankTrainer::gradient_norm() {
+Buffer RankTrainer::gradient_norm() {
   Backend& backend = runtime_.backend;
   const Buffer norm = backend.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
   SquareSum own{norm.view(), {}};
@@ -27,7 +27,7 @@ double RankTrainer::gradient_norm() {
     if (moves(manifest_.parameters()[i]) && answers_for(i)) own.gradients.push_back(gradients_->gradient(static_cast<ParameterId>(i)));
   if (!place_.world) {
     backend.launch(&KernelTable::square_sum, own);
-    return backend.stream().read(norm.view()).get()[0];
+    return norm;
   }
   const int ranks = place_.layout.size();
   const Buffer parts = backend.device().allocate(DType::bins, ranks, 16, MemoryCategory::workspace);
@@ -38,7 +38,7 @@ double RankTrainer::gradient_norm() {
   for (int r = 0; r < ranks; ++r) all.push_back(parts.view().row_range(r, 1));
   all_gather(*place_.world, backend.stream(), own.sum, all);
   backend.launch(&KernelTable::square_sum, SquareSum{norm.view(), {}, parts.view(), {}});
-  return backend.stream().read(norm.view()).get()[0];
+  return norm;
 }
 
 OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
@@ -46,9 +46,9 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
   Backend& backend = runtime_.backend;
   if (options_.accumulate) finish_gradients();
   pending_calls_ = 0;
-  const double norm = gradient_norm();
+  const Buffer norm_buffer = gradient_norm();
+  const double norm = backend.stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", step_);
-  const Buffer norm_buffer = backend.device().upload(std::vector<float>{static_cast<float>(norm)}, 1, 1, MemoryCategory::workspace);
 
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);

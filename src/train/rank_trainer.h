@@ -52,7 +52,7 @@ class RankTrainer {
   View master(std::size_t i) const;      // this rank's rows of it
   void upload_masters(const WeightImages& masters);
   void finish_gradients();
-  double gradient_norm();
+  Buffer gradient_norm();
   void move_router_bias(std::size_t layer, double rate, WeightSet& next);
   void gather_rows(std::size_t i, const View& whole);
   std::vector<float> image(std::size_t i, const View& rows);

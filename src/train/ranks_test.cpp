@@ -183,6 +183,29 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
   EXPECT_LT(four.second, one.first * 3 / 10);  // and no rank much more than a quarter
 }
 
+TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
+  for (const auto& [config, layout] : {std::pair{kLlama, RankLayout{4, 1, 1}}, {kQwen, {2, 1, 1}}, {kGlm, {2, 1, 2}}}) {
+    const Bench bench(config);
+    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+    const auto held = [&](const RankLayout& ranks, MemoryCategory category) {
+      Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+      const std::int64_t table = runtime.backend.device().memory().current(MemoryCategory::weights);  // of rope
+      Trainer trainer(runtime, bench.masters, {.ranks = ranks});
+      trainer.forward_backward(data, {});
+      trainer.optim_step({});
+      std::int64_t most = 0;
+      for (int rank = 0; rank < ranks.size(); ++rank) most = std::max(most, trainer.memory(rank).current(category));
+      return category == MemoryCategory::weights ? most - table : most;
+    };
+    for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::optimizer, MemoryCategory::cache}) {
+      if (category == MemoryCategory::cache && config == kGlm) continue;  // one entry serves all heads
+      const std::int64_t one = held({}, category), most = held(layout, category);
+      EXPECT_LT(most, one * 7 / 10) << bench.model->family() << ", " << kMemoryCategoryNames[static_cast<int>(category)];
+      EXPECT_GT(most, one / layout.model() - 1);
+    }
+  }
+}
+
 TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
   const Bench bench(kLlama);
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);

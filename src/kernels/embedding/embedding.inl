@@ -32,7 +32,7 @@ void embedding_backward(const EmbeddingBackward& op, ThreadPool& pool) {
   const std::int64_t T = op.dy.rows, h = op.dy.cols;
   const bool finish = op.finish || !op.bins;
   const std::int64_t vocabulary = (op.bins ? op.bins : op.gradient).rows;
-  const TokenRows rows = rows_by_token<V>(op.token, T, vocabulary);
+  const TokenRows rows = rows_by_token<V>(op.token, T, vocabulary, 0, vocabulary);
   const std::int32_t* segment = ints(op.segment);
 
   constexpr std::int64_t kIds = 32;

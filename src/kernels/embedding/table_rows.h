@@ -8,16 +8,20 @@ namespace lockstep {
 struct TokenRows {
   const std::int32_t *begin, *order;
 };
-// A counting sort, in the calling thread's scratch. Ids lie in [0, vocabulary).
+// A counting sort, in the calling thread's scratch. Ids lie in [0, vocabulary), or, of a rank's share, are counted from `first`, and
+// those outside [first, first + own) are another's.
 template <class V>
-TokenRows rows_by_token(const View& tokens, std::int64_t T, std::int64_t vocabulary) {
+TokenRows rows_by_token(const View& tokens, std::int64_t T, std::int64_t vocabulary, std::int64_t first, std::int64_t own) {
   const std::int32_t* token = ints(tokens);
   std::int32_t* begin = thread_scratch<std::int32_t>(static_cast<std::size_t>(vocabulary + 2 + T));
   std::int32_t* order = begin + vocabulary + 2;
   std::fill(begin, begin + vocabulary + 2, 0);
-  for (std::int64_t t = 0; t < T; ++t) ++begin[token[t] + 2];
+  const auto mine = [&](std::int64_t t) { return token[t] >= first && token[t] < first + own; };
+  for (std::int64_t t = 0; t < T; ++t)
+    if (mine(t)) ++begin[token[t] - first + 2];
   for (std::int64_t v = 0; v <= vocabulary; ++v) begin[v + 1] += begin[v];
-  for (std::int64_t t = 0; t < T; ++t) order[begin[token[t] + 1]++] = static_cast<std::int32_t>(t);
+  for (std::int64_t t = 0; t < T; ++t)
+    if (mine(t)) order[begin[token[t] - first + 1]++] = static_cast<std::int32_t>(t);
   return {begin, order};
 }
 

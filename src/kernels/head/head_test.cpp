@@ -373,6 +373,87 @@ TEST(Head, AShareOfTheVocabularyHasTheBitsOfTheWhole) {
   }
 }
 
+// The vocabulary cut along its leaves into `ranks` shares: the small sums of all leaves, put side by side, make the results of the
+// whole head; the shares' dx join to its dx, and their gradients are its rows.
+struct Shares {
+  View logprob, entropy, loss, flags;
+  std::vector<View> dx, gradient;
+};
+Shares launch_shares(KernelBench& b, const Batch& batch, const Head& head, std::int64_t ranks) {
+  const HeadLoss& whole = head.loss;
+  const int leaves = leaf_count(batch.vocabulary, 8);
+  const std::int64_t own = leaves / ranks, tokens = batch.vocabulary / ranks;
+  Shares s{b.junk(batch.rows, 1), b.junk(batch.rows, 1), b.junk(batch.rows, 1), b.zeros(batch.rows, 1, DType::i32), {}, {}};
+  const View sums = b.junk(batch.rows, 3 * leaves), entropies = b.junk(batch.rows, leaves), log_sum = b.junk(batch.rows, 1), slope = b.junk(batch.rows, 1);
+  std::vector<View> z;
+  std::vector<PackedWeight> w;
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const std::vector<float> packed = pack({batch.w.begin() + r * tokens * batch.inputs, batch.w.begin() + (r + 1) * tokens * batch.inputs}, tokens, batch.inputs);
+    w.push_back({b.floats(packed, 1, static_cast<std::int64_t>(packed.size())), tokens, batch.inputs});
+    z.push_back(b.junk(batch.rows, tokens));
+    b.launch(&KernelTable::linear_forward, LinearForward{z.back(), whole.x, w.back()});
+    b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(3 * r * own, 3 * own), z.back(), whole.target, r * tokens, own});
+  }
+  b.launch(&KernelTable::head_shard_loss, HeadShardLoss{log_sum, slope, s.logprob, s.loss, s.flags, sums, whole.target, batch.vocabulary, batch.kind,
+                                                        whole.weight, whole.advantage, whole.old_logprob, batch.clip_low, batch.clip_high});
+  for (std::int64_t r = 0; r < ranks; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    b.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z[at], entropies.column_range(r * own, own), log_sum, slope, whole.target, r * tokens});
+    s.dx.push_back(b.junk(batch.rows, batch.inputs));
+    PackedWeight share = w[at];
+    share.maximum_leaves = static_cast<int>(own);
+    b.launch(&KernelTable::linear_backward_input, LinearBackwardInput{s.dx.back(), z[at], share});
+    s.gradient.push_back(b.junk(share.panels(), batch.inputs * 16));
+    LinearBackwardWeight weight{s.gradient.back(), {}, true, z[at], whole.x, share};
+    weight.segment = head.weight.segment;
+    b.launch(&KernelTable::linear_backward_weight, weight);
+  }
+  for (std::int64_t step = 1; step < ranks; step *= 2)
+    for (std::int64_t r = 0; r < ranks; r += 2 * step) {
+      const View into = s.dx[static_cast<std::size_t>(r)];
+      b.launch(&KernelTable::add, Add{into, into, s.dx[static_cast<std::size_t>(r + step)]});
+    }
+  b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{s.entropy, entropies, log_sum, whole.target});
+  return s;
+}
+
+TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
+  for (const LossKind kind : {LossKind::cross_entropy, LossKind::policy})
+    for (const std::int64_t vocabulary : {96, 272, 300}) {  // 2 leaves, 8 of 34, 4 of 75
+      Batch batch = make_batch(13, 40, vocabulary, kind, 50);
+      batch.weight[3] = 0;  // a row without a slope
+      const int leaves = leaf_count(vocabulary, 8);
+      ASSERT_GE(leaves, 2);
+      for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
+        for (const BackendKind backend : {BackendKind::cpu, BackendKind::traced})
+          for (std::int64_t ranks = 1; ranks <= leaves; ranks *= 2) {
+            if (!machine_has(isa)) continue;
+            SCOPED_TRACE(fmt::format("{} tokens, {} ranks, {}, backend {}", vocabulary, ranks, instruction_set_name(isa), static_cast<int>(backend)));
+            KernelBench b({.kind = backend, .isa = isa, .threads = 1});
+            const Head head = head_of(b, batch, 5, true);
+            head.launch(b);
+            const HeadLoss& whole = head.loss;
+            const Shares shares = launch_shares(b, batch, head, ranks);
+            const auto same = [&](const View& got, const View& want, const char* what) {
+              expect_same_words(words_of(b.read(got)), words_of(b.read(want)), what);
+              if (b.traced())
+                expect_same_words(b.backend().stream().read_hashes(got).get(), b.backend().stream().read_hashes(want).get(), what);
+            };
+            same(shares.logprob, whole.logprob, "logprob");
+            same(shares.loss, whole.loss, "loss");
+            same(shares.entropy, whole.entropy, "entropy");
+            same(shares.dx[0], whole.dx, "dx");
+            EXPECT_EQ(b.read_ints(shares.flags), b.read_ints(whole.flags));
+            std::vector<float> rows;
+            for (const View& g : shares.gradient) {
+              const std::vector<float> part = unpack(b.read(g), vocabulary / ranks, batch.inputs);
+              rows.insert(rows.end(), part.begin(), part.end());
+            }
+            expect_same_words(words_of(rows), words_of(unpack(b.read(head.weight.gradient), vocabulary, batch.inputs)), "gradient");
+          }
+    }
+}
+
 TEST(Head, NoRowsGiveAZeroGradient) {
   const Batch batch = make_batch(0, 20, 30, LossKind::cross_entropy, 18);
   KernelBench b;

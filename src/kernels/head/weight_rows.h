@@ -25,7 +25,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   const bool tied = static_cast<bool>(op.table_dy);
   const std::int32_t* segment = ints(op.segment);
   const auto segment_of = [segment](std::int64_t t) { return segment[t]; };
-  const TokenRows tokens = tied ? rows_by_token<V>(op.token, op.table_dy.rows, panels * 16) : TokenRows{};
+  const TokenRows tokens = tied ? rows_by_token<V>(op.token, op.table_dy.rows, panels * 16, op.first, op.w.outputs) : TokenRows{};
   const Elem* x = elements<V>(op.x);
   const Elem* read = x;  // by the logits
   std::int64_t read_stride = op.x.stride;

@@ -112,7 +112,8 @@ class DenseDecoder final : public Model {
     final_norm_ = m.vector("model.norm.weight", hidden);
     head = tied_ ? embedding_ : m.matrix("lm_head.weight", vocabulary, hidden);
     if (tied_) m.add_alias("lm_head.weight", table);
-    if (!tied_) m.split(ParameterSplit::columns, {embedding_}), m.split(ParameterSplit::vocabulary, {head});
+    if (!tied_) m.split(ParameterSplit::columns, {embedding_});
+    m.split(ParameterSplit::vocabulary, {head});
     active_size = m.trained_size() - (tied_ ? 0 : vocabulary * hidden);
   }
 

@@ -1,7 +1,7 @@
 """The first steps of training, again and again: whatever the machine computes them with, one hash.
 
 Reinforcement learning (2 steps of 32 rollouts from the shipped model) and fine-tuning (3 steps from random weights: dense,
-indexer, sparse) under every instruction set here x threads {1, 2} x micro-batch {1, all}, and on the deferred backend. One
+indexer, sparse) under every instruction set here x threads {1, 2} x micro-batch {1, all}, on the deferred backend and on ranks. One
 weights hash each, one hash of masters and moments, equal metrics, KL 0 and no bit that differs between sampler and trainer.
 Another seed must give another hash, or the comparison would say nothing.
 """
@@ -39,6 +39,11 @@ for kind in KINDS:
     with check(f"{kind}-deferred"):
         found = run(kind, f"{kind}-deferred", backend="deferred", threads=2)
         require_same(expected["first"], found, "the deferred backend")
+
+    for ranks in ("tp=2", "dp=3", "tp=2,dp=2,ep=2"):
+        with check(f"{kind}-ranks-{ranks.replace('=', '').replace(',', '-')}"):
+            found = run(kind, f"{kind}-ranks", ranks=ranks, threads=2)
+            require_same(expected["first"], found, f"ranks {ranks}")
 
     with check(f"{kind}-checkpointing"):
         found = run(kind, f"{kind}-checkpointing", checkpoint_activations="true", threads=2, micro_batch=5)

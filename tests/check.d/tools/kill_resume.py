@@ -6,6 +6,7 @@ nothing disturbed. SIGTERM saves and prints the line that goes on. A run that ex
 is refused with it. A full disk is one clear error, the last checkpoint stays, and the run goes on once there is room.
 """
 import contextlib
+import itertools
 import os
 import random
 import resource
@@ -197,6 +198,10 @@ for kind, make, places in (("sft", sft, PLACES), ("rl", rl, PLACES_OF_RL)):
         continue
     with check(f"{kind}-kill-at-random-times"):
         random_kills(kind, make, expected, seconds)
+    with check(f"{kind}-kill-and-resume-on-other-ranks"):
+        # Each start is laid out anew: what one layout wrote, another reads.
+        layouts = itertools.cycle(["tp=2,dp=2", "dp=3", "ep=2", "tp=3"])
+        random_kills(f"{kind}-ranks", lambda name: make(name, ranks=next(layouts)), expected, 2 * seconds)
     for place, number in places:
         with check(f"{kind}-kill-at-{place.replace(':', '-')}-{number}"):
             place_kill(kind, make, expected, place, number)

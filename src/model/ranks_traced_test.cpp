@@ -1,0 +1,124 @@
+// Ranks that share a model compute the same expressions as one: on the traced backend every number carries the hash of its
+// expression, and those of the hidden states and of every parameter's gradient are equal, whichever layout made them.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "base/philox.h"
+#include "model/runtime.h"
+#include "parallel/thread_ranks.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const char* kGlm = R"({
+  "model_type": "glm_moe_dsa", "vocab_size": 40, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 4, "max_position_embeddings": 64, "q_lora_rank": 12, "kv_lora_rank": 12, "qk_nope_head_dim": 12,
+  "qk_rope_head_dim": 4, "v_head_dim": 16, "intermediate_size": 128, "moe_intermediate_size": 8, "n_routed_experts": 5,
+  "num_experts_per_tok": 2, "n_shared_experts": 8, "norm_topk_prob": true, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-5,
+  "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "indexer_types": ["full", "shared"],
+  "mlp_layer_types": ["dense", "sparse"], "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
+  "hidden_act": "silu", "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1})";
+constexpr const char* kQwen = R"({
+  "model_type": "qwen3", "vocab_size": 40, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 6,
+  "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 64, "intermediate_size": 160, "rms_norm_eps": 1e-6,
+  "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
+constexpr const char* kLlama = R"({
+  "model_type": "llama", "vocab_size": 40, "hidden_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 64, "intermediate_size": 264, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
+
+using Hashes = std::vector<std::uint64_t>;
+struct Outcome {
+  Hashes hidden;
+  std::vector<Hashes> gradients;  // by parameter, of the rank's share
+};
+
+// Forward and backward from a random gradient of the hidden states.
+Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding) {
+  Runtime runtime({.kind = BackendKind::traced, .threads = 1}, model, profile, 64);
+  const Manifest& manifest = sharding ? sharding->manifest() : model->manifest();
+  const auto weights = make_weight_set(runtime.backend, manifest, sharding ? sharding->shares_of(images) : images, profile, 1);
+  RandomSequence draws(4, RandomStream::fuzz);
+  std::vector<SequenceSlice> slices(2);
+  std::int32_t page = 0;
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    for (std::size_t i = 0; i < 5 + 6 * s; ++i) slices[s].tokens.push_back(static_cast<std::int32_t>(draws.below(40)));
+    for (std::size_t i = 0; i < slices[s].tokens.size(); i += 4) slices[s].pages.push_back(page++);
+  }
+  KvCache cache(runtime.backend, sharding ? sharding->cache_shapes(*model) : model->cache_shapes(), profile, page, 4);
+  const Batch batch(runtime.backend, slices, 4, true);
+  GradientSet gradients(runtime.backend, manifest, false);
+  Tape tape(runtime.backend, gradients);
+  ForwardOptions options;
+  options.index_loss = true;
+  options.index_loss_weight = 0.25f;
+  Context context = runtime.context(*weights, cache, batch, options, &tape, sharding);
+  const Tensor hidden = model->forward(context);
+  Outcome outcome{runtime.backend.stream().read_hashes(hidden.view()).get(), {}};
+  std::vector<float> dy(static_cast<std::size_t>(hidden.view().size()));
+  for (float& v : dy) v = static_cast<float>(draws.uniform() - 0.5);
+  tape.contribute(hidden.node, runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations));
+  tape.backward();
+  gradients.finish();  // a tied table has accumulators
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
+    outcome.gradients.push_back(runtime.backend.stream().read_hashes(gradients.gradient(static_cast<ParameterId>(i))).get());
+  return outcome;
+}
+
+class RanksTraced : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
+  const std::shared_ptr<const Model> model = make_model(Json::parse(GetParam()));
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
+  const Outcome whole = run(model, images, profile, nullptr);
+  // Where in the whole parameter each element of a share lies, by way of an image of numbers.
+  WeightImages places;
+  for (const Parameter& p : model->manifest().parameters()) {
+    places.emplace_back(static_cast<std::size_t>(p.size()));
+    std::iota(places.back().begin(), places.back().end(), 0.0f);
+  }
+  for (const RankLayout& layout : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}}) {
+    SCOPED_TRACE(layout.text());
+    ThreadRanks ranks(layout);
+    std::vector<std::int64_t> compared(static_cast<std::size_t>(layout.size())), different(compared.size());
+    std::vector<std::string> first(compared.size());
+    ranks.run([&](int rank) {
+      const auto at = static_cast<std::size_t>(rank);
+      const Sharding sharding(*model, profile, place_of(ranks, rank));
+      const Outcome own = run(model, images, profile, &sharding);
+      if (own.hidden != whole.hidden) ++different[at], first[at] = "hidden states";
+      const WeightImages of = sharding.shares_of(places);
+      for (std::size_t i = 0; i < of.size(); ++i)
+        for (std::size_t e = 0; e < of[i].size(); ++e) {
+          const auto place = static_cast<std::size_t>(of[i][e]);
+          if (place == 0 && e > 0) continue;  // padding
+          ++compared[at];
+          if (own.gradients[i][e] == whole.gradients[i][place]) continue;
+          if (different[at]++ == 0) first[at] = "gradient " + model->manifest().parameters()[i].name;
+        }
+    });
+    for (std::size_t r = 0; r < compared.size(); ++r) {
+      EXPECT_GT(compared[r], 0);
+      EXPECT_EQ(different[r], 0) << "rank " << r << ", first " << first[r];
+    }
+  }
+}
+
+// The control: the same ranks under another leaf count make other expressions.
+TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
+  const std::shared_ptr<const Model> model = make_model(Json::parse(kQwen));
+  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
+  const Outcome whole = run(model, images, profile_by_name("cpu-bf16w"), nullptr);
+  ThreadRanks ranks({2, 1, 1});
+  ranks.run([&](int rank) {
+    const Sharding sharding(*model, profile_by_name("study-leaves"), place_of(ranks, rank));
+    EXPECT_NE(run(model, images, profile_by_name("study-leaves"), &sharding).hidden, whole.hidden);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, RanksTraced, ::testing::Values(kGlm, kQwen, kLlama));
+
+}  // namespace
+}  // namespace lockstep
