@@ -9,15 +9,27 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, doubl
   Backend backend(machine);
   Device& device = backend.device();
   PackedWeight packed{.outputs = shape.outputs, .inputs = shape.inputs, .maximum_leaves = shape.maximum_leaves};
-  const std::int64_t size = packed.packed_size(), bytes = size * (shape.bf16_weights ? 2 : 4);
+  packed.bits = shape.weight_bits;
+  const std::int64_t size = packed.packed_size(), bytes = shape.weight_bits ? packed.quantised().bytes() : size * (shape.bf16_weights ? 2 : 4);
   const std::int64_t copies = std::max<std::int64_t>(1, (cold_bytes + bytes - 1) / bytes);
   std::vector<float> values = noise(size, 1);
   // Padding is zero in a real weight.
   for (std::int64_t n = shape.outputs; n < packed.panels() * 16; ++n)
     for (std::int64_t k = 0; k < shape.inputs; ++k) values[static_cast<std::size_t>(((n / 16) * shape.inputs + k) * 16 + n % 16)] = 0;
   std::vector<Buffer> weights;
-  for (std::int64_t i = 0; i < copies; ++i)
+  std::vector<std::uint8_t> integers;
+  if (shape.weight_bits) {
+    integers.resize(static_cast<std::size_t>(bytes));
+    quantise_panels(values.data(), packed.quantised(), integers.data(), 0, packed.panels());
+  }
+  for (std::int64_t i = 0; i < copies; ++i) {
+    if (shape.weight_bits) {
+      weights.push_back(device.allocate(DType::u8, 1, bytes, MemoryCategory::weights));
+      backend.stream().write(weights.back().view(), integers);
+      continue;
+    }
     weights.push_back(device.upload(values, 1, size, MemoryCategory::weights, shape.bf16_weights ? DType::bf16 : DType::f32));
+  }
   const Buffer x = device.upload(noise(shape.rows * shape.inputs, 2), shape.rows, shape.inputs, MemoryCategory::activations);
   const Buffer y = device.allocate(DType::f32, shape.rows, shape.outputs, MemoryCategory::activations);
   std::size_t turn = 0;

@@ -10,6 +10,7 @@ namespace lockstep {
 struct GemmCase {
   std::int64_t rows = 1, outputs = 0, inputs = 0;  // M, N, K
   bool bf16_weights = false;
+  int weight_bits = 0;  // 8 or 4: integers (numerics/quantised.h)
   int maximum_leaves = 8;
 };
 struct GemmTiming {

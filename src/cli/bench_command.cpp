@@ -41,7 +41,7 @@ int bench_gemm(const Arguments& arguments) {
                     {"lockstep bench gemm", "lockstep bench gemm --shape 4096x4096 --rows 1,8,64 --weights bf16 --json"});
   table.texts("shape", &shapes, "NxK", "Outputs and inputs of a weight; may be repeated (default 1536x576 576x1536 4096x4096)");
   table.integers("rows", &rows, "M,M,...", "Rows of x (default 1,4,16,64,512)");
-  table.choice("weights", &weights, {"f32", "bf16"}, "Number format of the weight");
+  table.choice("weights", &weights, {"f32", "bf16", "int8", "int4"}, "Number format of the weight");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
   table.integer("leaves", &leaves, 1, 8, "N", "Leaves of the sum at most; 8 is the contract's, 1 shows what its tree costs");
@@ -61,7 +61,8 @@ int bench_gemm(const Arguments& arguments) {
   if (!json) std::printf("%8s %8s %8s %6s %12s %12s %10s %10s\n", "rows", "outputs", "inputs", "weight", "median us", "least us", "GFLOP/s", "GB/s");
   for (const auto& [n, k] : sizes)
     for (const std::int32_t m : row_counts) {
-      const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16", .maximum_leaves = static_cast<int>(leaves)},
+      const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16",
+                                      .weight_bits = weights == "int8" ? 8 : weights == "int4" ? 4 : 0, .maximum_leaves = static_cast<int>(leaves)},
                                      backend_options(machine), seconds, cold_megabytes << 20);
       if (json) {
         const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves},

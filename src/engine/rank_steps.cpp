@@ -20,8 +20,7 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
     parts_[0].weights = std::move(weights);
     return;
   }
-  WeightImages whole;  // bf16 widened: rounded again it is the same
-  for (const Buffer& parameter : weights->parameters) whole.push_back(runtime_.backend.stream().read(parameter.view()).get());
+  const WeightImages whole = weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
   ranks_.run([&](int rank) {
     Rank& part = parts_[static_cast<std::size_t>(rank)];
     part.weights = make_weight_set(runtime_of(rank).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,

@@ -22,7 +22,7 @@ Tensor Context::embedding(ParameterId table) {
   const bool packed = p.layout == ParameterLayout::packed;
   Tensor y = output(p.inputs);
   if (split_of(table) == ParameterSplit::columns) y.split = sharding_->bounds(table);
-  if (p.inputs > 0) backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed});
+  if (p.inputs > 0) backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed, weight_bits(p, profile_), p.outputs});
   observe("embedding", y.view(), table);
   if (recording())
     tape_->record([this, table, packed, node = y.node] {

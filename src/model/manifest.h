@@ -37,6 +37,7 @@ struct Parameter {
   bool indexer = false;  // trained by the index loss only
   ParameterSplit split = ParameterSplit::whole;
   bool tied = false;     // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
+  bool exact = false;    // a matrix that stays as it is where a profile has integers (the router)
   std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
   std::int64_t size() const { return count * item_size(); }
   // Where element (n, k) of item g lies.
@@ -88,6 +89,8 @@ class Manifest {
   void split(ParameterSplit how, std::initializer_list<ParameterId> ids) {
     for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].split = how;
   }
+  // Declares a matrix that no profile turns into integers.
+  void keep_exact(ParameterId id) { parameters_[static_cast<std::size_t>(id)].exact = true; }
   // A parameter without a file of its own; pieces are added to a file tensor declared by hand.
   ParameterId add(Parameter parameter);
   void add_file(FileTensor file) { files_.push_back(std::move(file)); }

@@ -35,7 +35,7 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
         cut(own.outputs, place.tensor_rank());
         break;
       case ParameterSplit::inputs:
-        leaves = leaf_count(p.inputs, profile.maximum_leaves);
+        leaves = input_leaves(p, profile);
         bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
         cut(own.inputs, place.tensor_rank());
         break;

@@ -7,11 +7,29 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "numerics/form.h"
 
 namespace lockstep {
 
+int weight_bits(const Parameter& p, const Profile& profile) {
+  return p.layout == ParameterLayout::packed && p.trained && !p.exact ? profile.weight_bits : 0;
+}
+
+QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
+
 DType compute_dtype(const Parameter& parameter, const Profile& profile) {
+  if (weight_bits(parameter, profile)) return DType::u8;
   return profile.bf16_weights && parameter.trained ? DType::bf16 : DType::f32;
+}
+
+std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
+  return weight_bits(p, profile) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
+}
+
+void check_trainable(const Profile& profile) {
+  if (profile.weight_bits)
+    fail(ErrorCode::unsupported, "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32",
+         profile.name, profile.weight_bits);
 }
 
 Buffer allocate_parameter(Backend& backend, const Parameter& p, DType dtype, MemoryCategory category) {
@@ -19,21 +37,59 @@ Buffer allocate_parameter(Backend& backend, const Parameter& p, DType dtype, Mem
   return backend.device().allocate(dtype, p.outputs, p.inputs, category);
 }
 
+Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& profile, const std::vector<float>& image) {
+  const DType dtype = compute_dtype(p, profile);
+  if (dtype != DType::u8) {
+    Buffer copy = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
+    backend.stream().write(copy.view(), image);
+    return copy;
+  }
+  const QuantisedShape shape = quantised_shape(p, profile);
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * shape.bytes()));
+  constexpr std::int64_t kPanels = 16;
+  const std::int64_t blocks = (shape.panels() + kPanels - 1) / kPanels;
+  const auto quantise = [&](std::int64_t i) {
+    const std::int64_t g = i / blocks, panel = i % blocks * kPanels;
+    quantise_panels(image.data() + g * p.item_size(), shape, bytes.data() + g * shape.bytes(), panel, std::min(shape.panels(), panel + kPanels));
+  };
+  // On a deferred device the threads may be at work for queued kernels.
+  if (!backend.stream().deferred()) backend.device().threads().run(p.count * blocks, quantise);
+  else
+    for (std::int64_t i = 0; i < p.count * blocks; ++i) quantise(i);
+  Buffer copy = backend.device().allocate(DType::u8, p.count, shape.bytes(), MemoryCategory::weights);
+  backend.stream().write(copy.view(), bytes);
+  return copy;
+}
+
 std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images,
                                                  const Profile& profile, std::uint64_t version) {
   auto set = std::make_shared<WeightSet>();
   set->version = version;
-  for (std::size_t i = 0; i < images.size(); ++i) {
-    const Parameter& p = manifest.parameters()[i];
-    set->parameters.push_back(allocate_parameter(backend, p, compute_dtype(p, profile), MemoryCategory::weights));
-    backend.stream().write(set->parameters.back().view(), images[i]);
-  }
+  for (std::size_t i = 0; i < images.size(); ++i)
+    set->parameters.push_back(make_compute_copy(backend, manifest.parameters()[i], profile, images[i]));
   return set;
+}
+
+WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile) {
+  WeightImages images;
+  for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    const View& copy = weights.parameters[i].view();
+    if (copy.dtype != DType::u8) {
+      images.push_back(backend.stream().read(copy).get());
+      continue;
+    }
+    const QuantisedShape shape = quantised_shape(p, profile);
+    const std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
+    images.emplace_back(static_cast<std::size_t>(p.size()));
+    for (std::int64_t g = 0; g < p.count; ++g) dequantise_panels(bytes.data() + g * shape.bytes(), shape, images.back().data() + g * p.item_size());
+  }
+  return images;
 }
 
 PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, ParameterId id, const Profile& profile) {
   const Parameter& p = manifest.parameter(id);
-  return {weights.parameters[static_cast<std::size_t>(id)].view(), p.outputs, p.inputs, p.count, profile.maximum_leaves};
+  return {weights.parameters[static_cast<std::size_t>(id)].view(), p.outputs, p.inputs, p.count, profile.maximum_leaves, weight_bits(p, profile)};
 }
 
 std::string weights_sha256(const Manifest& manifest, const WeightImages& images) {

@@ -16,19 +16,32 @@ namespace lockstep {
 // The compute copy of all parameters under one profile, at one version. Never written after it is published.
 struct WeightSet {
   std::uint64_t version = 0;
-  std::vector<Buffer> parameters;  // by ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table
+  // By ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table; or u8 [count, bytes], matrices of integers.
+  std::vector<Buffer> parameters;
 };
 
 // The host's fp32 image of every parameter (packed), by ParameterId.
 using WeightImages = std::vector<std::vector<float>>;
 
-// The dtype of a parameter's compute copy.
+// Of how many bits a profile's integers of this parameter are; 0: none, it is a number format (compute_dtype).
+int weight_bits(const Parameter& parameter, const Profile& profile);
+// How one item of it then lies (numerics/quantised.h).
+QuantisedShape quantised_shape(const Parameter& parameter, const Profile& profile);
+// The dtype of a parameter's compute copy; u8: integers.
 DType compute_dtype(const Parameter& parameter, const Profile& profile);
+// Leaves of the sum over a parameter's inputs.
+std::int64_t input_leaves(const Parameter& parameter, const Profile& profile);
 // Allocates a buffer in the shape kernels want; contents undefined.
 Buffer allocate_parameter(Backend& backend, const Parameter& parameter, DType dtype, MemoryCategory category);
-// Uploads an image as the compute copy of a profile (rounded to bf16 where the profile says so).
+// The compute copy of one parameter: an image uploaded as it is, rounded to bf16, or quantised.
+Buffer make_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile, const std::vector<float>& image);
+// The same of all parameters.
 std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images,
                                                  const Profile& profile, std::uint64_t version);
+// What kernels compute with, as numbers (widened, dequantised); made into a weight set again it has the same bits.
+WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile);
+// Errors: unsupported under a profile whose weights are integers, which no optimizer step can move.
+void check_trainable(const Profile& profile);
 PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, ParameterId id, const Profile& profile);
 
 // The published hash: SHA-256 over (name, dtype, shape, little-endian row-major bytes) of the fp32 masters, by file name.

@@ -32,7 +32,7 @@ inline Bf16 round_to_bf16(float x) {
 inline float widen(Bf16 h) { return bits_float(static_cast<std::uint32_t>(h.bits) << 16); }
 
 // The operations that a traced hash distinguishes. The numbers are part of published hashes: append only.
-enum class Operation : std::uint64_t { constant = 1, add, sub, mul, div, fma, sqrt, round, pow2, exponent, mantissa, to_bf16, deposit };
+enum class Operation : std::uint64_t { constant = 1, add, sub, mul, div, fma, sqrt, round, pow2, exponent, mantissa, to_bf16, deposit, integer_sum };
 
 struct Traced {
   float value = 0;

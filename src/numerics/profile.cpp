@@ -9,10 +9,15 @@ const std::vector<Profile>& profiles() {
   static const std::vector<Profile> all = {
       {"cpu-f32", "weights, cache and arithmetic in fp32; goldens are held against it", false, false, false, 8, false},
       {"cpu-bf16w", "bf16 compute copy and cache, fp32 activations, sums and masters; the default", true, true, false, 8, false},
+      {"cpu-int8w", "matrices as 8-bit integers with a scale a group of 32, inputs of products too, the rest as cpu-bf16w; serving alone", true,
+       true, false, 8, false, 8},
+      {"cpu-int4w", "as cpu-int8w with matrices of 4-bit integers; serving alone", true, true, false, 8, false, 4},
       {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true,
        true, 2, true},
       {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
       {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
+      {"study-leaves-int8", "as cpu-int8w with another leaf count: the negative control of parity", true, true, false, 2, true, 8},
+      {"study-leaves-int4", "as cpu-int4w with another leaf count: the negative control of parity", true, true, false, 2, true, 4},
   };
   return all;
 }
@@ -27,8 +32,9 @@ const Profile& profile_by_name(std::string_view name) {
 }
 
 std::string Profile::digest() const {
-  const std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion,
+  std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion,
                                        kElementaryVersion, bf16_weights, bf16_cache, bf16_activations, maximum_leaves);
+  if (weight_bits) text += fmt::format(" integers {} quantiser {}", weight_bits, kQuantiserVersion);  // older profiles keep their digests
   return sha256_hex(text).substr(0, 16);
 }
 

@@ -16,6 +16,7 @@ struct Profile {
   bool bf16_activations;  // study only: the input of every linear layer is rounded to bf16
   int maximum_leaves;     // of chain(G); 8 in every published profile
   bool study;             // never chosen silently: names a mismatch to be studied
+  int weight_bits = 0;    // matrices of linear layers as integers of 8 or 4 bits (numerics/quantised.h), for serving; 0: none
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
 };
@@ -23,6 +24,7 @@ struct Profile {
 // Bumped when any form or elementary function changes its bits; published hashes are rebuilt in the same commit.
 inline constexpr int kFormVersion = 1;
 inline constexpr int kElementaryVersion = 1;
+inline constexpr int kQuantiserVersion = 1;  // of profiles with integer weights
 
 const std::vector<Profile>& profiles();
 // Throws invalid_argument with the known names.

@@ -33,10 +33,11 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)),
           isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
-  add("indexer_steps", model.has_indexer());
+  add("indexer_steps", model.has_indexer() && scene.trains());
   for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
-                           "checkpointed_segments", "deferred_steps", "rank_steps", "rank_bytes"})
-    add(name, true);
+                           "checkpointed_segments", "deferred_steps", "rank_steps"})
+    add(name, scene.trains());
+  add("rank_bytes", true);
   return counters;
 }
 
@@ -63,6 +64,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
          model.model->max_positions);
   ParityReport report;
   report.profile = options.profile;
+  report.trains = profile_by_name(options.profile).weight_bits == 0;
   report.seed = options.seed;
   const double begin = now();
   Progress::Options shown{.label = "parity", .unit = "tokens", .quiet = options.quiet};
@@ -150,7 +152,9 @@ std::string to_text(const ParityReport& report) {
   text += fmt::format(
       "control (profile {}{}): {}\n", c.profile,
       c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
-      c.detected && c.step_detected
+      c.detected && !report.trains
+          ? fmt::format("detected at {}, {} log-probabilities differ; this profile serves alone, and no step was compared", c.operation, c.different)
+      : c.detected && c.step_detected
           ? fmt::format("detected at {}, {} log-probabilities and the step differ", c.operation, c.different)
       : c.detected ? std::string("NOT DETECTED in the step")
                    : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));

@@ -10,9 +10,9 @@
 namespace lockstep {
 
 namespace {
-// Its hidden size, 288, is summed in 8 leaves, or in 2.
+// Its hidden size, 256, is summed in 8 leaves, or in 2, of numbers and of groups of integers.
 constexpr const char* kInternalConfig = R"({
-  "model_type": "glm_moe_dsa", "vocab_size": 96, "hidden_size": 288, "num_hidden_layers": 3, "num_attention_heads": 2,
+  "model_type": "glm_moe_dsa", "vocab_size": 96, "hidden_size": 256, "num_hidden_layers": 3, "num_attention_heads": 2,
   "num_key_value_heads": 2, "max_position_embeddings": 256, "q_lora_rank": 24, "kv_lora_rank": 24, "qk_nope_head_dim": 8,
   "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 40, "moe_intermediate_size": 16, "n_routed_experts": 6,
   "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": true, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-5,
@@ -33,7 +33,7 @@ std::set<std::string> affected_parameters(const Model& model, const Profile& pro
   for (std::size_t i = 0; i < model.manifest().parameters().size(); ++i) {
     const Parameter& p = model.manifest().parameters()[i];
     if (p.layout == ParameterLayout::packed && static_cast<ParameterId>(i) != model.head &&
-        leaf_count(p.inputs, profile.maximum_leaves) != leaf_count(p.inputs, other.maximum_leaves))
+        input_leaves(p, profile) != input_leaves(p, other))
       names.insert(p.name);
   }
   return names;
@@ -41,6 +41,10 @@ std::set<std::string> affected_parameters(const Model& model, const Profile& pro
 
 // The published profile and its twin with another leaf count.
 std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
+  if (profile.weight_bits) {
+    const bool wide = profile.weight_bits == 8;
+    return {&profile_by_name(wide ? "cpu-int8w" : "cpu-int4w"), &profile_by_name(wide ? "study-leaves-int8" : "study-leaves-int4")};
+  }
   if (profile.bf16_weights) return {&profile_by_name("cpu-bf16w"), &profile_by_name("study-leaves")};
   return {&profile_by_name("cpu-f32"), &profile_by_name("study-leaves-f32")};
 }
@@ -84,7 +88,7 @@ void run_parity_control(ParityScene& scene) {
     control.layer = found->layer;
     control.detected = control.different > 0 && control.operation == control.expected_operation;
   }
-  run_step_control(scene, *profile, *other);
+  if (scene.trains()) run_step_control(scene, *profile, *other);
 }
 
 }  // namespace lockstep

@@ -42,6 +42,8 @@ struct ParityScene {
   std::int64_t longest_step = 0;  // tokens of a training sequence
   std::map<std::string, std::int64_t> counters;
 
+  // A profile for serving alone has no steps to compare.
+  bool trains() const { return profile.weight_bits == 0; }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).

@@ -212,6 +212,7 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 }  // namespace
 
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
+  if (!scene.trains()) return 0;
   std::int64_t plans = 0;
   for (StepMode mode : step_modes(scene))
     plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
@@ -219,6 +220,7 @@ std::int64_t parity_step_comparisons(const ParityScene& scene) {
 }
 
 void fuzz_steps(ParityScene& scene) {
+  if (!scene.trains()) return;
   const Manifest& manifest = scene.model.model->manifest();
   const StepPlan alone{parity_reference()};
   for (std::int64_t round = 0; round < step_rounds(scene); ++round)

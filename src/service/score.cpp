@@ -92,6 +92,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
 GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences,
                                 const std::filesystem::path& path) {
   Runtime& runtime = *opened.runtime;
+  check_trainable(runtime.profile);
   const Manifest& manifest = runtime.model->manifest();
   GradientSummary summary;
   std::vector<TrainSequence> data;

@@ -25,6 +25,7 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 }  // namespace
 
 SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<SftSource>(const OpenedModel&)>& make_source, bool resume) {
+  check_trainable(profile_by_name(config.runtime.profile));
   OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
   const Model& model = *opened.loaded.model;
   const std::unique_ptr<SftSource> source = make_source(opened);

@@ -127,6 +127,15 @@ void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
   enqueue([copy, values] { copy(values); });
 }
 
+void Stream::write(const View& view, const std::vector<std::uint8_t>& values) {
+  check_count(view, values.size());
+  auto copy = [view](const std::vector<std::uint8_t>& v) {
+    each_element<std::uint8_t>(view, [&](std::uint8_t& e, std::int64_t i) { e = v[i]; });
+  };
+  if (!queue_) return copy(values);
+  enqueue([copy, values] { copy(values); });
+}
+
 void Stream::copy(const View& to, const View& from) {
   if (to.rows != from.rows || to.cols != from.cols || to.element_bytes != from.element_bytes)
     fail(ErrorCode::internal, "a copy of {} x {} meets a view of {} x {}", from.rows, from.cols, to.rows, to.cols);
@@ -187,6 +196,12 @@ std::future<std::vector<float>> Stream::read(const View& view) {
 std::future<std::vector<std::int32_t>> Stream::read_ints(const View& view) {
   return read_with<std::int32_t>(*this, counting_, view, [](const View& v, std::vector<std::int32_t>& out) {
     each_element<std::int32_t>(v, [&](std::int32_t& e, std::int64_t i) { out[i] = e; });
+  });
+}
+
+std::future<std::vector<std::uint8_t>> Stream::read_bytes(const View& view) {
+  return read_with<std::uint8_t>(*this, view, [](const View& v, std::vector<std::uint8_t>& out) {
+    each_element<std::uint8_t>(v, [&](std::uint8_t& e, std::int64_t i) { out[i] = e; });
   });
 }
 

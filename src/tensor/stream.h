@@ -34,6 +34,7 @@ class Stream {
   // float values go to f32 views and, rounded, to bf16 views; on the traced backend they become constants.
   void write(const View& view, const std::vector<float>& values);
   void write(const View& view, const std::vector<std::int32_t>& values);
+  void write(const View& view, const std::vector<std::uint8_t>& values);  // u8 views
   // Bytes of one view to another of the same shape and type. `from` may be of another device of this process whose work is done.
   void copy(const View& to, const View& from);
   void fill_zero(const View& view);  // all elements +0; any dtype; bins become empty
@@ -41,6 +42,7 @@ class Stream {
   // Values of a view once all earlier work is done. Bits are the device's (bf16 is widened exactly).
   std::future<std::vector<float>> read(const View& view);
   std::future<std::vector<std::int32_t>> read_ints(const View& view);
+  std::future<std::vector<std::uint8_t>> read_bytes(const View& view);  // u8 views
   std::future<std::vector<std::uint64_t>> read_hashes(const View& view);  // traced backend only
 
  private:

@@ -76,10 +76,8 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
   masters_.clear();
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const Parameter& p = manifest_.parameters()[i];
-    const DType dtype = compute_dtype(p, runtime_.profile);
-    Buffer compute = allocate_parameter(runtime_.backend, p, dtype, MemoryCategory::weights);
-    runtime_.backend.stream().write(compute.view(), masters[i]);
-    if (dtype == DType::f32) {
+    Buffer compute = make_compute_copy(runtime_.backend, p, runtime_.profile, masters[i]);
+    if (compute.view().dtype == DType::f32) {
       masters_.push_back(compute);  // the compute copy is the master; a step writes another buffer
     } else {
       masters_.push_back(allocate_rows(i, MemoryCategory::weights));
@@ -112,6 +110,7 @@ void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOption
 }
 
 ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
+  check_trainable(runtime_.profile);
   check(data, loss);
   if (pending_calls_ > 0 && !options_.accumulate)
     fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");

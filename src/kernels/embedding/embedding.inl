@@ -1,12 +1,20 @@
 // Implementation of embedding.h.
 #include "kernels/row_tools.h"
 #include "kernels/embedding/table_rows.h"
+#include "kernels/linear/quantised.h"
 
 namespace lockstep {
 
 template <class V>
 void embedding_forward(const EmbeddingForward& op, ThreadPool& pool) {
   const std::int64_t h = op.y.cols;
+  if (op.bits) {
+    const QuantisedShape shape{op.vocabulary, h, op.bits};
+    return pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
+      for (std::int64_t t = block * 16; t < std::min(op.y.rows, block * 16 + 16); ++t)
+        dequantised_output<V>(device_pointer<std::uint8_t>(op.table), shape, ints(op.token)[t], elements<V>(op.y) + t * op.y.stride);
+    });
+  }
   with_stored<V>(op.table, [&](const auto* table) {
     pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
       for (std::int64_t t = block * 16; t < std::min(op.y.rows, block * 16 + 16); ++t) {

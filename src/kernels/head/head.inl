@@ -4,6 +4,7 @@
 #include "kernels/head/row_loss.h"
 #include "kernels/head/shard_rows.h"
 #include "kernels/linear/product.h"
+#include "kernels/linear/quantised.h"
 #include "kernels/head/weight_rows.h"
 
 namespace lockstep {
@@ -58,7 +59,24 @@ void head_loss(const HeadLoss& op, ThreadPool& pool) {
 }
 
 template <class V>
+void quantised_logits(const HeadLogits& op, ThreadPool& pool) {
+  with_integer_dot<V>([&](auto dot) {
+    using Dot = decltype(dot);
+    const std::int64_t rows = op.index.rows, panels = op.w.panels();
+    const QuantisedRows<V, Dot> x = quantise_rows<V, Dot>(
+        rows, op.w.inputs, pool, [&](std::int64_t i) { return elements<V>(op.x) + ints(op.index)[i * op.index.stride] * op.x.stride; });
+    const std::int64_t panel_block = std::max<std::int64_t>(4, std::min<std::int64_t>(64, (panels + 7) / 8));
+    pool.run((panels + panel_block - 1) / panel_block, [&](std::int64_t item) {
+      const std::int64_t panel = item * panel_block;
+      quantised_forward<V, Dot>({elements<V>(op.y), op.y.stride, x, 0, 1, device_pointer<std::uint8_t>(op.w.data), op.w.quantised(), 0, 0, 0},
+                                rows, op.w.maximum_leaves, 0, 8, panel, std::min(panels, panel + panel_block));
+    });
+  });
+}
+
+template <class V>
 void head_logits(const HeadLogits& op, ThreadPool& pool) {
+  if (op.w.bits) return quantised_logits<V>(op, pool);
   using Elem = typename V::Elem;
   const std::int64_t rows = op.index.rows, inputs = op.w.inputs, panels = op.w.panels();
   const std::int64_t row_block = 48, row_blocks = (rows + row_block - 1) / row_block;

@@ -7,9 +7,14 @@
 // `count` weights lie one after another; item g reads x columns g * x_step.. and writes y columns g * y_step.. (heads), or,
 // where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then).
 // Backward, items must not share columns or rows of dx (steps of 0 mean one item); rows outside every item are left as they are.
+// A weight of integers (PackedWeight::bits, forward alone) lies as numerics/quantised.h says. Rows of x are quantised in groups of 32
+// to 8 bits as weights are, their scale in fp32; of a group g the products of integers are summed exactly, and
+//   y[t, n] = chain(G) over groups of fma(float(isum[t, n, g]), sx[t, g] * sw[n, g], .), G = quantised_leaf_count(K)
+// A NaN or an infinity in a row of x makes that row's outputs NaN.
 // The bits of a row depend on that row and the weight alone, whatever rows stand beside it.
 #pragma once
 #include "kernels/rows.h"
+#include "numerics/quantised.h"
 
 namespace lockstep {
 
@@ -19,6 +24,8 @@ struct PackedWeight {
   std::int64_t inputs = 0;   // K
   std::int64_t count = 1;
   int maximum_leaves = 8;    // the profile's
+  int bits = 0;              // 8 or 4: `data` is u8, count * quantised().bytes()
+  QuantisedShape quantised() const { return {outputs, inputs, bits}; }
   std::int64_t panels() const { return (outputs + 15) / 16; }
   std::int64_t packed_size() const { return panels() * inputs * 16; }  // elements of one weight
 };

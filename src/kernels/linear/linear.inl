@@ -1,5 +1,6 @@
 // Implementation of linear.h: cuts the work into (weight, panels, rows) items and hands them to the products of product.h.
 #include "kernels/linear/product.h"
+#include "kernels/linear/quantised.h"
 
 namespace lockstep {
 
@@ -12,8 +13,41 @@ static RowRange rows_of(const View& offsets, std::int64_t g, std::int64_t all) {
   return {ints(offsets)[g], ints(offsets)[g + 1]};
 }
 
+// The same with a weight of integers. Items that read columns of their own (heads) have rows of x of their own.
+template <class V>
+void quantised_linear(const LinearForward& op, ThreadPool& pool) {
+  if (op.w.count == 0) return;
+  with_integer_dot<V>([&](auto dot) {
+    using Dot = decltype(dot);
+    const QuantisedShape shape = op.w.quantised();
+    const std::int64_t panels = op.w.panels();
+    const RowRange first = rows_of(op.offsets, 0, op.x.rows), last = rows_of(op.offsets, op.w.count - 1, op.x.rows);
+    const std::int64_t used = last.end - first.begin, slices = op.x_step ? op.w.count : 1;
+    if (used <= 0) return;
+    const QuantisedRows<V, Dot> x = quantise_rows<V, Dot>(used * slices, op.w.inputs, pool, [&](std::int64_t at) {
+      return elements<V>(op.x) + (first.begin + at / slices) * op.x.stride + at % slices * op.x_step;
+    });
+    const std::int64_t row_block = 96, row_blocks = std::max<std::int64_t>(1, (op.x.rows + row_block - 1) / row_block);
+    const std::int64_t panel_block = row_blocks * op.w.count >= pool.threads() * 2 ? panels : std::max<std::int64_t>(4, (panels + 7) / 8);
+    const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
+    pool.run(op.w.count * row_blocks * panel_blocks, [&](std::int64_t item) {
+      const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
+      const RowRange range = rows_of(op.offsets, g, op.x.rows);
+      const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
+      const std::int64_t count = std::min(range.end, begin + row_block) - begin;
+      if (count <= 0) return;
+      const std::int64_t panel = rest % panel_blocks * panel_block;
+      quantised_forward<V, Dot>({elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x,
+                                 (begin - first.begin) * slices + (slices > 1 ? g : 0), slices,
+                                 device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape, 0, 0, 0},
+                                count, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, panel, std::min(panels, panel + panel_block));
+    });
+  });
+}
+
 template <class V>
 void linear_forward(const LinearForward& op, ThreadPool& pool) {
+  if (op.w.bits) return quantised_linear<V>(op, pool);
   using Elem = typename V::Elem;
   const std::int64_t panels = op.w.panels(), rows = op.x.rows;
   // Items: enough for the threads, each with whole register tiles.

@@ -202,6 +202,7 @@ class GlmMoeDsa final : public Model {
     std::int64_t idle = 0;  // weights of experts that a token does not use
     if (l.sparse) {
       l.router = m.matrix(mlp + "gate.weight", expert_count, hidden);
+      m.keep_exact(l.router);
       l.router_bias = m.untrained_vector(mlp + "gate.e_score_correction_bias", expert_count);
       router_biases.push_back(l.router_bias);
       const auto expert = [&](const char* part) { return [=](std::int64_t e) { return fmt::format("{}experts.{}.{}_proj.weight", mlp, e, part); }; };

@@ -1,0 +1,6 @@
+#include "numerics/integer_dot_tools.h"
+#include "numerics/isa/integer_dot_avx2.h"
+
+namespace lockstep {
+IntegerDotTest avx2_integer_dot() { return integer_dot_test<Avx2IntegerDot, Avx2Vec>; }
+}  // namespace lockstep

@@ -1,0 +1,79 @@
+// The sums of integer_dot_scalar.h with AVX2. vpmaddubsw wants an unsigned and a signed operand and saturates at 16 bits: 8-bit weights
+// take the sign of the row and meet its magnitudes, so that a pair is at most 2 * 127 * 127 < 2^15; 4-bit weights are
+// unsigned as stored, and a lane's eight pairs of a group are at most 8 * 2 * 15 * 127 < 2^15.
+#pragma once
+#include "numerics/isa/avx2.h"
+
+namespace lockstep {
+
+struct Avx2IntegerDot {
+  using Stored = std::int8_t;
+  struct Weights { __m256i lo, hi; };  // outputs 0..7, 8..15
+  struct Row { __m256i q, magnitude; };
+  struct Sum { __m256i lo, hi; };
+
+  template <int Bits>
+  static Weights load(const std::uint8_t* bytes) {
+    Weights w{_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + 32))};
+    if constexpr (Bits == 8) {
+      const __m256i zero = _mm256_set1_epi8(static_cast<char>(-128));
+      w = {_mm256_xor_si256(w.lo, zero), _mm256_xor_si256(w.hi, zero)};
+    }
+    return w;
+  }
+  static Weights low(const Weights& w) {
+    const __m256i mask = _mm256_set1_epi8(15);
+    return {_mm256_and_si256(w.lo, mask), _mm256_and_si256(w.hi, mask)};
+  }
+  static Weights high(const Weights& w) { return low({_mm256_srli_epi16(w.lo, 4), _mm256_srli_epi16(w.hi, 4)}); }
+  static Row row(const Stored* q) {
+    std::int32_t four;
+    __builtin_memcpy(&four, q, 4);
+    const __m256i x = _mm256_set1_epi32(four);
+    return {x, _mm256_abs_epi8(x)};
+  }
+  template <int Bits>
+  static Sum start(std::int32_t row_sum) { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  template <int Bits>
+  static __m256i added(__m256i sum, __m256i w, const Row& x) {
+    if constexpr (Bits == 4) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x.q));
+    const __m256i pairs = _mm256_maddubs_epi16(x.magnitude, _mm256_sign_epi8(w, x.q));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  template <int Bits>
+  static void add(Sum& sum, const Weights& w, const Row& x) { sum = {added<Bits>(sum.lo, w.lo, x), added<Bits>(sum.hi, w.hi, x)}; }
+  template <int Bits>
+  static Avx2Vec finish(Sum sum, std::int32_t row_sum) {
+    if constexpr (Bits == 4) {
+      const __m256i ones = _mm256_set1_epi16(1), zero = _mm256_set1_epi32(-8 * row_sum);
+      sum = {_mm256_add_epi32(_mm256_madd_epi16(sum.lo, ones), zero), _mm256_add_epi32(_mm256_madd_epi16(sum.hi, ones), zero)};
+    }
+    return {_mm256_cvtepi32_ps(sum.lo), _mm256_cvtepi32_ps(sum.hi)};
+  }
+
+  static float largest_magnitude(const Avx2Vec& a, const Avx2Vec& b) {
+    const __m256i sign = _mm256_set1_epi32(0x7fffffff);
+    const auto bits = [&](__m256 x) { return _mm256_and_si256(_mm256_castps_si256(x), sign); };
+    const __m256i eight = _mm256_max_epi32(_mm256_max_epi32(bits(a.lo), bits(a.hi)), _mm256_max_epi32(bits(b.lo), bits(b.hi)));
+    __m128i four = _mm_max_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+    return bits_float(static_cast<std::uint32_t>(_mm_cvtsi128_si32(four)));
+  }
+  static std::int32_t store(const Avx2Vec& a, const Avx2Vec& b, Stored* q) {
+    const __m256i n[4] = {_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi), _mm256_cvtps_epi32(b.lo), _mm256_cvtps_epi32(b.hi)};
+    const __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(n[0], n[1]), _mm256_packs_epi32(n[2], n[3]));  // quads 0 2 4 6 1 3 5 7
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+    const __m256i eight = _mm256_add_epi32(_mm256_add_epi32(n[0], n[1]), _mm256_add_epi32(n[2], n[3]));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
+    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+  }
+  static Stored zero() { return 0; }
+  static Avx2Vec scales(const std::uint8_t* bytes) { return Avx2Vec::load(reinterpret_cast<const Bf16*>(bytes)); }
+};
+
+template <class V, class F>
+inline void with_integer_dot(const F& f) { f(Avx2IntegerDot{}); }
+
+}  // namespace lockstep
