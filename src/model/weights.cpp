@@ -45,6 +45,8 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     return copy;
   }
   const QuantisedShape shape = quantised_shape(p, profile);
+  Buffer copy = backend.device().allocate(DType::u8, p.count, shape.bytes(), MemoryCategory::weights);
+  if (backend.device().counting()) return copy;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * shape.bytes()));
   constexpr std::int64_t kPanels = 16;
   const std::int64_t blocks = (shape.panels() + kPanels - 1) / kPanels;
@@ -56,7 +58,6 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
   if (!backend.stream().deferred()) backend.device().threads().run(p.count * blocks, quantise);
   else
     for (std::int64_t i = 0; i < p.count * blocks; ++i) quantise(i);
-  Buffer copy = backend.device().allocate(DType::u8, p.count, shape.bytes(), MemoryCategory::weights);
   backend.stream().write(copy.view(), bytes);
   return copy;
 }

@@ -128,6 +128,7 @@ void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
 }
 
 void Stream::write(const View& view, const std::vector<std::uint8_t>& values) {
+  if (counting_) return;
   check_count(view, values.size());
   auto copy = [view](const std::vector<std::uint8_t>& v) {
     each_element<std::uint8_t>(view, [&](std::uint8_t& e, std::int64_t i) { e = v[i]; });
@@ -200,7 +201,7 @@ std::future<std::vector<std::int32_t>> Stream::read_ints(const View& view) {
 }
 
 std::future<std::vector<std::uint8_t>> Stream::read_bytes(const View& view) {
-  return read_with<std::uint8_t>(*this, view, [](const View& v, std::vector<std::uint8_t>& out) {
+  return read_with<std::uint8_t>(*this, counting_, view, [](const View& v, std::vector<std::uint8_t>& out) {
     each_element<std::uint8_t>(v, [&](std::uint8_t& e, std::int64_t i) { out[i] = e; });
   });
 }
