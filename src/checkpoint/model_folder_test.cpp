@@ -321,8 +321,8 @@ TEST_F(ModelFolderTest, Info) {
   EXPECT_EQ(info.weights_sha256, weights_sha256(loaded.model->manifest(), loaded.masters));
   // Per token: 11 layers of a latent 24 and rope 8, and 5 index keys of 16.
   const std::int64_t values = 11 * (24 + 8) + 5 * 16;
-  EXPECT_EQ(info.cache_bytes_a_token,
-            (std::vector<std::pair<std::string, std::int64_t>>{{"cpu-f32", 4 * values}, {"cpu-bf16w", 2 * values}}));
+  EXPECT_EQ(info.cache_bytes_a_token, (std::vector<std::pair<std::string, std::int64_t>>{
+                                          {"cpu-f32", 4 * values}, {"cpu-bf16w", 2 * values}, {"cpu-int8w", 2 * values}, {"cpu-int4w", 2 * values}}));
   EXPECT_EQ(to_json(info).at("parameters").at("total"), total);
 }
 
