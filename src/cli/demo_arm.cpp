@@ -27,8 +27,30 @@ const std::vector<DemoArm>& demo_arms() {
   static const std::vector<DemoArm> arms = {
       {"lockstep", "rollouts and training under one numerics profile", ""},
       {"split", "rollouts from the same weights with bf16 activations and another leaf count, as by a second engine", "study-bf16-activations"},
+      {"split-int4", "rollouts from a copy of the same weights in 4-bit integers", "cpu-int4w", false},
   };
   return arms;
+}
+
+std::vector<DemoArm> demo_arms_of(const std::string& names) {
+  std::vector<DemoArm> chosen;
+  std::vector<std::string> known;
+  for (const DemoArm& arm : demo_arms()) {
+    known.push_back(arm.name);
+    if (names.empty() && arm.by_default) chosen.push_back(arm);
+  }
+  for (std::size_t begin = 0; begin < names.size();) {
+    const std::size_t end = std::min(names.find(',', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    const auto found = std::find(known.begin(), known.end(), name);
+    if (found == known.end())
+      fail(ErrorCode::invalid_argument, "--arms names '{}', allowed are {}{}", name.substr(0, 60), fmt::join(known, ", "), did_you_mean(name, known));
+    chosen.push_back(demo_arms()[static_cast<std::size_t>(found - known.begin())]);
+    begin = end + 1;
+  }
+  if (chosen.front().name != known.front())
+    fail(ErrorCode::invalid_argument, "--arms begins with '{}', allowed is '{}' first: the others are held against it", chosen.front().name, known.front());
+  return chosen;
 }
 
 ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optional<Evaluation> start, const std::filesystem::path& exported) {
@@ -41,7 +63,9 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   stack_settings.profile_mix = mix ? ProfileMix::allowed : ProfileMix::refused;
   stack_settings.micro_batch = settings.micro_batch;
   RlStack stack(stack_settings);
-  PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings.rl, mix);
+  RlSettings rl = settings.rl;
+  if (mix) rl.importance_cap = settings.importance_cap;
+  PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), rl, mix);
   ArmResult result;
   result.arm = arm;
   result.profile = stack.rollout_profile().name;

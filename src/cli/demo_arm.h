@@ -14,14 +14,19 @@ namespace lockstep {
 struct DemoArm {
   std::string name, summary;
   std::string rollout_profile;  // empty: the trainer's
+  bool by_default = true;       // false: only where it is asked for
 };
 const std::vector<DemoArm>& demo_arms();  // the first one is the published one
+// The arms of a list of names, "lockstep,split"; empty: those that run by default. Error invalid_argument for a name, and when the first
+// is not the published one.
+std::vector<DemoArm> demo_arms_of(const std::string& names);
 
 struct DemoSettings {
   RuntimeSettings runtime;
   RlSettings rl;
   EvaluationSettings evaluation;
   std::int64_t micro_batch = 0;
+  double importance_cap = 0;  // of the arms whose rollouts come from another profile; 0: none
   std::filesystem::path folder = "runs/demo";
 };
 

@@ -80,7 +80,7 @@ int verdict(const ArmResult& first, const std::optional<Published>& published, c
 int demo_command(const Arguments& arguments) {
   DemoSettings settings;
   settings.runtime.model = "models/countdown-glm";
-  std::string runs = "runs", json_file;
+  std::string runs = "runs", json_file, arm_names;
   bool quick = false;
   LivePage page;
   OptionTable table("demo",
@@ -89,6 +89,9 @@ int demo_command(const Arguments& arguments) {
                     {"lockstep demo", "lockstep demo --quick", "lockstep demo --json demo.json --threads 2"});
   table.flag("quick", &quick, "The first arm alone, a few steps");
   table.text("json", &json_file, "FILE", "Where the results go as JSON, beside runs/demo/result.json");
+  table.text("arms", &arm_names, "A,A,...", "Which arms (default lockstep,split); split-int4 samples from a 4-bit copy of the weights");
+  table.number("importance-cap", &settings.importance_cap, 0, 1e6, "C",
+               "In arms with two profiles weigh each token by min(trainer's / sampler's probability, C); 0: not");
   table.text("model", &settings.runtime.model, "DIR", "Where training starts");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
@@ -97,6 +100,7 @@ int demo_command(const Arguments& arguments) {
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
 
+  const std::vector<DemoArm> arms = demo_arms_of(arm_names);
   install_interrupt_handlers();
   const auto begin = Clock::now();
   if (quick) {
@@ -123,8 +127,8 @@ int demo_command(const Arguments& arguments) {
   remove_earlier_demo(settings.folder);
   auto page_server = page.start({.roots = {runs}, .live = "demo"}, "demo", stdout);
   std::vector<ArmResult> results;
-  for (const DemoArm& arm : demo_arms()) {
-    if (quick && !results.empty()) break;
+  for (const DemoArm& arm : arms) {
+    if (quick && arm_names.empty() && !results.empty()) break;
     const auto start = results.empty() ? std::nullopt : std::optional<Evaluation>(results.front().start);
     results.push_back(run_arm(arm, settings, start, results.empty() ? exported : ""));
     const ArmResult& r = results.back();

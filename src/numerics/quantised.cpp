@@ -1,14 +1,13 @@
 #include "numerics/quantised.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace lockstep {
 
 float quantise_group(const float* x, std::int64_t step, std::int64_t n, int bits, std::int8_t* q) {
   std::uint32_t largest = 0;  // of magnitudes as bits: above those of every finite number stand infinity and NaN
   for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, float_bits(x[i * step]) & 0x7fffffffu);
-  std::fill(q, q + n, std::int8_t{0});
+  for (std::int64_t i = 0; i < n; ++i) q[i] = 0;
   if (largest >= 0x7f800000u) return bits_float(0x7fc00000u);
   const float scale = widen(round_to_bf16(bits_float(largest) / (bits == 8 ? 127.0f : 7.0f)));
   if (scale < kLeastScale) return 0.0f;

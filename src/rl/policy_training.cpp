@@ -23,6 +23,7 @@ nlohmann::ordered_json to_json(const PolicyStep& s) {
           {"k3", s.kl.k3()},
           {"different_bits", s.kl.different_bits},
           {"clipped", s.kl.clipped_share()},
+          {"truncated", s.truncated},
           {"largest_log_ratio", s.kl.largest},
           {"entropy", s.entropy},
           {"loss", s.loss},
@@ -92,9 +93,11 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   // Token-level loss: every sampled token of the batch has the same weight, those of groups without spread included.
   const PolicyLoss loss{.clip_low = static_cast<float>(settings_.clip_low),
                         .clip_high = static_cast<float>(settings_.clip_high),
-                        .normaliser = static_cast<double>(result.tokens)};
+                        .normaliser = static_cast<double>(result.tokens),
+                        .importance_cap = settings_.importance_cap};
   const PolicyResult policy = trainer_.forward_backward(data, loss);
   result.loss = policy.loss;
+  result.truncated = policy.truncated;
   double entropy = 0;
   for (std::size_t d = 0; d < data.size(); ++d) {
     for (std::size_t i = 0; i < data[d].tokens.size(); ++i) {

@@ -19,6 +19,7 @@ struct PolicyStep {
   double zero_spread = 0;                     // share of groups whose rewards are all equal: they teach nothing
   double ended = 0;                           // share of rollouts that ended by themselves
   KlSums kl;                                  // sampler against training forward, before the update
+  std::int64_t truncated = 0;                 // tokens whose importance ratio was above the cap
   double entropy = 0, loss = 0, gradient_norm = 0, learning_rate = 0;
   std::int64_t tokens = 0, rows = 0;          // sampled; computed in training
   double rollout_seconds = 0, train_seconds = 0;

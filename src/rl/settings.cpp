@@ -44,6 +44,7 @@ void check(const RlSettings& s) {
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   in_range("clip_low", s.clip_low, 0.0, 1.0);
   in_range("clip_high", s.clip_high, 0.0, 1e6);
+  in_range("importance_cap", s.importance_cap, 0.0, 1e6);
   in_range("learning_rate", s.learning_rate, 0.0, 1e3);
   in_range("beta1", s.beta1, 0.0, 1.0 - 1e-12);
   in_range("beta2", s.beta2, 0.0, 1.0 - 1e-12);
@@ -53,11 +54,13 @@ void check(const RlSettings& s) {
 }
 
 std::string describe(const RlSettings& s) {
-  return fmt::format(
+  std::string text = fmt::format(
       "environment {} steps {} problems {} rollouts {} max_tokens {} temperature {} advantages {} clip {} {} learning_rate {} {} warmup {} "
       "adamw {} {} {} weight_decay {} max_norm {} seed {}",
       s.environment, s.steps, s.problems, s.rollouts, s.max_tokens, s.temperature, advantage_kind_name(s.advantages), s.clip_low, s.clip_high,
       s.learning_rate, s.schedule, s.warmup, s.beta1, s.beta2, s.eps, s.weight_decay, s.max_norm, s.seed);
+  if (s.importance_cap > 0) text += fmt::format(" importance_cap {}", s.importance_cap);
+  return text;
 }
 
 OptimizerStep optimizer_step(const RlSettings& s, double learning_rate) {

@@ -26,6 +26,7 @@ struct RlSettings {
   double temperature = 1;
   AdvantageKind advantages = AdvantageKind::mean_only;
   double clip_low = 0.2, clip_high = 0.28;
+  double importance_cap = 0;                 // truncated importance sampling at this ratio; 0: none
   double learning_rate = 1.5e-4;             // the peak
   std::string schedule = "linear";           // constant, linear, cosine (train/schedule.h)
   std::int64_t warmup = 10;                  // steps

@@ -1,6 +1,7 @@
 #include "service/local_trainer.h"
 
 #include "base/error.h"
+#include "service/truncated_importance.h"
 
 namespace lockstep {
 
@@ -36,8 +37,12 @@ PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data
   options.clip_low = loss.clip_low;
   options.clip_high = loss.clip_high;
   options.normaliser = loss.normaliser;
-  ForwardBackwardResult result = with_trainer([&](Trainer& trainer) { return trainer.forward_backward(sequences, options); });
-  return {std::move(result.logprobs), std::move(result.entropies), result.loss};
+  std::int64_t truncated = 0;
+  ForwardBackwardResult result = with_trainer([&](Trainer& trainer) {
+    if (loss.importance_cap > 0) truncated = weigh_by_importance(sequences, trainer.score(sequences), loss.importance_cap);
+    return trainer.forward_backward(sequences, options);
+  });
+  return {std::move(result.logprobs), std::move(result.entropies), result.loss, truncated};
 }
 
 double LocalTrainer::optim_step(const OptimizerStep& step) {

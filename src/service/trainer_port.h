@@ -19,11 +19,13 @@ struct PolicyDatum {
 struct PolicyLoss {
   float clip_low = 0.2f, clip_high = 0.28f;
   double normaliser = 0;  // weights are divided by this; 0: their sum (token-level loss over the whole batch)
+  double importance_cap = 0;  // truncated importance sampling at this ratio (service/truncated_importance.h); 0: none
 };
 
 struct PolicyResult {
   std::vector<std::vector<float>> logprobs, entropies;  // of the training forward, per datum, per row
   double loss = 0;
+  std::int64_t truncated = 0;  // tokens whose ratio was above the cap
 };
 
 struct OptimizerStep {

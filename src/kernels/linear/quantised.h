@@ -15,14 +15,14 @@ struct QuantisedRows {
 };
 
 // A buffer of the calling thread for each `Use`.
-template <class T, int Use>
+template <class V, class T, int Use>
 struct QuantisedScratch {
   alignas(64) T items[64 / sizeof(T)];
 };
-template <int Use, class T>
+template <class V, int Use, class T>
 inline T* quantised_scratch(std::int64_t count) {
   constexpr std::int64_t kItems = 64 / sizeof(T);
-  return thread_scratch<QuantisedScratch<T, Use>>(static_cast<std::size_t>((count + kItems - 1) / kItems))->items;
+  return thread_scratch<QuantisedScratch<V, T, Use>>(static_cast<std::size_t>((count + kItems - 1) / kItems))->items;
 }
 
 template <class V, class Dot>
@@ -32,7 +32,9 @@ inline void quantise_row(const typename V::Elem* x, std::int64_t n, const Quanti
   for (std::int64_t g = 0; g < out.groups; ++g, q += kQuantisedGroup) {
     const std::int64_t begin = g * kQuantisedGroup;
     const V a = n - begin >= 16 ? V::load(x + begin) : V::load_partial(x + begin, lanes_left(n, begin));
-    const V b = n - begin >= 32 ? V::load(x + begin + 16) : n - begin > 16 ? V::load_partial(x + begin + 16, lanes_left(n, begin + 16)) : V::zero();
+    const V b = n - begin >= 32   ? V::load(x + begin + 16)
+                : n - begin > 16 ? V::load_partial(x + begin + 16, lanes_left(n, begin + 16))
+                                 : V::zero();
     Elem scale = Dot::largest_magnitude(a, b) / element<Elem>(127.0f);
     std::int32_t sum = 0;
     if (value_of(scale) >= kLeastScale && value_of(scale) - value_of(scale) == 0.0f) {
@@ -52,8 +54,8 @@ inline void quantise_row(const typename V::Elem* x, std::int64_t n, const Quanti
 template <class V, class Dot, class RowOf>
 inline QuantisedRows<V, Dot> quantise_rows(std::int64_t rows, std::int64_t n, ThreadPool& pool, const RowOf& row_of) {
   const std::int64_t groups = (n + kQuantisedGroup - 1) / kQuantisedGroup;
-  const QuantisedRows<V, Dot> out{quantised_scratch<0, typename Dot::Stored>(rows * groups * kQuantisedGroup),
-                                  quantised_scratch<1, typename V::Elem>(rows * groups), quantised_scratch<2, std::int32_t>(rows * groups), groups};
+  const QuantisedRows<V, Dot> out{quantised_scratch<V, 0, typename Dot::Stored>(rows * groups * kQuantisedGroup),
+                                  quantised_scratch<V, 1, typename V::Elem>(rows * groups), quantised_scratch<V, 2, std::int32_t>(rows * groups), groups};
   constexpr std::int64_t kBlock = 16;
   const auto block = [&](std::int64_t at) {
     for (std::int64_t t = at * kBlock; t < std::min(rows, at * kBlock + kBlock); ++t) quantise_row<V, Dot>(row_of(t), n, out, t);
