@@ -13,6 +13,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kLarge = std::size_t{64} << 10;       // from here on blocks are cut from chunks
 constexpr std::size_t kGrain = 4096, kHugePage = std::size_t{2} << 20;
+constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr std::size_t kLeastChunk = std::size_t{32} << 20;
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kWatched = true;
@@ -37,7 +38,7 @@ MemoryPool::~MemoryPool() {
 }
 
 void* MemoryPool::take(std::size_t bytes) {
-  if (bytes > SIZE_MAX / 2) fail_allocation(bytes);
+  if (bytes > kAddressSpace) fail_allocation(bytes);
   std::lock_guard lock(mutex_);
   if (!kWatched && bytes >= kLarge) return take_large(round_up(bytes, kGrain));
   const std::size_t size = kWatched ? round_up(bytes, 64) : small_class(bytes);
