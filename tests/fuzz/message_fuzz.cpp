@@ -1,6 +1,6 @@
 // Any text as what a model wrote, in any format of tool calls: cut between any two characters, the parts make the same message
 // in all; arguments are one JSON object, or broken off and no JSON; without markup no word is lost.
-// sources: src/text/utf8.cpp src/text/message/*.cpp
+// sources: src/text/utf8.cpp src/text/message/argument_types.cpp src/text/message/call_reader.cpp src/text/message/json_*.cpp src/text/message/message_parser.cpp src/text/message/tag_calls.cpp src/text/message/tool_call_formats.cpp
 #include <cstdint>
 #include <string>
 
