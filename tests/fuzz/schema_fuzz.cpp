@@ -1,6 +1,6 @@
 // Any bytes as a JSON schema: refused, or a grammar along which a random walk is never stuck, agrees with its masks, comes to
 // an end by the shortest way (unless counts of items or characters forbid it for long), and ends in valid JSON.
-// sources: src/text/*.cpp src/text/schema/*.cpp
+// sources: src/text/*.cpp src/text/schema/*.cpp src/text/message/*.cpp
 #include <cstdint>
 #include <string>
 
