@@ -26,6 +26,14 @@ set(control_folders "^(service|rl|benchmark|cli)$")
 # Folders that share memory between threads are checked for races; kernels and what holds weights run inside the executor alone.
 set(thread_checks -O1 -g1 -fsanitize=thread -Wno-tsan)
 
+# Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time,
+# which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder. Who edits one file over
+# and over turns it off (-DLOCKSTEP_UNITY=OFF); sanitizer builds are always without, so that each file is seen to include what it uses.
+option(LOCKSTEP_UNITY "Compile several files of a folder as one" ON)
+if(LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
+  set(LOCKSTEP_UNITY OFF)
+endif()
+
 # lockstep_folder(NAME LIBRARIES...): the library lockstep_NAME of src/NAME/**.cpp and, beside it, the test program
 # test_NAME of src/NAME/**_test.cpp. Files are found, not listed: adding a file is adding a file.
 function(lockstep_folder name)
@@ -46,6 +54,12 @@ function(lockstep_folder name)
       lockstep_precompile(lockstep_${name} control)
     elseif(NOT name MATCHES "^(base|numerics|tensor|kernels)$")
       lockstep_precompile(lockstep_${name} library)
+    endif()
+    if(LOCKSTEP_UNITY AND NOT name MATCHES "^(base|numerics|kernels)$")
+      set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+      target_compile_options(lockstep_${name} PRIVATE -Wno-subobject-linkage) # it takes the second file of a batch for a header
+      file(GLOB families ${CMAKE_SOURCE_DIR}/src/${name}/archs/*.cpp) # each has its own Layer
+      set_source_files_properties(${families} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
     add_library(lockstep_${name} INTERFACE)

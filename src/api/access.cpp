@@ -37,7 +37,6 @@ ApiResponse refusal(int status, std::string message, std::string word) {
   return lockstep::error_response(RequestError(ErrorCode::invalid_argument, {}, std::move(message), status, std::move(word)));
 }
 
-std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
 }  // namespace
 
 void Access::check() const {

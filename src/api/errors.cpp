@@ -91,4 +91,6 @@ ApiResponse error_response_of(int status, std::string_view message) {
   return {status, "application/json", body_of(status, message, {}, {}), {}};
 }
 
+std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
+
 }  // namespace lockstep

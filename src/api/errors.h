@@ -34,5 +34,7 @@ std::string error_body(const std::exception& error);
 ApiResponse error_response(const std::exception& error);
 // For what has no Error: limits of HTTP itself.
 ApiResponse error_response_of(int status, std::string_view message);
+// What a client sent, short enough to be repeated in a message.
+std::string shown(std::string_view text);
 
 }  // namespace lockstep

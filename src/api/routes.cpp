@@ -45,7 +45,6 @@ std::optional<HeaderList> match(const std::vector<std::string>& row, const std::
   return parameters;
 }
 
-std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
 }  // namespace
 
 void Routes::add(Route route) {

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/seconds.h"
 #include "base/signals.h"
 #include "observe/bounded_log.h"
 #include "observe/progress.h"
@@ -14,7 +15,6 @@ namespace lockstep {
 namespace {
 constexpr std::int64_t kTranscriptsAStep = 8, kTranscriptBytes = 16 << 20;
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 Evaluation measure(const std::string& label, const Environment& environment, RlStack& stack, const EvaluationSettings& settings) {
   Progress progress({.label = label, .total = settings.problems, .unit = "tokens"});

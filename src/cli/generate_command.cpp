@@ -15,7 +15,7 @@
 
 namespace lockstep {
 namespace {
-struct Settings {
+struct GenerateSettings {
   RuntimeSettings runtime;
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> tokens;
@@ -28,7 +28,7 @@ struct Settings {
   bool json = false;
 };
 
-bool parse(const Arguments& arguments, Settings& s) {
+bool parse(const Arguments& arguments, GenerateSettings& s) {
   OptionTable table("generate", "Continues a prompt; text goes to stdout as it comes, up to the model's end token, a stop string or --max-tokens.",
                     {"lockstep generate --model models/countdown-glm --prompt \"3 7 12=48:\"",
                      "lockstep generate --model models/countdown-glm --tokens 1,5,7 --temperature 0 --json"});
@@ -73,7 +73,7 @@ struct Answer {
 }  // namespace
 
 int generate_command(const Arguments& arguments) {
-  Settings s;
+  GenerateSettings s;
   if (!parse(arguments, s)) return kExitOk;
   install_interrupt_handlers();
   const OpenedModel opened = open_model(s.runtime);

@@ -14,13 +14,13 @@ namespace {
 using nlohmann::ordered_json;
 constexpr std::size_t kMostInputBytes = std::size_t{64} << 20;
 
-struct Settings {
+struct RenderSettings {
   std::string model, messages = "-", tools, template_file;
   bool generation_prompt = true, continue_final = false, ids = false, json = false, jsonl = false;
   std::vector<std::string> variables;
 };
 
-bool parse(const Arguments& arguments, Settings& s) {
+bool parse(const Arguments& arguments, RenderSettings& s) {
   OptionTable table("render", "The prompt that a chat template makes of messages: its text, and with --ids its token ids.",
                     {"lockstep render --model DIR --messages chat.json",
                      "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
@@ -49,7 +49,7 @@ ordered_json read_input(const std::string& path) {
   }
 }
 
-ordered_json request_of(const Settings& s) {
+ordered_json request_of(const RenderSettings& s) {
   ordered_json request = read_input(s.messages);
   if (request.is_array()) request = {{"messages", std::move(request)}};
   if (!request.is_object()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is an array of messages or an object", s.messages, request.type_name());
@@ -68,7 +68,7 @@ ordered_json request_of(const Settings& s) {
 }  // namespace
 
 int render_command(const Arguments& arguments) {
-  Settings s;
+  RenderSettings s;
   if (!parse(arguments, s)) return kExitOk;
   const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids, .ids_if_any = s.json || s.jsonl});
   if (s.jsonl) {

@@ -16,13 +16,13 @@ using Json = nlohmann::ordered_json;
 constexpr std::size_t kMaxLineBytes = 8 * Tokenizer::kMaxTextBytes;
 constexpr std::size_t kMaxIds = std::size_t{1} << 26;
 
-struct Settings {
+struct TokenizeSettings {
   std::string model;
   std::optional<std::string> text, ids;
   bool add_special = true, parse_special = true, skip_special = false, jsonl = false, json = false;
 };
 
-bool parse(const Arguments& arguments, Settings& s) {
+bool parse(const Arguments& arguments, TokenizeSettings& s) {
   OptionTable table("tokenize",
                     "Ids, pieces and offsets of a text (--text, or all of stdin), or the text of ids. With --jsonl, one answer for each line "
                     "of stdin: {\"text\":...}, {\"bytes_base64\":...} or {\"ids\":[...]}, with \"add_special\", \"parse_special\" and \"skip_special\" "
@@ -145,7 +145,7 @@ Json encoding_json(const Tokenizer& tokenizer, const OffsetEncoding& encoding) {
   return json;
 }
 
-Json answer(const Tokenizer& tokenizer, const Settings& s, const Request& request) {
+Json answer(const Tokenizer& tokenizer, const TokenizeSettings& s, const Request& request) {
   Json json;
   const auto timed = [&](auto&& work) {
     const auto start = std::chrono::steady_clock::now();
@@ -178,7 +178,7 @@ Json answer(const Tokenizer& tokenizer, const Settings& s, const Request& reques
   return json;
 }
 
-void answer_lines(const Tokenizer& tokenizer, const Settings& s) {
+void answer_lines(const Tokenizer& tokenizer, const TokenizeSettings& s) {
   std::string line;
   while (read_until('\n', kMaxLineBytes, line)) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
@@ -199,7 +199,7 @@ void answer_lines(const Tokenizer& tokenizer, const Settings& s) {
 }  // namespace
 
 int tokenize_command(const Arguments& arguments) {
-  Settings s;
+  TokenizeSettings s;
   if (!parse(arguments, s)) return kExitOk;
   install_interrupt_handlers();
   std::error_code error;

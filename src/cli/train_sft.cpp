@@ -33,7 +33,7 @@ class EnvironmentSource final : public SftSource {
   std::uint64_t seed_;
 };
 
-struct Settings {
+struct SftSettings {
   SftConfig config;
   std::string data, environment;
   std::int64_t keep_last = 2, transcript_megabytes = SftConfig().transcript_bytes >> 20;
@@ -41,7 +41,7 @@ struct Settings {
   LivePage page;
 };
 
-bool parse(const Arguments& arguments, Settings& s) {
+bool parse(const Arguments& arguments, SftSettings& s) {
   SftConfig& c = s.config;
   OptionTable table("train sft", "Fine-tunes a model on texts; in a sparse-attention model the indexer learns beside it.",
                     {"lockstep train sft --config recipes/countdown_sft.toml",
@@ -98,7 +98,7 @@ bool parse(const Arguments& arguments, Settings& s) {
 }  // namespace
 
 int train_sft(const Arguments& arguments) {
-  Settings s;
+  SftSettings s;
   if (!parse(arguments, s)) return kExitOk;
   std::unique_ptr<HttpServer> page_server;
   s.config.on_start = [&] { page_server = s.page.start({.roots = {s.config.runs}, .live = s.config.name}, s.config.name, stderr); };

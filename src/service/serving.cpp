@@ -6,6 +6,7 @@
 #include "base/burst.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 
 namespace lockstep {
 namespace {
@@ -17,10 +18,6 @@ void guarded(std::string_view what, F&& call) {
   } catch (const std::exception& e) {
     log_error("a callback of a request failed", {{"callback", what}, {"reason", e.what()}});
   }
-}
-
-double seconds_since(std::chrono::steady_clock::time_point began) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
 }
 }  // namespace
 

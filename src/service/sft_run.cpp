@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "base/signals.h"
 #include "checkpoint/run_directory.h"
 #include "checkpoint/training_checkpoint.h"
@@ -15,14 +16,6 @@
 #include "train/trainer.h"
 
 namespace lockstep {
-
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-}  // namespace
 
 SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<SftSource>(const OpenedModel&)>& make_source, bool resume) {
   check_trainable(profile_by_name(config.runtime.profile));

@@ -32,7 +32,7 @@ class Decoder::Stage {
 
 namespace {
 using Stage = Decoder::Stage;
-constexpr std::size_t kMaxStages = 32, kMaxContent = 256;
+constexpr std::size_t kMaxStages = 32, kMaxStripContent = 256;
 
 // A stage that needs a token whole.
 class TokenStage : public Stage {
@@ -231,8 +231,8 @@ void read_stages(const json& value, const std::string& where, int depth, std::ve
   } else if (type == "Replace") {
     auto pattern = std::make_shared<TextPattern>(TextPattern::from_json(object.object("pattern"), object.path("pattern")));
     std::string content = object.text("content");
-    if (content.size() > kMaxContent) {
-      fail(ErrorCode::corrupt_file, "{} has {} bytes, allowed is at most {}", object.path("content"), content.size(), kMaxContent);
+    if (content.size() > kMaxStripContent) {
+      fail(ErrorCode::corrupt_file, "{} has {} bytes, allowed is at most {}", object.path("content"), content.size(), kMaxStripContent);
     }
     stages.push_back(std::make_unique<ReplaceStage>(std::move(pattern), std::move(content)));
   } else if (type == "Strip") {

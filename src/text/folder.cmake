@@ -9,3 +9,4 @@ if(LOCKSTEP_TESTS)
   target_link_libraries(schema_bridge PRIVATE lockstep_text)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS schema_bridge)
 endif()
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/text/template/chat_template.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON) # uses namespace jinja

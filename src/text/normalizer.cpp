@@ -21,7 +21,7 @@ class Normalizer::Step {
 };
 
 namespace {
-constexpr std::size_t kMaxPrepend = 256, kMaxContent = 256, kMaxSteps = 64;
+constexpr std::size_t kMaxPrepend = 256, kMaxContent = 256, kMaxNormalizerSteps = 64;
 // A text may grow so much; steps that each make every character hundreds would otherwise never end.
 constexpr std::size_t kMaxGrowth = 32, kMaxSmall = std::size_t{64} << 10;
 
@@ -122,7 +122,7 @@ void read_steps(const json& value, const std::string& where, int depth, Steps& s
     steps.push_back(std::make_unique<StripStep>(left, right));
   } else if (type == "Sequence" && depth < 2) {
     const json& parts = object.array("normalizers");
-    if (parts.size() > kMaxSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
+    if (parts.size() > kMaxNormalizerSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxNormalizerSteps);
     for (std::size_t i = 0; i < parts.size(); ++i) {
       read_steps(parts[i], fmt::format("{}.normalizers[{}]", where, i), depth + 1, steps);
     }
@@ -131,7 +131,7 @@ void read_steps(const json& value, const std::string& where, int depth, Steps& s
          where, utf8_excerpt(type));
   }
   object.finish();
-  if (steps.size() > kMaxSteps) fail(ErrorCode::unsupported, "normalizer has more than {} steps", kMaxSteps);
+  if (steps.size() > kMaxNormalizerSteps) fail(ErrorCode::unsupported, "normalizer has more than {} steps", kMaxNormalizerSteps);
 }
 }  // namespace
 

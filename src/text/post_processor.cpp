@@ -12,7 +12,7 @@ namespace lockstep {
 using nlohmann::json;
 
 namespace {
-constexpr std::size_t kMaxSteps = 64, kMaxAdded = 64;
+constexpr std::size_t kMaxProcessorSteps = 64, kMaxAdded = 64;
 
 // The ids that a part of a template stands for; false when it is the place of the text itself.
 bool read_template_part(const json& value, const std::string& where, const json& special_tokens, std::vector<std::int32_t>& ids) {
@@ -79,7 +79,7 @@ void PostProcessor::read(const json& value, const std::string& where, int depth)
     steps_.push_back(std::move(step));
   } else if (type == "Sequence" && depth < 2) {
     const json& parts = object.array("processors");
-    if (parts.size() > kMaxSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
+    if (parts.size() > kMaxProcessorSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxProcessorSteps);
     for (std::size_t i = 0; i < parts.size(); ++i) read(parts[i], fmt::format("{}.processors[{}]", where, i), depth + 1);
   } else if (type == "TemplateProcessing") {
     object.any("pair");  // texts in pairs are not offered
@@ -89,7 +89,7 @@ void PostProcessor::read(const json& value, const std::string& where, int depth)
     fail(ErrorCode::unsupported, "{}.type is '{}', supported is ByteLevel, TemplateProcessing, Sequence or null", where, utf8_excerpt(type));
   }
   object.finish();
-  if (steps_.size() > kMaxSteps) fail(ErrorCode::unsupported, "post_processor has more than {} steps", kMaxSteps);
+  if (steps_.size() > kMaxProcessorSteps) fail(ErrorCode::unsupported, "post_processor has more than {} steps", kMaxProcessorSteps);
 }
 
 void PostProcessor::read_template(const json& value, const std::string& where) {

@@ -40,7 +40,7 @@ constexpr std::string_view kGpt2Pattern = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?
 #define LOCKSTEP_RUST_WORD R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})"
 constexpr std::string_view kWords = "[" LOCKSTEP_RUST_WORD "]+|[^\\s" LOCKSTEP_RUST_WORD "]+";
 #undef LOCKSTEP_RUST_WORD
-constexpr std::size_t kMaxSteps = 64;
+constexpr std::size_t kMaxSplitSteps = 64;
 
 class SplitStep : public PreTokenizer::Step {
  public:
@@ -122,13 +122,13 @@ struct Reader {
     if (type == "Sequence") {
       if (depth == 2) fail(ErrorCode::unsupported, "{} is a Sequence at depth 3, supported is at most 2", where);
       const json& parts = object.array("pretokenizers");
-      if (parts.size() > kMaxSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
+      if (parts.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
       for (std::size_t i = 0; i < parts.size(); ++i) read(parts[i], fmt::format("{}.pretokenizers[{}]", where, i), depth + 1);
     } else {
       read_step(object, type);
     }
     object.finish();
-    if (steps.size() > kMaxSteps) fail(ErrorCode::unsupported, "pre_tokenizer has more than {} steps", kMaxSteps);
+    if (steps.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "pre_tokenizer has more than {} steps", kMaxSteps);
   }
 
   void read_step(JsonObject& object, const std::string& type) {

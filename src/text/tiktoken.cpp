@@ -33,7 +33,7 @@ constexpr const char* kOneDigit = LOCKSTEP_LETTERS_FIRST R"(|\p{N}|)" LOCKSTEP_R
 constexpr const char* kLlama4 =
     R"([^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER "]*" LOCKSTEP_LOWER "]+" LOCKSTEP_CONTRACTIONS R"(?|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER
     "]+" LOCKSTEP_LOWER "]*" LOCKSTEP_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kKimi =
+constexpr const char* kKimiPattern =
     R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER LOCKSTEP_NO_HAN "*" LOCKSTEP_LOWER LOCKSTEP_NO_HAN "+" LOCKSTEP_CONTRACTIONS
     R"(?|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER LOCKSTEP_NO_HAN "+" LOCKSTEP_LOWER LOCKSTEP_NO_HAN "*" LOCKSTEP_CONTRACTIONS
     R"(?|\p{N}{1,3}|)" LOCKSTEP_REST;
@@ -176,7 +176,7 @@ TiktokenSettings tiktoken_settings(const Ranks& ranks, const json& config) {
       const auto it = named.find(id);
       specials.emplace_back(it == named.end() ? fmt::format("<|reserved_token_{}|>", id) : it->second, id);
     }
-    return {kKimi, std::move(specials), false, {}};
+    return {kKimiPattern, std::move(specials), false, {}};
   }
   if (name == "ChatGLM4Tokenizer") {
     TiktokenSettings settings{kThreeDigits, {}, false, {}};

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kMaxPatternBytes = 4096;
 constexpr int kMaxDepth = 64;
-constexpr int kMaxRepeat = 5000;
+constexpr int kMaxPatternRepeat = 5000;
 constexpr int kEndless = -1;
 // Marks before and after the text, so that ^ and $ are symbols like others.
 constexpr char32_t kBegin = 0xd800, kEnd = 0xd801;
@@ -121,8 +121,8 @@ class Parser {
       for (; i < text_.size() && text_[i] >= '0' && text_[i] <= '9'; ++i)
         x = std::min<std::int64_t>(x * 10 + static_cast<std::int64_t>(text_[i] - '0'), 1 << 30);
       if (i == begin) return false;
-      if (x > kMaxRepeat)
-        fail(ErrorCode::resource_exhausted, "the pattern repeats {} times, allowed is at most {}", x, kMaxRepeat);
+      if (x > kMaxPatternRepeat)
+        fail(ErrorCode::resource_exhausted, "the pattern repeats {} times, allowed is at most {}", x, kMaxPatternRepeat);
       value = static_cast<int>(x);
       return true;
     };

@@ -8,7 +8,7 @@ namespace lockstep {
 
 namespace {
 // A longer token is never allowed: the tree's depth is one of its costs, and no vocabulary has one.
-constexpr std::size_t kMaxTokenBytes = 1024;
+constexpr std::size_t kMaxGrammarTokenBytes = 1024;
 }  // namespace
 
 std::shared_ptr<const TokenBytes> TokenBytes::of(const Tokenizer& tokenizer, std::span<const std::int32_t> end_tokens) {
@@ -30,7 +30,7 @@ TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t>
     bytes_[static_cast<std::size_t>(end)].clear();
   }
   for (std::int32_t id = 0; id < size(); ++id) {
-    if (bytes_[static_cast<std::size_t>(id)].size() > kMaxTokenBytes) bytes_[static_cast<std::size_t>(id)].clear();
+    if (bytes_[static_cast<std::size_t>(id)].size() > kMaxGrammarTokenBytes) bytes_[static_cast<std::size_t>(id)].clear();
     if (!bytes_[static_cast<std::size_t>(id)].empty()) order_.push_back(id);
   }
   std::sort(order_.begin(), order_.end(), [this](std::int32_t a, std::int32_t b) {

@@ -260,9 +260,9 @@ Value f_groupby(Interpreter&, const Value& subject, Arguments& arguments) {
 
 // --- map, select, reject: read as they are used
 
-using Function = std::function<Value(const Value&)>;
+using Transform = std::function<Value(const Value&)>;
 
-Function mapping(Interpreter& interpreter, Arguments arguments) {
+Transform mapping(Interpreter& interpreter, Arguments arguments) {
   if (arguments.positional.empty() && !arguments.named.empty() &&
       std::any_of(arguments.named.begin(), arguments.named.end(), [](const auto& n) { return n.first == "attribute"; })) {
     Value attribute, otherwise;
@@ -282,7 +282,7 @@ Function mapping(Interpreter& interpreter, Arguments arguments) {
   };
 }
 
-Function choosing(Interpreter& interpreter, Arguments arguments, bool by_attribute) {
+Transform choosing(Interpreter& interpreter, Arguments arguments, bool by_attribute) {
   Getter transform = [](const Value& item) { return item; };
   if (by_attribute) {
     if (arguments.positional.empty()) fail(ErrorCode::invalid_argument, "Missing parameter for attribute name");
@@ -298,9 +298,9 @@ Function choosing(Interpreter& interpreter, Arguments arguments, bool by_attribu
   };
 }
 
-Value lazily(const Value& subject, std::function<Function()> prepare, std::function<bool(const Function&, const Value&, Value&)> emit) {
+Value lazily(const Value& subject, std::function<Transform()> prepare, std::function<bool(const Transform&, const Value&, Value&)> emit) {
   return Value::iterator(
-      [subject, prepare = std::move(prepare), emit = std::move(emit), function = Function(), cursor = std::shared_ptr<Cursor>()](Value& out) mutable {
+      [subject, prepare = std::move(prepare), emit = std::move(emit), function = Transform(), cursor = std::shared_ptr<Cursor>()](Value& out) mutable {
         if (!cursor) {
           if (!subject.truth()) return false;
           function = prepare();
@@ -316,7 +316,7 @@ Value lazily(const Value& subject, std::function<Function()> prepare, std::funct
 Value f_map(Interpreter& interpreter, const Value& subject, Arguments& arguments) {
   return lazily(
       subject, [&interpreter, arguments] { return mapping(interpreter, arguments); },
-      [](const Function& f, const Value& item, Value& out) {
+      [](const Transform& f, const Value& item, Value& out) {
         out = f(item);
         return true;
       });
@@ -326,7 +326,7 @@ template <bool wanted, bool by_attribute>
 Value f_choose(Interpreter& interpreter, const Value& subject, Arguments& arguments) {
   return lazily(
       subject, [&interpreter, arguments] { return choosing(interpreter, arguments, by_attribute); },
-      [](const Function& f, const Value& item, Value& out) {
+      [](const Transform& f, const Value& item, Value& out) {
         if (f(item).truth() != wanted) return false;
         out = item;
         return true;
