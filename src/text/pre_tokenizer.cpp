@@ -122,13 +122,13 @@ struct Reader {
     if (type == "Sequence") {
       if (depth == 2) fail(ErrorCode::unsupported, "{} is a Sequence at depth 3, supported is at most 2", where);
       const json& parts = object.array("pretokenizers");
-      if (parts.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSteps);
+      if (parts.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "{} has {} steps, allowed is at most {}", where, parts.size(), kMaxSplitSteps);
       for (std::size_t i = 0; i < parts.size(); ++i) read(parts[i], fmt::format("{}.pretokenizers[{}]", where, i), depth + 1);
     } else {
       read_step(object, type);
     }
     object.finish();
-    if (steps.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "pre_tokenizer has more than {} steps", kMaxSteps);
+    if (steps.size() > kMaxSplitSteps) fail(ErrorCode::unsupported, "pre_tokenizer has more than {} steps", kMaxSplitSteps);
   }
 
   void read_step(JsonObject& object, const std::string& type) {
