@@ -294,7 +294,9 @@ TEST_F(OpenAi, EchoBeginsWithThePrompt) {
       }
     for (std::size_t i = 0; i < 2; ++i) {
       EXPECT_EQ(texts[i], whole.at("choices").at(i).at("text"));
-      if (!more.empty()) EXPECT_EQ(logprobs[i], whole["choices"][i]["logprobs"]["token_logprobs"]);
+      if (!more.empty()) {
+        EXPECT_EQ(logprobs[i], whole["choices"][i]["logprobs"]["token_logprobs"]);
+      }
     }
   }
 }

@@ -23,7 +23,9 @@ void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const Weigh
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
     EXPECT_EQ(bits_of(engine.generate(requests)), want);
-    if (ranks.tp > 1 || runtime.model->expert_count > 0) EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
+    if (ranks.tp > 1 || runtime.model->expert_count > 0) {
+      EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
+    }
     EXPECT_GT(engine.counters().mixed_batches, 0);
   }
 }

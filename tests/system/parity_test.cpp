@@ -49,7 +49,9 @@ TEST(Parity, HoldsOnDenseFamilies) {
     EXPECT_FALSE(report.control.internal_model);
     EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_proj.weight");
     for (const ParityCounter& c : report.engagement)
-      if (c.name == "expert_rows" || c.name == "indexer_steps" || c.name == "sparse_pairs_skipped") EXPECT_EQ(c.value, 0) << c.name;
+      if (c.name == "expert_rows" || c.name == "indexer_steps" || c.name == "sparse_pairs_skipped") {
+        EXPECT_EQ(c.value, 0) << c.name;
+      }
   }
 }
 
