@@ -45,15 +45,18 @@ void quantised_linear(const LinearForward& op, ThreadPool& pool) {
   });
 }
 
+constexpr std::int64_t kSameSet = 1024;  // floats: a page
+
 template <class V>
 void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
   using Elem = typename V::Elem;
   const std::int64_t panels = op.w.panels(), rows = op.x.rows;
-  // Items: enough for the threads, each with whole register tiles.
+  // Items: enough that no thread waits long for the last one, each with whole register tiles.
   const std::int64_t row_block = rows >= 256 ? 96 : 48;
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
-  const std::int64_t panel_block = row_blocks * op.w.count >= pool.threads() * 2 ? panels : std::max<std::int64_t>(8, (panels + 7) / 8);
+  const std::int64_t wanted = std::max<std::int64_t>(1, (pool.threads() * 8 + row_blocks * op.w.count - 1) / (row_blocks * op.w.count));
+  const std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
   const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
@@ -71,6 +74,14 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
         round_rows<V>(rounded, x, x_stride, count, op.w.inputs);
         x = rounded;
         x_stride = op.w.inputs;
+      }
+      else if (x_stride % kSameSet == 0 && count >= V::kRows && panel_block >= 16) {
+        // Rows whole pages apart lie in the same sets of the first cache, which has fewer ways than a tile has rows.
+        const std::int64_t apart = op.w.inputs + 16;
+        Elem* copy = thread_scratch<Elem>(static_cast<std::size_t>(count * apart));
+        for (std::int64_t t = 0; t < count; ++t) __builtin_memcpy(copy + t * apart, x + t * x_stride, static_cast<std::size_t>(op.w.inputs) * sizeof(Elem));
+        x = copy;
+        x_stride = apart;
       }
       Product<V, W> product{elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x, x_stride,
                             weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, false};
