@@ -8,6 +8,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -27,10 +28,22 @@ inline std::int32_t* ints(const View& v) { return device_pointer<std::int32_t>(v
 // Lanes of the 16 that lie below `n` from `at` on.
 inline int lanes_left(std::int64_t n, std::int64_t at) { return static_cast<int>(n - at < 16 ? n - at : 16); }
 
-// Scratch that grows and stays, one a thread (workspaces of kernels: sized from lengths alone).
 template <class T>
+struct CacheLineAllocator {
+  using value_type = T;
+  CacheLineAllocator() = default;
+  template <class U>
+  CacheLineAllocator(const CacheLineAllocator<U>&) {}
+  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* block, std::size_t) { ::operator delete(block, std::align_val_t{64}); }
+  bool operator==(const CacheLineAllocator&) const { return true; }
+};
+
+// Scratch that grows and stays, one a thread and `Use` (workspaces of kernels: sized from lengths alone). It begins at a cache
+// line: a vector that lies across two costs two loads.
+template <class T, int Use = 0>
 inline T* thread_scratch(std::size_t count) {
-  thread_local std::vector<T> scratch;
+  thread_local std::vector<T, CacheLineAllocator<T>> scratch;
   if (scratch.size() < count) scratch.resize(count);
   return scratch.data();
 }

@@ -20,7 +20,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   using Accumulator = AccumulatorVec<V>;
   using Storage = typename Accumulator::Storage;
-  constexpr std::int64_t kGroup = 4, kInputs = 256;
+  constexpr std::int64_t kGroup = 4, kInputs = 288;
   const std::int64_t rows = op.x.rows, inputs = op.w.inputs, panels = op.w.panels();
   const bool tied = static_cast<bool>(op.table_dy);
   const std::int32_t* segment = ints(op.segment);
@@ -47,19 +47,20 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
       for (std::int64_t t = 0; t < rows; ++t)
         row_gradient<V>(z + t * width, columns, ints(op.target)[t * op.target.stride] - op.first - first * 16,
                         elements<V>(op.slope)[t * op.slope.stride], elements<V>(op.log_sum)[t * op.log_sum.stride]);
-      for (std::int64_t p = 0; p < count; ++p) {
+      for_weight_panels<V>(0, count, [&](std::int64_t p, auto together) {
         const std::int64_t at = (first + p) * inputs;
         Elem* gradient = op.gradient ? elements<V>(op.gradient) + at * 16 : nullptr;
         Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + at * Accumulator::kStorage : nullptr;
         if (tied && !bins) {
-          bins = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(inputs))->storage;
-          for (std::int64_t k = 0; k < inputs; ++k) Accumulator::zero().store(bins + k * Accumulator::kStorage);
+          bins = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(together * inputs))->storage;
+          for (std::int64_t k = 0; k < together * inputs; ++k) Accumulator::zero().store(bins + k * Accumulator::kStorage);
         }
-        if (tied) deposit_table_panel<V>(bins, op.table_dy, op.segment, tokens, first + p);
+        for (std::int64_t i = 0; tied && i < together; ++i)
+          deposit_table_panel<V>(bins + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + p + i);
         for (std::int64_t k = 0; k < inputs; k += kInputs)
-          product_weight<V>(gradient, bins, op.finish || !op.bins, z + p * 16, width, x, op.x.stride, 0, rows, columns - p * 16, inputs, 0, k,
-                            std::min(inputs, k + kInputs), segment_of);
-      }
+          product_weight<V, together>(gradient, bins, op.finish || !op.bins, z + p * 16, width, x, op.x.stride, 0, rows, columns - p * 16,
+                                      inputs, 0, k, std::min(inputs, k + kInputs), segment_of);
+      });
     });
   });
 }

@@ -46,67 +46,103 @@ void quantised_linear(const LinearForward& op, ThreadPool& pool) {
 }
 
 constexpr std::int64_t kSameSet = 1024;  // floats: a page
+constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
+
+// `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
+// each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0.
+template <class V, class W, class Of>
+void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin,
+                  int leaf_end, bool round_input_bf16, const Of& of) {
+  using Elem = typename V::Elem;
+  const std::int64_t row_block = rows >= 256 ? 96 : 48;
+  const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
+  const std::int64_t wanted = (pool.threads() * 8 + row_blocks * count - 1) / (row_blocks * count);
+  const std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
+  const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
+  pool.run(count * row_blocks * panel_blocks, [&](std::int64_t item) {
+    const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
+    auto [range, product] = of(g);
+    const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
+    const std::int64_t block = std::min(range.end, begin + row_block) - begin;
+    if (block <= 0) return;
+    const std::int64_t panel = rest % panel_blocks * panel_block;
+    product.y += begin * product.y_stride;
+    product.x += begin * product.x_stride;
+    if (round_input_bf16) {
+      Elem* rounded = thread_scratch<Elem>(static_cast<std::size_t>(block * product.inputs));
+      round_rows<V>(rounded, product.x, product.x_stride, block, product.inputs);
+      product.x = rounded;
+      product.x_stride = product.inputs;
+    } else if (product.x_stride % kSameSet == 0 && block >= V::kRows && panel_block >= 16) {
+      // Rows whole pages apart lie in the same sets of the first cache, which has fewer ways than a tile has rows.
+      const std::int64_t apart = product.inputs + 16;
+      Elem* copy = thread_scratch<Elem>(static_cast<std::size_t>(block * apart));
+      for (std::int64_t t = 0; t < block; ++t)
+        __builtin_memcpy(copy + t * apart, product.x + t * product.x_stride, static_cast<std::size_t>(product.inputs) * sizeof(Elem));
+      product.x = copy;
+      product.x_stride = apart;
+    }
+    product_forward<V, W>(product, block, maximum_leaves, leaf_begin, leaf_end, panel, std::min(panels, panel + panel_block));
+  });
+}
+
+template <class V, class W>
+struct RowsAndProduct {
+  RowRange rows;
+  Product<V, W> product;
+};
 
 template <class V>
 void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
-  using Elem = typename V::Elem;
-  const std::int64_t panels = op.w.panels(), rows = op.x.rows;
-  // Items: enough that no thread waits long for the last one, each with whole register tiles.
-  const std::int64_t row_block = rows >= 256 ? 96 : 48;
-  const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
-  const std::int64_t wanted = std::max<std::int64_t>(1, (pool.threads() * 8 + row_blocks * op.w.count - 1) / (row_blocks * op.w.count));
-  const std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
-  const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    pool.run(op.w.count * row_blocks * panel_blocks, [&](std::int64_t item) {
-      const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
-      const RowRange range = rows_of(op.offsets, g, rows);
-      const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
-      const std::int64_t count = std::min(range.end, begin + row_block) - begin;
-      if (count <= 0) return;
-      const std::int64_t panel = rest % panel_blocks * panel_block;
-      const Elem* x = elements<V>(op.x) + begin * op.x.stride + g * op.x_step;
-      std::int64_t x_stride = op.x.stride;
-      if (op.round_input_bf16) {
-        Elem* rounded = thread_scratch<Elem>(static_cast<std::size_t>(count * op.w.inputs));
-        round_rows<V>(rounded, x, x_stride, count, op.w.inputs);
-        x = rounded;
-        x_stride = op.w.inputs;
-      }
-      else if (x_stride % kSameSet == 0 && count >= V::kRows && panel_block >= 16) {
-        // Rows whole pages apart lie in the same sets of the first cache, which has fewer ways than a tile has rows.
-        const std::int64_t apart = op.w.inputs + 16;
-        Elem* copy = thread_scratch<Elem>(static_cast<std::size_t>(count * apart));
-        for (std::int64_t t = 0; t < count; ++t) __builtin_memcpy(copy + t * apart, x + t * x_stride, static_cast<std::size_t>(op.w.inputs) * sizeof(Elem));
-        x = copy;
-        x_stride = apart;
-      }
-      Product<V, W> product{elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x, x_stride,
-                            weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, false};
-      product_forward<V, W>(product, count, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, panel, std::min(panels, panel + panel_block));
+    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                       [&](std::int64_t g) -> RowsAndProduct<V, W> {
+      return {rows_of(op.offsets, g, op.x.rows),
+              {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
+               weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, false}};
     });
   });
 }
 
+// One weight for all rows is transposed once, in parts that every thread reads, and the rest is a forward product over n. Of several
+// (heads, experts) every item transposes what it needs.
 template <class V>
 void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows;
-  const std::int64_t block_step = std::min<std::int64_t>(blocks, 2);
-  const std::int64_t block_items = (blocks + block_step - 1) / block_step;
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
+    if (op.w.count == 1 && !op.offsets) {
+      const std::int64_t part = std::max<std::int64_t>(8, kTransposedElements / std::max<std::int64_t>(1, op.w.outputs * 16));
+      for (std::int64_t begin = 0; begin < blocks; begin += part) {
+        const std::int64_t count = std::min(blocks - begin, part);
+        Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
+        pool.run(count, [&](std::int64_t b) {
+          transpose_block<V, W>(transposed + b * op.w.outputs * 16, weights, op.w.outputs, op.w.inputs, begin + b);
+        });
+        run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
+          return {{0, rows},
+                  {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
+                   op.w.inputs - begin * 16, 0, 0, 0, op.accumulate}};
+        });
+      }
+      return;
+    }
+    const std::int64_t block_step = std::min<std::int64_t>(blocks, 2);
+    const std::int64_t block_items = (blocks + block_step - 1) / block_step;
     pool.run(op.w.count * block_items, [&](std::int64_t item) {
-      const std::int64_t g = item / block_items, begin = item % block_items * block_step;
+      const std::int64_t g = item / block_items, begin = item % block_items * block_step, end = std::min(blocks, begin + block_step);
       const RowRange range = rows_of(op.offsets, g, rows);
       if (range.end <= range.begin) return;
       Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
-      product_input<V, W>(elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step, op.dx.stride,
-                          elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, weights + g * op.w.packed_size(),
-                          op.w.outputs, op.w.inputs, op.w.maximum_leaves, range.end - range.begin, begin,
-                          std::min(blocks, begin + block_step), op.accumulate, scratch);
+      for (std::int64_t b = begin; b < end; ++b)
+        transpose_block<V, W>(scratch + (b - begin) * op.w.outputs * 16, weights + g * op.w.packed_size(), op.w.outputs, op.w.inputs, b);
+      product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
+                                elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs,
+                                op.w.inputs - begin * 16, 0, 0, 0, op.accumulate},
+                               range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
     });
   });
 }
@@ -115,21 +151,24 @@ template <class V>
 void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   using Accumulator = AccumulatorVec<V>;
   using Storage = typename Accumulator::Storage;
-  const std::int64_t panels = op.w.panels();
-  // All inputs of a panel at once, so that its dy is read once, unless that leaves threads without work.
-  const std::int64_t k_step = op.w.count * panels >= pool.threads() * 2 ? 256 : 64;
+  constexpr std::int64_t kPanels = kWeightPanels<V>;
+  const std::int64_t panels = op.w.panels(), strips = (panels + kPanels - 1) / kPanels;
+  // Many inputs of a strip at once, so that its dy is read once, unless that leaves threads without work.
+  const std::int64_t k_step = op.w.count * strips >= pool.threads() * 2 ? 288 : 72;
   const std::int64_t k_items = (op.w.inputs + k_step - 1) / k_step;
-  pool.run(op.w.count * panels * k_items, [&](std::int64_t item) {
-    const std::int64_t g = item / (panels * k_items), panel = item / k_items % panels, k = item % k_items * k_step;
+  pool.run(op.w.count * strips * k_items, [&](std::int64_t item) {
+    const std::int64_t g = item / (strips * k_items), strip = item / k_items % strips * kPanels, k = item % k_items * k_step;
     const RowRange range = rows_of(op.offsets, g, op.dy.rows);
     const std::int64_t base = g * op.w.packed_size();
     const std::int32_t* segment = ints(op.segment);
     const std::int32_t* row_of = op.row_of ? ints(op.row_of) : nullptr;
-    product_weight<V>(op.gradient ? elements<V>(op.gradient) + base : nullptr,
-                      op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish,
-                      elements<V>(op.dy) + g * op.y_step, op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, range.begin,
-                      range.end, op.w.outputs, op.w.inputs, panel, k, std::min(op.w.inputs, k + k_step),
-                      [=](std::int64_t t) { return segment[row_of ? row_of[t] : t]; });
+    for_weight_panels<V>(strip, std::min(panels, strip + kPanels), [&](std::int64_t panel, auto count) {
+      product_weight<V, count>(op.gradient ? elements<V>(op.gradient) + base : nullptr,
+                               op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish,
+                               elements<V>(op.dy) + g * op.y_step, op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
+                               range.begin, range.end, op.w.outputs, op.w.inputs, panel, k, std::min(op.w.inputs, k + k_step),
+                               [=](std::int64_t t) { return segment[row_of ? row_of[t] : t]; });
+    });
   });
 }
 

@@ -120,68 +120,75 @@ inline void product_forward(Product<V, W> op, std::int64_t rows, int maximum_lea
   product_block(op, rows, panel_begin, panel_end);
 }
 
-// dx[t, k] = sum over n of dy[t, n] w[n, k] for k in panels [begin, end) of 16: tiles of the weight are transposed into
-// `scratch` ((end - begin) * outputs * 16 elements), then it is a forward product over n.
+// Inputs [block * 16, block * 16 + 16) of a weight as a panel of the transposed one: `panel` [outputs][16], padded with zeros.
 template <class V, class W>
-inline void product_input(typename V::Elem* dx, std::int64_t dx_stride, const typename V::Elem* dy, std::int64_t dy_stride,
-                          const W* w, std::int64_t outputs, std::int64_t inputs, int maximum_leaves, std::int64_t rows,
-                          std::int64_t begin, std::int64_t end, bool accumulate, typename V::Elem* scratch) {
-  using Elem = typename V::Elem;
-  for (std::int64_t block = begin; block < end; ++block) {
-    Elem* panel = scratch + (block - begin) * outputs * 16;
-    const int width = lanes_left(inputs, block * 16);
-    for (std::int64_t n = 0; n < outputs; ++n) {
-      const W* source = w + ((n / 16) * inputs + block * 16) * 16 + n % 16;
-      for (int i = 0; i < width; ++i) panel[n * 16 + i] = widen_element(source[i * 16]);
-      for (int i = width; i < 16; ++i) panel[n * 16 + i] = element<Elem>(0.0f);
-    }
+inline void transpose_block(typename V::Elem* panel, const W* w, std::int64_t outputs, std::int64_t inputs, std::int64_t block) {
+  const int width = lanes_left(inputs, block * 16);
+  for (std::int64_t n = 0; n < outputs; ++n) {
+    const W* source = w + ((n / 16) * inputs + block * 16) * 16 + n % 16;
+    for (int i = 0; i < width; ++i) panel[n * 16 + i] = widen_element(source[i * 16]);
+    for (int i = width; i < 16; ++i) panel[n * 16 + i] = element<typename V::Elem>(0.0f);
   }
-  Product<V, Elem> op{dx + begin * 16, dx_stride, dy, dy_stride, scratch, outputs, inputs - begin * 16, 0, 0, 0, accumulate};
-  product_forward<V, Elem>(op, rows, maximum_leaves, 0, 8, 0, end - begin);
 }
 
-// A run of whole segments for one panel of outputs: dy of its rows, dense, 16 lanes a row (padding +0); ends[s] is one past the last
-// row of its segment s. Adds to `totals` (of inputs k .. k + KK) one deposit a segment.
-template <class V, int KK>
-inline void product_weight_tile(typename AccumulatorVec<V>::Storage* totals, const typename V::Elem* dy, const typename V::Elem* x,
-                                std::int64_t x_stride, const std::int64_t* ends, int segments) {
+// How many panels of outputs share a read of x in the gradient of a weight, where that many are left.
+template <class V>
+constexpr int kWeightPanels = V::kRows >= 8 ? 2 : 1;
+
+// A run of whole segments for P panels of outputs: dy of its rows, dense, P * 16 lanes a row (padding +0); ends[s] is one past the
+// last row of its segment s. Adds to `totals` (of inputs k .. k + KK; panels `apart` inputs from each other) one deposit a segment.
+template <class V, int KK, int P>
+inline void product_weight_tile(typename AccumulatorVec<V>::Storage* totals, std::int64_t apart, const typename V::Elem* dy,
+                                const typename V::Elem* x, std::int64_t x_stride, const std::int64_t* ends, int segments) {
   using Accumulator = AccumulatorVec<V>;
   for (int s = 0; s < segments; ++s) {
-    V sum[KK];
+    V sum[P][KK];
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
 #pragma GCC unroll 16
-    for (int i = 0; i < KK; ++i) sum[i] = V::zero();
+      for (int i = 0; i < KK; ++i) sum[p][i] = V::zero();
     for (std::int64_t t = s ? ends[s - 1] : 0; t < ends[s]; ++t) {
-      const V d = V::load(dy + t * 16);
+      V d[P];
+#pragma GCC unroll 2
+      for (int p = 0; p < P; ++p) d[p] = V::load(dy + (t * P + p) * 16);
       const typename V::Elem* x_row = x + t * x_stride;
       __builtin_prefetch(x_row + 31);  // of a tile to come: rows stand too far apart for the machine to foresee
 #pragma GCC unroll 16
-      for (int i = 0; i < KK; ++i) sum[i] = fma(V::set1(x_row[i]), d, sum[i]);
+      for (int i = 0; i < KK; ++i) {
+        const V value = V::set1(x_row[i]);
+#pragma GCC unroll 2
+        for (int p = 0; p < P; ++p) sum[p][i] = fma(value, d[p], sum[p][i]);
+      }
     }
+#pragma GCC unroll 2
+    for (int p = 0; p < P; ++p)
 #pragma GCC unroll 16
-    for (int i = 0; i < KK; ++i) {
-      Accumulator total = Accumulator::load(totals + i * Accumulator::kStorage);
-      total.deposit(sum[i]);
-      total.store(totals + i * Accumulator::kStorage);
-    }
+      for (int i = 0; i < KK; ++i) {
+        auto* at = totals + (p * apart + i) * Accumulator::kStorage;
+        Accumulator total = Accumulator::load(at);
+        total.deposit(sum[p][i]);
+        total.store(at);
+      }
   }
 }
 
-// The gradient of one weight's panel `panel`, inputs [k_begin, k_end): segments of rows of dy and x, each a chain, deposited.
-// segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments whose dy stays
-// in cache for all inputs.
-template <class V, class SegmentOf>
+// The gradient of one weight's panels [panel, panel + P), inputs [k_begin, k_end): segments of rows of dy and x, each a chain,
+// deposited. segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments whose dy
+// stays in cache for all inputs.
+template <class V, int P, class SegmentOf>
 inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
                            const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
                            std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
                            std::int64_t panel, std::int64_t k_begin, std::int64_t k_end, const SegmentOf& segment_of) {
   using Accumulator = AccumulatorVec<V>;
   using Elem = typename V::Elem;
-  constexpr int kWide = V::kRows >= 8 ? 16 : 6, kSegments = 64;
+  constexpr int kWide = V::kRows >= 8 ? (P == 1 ? 16 : 12) : 6, kSegments = 64;
   constexpr std::int64_t kBlockRows = 192;
-  const int lanes = lanes_left(outputs, panel * 16);
-  auto* totals = thread_scratch<typename Accumulator::Storage>(static_cast<std::size_t>((k_end - k_begin) * Accumulator::kStorage));
+  const std::int64_t width = k_end - k_begin;
+  auto* totals = thread_scratch<typename Accumulator::Storage>(static_cast<std::size_t>(P * width * Accumulator::kStorage));
   const auto each_total = [&](const auto& f) {
-    for (std::int64_t k = k_begin; k < k_end; ++k) f(totals + (k - k_begin) * Accumulator::kStorage, panel * inputs + k);
+    for (std::int64_t p = 0; p < P; ++p)
+      for (std::int64_t k = 0; k < width; ++k) f(totals + (p * width + k) * Accumulator::kStorage, (panel + p) * inputs + k_begin + k);
   };
   each_total([&](auto* total, std::int64_t at) {
     (bins ? Accumulator::load(bins + at * Accumulator::kStorage) : Accumulator::zero()).store(total);
@@ -203,20 +210,25 @@ inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V
       end = next;
       ends[segments++] = end - begin;
     }
-    Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>((end - begin) * 16));
+    Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>((end - begin) * P * 16));
     for (std::int64_t t = begin; t < end; ++t) {
       const Elem* row = dy + t * dy_stride + panel * 16;
-      __builtin_prefetch(row + kBlockRows * dy_stride);  // of the next block
-      V::load_partial(row, lanes).store(strip + (t - begin) * 16);
+      for (int p = 0; p < P; ++p) {
+        __builtin_prefetch(row + p * 16 + kBlockRows * dy_stride);  // of the next block
+        V::load_partial(row + p * 16, lanes_left(outputs, (panel + p) * 16)).store(strip + ((t - begin) * P + p) * 16);
+      }
     }
     if (deposits + segments > kDepositsBeforeCarry) each_total(normalise), deposits = 0;
     deposits += segments;
     const Elem* rows = x + begin * x_stride;
-    std::int64_t k = k_begin;
-    const auto total = [&] { return totals + (k - k_begin) * Accumulator::kStorage; };
-    for (; k + kWide <= k_end; k += kWide) product_weight_tile<V, kWide>(total(), strip, rows + k, x_stride, ends, segments);
-    for (; k + 4 <= k_end; k += 4) product_weight_tile<V, 4>(total(), strip, rows + k, x_stride, ends, segments);
-    for (; k < k_end; ++k) product_weight_tile<V, 1>(total(), strip, rows + k, x_stride, ends, segments);
+    std::int64_t k = 0;
+    const auto tile = [&]<int KK>(std::integral_constant<int, KK>) {
+      for (; k + KK <= width; k += KK)
+        product_weight_tile<V, KK, P>(totals + k * Accumulator::kStorage, width, strip, rows + k_begin + k, x_stride, ends, segments);
+    };
+    tile(std::integral_constant<int, kWide>());
+    tile(std::integral_constant<int, 4>());
+    tile(std::integral_constant<int, 1>());
     begin = end;
   }
   each_total([&](auto* total, std::int64_t at) {
@@ -225,6 +237,15 @@ inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V
     if (finish || !bins) sum.total().store(gradient + at * 16);
     if (bins) (finish ? Accumulator::zero() : sum).store(bins + at * Accumulator::kStorage);
   });
+}
+
+// f(first, std::integral_constant<int, P>) for panels [begin, end), kWeightPanels at a time and what is left singly.
+template <class V, class F>
+inline void for_weight_panels(std::int64_t begin, std::int64_t end, const F& f) {
+  constexpr int kPanels = kWeightPanels<V>;
+  for (; begin + kPanels <= end; begin += kPanels) f(begin, std::integral_constant<int, kPanels>());
+  if constexpr (kPanels > 1)
+    for (; begin < end; ++begin) f(begin, std::integral_constant<int, 1>());
 }
 
 // Copies rows rounded to bf16 (study profiles) to `out`, dense.

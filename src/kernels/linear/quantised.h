@@ -14,17 +14,6 @@ struct QuantisedRows {
   std::int64_t groups;
 };
 
-// A buffer of the calling thread for each `Use`.
-template <class V, class T, int Use>
-struct QuantisedScratch {
-  alignas(64) T items[64 / sizeof(T)];
-};
-template <class V, int Use, class T>
-inline T* quantised_scratch(std::int64_t count) {
-  constexpr std::int64_t kItems = 64 / sizeof(T);
-  return thread_scratch<QuantisedScratch<V, T, Use>>(static_cast<std::size_t>((count + kItems - 1) / kItems))->items;
-}
-
 template <class V, class Dot>
 inline void quantise_row(const typename V::Elem* x, std::int64_t n, const QuantisedRows<V, Dot>& out, std::int64_t row) {
   using Elem = typename V::Elem;
@@ -54,8 +43,10 @@ inline void quantise_row(const typename V::Elem* x, std::int64_t n, const Quanti
 template <class V, class Dot, class RowOf>
 inline QuantisedRows<V, Dot> quantise_rows(std::int64_t rows, std::int64_t n, ThreadPool& pool, const RowOf& row_of) {
   const std::int64_t groups = (n + kQuantisedGroup - 1) / kQuantisedGroup;
-  const QuantisedRows<V, Dot> out{quantised_scratch<V, 0, typename Dot::Stored>(rows * groups * kQuantisedGroup),
-                                  quantised_scratch<V, 1, typename V::Elem>(rows * groups), quantised_scratch<V, 2, std::int32_t>(rows * groups), groups};
+  // Uses of their own, since types may be the same: these rows are read by every thread while the caller works on its share.
+  const std::size_t all = static_cast<std::size_t>(rows * groups);
+  const QuantisedRows<V, Dot> out{thread_scratch<typename Dot::Stored, 1>(all * kQuantisedGroup), thread_scratch<typename V::Elem, 2>(all),
+                                  thread_scratch<std::int32_t, 3>(all), groups};
   constexpr std::int64_t kBlock = 16;
   const auto block = [&](std::int64_t at) {
     for (std::int64_t t = at * kBlock; t < std::min(rows, at * kBlock + kBlock); ++t) quantise_row<V, Dot>(row_of(t), n, out, t);
