@@ -2,6 +2,8 @@
 // standard library is never compiled for a wider instruction set than the machine has: an .inl includes nothing else.
 // Shapes as suffixes: T rows (tokens), K inputs, N outputs, H heads, D head size, L latent, R rotary, E experts, V vocabulary.
 #pragma once
+#include <immintrin.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
