@@ -35,8 +35,9 @@ void* operator new(std::size_t size) {
   if (!block) throw std::bad_alloc();
   return block;
 }
-void operator delete(void* block) noexcept { std::free(block); }
-void operator delete(void* block, std::size_t) noexcept { std::free(block); }
+// Not inlined: the compiler would see free() meet operator new.
+__attribute__((noinline)) void operator delete(void* block) noexcept { std::free(block); }
+__attribute__((noinline)) void operator delete(void* block, std::size_t) noexcept { std::free(block); }
 
 extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   void* block = nullptr;
@@ -72,10 +73,16 @@ struct MemoryCase {
   bool in_pieces = false;
 };
 
+std::vector<TrainSequence> short_sequences(std::int64_t vocabulary) {
+  std::vector<TrainSequence> data = sequences(vocabulary, 4);
+  data.erase(data.begin() + 1);
+  return data;
+}
+
 class MemoryRunsOut {
  public:
   explicit MemoryRunsOut(const MemoryCase& c)
-      : case_(c), bench_(kLlama), data_(sequences(bench_.model->vocabulary, 3)),
+      : case_(c), bench_(kLlama), data_(short_sequences(bench_.model->vocabulary)),
         runtime_({.threads = 1}, bench_.model, profile_by_name(c.profile), 600),
         trainer_(runtime_, bench_.masters, {.ranks = c.ranks}), start_(trainer_.state()) {
     for (const TrainSequence& s : data_)
@@ -119,6 +126,7 @@ class MemoryRunsOut {
  private:
   void step() {
     if (case_.in_pieces) {
+      trainer_.drop_batch();  // it is still open when memory ran out between its pieces
       trainer_.begin_batch({.sequences = 3}, loss_);
       trainer_.add({2}, {data_[2]});
       trainer_.add({0, 1}, {data_[0], data_[1]});

@@ -98,7 +98,8 @@ rc::Gen<Pieces> any_pieces(std::size_t sequences) {
 TEST(OpenBatchBits, AnyPiecesInAnyOrderAreTheWholeBatch) {
   for (const char* config : {kGlm, kLlama}) {
     const TrainBench bench(config);
-    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 6);
+    std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 6);
+    data.erase(data.begin() + 1);  // the long one: it is in the tests below
     const LossOptions loss = known_loss(data);
     const PieceOutcome want = train_in({}, bench, {.loss = loss}, data);
     rc::check([&] {

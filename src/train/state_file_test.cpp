@@ -25,7 +25,7 @@ struct StateCase {
 };
 
 TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
   Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .ranks = c.ranks});
   if (from) {

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/hash.h"
 
 namespace lockstep {
@@ -33,9 +34,10 @@ void Trainer::check_no_batch() const {
   if (batch_) fail(ErrorCode::invalid_argument, "a batch is open; finish_batch or drop_batch comes first");
 }
 
-void Trainer::each_on_gradients(const std::function<void(int)>& work) {
+template <class F>
+void Trainer::or_abandon(const F& work) {
   try {
-    each(work);
+    work();
   } catch (...) {
     abandon_gradients();
     throw;
@@ -52,9 +54,11 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
   parts_[0]->check(data, loss);
   parts_[0]->check_may_begin();
   ForwardBackwardResult result;
-  each_on_gradients([&](int rank) {
-    ForwardBackwardResult own = parts_[static_cast<std::size_t>(rank)]->forward_backward(data, loss, index);
-    if (rank == 0) result = std::move(own);
+  or_abandon([&] {
+    each([&](int rank) {
+      ForwardBackwardResult own = parts_[static_cast<std::size_t>(rank)]->forward_backward(data, loss, index);
+      if (rank == 0) result = std::move(own);
+    });
   });
   return result;
 }
@@ -64,7 +68,7 @@ void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const 
   parts_[0]->check({}, loss);
   parts_[0]->check_may_begin();
   batch_.emplace(plan, loss, index);
-  each_on_gradients([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(true); });
+  or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(true); }); });
 }
 
 void Trainer::add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
@@ -72,23 +76,28 @@ void Trainer::add(const std::vector<std::size_t>& places, const std::vector<Trai
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
   batch_->check(places, piece);
   parts_[0]->check(piece, batch_->loss());
-  ForwardBackwardResult result;
-  RowSums sums;
-  each_on_gradients([&](int rank) {
-    ForwardBackwardResult own;
-    RowSums own_sums;
-    parts_[static_cast<std::size_t>(rank)]->deposit(piece, batch_->loss(), batch_->index(), batch_->loss().normaliser, batch_->index_weight(), own, own_sums);
-    if (rank == 0) result = std::move(own), sums = std::move(own_sums);
+  or_abandon([&] {
+    ForwardBackwardResult result;
+    RowSums sums;
+    each([&](int rank) {
+      ForwardBackwardResult own;
+      RowSums own_sums;
+      parts_[static_cast<std::size_t>(rank)]->deposit(piece, batch_->loss(), batch_->index(), batch_->loss().normaliser, batch_->index_weight(), own, own_sums);
+      if (rank == 0) result = std::move(own), sums = std::move(own_sums);
+    });
+    batch_->put(places, std::move(result), sums);
   });
-  batch_->put(places, std::move(result), sums);
 }
 
 ForwardBackwardResult Trainer::finish_batch() {
   check_usable();
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
   batch_->check_complete();
-  each_on_gradients([&](int rank) { parts_[static_cast<std::size_t>(rank)]->close_gradients(); });
-  ForwardBackwardResult result = batch_->finish();
+  ForwardBackwardResult result;
+  or_abandon([&] {
+    each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->close_gradients(); });
+    result = batch_->finish();
+  });
   batch_.reset();
   return result;
 }

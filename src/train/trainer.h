@@ -5,8 +5,8 @@
 //   Trainer trainer(runtime, images, {}); trainer.forward_backward(data, loss); trainer.optim_step(adam);
 //   engine.set_weights(trainer.weights());
 // A batch may come in pieces, in any order, and has the bits of the whole: begin_batch, add ..., finish_batch.
-// An error in the middle of a call drops the gradients of the step, and the trainer goes on as if the step had not begun; an error
-// in the middle of an optimizer step leaves weights that are of no step: from then on everything but restore() is refused.
+// An error in the middle of a call drops the gradients of the step (and the batch), and the trainer goes on as if the step had not
+// begun; one in the middle of an optimizer step leaves weights that are of no step: from then on all but restore() is refused.
 #pragma once
 #include <memory>
 #include <optional>
@@ -55,8 +55,9 @@ class Trainer {
  private:
   // work(rank) on every rank's thread.
   void each(const std::function<void(int)>& work) { ranks_.run(work); }
-  // The same for what makes gradients: an error drops them on every rank.
-  void each_on_gradients(const std::function<void(int)>& work);
+  // work(), which makes gradients: an error drops them on every rank.
+  template <class F>
+  void or_abandon(const F& work);
   void abandon_gradients();
   void check_usable() const;
   void check_no_batch() const;
