@@ -52,6 +52,7 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
   using Elem = typename V::Elem;
   const std::int64_t panels = op.w.panels(), rows = op.x.rows;
+  if (panels == 0 || op.w.count == 0) return;  // a rank without experts, or without leaves
   // Items: enough that no thread waits long for the last one, each with whole register tiles.
   const std::int64_t row_block = rows >= 256 ? 96 : 48;
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
