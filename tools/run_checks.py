@@ -378,6 +378,7 @@ def main():
     parser.add_argument("--tsan", action="store_true", help="the tests of threads, of build-tsan/")
     parser.add_argument("--tsan-serve", action="store_true", help="tests/api/test_concurrency.py against the server of build-tsan/")
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
+    parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
@@ -414,6 +415,9 @@ def main():
     tally = Tally()
     if options.tsan_serve:
         run_oracle(tally, patterns or ["api/test_concurrency.py"], environment, options.timeout)
+        return tally.close()
+    if options.kill:
+        run_script(ROOT / "tests/check.d/kill_resume.sh", tally, {**environment, "LOCKSTEP_KILLS": str(options.kill)}, 60 + 30 * options.kill)
         return tally.close()
     if options.fuzz:
         run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)

@@ -10,7 +10,7 @@
 namespace lockstep {
 
 int plan_command(const Arguments& arguments) {
-  std::string purpose = "train";
+  std::string purpose = "train", optimizer_state = "memory";
   RuntimeSettings settings;
   TrainingPlan training;
   ServingPlan serving;
@@ -23,6 +23,7 @@ int plan_command(const Arguments& arguments) {
   table.integer("length", &length, 0, 1 << 20, "N", "Tokens of each, at least 2; 0: 256 in training, 1024 in serving");
   table.integer("micro-batch", &training.trainer.micro_batch, 0, 1 << 16, "N", "train: sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations, "train: drop activations and make them again in backward");
+  table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters lie; a file counts in no sum");
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.integer("cache-bytes", &serving.engine.cache_bytes, 1, std::int64_t{1} << 50, "BYTES", "serve: of keys and values at most");
   add_runtime_options(table, settings);
@@ -33,6 +34,7 @@ int plan_command(const Arguments& arguments) {
   if (length == 1) throw UsageError("--length is 1, allowed are 0 (the default of --for) and 2 or more");
   if (length > 0) training.length = serving.length = length;
   serving.engine.max_sequences = serving.sequences;
+  if (optimizer_state == "file") training.trainer.optimizer_folder = ".";  // a plan only counts: nothing is written there
   const bool trains = purpose == "train";
   const MemoryPlan plan = trains ? plan_training(settings, training) : plan_serving(settings, serving);
   struct sysinfo machine {};
@@ -45,7 +47,7 @@ int plan_command(const Arguments& arguments) {
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
   }
-  const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-14s%10.1f MB\n", name.c_str(), static_cast<double>(bytes) / 1e6); };
+  const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), static_cast<double>(bytes) / 1e6); };
   std::printf("%s of %lld parameters, profile %s, %lld sequences of %lld tokens\n", trains ? "training" : "serving", static_cast<long long>(plan.parameters),
               settings.profile.c_str(), static_cast<long long>(trains ? training.sequences : serving.sequences),
               static_cast<long long>(trains ? training.length : serving.length));

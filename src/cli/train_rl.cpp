@@ -10,12 +10,13 @@
 #include "observe/progress.h"
 #include "rl/policy_training.h"
 #include "service/rl_run.h"
+#include "service/training_state.h"
 
 namespace lockstep {
 namespace {
 // Keys that change no bit, and where things are put.
 const std::vector<std::string> kFreeKeys = {"threads",    "ranks",            "backend",          "isa",       "micro_batch", "checkpoint_activations",
-                                            "context",    "checkpoint_every", "keep_last", "runs",        "export_dtype",
+                                            "context",    "optimizer_state",  "checkpoint_every", "keep_last", "runs",        "export_dtype",
                                             "transcripts", "transcripts_every", "transcript_megabytes"};
 
 struct Totals {
@@ -47,6 +48,7 @@ int run_train_rl(const Arguments& arguments) {
   table.flag("allow-profile-mix", &allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
   table.integer("micro-batch", &config.stack.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
   table.flag("checkpoint-activations", &config.stack.checkpoint_activations, "Compute activations again in the backward pass; changes no bit");
+  table.choice("optimizer-state", &config.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
   table.integer("checkpoint-every", &config.checkpoint_every, 0, 1 << 30, "N", "Steps; 0: at the end and on an interrupt alone");
   table.integer("keep-last", &config.keep_last, 0, 1 << 20, "N", "Checkpoints that stay, 0: all");
   table.choice("export-dtype", &config.export_dtype, {"bf16", "f32"}, "Of the exported weights");

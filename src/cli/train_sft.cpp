@@ -8,6 +8,7 @@
 #include "cli/train_command.h"
 #include "rl/environment.h"
 #include "service/sft_run.h"
+#include "service/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -60,6 +61,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.integer("batch", &c.batch, 1, 1 << 20, "N", "Sequences a step");
   table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes memory, never a bit");
   table.flag("checkpoint-activations", &c.checkpoint_activations, "Drop and recompute activations; changes memory, never a bit");
+  table.choice("optimizer-state", &c.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
   table.number("learning-rate", &c.schedule.peak, 0, 10, "X", "Peak learning rate");
   table.choice("schedule", &c.schedule.kind, {"constant", "linear", "cosine"}, "Learning rate after the warm-up");
   table.number("final-fraction", &c.schedule.final_fraction, 0, 1, "X", "Of the peak, at the last step");

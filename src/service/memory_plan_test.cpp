@@ -37,6 +37,27 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
     }
 }
 
+TEST(MemoryPlan, OptimizerStateInAFileIsItsOwnCategory) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1};
+  TrainingPlan what{.sequences = 3, .length = 40};
+  const MemoryPlan memory = plan_training(settings, what);
+  what.trainer.optimizer_folder = ::testing::TempDir();
+  const MemoryPlan plan = plan_training(settings, what);
+  OpenedModel opened = open_model(settings);
+  Trainer trainer(*opened.runtime, opened.loaded.masters, what.trainer);
+  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  expect_equal(plan, memory_of(opened.runtime->backend.device()));
+  const auto of = [](const MemoryPlan& p, MemoryCategory c) { return p.peak[static_cast<std::size_t>(c)]; };
+  EXPECT_EQ(of(memory, MemoryCategory::optimizer_file), 0);
+  EXPECT_EQ(of(plan, MemoryCategory::optimizer), 0);
+  EXPECT_GT(of(plan, MemoryCategory::optimizer_file), of(memory, MemoryCategory::optimizer));  // masters too
+  EXPECT_EQ(plan.total, memory.total - of(plan, MemoryCategory::optimizer_file));
+}
+
 TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
   const RuntimeSettings settings{.model = kModel, .threads = 1};
   const ServingPlan what{.sequences = 5, .length = 60, .engine = {.cache_bytes = 1 << 20, .max_sequences = 5}};

@@ -22,10 +22,11 @@ void check_same_config(const Json& before, const Json& now, const std::vector<st
   compare(now);
 }
 
-const RlRunConfig& checked(const RlRunConfig& config) {
+RlRunConfig checked(RlRunConfig config) {
   check_run_name(config.name);
   if (config.export_dtype != "bf16" && config.export_dtype != "f32")
     fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", config.export_dtype);
+  config.stack.optimizer_folder = optimizer_folder(config.optimizer_state, config.runs);
   return config;
 }
 }  // namespace
@@ -33,7 +34,7 @@ const RlRunConfig& checked(const RlRunConfig& config) {
 // The model first: a folder that cannot be read must not leave a run behind.
 RlRun::RlRun(const RlRunConfig& config, bool resume)
     : config_(checked(config)),
-      stack_(config.stack),
+      stack_(config_.stack),
       directory_(RunDirectory::open(config.runs, config.name, config.resolved, {.resume = resume, .resume_line = config.resume_line})) {
   if (directory_.resumed()) {
     check_same_config(directory_.config(), config.resolved, config.free_keys);

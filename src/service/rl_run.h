@@ -12,6 +12,7 @@ namespace lockstep {
 struct RlRunConfig {
   std::string name = "rl", runs = "runs";
   RlStackSettings stack;
+  std::string optimizer_state = "memory";  // or "file" (service/training_state.h); the stack's optimizer_folder follows
   std::int64_t checkpoint_every = 20;  // steps; 0: at the end and on an interrupt alone
   std::int64_t keep_last = 2;          // checkpoints; 0: all
   std::int64_t transcript_bytes = 32 << 20;  // transcripts.jsonl and its older half together

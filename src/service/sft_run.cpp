@@ -27,6 +27,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<std::unique_ptr<
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer;
   options.ranks = opened.ranks;
+  options.optimizer_folder = optimizer_folder(config.optimizer_state, config.runs);
   Trainer trainer(*opened.runtime, opened.loaded.masters, options);
   opened.loaded.masters = {};  // the trainer's from here on
 

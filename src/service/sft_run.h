@@ -27,6 +27,7 @@ struct SftConfig {
   bool train_indexer = true;
   std::int64_t micro_batch = 0;
   bool checkpoint_activations = false;
+  std::string optimizer_state = "memory";  // or "file" (service/training_state.h)
   std::int64_t checkpoint_every = 500;  // steps; also at the end and on an interrupt
   int keep_last = 2;
   std::int64_t transcripts = 4, transcripts_every = 25;  // sequences to transcripts.jsonl, and steps between; 0: none

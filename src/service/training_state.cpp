@@ -10,6 +10,15 @@ namespace {
 std::string config_hash(const RunDirectory& run) { return sha256_hex(run.config().dump()).substr(0, 16); }
 }  // namespace
 
+std::string optimizer_folder(const std::string& optimizer_state, const std::filesystem::path& runs) {
+  if (optimizer_state == "memory") return "";
+  if (optimizer_state != "file") fail(ErrorCode::invalid_argument, "optimizer_state is '{}', allowed are memory, file", optimizer_state);
+  std::error_code error;
+  std::filesystem::create_directories(runs, error);
+  if (error) fail(ErrorCode::io, "cannot create '{}': {}", runs.string(), error.message());
+  return runs.string();
+}
+
 void save_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile, const Json& position, int keep_last) {
   TrainerState state = trainer.state();
   TrainingCheckpoint checkpoint;

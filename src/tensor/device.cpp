@@ -1,6 +1,7 @@
 #include "tensor/device.h"
 
 #include "base/error.h"
+#include "tensor/file_memory.h"
 #include "tensor/memory_pool.h"
 
 namespace lockstep {
@@ -11,19 +12,23 @@ Device::Device(BackendKind kind, int threads)
 
 Device::~Device() = default;
 
-Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
+namespace {
+// Vector loads of whole panels may touch up to one vector past a short row; the slack keeps them inside the block.
+constexpr std::size_t kSlack = 64;
+
+void check_shape(std::int64_t rows, std::int64_t cols) {
   if (rows < 0 || cols < 0) fail(ErrorCode::internal, "a buffer of {} x {} was asked for", rows, cols);
-  const std::int64_t element = element_size(dtype, traced());
-  const auto bytes = static_cast<std::size_t>(rows * cols * element);
-  // Vector loads of whole panels may touch up to one vector past a short row; the slack keeps them inside the block.
-  const std::size_t size = bytes + 64;
-  // What is only counted has an address all the same, which nothing may touch.
-  void* block = counting() ? reinterpret_cast<void*>(kDeviceTag) : pool_->take(size);
-  memory_->add(category, static_cast<std::int64_t>(bytes));
+}
+}  // namespace
+
+template <class Give>
+Buffer Device::make_buffer(void* block, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category, const Give& give) {
+  const std::int64_t element = element_size(dtype, traced()), bytes = rows * cols * element;
+  memory_->add(category, bytes);
   Buffer buffer;
-  buffer.block_ = std::shared_ptr<void>(block, [pool = counting() ? nullptr : pool_, memory = memory_, size, bytes, category](void* p) {
-    memory->remove(category, static_cast<std::int64_t>(bytes));
-    if (pool) pool->give(p, size);
+  buffer.block_ = std::shared_ptr<void>(block, [give, memory = memory_, bytes, category](void* p) {
+    memory->remove(category, bytes);
+    give(p);
   });
   View& v = buffer.view_;
   v.address = reinterpret_cast<std::uint64_t>(block) | (kind_ == BackendKind::deferred || counting() ? kDeviceTag : 0);
@@ -32,6 +37,25 @@ Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, Memor
   v.rows = rows;
   v.cols = v.stride = cols;
   return buffer;
+}
+
+Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
+  check_shape(rows, cols);
+  // What is only counted has an address all the same, which nothing may touch.
+  if (counting()) return make_buffer(reinterpret_cast<void*>(kDeviceTag), dtype, rows, cols, category, [](void*) {});
+  const std::size_t size = static_cast<std::size_t>(rows * cols * element_size(dtype, traced())) + kSlack;
+  return make_buffer(pool_->take(size), dtype, rows, cols, category, [pool = pool_, size](void* block) { pool->give(block, size); });
+}
+
+Buffer Device::allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
+  check_shape(rows, cols);
+  if (counting()) return make_buffer(reinterpret_cast<void*>(kDeviceTag), dtype, rows, cols, category, [](void*) {});
+  if (kind_ == BackendKind::deferred && (files_.empty() || files_.back() != file)) files_.push_back(file);
+  return make_buffer(file->take(file_bytes(dtype, rows * cols)), dtype, rows, cols, category, [file](void*) {});
+}
+
+std::size_t Device::file_bytes(DType dtype, std::int64_t elements) const {
+  return FileMemory::block_bytes(static_cast<std::size_t>(elements * element_size(dtype, traced())) + kSlack);
 }
 
 Buffer Device::allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {

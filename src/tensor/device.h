@@ -4,6 +4,7 @@
 //   Device device({.backend = BackendKind::cpu, .threads = 2}); Buffer b = device.allocate(DType::f32, rows, cols, category);
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "tensor/memory.h"
@@ -11,6 +12,7 @@
 
 namespace lockstep {
 
+class FileMemory;
 class MemoryPool;
 
 // Owns device memory behind a view; copies share it.
@@ -43,15 +45,23 @@ class Device {
 
   // Uninitialised, 64-byte aligned, rows x cols without gaps. Throws resource_exhausted when memory is out.
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+  // The same in a file, zeros; the buffer keeps the file. On a device that only counts the file may be none.
+  Buffer allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+  // Bytes of a file that a buffer of so many elements takes there.
+  std::size_t file_bytes(DType dtype, std::int64_t elements) const;
   Buffer allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
   Buffer upload(const std::vector<float>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category, DType dtype = DType::f32);
   Buffer upload(const std::vector<std::int32_t>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category);
 
  private:
+  // give(block) when the last copy of the buffer is dropped, or at once when this fails.
+  template <class Give>
+  Buffer make_buffer(void* block, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category, const Give& give);
   BackendKind kind_;
   ThreadPool threads_;
   std::shared_ptr<MemoryAccounts> memory_;
   std::shared_ptr<MemoryPool> pool_;
+  std::vector<std::shared_ptr<FileMemory>> files_;  // of a deferred device: queued work may use what was given back
   Stream stream_;  // last: its thread stops before anything it uses goes away
 };
 

@@ -8,20 +8,21 @@
 
 namespace lockstep {
 
-enum class MemoryCategory : std::uint8_t { weights, gradients, optimizer, activations, cache, workspace };
-inline constexpr int kMemoryCategories = 6;
+// optimizer_file: in a file (file_memory.h), not in memory: it counts in no sum.
+enum class MemoryCategory : std::uint8_t { weights, gradients, optimizer, activations, cache, workspace, optimizer_file };
+inline constexpr int kMemoryCategories = 7;
 inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames = {
-    "weights", "gradients", "optimizer", "activations", "cache", "workspace"};
+    "weights", "gradients", "optimizer", "activations", "cache", "workspace", "optimizer_file"};
 
 class MemoryAccounts {
  public:
   void add(MemoryCategory category, std::int64_t bytes) {
     accounts_[static_cast<int>(category)].add(bytes);
-    all_.add(bytes);
+    if (category != MemoryCategory::optimizer_file) all_.add(bytes);
   }
   void remove(MemoryCategory category, std::int64_t bytes) {
     accounts_[static_cast<int>(category)].current.fetch_sub(bytes);
-    all_.current.fetch_sub(bytes);
+    if (category != MemoryCategory::optimizer_file) all_.current.fetch_sub(bytes);
   }
   std::int64_t current(MemoryCategory category) const { return accounts_[static_cast<int>(category)].current; }
   std::int64_t peak(MemoryCategory category) const { return accounts_[static_cast<int>(category)].peak; }

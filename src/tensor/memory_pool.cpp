@@ -33,7 +33,7 @@ std::size_t small_class(std::size_t bytes) {
 
 MemoryPool::~MemoryPool() {
   for (auto& [size, blocks] : small_)
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks.free) std::free(block);
   for (const auto& [address, size] : chunks_) munmap(reinterpret_cast<void*>(address), size);
 }
 
@@ -42,24 +42,29 @@ void* MemoryPool::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   if (!kWatched && bytes >= kLarge) return take_large(round_up(bytes, kGrain));
   const std::size_t size = kWatched ? round_up(bytes, 64) : small_class(bytes);
-  if (auto it = small_.find(size); it != small_.end() && !it->second.empty()) {
-    void* block = it->second.back();
-    it->second.pop_back();
+  SmallBlocks& blocks = small_[size];
+  if (!blocks.free.empty()) {
+    void* block = blocks.free.back();
+    blocks.free.pop_back();
     return block;
   }
+  const bool kept = !kWatched || keep_chunks_;
+  if (kept && blocks.free.capacity() <= blocks.made) blocks.free.reserve(2 * blocks.made + 8);
   void* block = std::aligned_alloc(64, round_up(size, 64));
   if (!block) fail_allocation(bytes);
+  blocks.made += kept;
   return block;
 }
 
-void MemoryPool::give(void* block, std::size_t bytes) {
+void MemoryPool::give(void* block, std::size_t bytes) noexcept {
   if (kWatched && !keep_chunks_) return std::free(block);
   std::lock_guard lock(mutex_);
   if (!kWatched && bytes >= kLarge) return give_large(reinterpret_cast<Address>(block), round_up(bytes, kGrain));
-  small_[kWatched ? round_up(bytes, 64) : small_class(bytes)].push_back(block);
+  small_.find(kWatched ? round_up(bytes, 64) : small_class(bytes))->second.free.push_back(block);
 }
 
 void* MemoryPool::take_large(std::size_t size) {
+  provide_nodes(taken_blocks_ + 2);  // for a new chunk and for this block's way back
   auto fit = free_by_size_.lower_bound({size, 0});
   if (fit == free_by_size_.end()) {
     add_chunk(round_up(std::max(size, kLeastChunk), kHugePage));
@@ -69,11 +74,13 @@ void* MemoryPool::take_large(std::size_t size) {
   erase_free(free_.find(block));
   if (whole > size) insert_free(block + size, whole - size);
   taken_ += size;
+  ++taken_blocks_;
   return reinterpret_cast<void*>(block);
 }
 
 void MemoryPool::give_large(Address block, std::size_t size) {
   taken_ -= size;
+  --taken_blocks_;
   const auto after = free_.find(block + size);
   if (after != free_.end() && !chunks_.contains(block + size)) {
     size += after->second;
@@ -101,19 +108,40 @@ void MemoryPool::add_chunk(std::size_t size) {
   if (chunk > begin) munmap(map, chunk - begin);
   if (const std::size_t rest = begin + mapped - (chunk + size)) munmap(reinterpret_cast<void*>(chunk + size), rest);
   madvise(reinterpret_cast<void*>(chunk), size, MADV_HUGEPAGE);  // a wish: without it pages are small
-  chunks_.emplace(chunk, size);
+  try {
+    chunks_.emplace(chunk, size);
+  } catch (...) {
+    munmap(reinterpret_cast<void*>(chunk), size);
+    throw;
+  }
   held_ += size;
   insert_free(chunk, size);
 }
 
 void MemoryPool::insert_free(Address block, std::size_t size) {
-  free_.emplace(block, size);
-  free_by_size_.emplace(size, block);
+  Nodes nodes = std::move(nodes_.back());
+  nodes_.pop_back();
+  nodes.by_address.key() = block;
+  nodes.by_address.mapped() = size;
+  nodes.by_size.value() = {size, block};
+  free_.insert(std::move(nodes.by_address));
+  free_by_size_.insert(std::move(nodes.by_size));
 }
 
-void MemoryPool::erase_free(std::map<Address, std::size_t>::iterator block) {
-  free_by_size_.erase({block->second, block->first});
-  free_.erase(block);
+void MemoryPool::erase_free(ByAddress::iterator block) {
+  BySize::node_type by_size = free_by_size_.extract({block->second, block->first});
+  nodes_.push_back({free_.extract(block), std::move(by_size)});
+}
+
+// So many unused ones, and room for those in use, should they all come back.
+void MemoryPool::provide_nodes(std::size_t count) {
+  while (nodes_.size() < count) {
+    const std::size_t all = nodes_.size() + free_.size() + 1;
+    if (nodes_.capacity() < all) nodes_.reserve(2 * all);
+    ByAddress by_address{{0, 0}};
+    BySize by_size{{0, 0}};
+    nodes_.push_back({by_address.extract(by_address.begin()), by_size.extract(by_size.begin())});
+  }
 }
 
 void MemoryPool::release_idle_chunks() {

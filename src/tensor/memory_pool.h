@@ -1,5 +1,6 @@
 // Memory for buffers: freed blocks are kept and handed out again, also to blocks of another size (a step's activations lie where
 // the last step's gradients were). Small blocks by size class; large ones cut from chunks of huge pages, joined again when free.
+// Giving back never asks for memory: what it needs is there since the block was taken, so that an error for want of memory can unwind.
 // Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can watch it.
 //   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
 #pragma once
@@ -24,27 +25,39 @@ class MemoryPool {
   // At least `bytes`, aligned to 64; contents undefined. Throws resource_exhausted.
   void* take(std::size_t bytes);
   // `bytes` as they were asked for.
-  void give(void* block, std::size_t bytes);
+  void give(void* block, std::size_t bytes) noexcept;
   // Bytes that the pool holds of the system, and those of them in blocks that are taken; of large blocks.
   std::size_t held() const;
   std::size_t taken() const;
 
  private:
   using Address = std::uintptr_t;
+  using ByAddress = std::map<Address, std::size_t>;
+  using BySize = std::set<std::pair<std::size_t, Address>>;
+  struct SmallBlocks {
+    std::vector<void*> free;  // with room for all that were made
+    std::size_t made = 0;
+  };
+  struct Nodes {
+    ByAddress::node_type by_address;
+    BySize::node_type by_size;
+  };
   void* take_large(std::size_t size);
   void give_large(Address block, std::size_t size);
   void add_chunk(std::size_t size);
   void insert_free(Address block, std::size_t size);
-  void erase_free(std::map<Address, std::size_t>::iterator block);
+  void erase_free(ByAddress::iterator block);
+  void provide_nodes(std::size_t count);
   void release_idle_chunks();
 
   const bool keep_chunks_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> small_;          // free, by size class
-  std::map<Address, std::size_t> chunks_;                    // of the system
-  std::map<Address, std::size_t> free_;                      // neighbours in a chunk are always joined
-  std::set<std::pair<std::size_t, Address>> free_by_size_;
-  std::size_t held_ = 0, taken_ = 0;
+  std::map<std::size_t, SmallBlocks> small_;  // by size class
+  ByAddress chunks_;                          // of the system
+  ByAddress free_;                            // neighbours in a chunk are always joined
+  BySize free_by_size_;
+  std::vector<Nodes> nodes_;                  // unused: one at least for each large block that is taken
+  std::size_t held_ = 0, taken_ = 0, taken_blocks_ = 0;
 };
 
 }  // namespace lockstep

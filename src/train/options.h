@@ -1,5 +1,7 @@
 // What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
 #pragma once
+#include <string>
+
 #include "model/weights.h"
 #include "parallel/layout.h"
 
@@ -11,12 +13,20 @@ struct TrainerOptions {
   bool accumulate = false;           // several forward_backward calls before one optim_step
   bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
   std::int64_t page_size = 16;
+  // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.
+  std::string optimizer_folder;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 
 struct IndexTraining {
   bool dense_attention = false;  // warm-up: attend to everything, the indexer learns the head-mean
   bool index_loss = false;
+};
+
+// What must be known of a batch before the first of its sequences arrives (Trainer::begin_batch); its normaliser is the loss's.
+struct BatchPlan {
+  std::size_t sequences = 0;
+  std::int64_t rows = 0;  // tokens of all; with an index loss alone, which is a mean over them
 };
 
 struct AdamParameters {

@@ -154,7 +154,7 @@ WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
 
 void RankTrainer::restore(const TrainerState& state) {
   step_ = state.step;
-  pending_calls_ = 0;
+  abandon_gradients();
   upload_masters(state.masters);
   const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
     const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();

@@ -4,14 +4,18 @@
 #include <cstring>
 #include <numeric>
 
+#include "numerics/accumulator.h"
+
 namespace lockstep {
 
-std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks) {
+std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks, std::vector<std::size_t>* before) {
   std::vector<std::size_t> order(data.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return data[a].tokens.size() > data[b].tokens.size(); });
   std::vector<std::vector<std::size_t>> dealt(static_cast<std::size_t>(ranks));
-  std::vector<std::size_t> tokens(dealt.size());
+  std::vector<std::size_t> none;
+  std::vector<std::size_t>& tokens = before ? *before : none;
+  tokens.resize(dealt.size());
   for (const std::size_t s : order) {
     const auto least = static_cast<std::size_t>(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
     dealt[least].push_back(s);
@@ -69,6 +73,14 @@ void join_records(Communicator& group, const std::vector<std::vector<std::size_t
       }
     }
   }
+}
+
+void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result) {
+  ExactSum loss, index_loss;
+  for (const float row : sums.losses) loss.add(static_cast<double>(row));
+  for (const double row : sums.index_losses) index_loss.add(row);
+  result.loss = loss.total();
+  result.index_loss = rows > 0 ? index_loss.total() / rows : 0.0;
 }
 
 }  // namespace lockstep

@@ -9,13 +9,21 @@ namespace lockstep {
 struct RowSums {
   std::vector<float> losses;
   std::vector<double> index_losses;
+  void append(const RowSums& more) {
+    losses.insert(losses.end(), more.losses.begin(), more.losses.end());
+    index_losses.insert(index_losses.end(), more.index_losses.begin(), more.index_losses.end());
+  }
 };
 
-// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens.
-std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks);
+// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens. `tokens`: what the
+// ranks have so far, of data that came before; it grows.
+std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks, std::vector<std::size_t>* tokens = nullptr);
 
 // Every rank's results and row sums become those of all; `dealt` says whose is what.
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums);
+
+// The losses of a batch from its rows, in whatever order they came. `rows` is their number, 0 without an index loss.
+void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "model/rank_head.h"
 #include "numerics/accumulator.h"
 #include "parallel/collectives.h"
+#include "tensor/file_memory.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -28,13 +29,13 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()) {
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
-  const bool several = options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1;
-  gradients_ = std::make_unique<GradientSet>(runtime.backend, manifest_, several, place_.layout.dp > 1 ? &shares_ : nullptr);
+  use_bins(options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1);
+  if (!options.optimizer_folder.empty()) reserve_state_file();
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto moments = [&] {
       if (!moves(manifest_.parameters()[i])) return Buffer();
-      Buffer b = allocate_rows(i, MemoryCategory::optimizer);
+      Buffer b = allocate_state(i, MemoryCategory::optimizer);
       runtime.backend.stream().fill_zero(b.view());
       return b;
     };
@@ -48,13 +49,45 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
 bool RankTrainer::shared_out(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
 
 Buffer RankTrainer::allocate_rows(std::size_t i, MemoryCategory category) {
-  if (!shared_out(i)) return allocate_parameter(runtime_.backend, manifest_.parameters()[i], DType::f32, category);
-  return runtime_.backend.device().allocate(DType::f32, shares_[i].count(), shares_[i].width, category);
+  const auto [rows, cols] = own_shape(i);
+  return runtime_.backend.device().allocate(DType::f32, rows, cols, category);
+}
+
+std::pair<std::int64_t, std::int64_t> RankTrainer::own_shape(std::size_t i) const {
+  const Parameter& p = manifest_.parameters()[i];
+  if (shared_out(i)) return {shares_[i].count(), shares_[i].width};
+  return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.outputs, p.inputs);
 }
 
 View RankTrainer::master(std::size_t i) const {
   const View whole = masters_[i].view();
   return shared_out(i) && whole.size() == shares_[i].total() * shares_[i].width ? shares_[i].rows(whole) : whole;
+}
+
+Buffer RankTrainer::allocate_state(std::size_t i, MemoryCategory category) {
+  if (options_.optimizer_folder.empty()) return allocate_rows(i, category);
+  const auto [rows, cols] = own_shape(i);
+  return runtime_.backend.device().allocate_in(state_file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+}
+
+// All of it before anything is computed: a disk without room is an error now.
+void RankTrainer::reserve_state_file() {
+  const Device& device = runtime_.backend.device();
+  if (device.counting()) return;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
+    const auto [rows, cols] = own_shape(i);
+    const std::size_t blocks = (moves(manifest_.parameters()[i]) ? 2 : 0) + (separate_master(i) ? 1 : 0);
+    bytes += blocks * device.file_bytes(DType::f32, rows * cols);
+  }
+  state_file_ = std::make_shared<FileMemory>(options_.optimizer_folder, bytes);
+}
+
+void RankTrainer::use_bins(bool bins) {
+  if (gradients_ && bins_ == bins) return;
+  if (gradients_) gradients_->clear();  // its memory first
+  gradients_ = std::make_unique<GradientSet>(runtime_.backend, manifest_, bins, place_.layout.dp > 1 ? &shares_ : nullptr);
+  bins_ = bins;
 }
 
 void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<float>& image) {
@@ -73,22 +106,24 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
   const WeightImages& masters = sharding_ ? shares : whole;
   auto set = std::make_shared<WeightSet>();
   set->version = static_cast<std::uint64_t>(step_);
-  masters_.clear();
+  std::vector<Buffer> next;
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const Parameter& p = manifest_.parameters()[i];
     Buffer compute = make_compute_copy(runtime_.backend, p, runtime_.profile, masters[i]);
     if (compute.view().dtype == DType::f32) {
-      masters_.push_back(compute);  // the compute copy is the master; a step writes another buffer
+      next.push_back(compute);  // the compute copy is the master; a step writes another buffer
     } else {
-      masters_.push_back(allocate_rows(i, MemoryCategory::weights));
-      write_rows(i, masters_.back().view(), masters[i]);
+      next.push_back(state_file_ && !masters_.empty() ? masters_[i] : allocate_state(i, MemoryCategory::weights));  // a file has room for one
+      write_rows(i, next.back().view(), masters[i]);
     }
     set->parameters.push_back(std::move(compute));
   }
+  masters_ = std::move(next);
   weights_ = std::move(set);
 }
 
 void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOptions& loss) const {
+  if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {
     const TrainSequence& d = data[s];
@@ -110,11 +145,6 @@ void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOption
 }
 
 ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
-  check_trainable(runtime_.profile);
-  check(data, loss);
-  if (pending_calls_ > 0 && !options_.accumulate)
-    fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
-  ForwardBackwardResult result;
   ExactSum total_weight;  // whatever the order of the data
   double rows = 0;
   for (const TrainSequence& d : data) {
@@ -123,39 +153,70 @@ ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSeque
       if (d.targets[i] >= 0) total_weight.add(static_cast<double>(d.weights[i]));
   }
   const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight.total();
+  ForwardBackwardResult result;
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
-  if (pending_calls_++ == 0) gradients_->clear();
+  open_gradients(false);
   if (normaliser == 0 && !index.index_loss) return result;  // everything is masked: no gradient
   RowSums sums;
-  for_each_micro_batch(data, result, sums, [&](const std::vector<std::size_t>& part) {
-    run_micro_batch(data, part, loss, normaliser, index.index_loss ? 1.0 / rows : 0.0, index, true, result, sums);
-  });
-  ExactSum total_loss, total_index_loss;
-  for (const float row : sums.losses) total_loss.add(static_cast<double>(row));
-  for (const double row : sums.index_losses) total_index_loss.add(row);
-  result.loss = total_loss.total();
-  result.index_loss = index.index_loss ? total_index_loss.total() / rows : 0.0;
-  if (!options_.accumulate) finish_gradients();
+  deposit(data, loss, index, normaliser, index.index_loss ? 1.0 / rows : 0.0, result, sums);
+  total_losses(sums, index.index_loss ? rows : 0.0, result);
+  close_gradients();
   return result;
+}
+
+void RankTrainer::check_may_begin() const {
+  if (pending_calls_ > 0 && !options_.accumulate)
+    fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
+}
+
+void RankTrainer::open_gradients(bool in_pieces) {
+  dealt_tokens_.clear();
+  if (pending_calls_ == 0) {
+    use_bins(in_pieces || options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1);
+    gradients_->clear();
+    for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
+  }
+  ++pending_calls_;
+}
+
+void RankTrainer::deposit(const std::vector<TrainSequence>& piece, const LossOptions& loss, const IndexTraining& index, double normaliser, double index_weight,
+                          ForwardBackwardResult& result, RowSums& sums) {
+  result.logprobs.resize(piece.size());
+  result.entropies.resize(piece.size());
+  for_each_micro_batch(piece, result, sums, &dealt_tokens_, [&](const std::vector<std::size_t>& part) {
+    run_micro_batch(piece, part, loss, normaliser, index_weight, index, true, result, sums);
+  });
+}
+
+void RankTrainer::close_gradients() {
+  if (!options_.accumulate) finish_gradients();
+}
+
+void RankTrainer::abandon_gradients() {
+  pending_calls_ = 0;
+  try {
+    runtime_.backend.stream().synchronize();
+  } catch (const std::exception&) {  // of the work that is abandoned
+  }
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
   LossOptions none;
   none.kind = LossKind::none;
-  check(data, none);
   ForwardBackwardResult result;
   result.logprobs.resize(data.size());
   result.entropies.resize(data.size());
   RowSums sums;
-  for_each_micro_batch(data, result, sums,
+  for_each_micro_batch(data, result, sums, nullptr,
                        [&](const std::vector<std::size_t>& part) { run_micro_batch(data, part, none, 1.0, 0.0, {}, false, result, sums); });
   return result.logprobs;
 }
 
 template <class F>
-void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, const F& run) {
-  const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place_.layout.dp);
+void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums,
+                                       std::vector<std::size_t>* dealt_before, const F& run) {
+  const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place_.layout.dp, dealt_before);
   const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())];
   const std::size_t size = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, own.size());
   for (std::size_t begin = 0; begin < own.size(); begin += size)

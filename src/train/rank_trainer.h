@@ -13,6 +13,7 @@
 
 namespace lockstep {
 
+class FileMemory;
 struct RowSums;
 
 class RankTrainer {
@@ -20,7 +21,19 @@ class RankTrainer {
   // `masters`: of the whole model.
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
 
+  // Errors invalid_argument: what no call takes. Ranks are given what has passed it.
+  void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;
+  // Error internal when gradients stand that no step has taken, and calls do not accumulate.
+  void check_may_begin() const;
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
+  // The same in pieces: open_gradients, deposit of each piece, close_gradients. Results and row sums of a piece are those of all
+  // data-parallel ranks. `index_weight`: of one row.
+  void open_gradients(bool in_pieces);
+  void deposit(const std::vector<TrainSequence>& piece, const LossOptions& loss, const IndexTraining& index, double normaliser, double index_weight,
+               ForwardBackwardResult& result, RowSums& sums);
+  void close_gradients();
+  // After an error: no gradient is there, as after an optim_step.
+  void abandon_gradients();
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   OptimResult optim_step(const AdamParameters& adam);
 
@@ -36,10 +49,10 @@ class RankTrainer {
   void restore(const TrainerState& state);  // of the whole model
 
  private:
-  void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;
   // run(numbers of the sequences of one micro-batch), of this rank's sequences; then the results of all ranks are joined.
   template <class F>
-  void for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, const F& run);
+  void for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before,
+                            const F& run);
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
@@ -47,9 +60,15 @@ class RankTrainer {
   bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
   // Of what several ranks hold alike, one is counted.
   bool answers_for(std::size_t i) const { return !sharding_ || sharding_->answers_for(static_cast<ParameterId>(i)); }
+  std::pair<std::int64_t, std::int64_t> own_shape(std::size_t i) const;
   Buffer allocate_rows(std::size_t i, MemoryCategory category);
+  // fp32 values that only a step touches: in the optimizer's file, where there is one.
+  Buffer allocate_state(std::size_t i, MemoryCategory category);
+  void reserve_state_file();
+  bool separate_master(std::size_t i) const { return compute_dtype(manifest_.parameters()[i], runtime_.profile) != DType::f32; }
   void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
   View master(std::size_t i) const;      // this rank's rows of it
+  void use_bins(bool bins);
   void upload_masters(const WeightImages& masters);
   void finish_gradients();
   Buffer gradient_norm();
@@ -64,10 +83,13 @@ class RankTrainer {
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   const Manifest& manifest_;
   std::vector<ParameterShare> shares_;
+  std::shared_ptr<FileMemory> state_file_;
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
   std::vector<Buffer> masters_, first_moments_, second_moments_;
   std::vector<Buffer> router_loads_;
+  bool bins_ = false;  // whether gradients_ has accumulators
   std::unique_ptr<GradientSet> gradients_;
+  std::vector<std::size_t> dealt_tokens_;  // to each data-parallel rank, since open_gradients
   std::unique_ptr<KvCache> cache_;
   std::shared_ptr<const WeightSet> weights_;
   std::int64_t step_ = 0;

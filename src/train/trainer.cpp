@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/error.h"
 #include "base/hash.h"
 
 namespace lockstep {
@@ -22,16 +23,94 @@ Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOpt
 
 Trainer::~Trainer() = default;
 
+void Trainer::check_usable() const {
+  if (broken_off_)
+    fail(ErrorCode::unsupported, "what followed step {} was broken off by an error and the weights are of no step; restore a checkpoint",
+         steps_done_);
+}
+
+void Trainer::check_no_batch() const {
+  check_usable();
+  if (batch_) fail(ErrorCode::invalid_argument, "a batch is open; finish_batch or drop_batch comes first");
+}
+
+template <class F>
+void Trainer::or_abandon(const F& work) {
+  try {
+    work();
+  } catch (...) {
+    abandon_gradients();
+    throw;
+  }
+}
+
+void Trainer::abandon_gradients() {
+  batch_.reset();
+  for (const auto& part : parts_) part->abandon_gradients();
+}
+
 ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
+  check_no_batch();
+  parts_[0]->check(data, loss);
+  parts_[0]->check_may_begin();
   ForwardBackwardResult result;
-  each([&](int rank) {
-    ForwardBackwardResult own = parts_[static_cast<std::size_t>(rank)]->forward_backward(data, loss, index);
-    if (rank == 0) result = std::move(own);
+  or_abandon([&] {
+    each([&](int rank) {
+      ForwardBackwardResult own = parts_[static_cast<std::size_t>(rank)]->forward_backward(data, loss, index);
+      if (rank == 0) result = std::move(own);
+    });
   });
   return result;
 }
 
+void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) {
+  check_no_batch();
+  parts_[0]->check({}, loss);
+  parts_[0]->check_may_begin();
+  batch_.emplace(plan, loss, index);
+  or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(true); }); });
+}
+
+void Trainer::add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  check_usable();
+  if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
+  batch_->check(places, piece);
+  parts_[0]->check(piece, batch_->loss());
+  or_abandon([&] {
+    ForwardBackwardResult result;
+    RowSums sums;
+    each([&](int rank) {
+      ForwardBackwardResult own;
+      RowSums own_sums;
+      parts_[static_cast<std::size_t>(rank)]->deposit(piece, batch_->loss(), batch_->index(), batch_->loss().normaliser, batch_->index_weight(), own, own_sums);
+      if (rank == 0) result = std::move(own), sums = std::move(own_sums);
+    });
+    batch_->put(places, std::move(result), sums);
+  });
+}
+
+ForwardBackwardResult Trainer::finish_batch() {
+  check_usable();
+  if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
+  batch_->check_complete();
+  ForwardBackwardResult result;
+  or_abandon([&] {
+    each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->close_gradients(); });
+    result = batch_->finish();
+  });
+  batch_.reset();
+  return result;
+}
+
+void Trainer::drop_batch() {
+  if (batch_) abandon_gradients();
+}
+
 std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data) {
+  check_usable();
+  LossOptions none;
+  none.kind = LossKind::none;
+  parts_[0]->check(data, none);
   std::vector<std::vector<float>> result;
   each([&](int rank) {
     auto own = parts_[static_cast<std::size_t>(rank)]->score(data);
@@ -41,15 +120,25 @@ std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>&
 }
 
 OptimResult Trainer::optim_step(const AdamParameters& adam) {
+  check_no_batch();
   OptimResult result;
-  each([&](int rank) {
-    const OptimResult own = parts_[static_cast<std::size_t>(rank)]->optim_step(adam);
-    if (rank == 0) result = own;
-  });
+  steps_done_ = step();
+  try {
+    each([&](int rank) {
+      const OptimResult own = parts_[static_cast<std::size_t>(rank)]->optim_step(adam);
+      if (rank == 0) result = own;
+    });
+  } catch (...) {
+    // A rank that counts one step more had begun to write.
+    for (const auto& part : parts_) broken_off_ = broken_off_ || part->step() != steps_done_;
+    abandon_gradients();
+    throw;
+  }
   return result;
 }
 
 const std::shared_ptr<const WeightSet>& Trainer::weights() {
+  check_usable();
   if (!parts_[0]->sharding()) return parts_[0]->weights();
   const std::uint64_t version = parts_[0]->weights()->version;
   if (!whole_weights_ || whole_weights_->version != version)
@@ -60,6 +149,7 @@ const std::shared_ptr<const WeightSet>& Trainer::weights() {
 // The ranks of the first replica have all there is of a model, each its share.
 template <class F>
 WeightImages Trainer::images(const F& of) {
+  check_usable();
   std::vector<WeightImages> parts(static_cast<std::size_t>(ranks_.layout().model()));
   each([&](int rank) {
     WeightImages own = of(*parts_[static_cast<std::size_t>(rank)]);
@@ -72,6 +162,7 @@ WeightImages Trainer::images(const F& of) {
 }
 
 WeightImages Trainer::gradient_images() {
+  check_no_batch();
   return images([](RankTrainer& part) { return part.gradient_images(); });
 }
 WeightImages Trainer::master_images() {
@@ -83,8 +174,12 @@ TrainerState Trainer::state() {
 }
 
 void Trainer::restore(const TrainerState& state) {
+  batch_.reset();
+  steps_done_ = step();
+  broken_off_ = true;  // until all of it is there
   each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->restore(state); });
   whole_weights_ = nullptr;
+  broken_off_ = false;
 }
 
 std::uint64_t Trainer::hash_images(const WeightImages& images) const {

@@ -4,9 +4,14 @@
 // Knows no files, no text, no environment. One thread at a time.
 //   Trainer trainer(runtime, images, {}); trainer.forward_backward(data, loss); trainer.optim_step(adam);
 //   engine.set_weights(trainer.weights());
+// A batch may come in pieces, in any order, and has the bits of the whole: begin_batch, add ..., finish_batch.
+// An error in the middle of a call drops the gradients of the step (and the batch), and the trainer goes on as if the step had not
+// begun; one in the middle of an optimizer step leaves weights that are of no step: from then on all but restore() is refused.
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "train/open_batch.h"
 #include "train/rank_trainer.h"
 
 namespace lockstep {
@@ -18,6 +23,15 @@ class Trainer {
   ~Trainer();
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
+  // forward_backward on sequences as they arrive. The loss's normaliser is known before; so is the number of rows, for an index
+  // loss. No other gradient is taken until the batch is finished or dropped; score() is allowed.
+  void begin_batch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index = {});
+  // `places`: of each sequence in the batch, 0 to plan.sequences - 1, each once. Errors invalid_argument leave the batch as it was.
+  void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
+  // Results by place. Error invalid_argument when sequences are missing: they may still be added.
+  ForwardBackwardResult finish_batch();
+  void drop_batch();
+  bool batch_is_open() const { return batch_.has_value(); }
   // Forward only: log-probabilities of the targets through the training path.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
@@ -41,6 +55,12 @@ class Trainer {
  private:
   // work(rank) on every rank's thread.
   void each(const std::function<void(int)>& work) { ranks_.run(work); }
+  // work(), which makes gradients: an error drops them on every rank.
+  template <class F>
+  void or_abandon(const F& work);
+  void abandon_gradients();
+  void check_usable() const;
+  void check_no_batch() const;
   template <class F>
   WeightImages images(const F& of);  // of the whole model, put together from of(RankTrainer&)
   std::uint64_t hash_images(const WeightImages& images) const;
@@ -49,6 +69,9 @@ class Trainer {
   ThreadRanks ranks_;
   std::vector<std::unique_ptr<Runtime>> runtimes_;  // of ranks 1 and up
   std::vector<std::unique_ptr<RankTrainer>> parts_;
+  std::optional<OpenBatch> batch_;
+  bool broken_off_ = false;  // in the middle of an optimizer step or of a restore, when steps_done_ were done
+  std::int64_t steps_done_ = 0;
   std::shared_ptr<const WeightSet> whole_weights_;  // where the ranks hold shares; of the newest version that was asked for
 };
 

@@ -54,6 +54,7 @@ template <class V, class W, class Of>
 void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin,
                   int leaf_end, bool round_input_bf16, const Of& of) {
   using Elem = typename V::Elem;
+  if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
   const std::int64_t row_block = rows >= 256 ? 96 : 48;
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
   const std::int64_t wanted = (pool.threads() * 8 + row_blocks * count - 1) / (row_blocks * count);

@@ -1,8 +1,9 @@
 """Runs that are killed, interrupted, refused the disk: what is on disk stays whole, and the end is the same to the bit.
 
-Both kinds of training. kill -9 at random times (the seed is printed; LOCKSTEP_KILL_SEED repeats it) and at the places between
-write, fsync and rename (src/base/file.h), then --resume until done: weights, moments and metrics equal those of a run that
-nothing disturbed. SIGTERM saves and prints the line that goes on. A run that exists is refused without --resume, one in use
+Both kinds of training, on one rank and on several. kill -9 at random times (the seed is printed; LOCKSTEP_KILL_SEED repeats it)
+and at the places between write, fsync and rename (src/base/file.h), then --resume until done: weights, moments and metrics equal
+those of a run that nothing disturbed, and at no time is there a checkpoint older than what an earlier start had saved.
+LOCKSTEP_KILLS=n: that many kills under ranks and nothing else (./check --kill n). SIGTERM saves and prints the line that goes on. A run that exists is refused without --resume, one in use
 is refused with it. A full disk is one clear error, the last checkpoint stays, and the run goes on once there is room.
 """
 import contextlib
@@ -20,7 +21,12 @@ from harness import (TMP, bits, check, done, finish, last_checkpoint, lockstep, 
                      sft_arguments, start)
 
 RUNS = TMP / "runs"
-RANDOM_KILLS = 5
+RANDOM_KILLS, KILLS_UNDER_RANKS = 5, 10
+LONG = int(os.environ.get("LOCKSTEP_KILLS") or 0)
+# How a start under ranks is laid out: what one layout wrote, another reads. The optimizer's state is in memory or in a file.
+LAYOUTS = [{"ranks": ranks, "optimizer_state": state}
+           for ranks, state in [("dp=2", "memory"), ("tp=2", "file"), ("tp=2,dp=2", "memory"), ("dp=2", "file"), ("tp=2", "memory"),
+                                ("ep=2", "memory"), ("dp=3", "file"), ("tp=3", "memory")]]
 STEPS = 5
 # (place, which pass): with a checkpoint after every step, passes beyond the first are in the middle of the run. A checkpoint is a
 # folder with two files, then the file `latest`; the run's config.json is the first file of all.
@@ -64,14 +70,27 @@ def requires_end_of(kind, words, name, expected):
     shutil.rmtree(RUNS / name)
 
 
-def random_kills(kind, make, expected, seconds):
+def require_newest(name, saved):
+    """What a kill leaves behind: the checkpoint that `latest` names is whole, of no earlier step than the one before the kill, and
+    at most one step behind the metrics. Returns its step."""
+    latest = RUNS / name / "checkpoints" / "latest"
+    if not latest.exists():
+        assert saved == 0, f"the checkpoint of step {saved} is gone"
+        return 0
+    step = last_checkpoint(RUNS / name)["step"]
+    assert step >= saved, f"the newest checkpoint is of step {step}, an earlier start had saved step {saved}"
+    assert step >= steps_logged(name) - 1, f"{steps_logged(name)} steps are logged, the newest checkpoint is of step {step}"
+    return step
+
+
+def random_kills(kind, make, expected, seconds, wanted=RANDOM_KILLS):
     seed = int(os.environ.get("LOCKSTEP_KILL_SEED") or random.SystemRandom().randrange(1 << 30))
     print(f"{kind}: LOCKSTEP_KILL_SEED={seed}, {seconds:.2f} s undisturbed", flush=True)
-    draws, kills, runs, attempts = random.Random(seed), 0, 0, 0
+    draws, kills, runs, attempts, saved = random.Random(seed), 0, 0, 0, 0
     name = f"{kind}-random-0"
-    while kills < RANDOM_KILLS:
+    while kills < wanted:
         attempts += 1
-        assert attempts < 60, f"only {kills} kills in {attempts} attempts"
+        assert attempts < 12 * wanted, f"only {kills} kills in {attempts} attempts"
         words = make(name)
         process = start(*go_on(words, name))
         delay = draws.uniform(0.02, 0.9) * seconds
@@ -82,12 +101,14 @@ def random_kills(kind, make, expected, seconds):
         outcome = finish(process)
         if outcome.returncode == -signal.SIGKILL:
             kills += 1
-            print(f"{kind}: killed after {delay:.3f} s, {steps_logged(name)} steps logged", flush=True)
+            saved = require_newest(name, saved)
+            print(f"{kind}: killed after {delay:.3f} s, {steps_logged(name)} steps logged, step {saved} saved", flush=True)
         else:  # it was done before: that must be right too, and the rest of the kills go to another run
             assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
             require_same(expected, bits(RUNS / name, outcome), f"{kind} after {kills} kills")
             shutil.rmtree(RUNS / name)
             runs += 1
+            saved = 0
             name = f"{kind}-random-{runs}"
     requires_end_of(kind, make(name), name, expected)
 
@@ -196,12 +217,14 @@ for kind, make, places in (("sft", sft, PLACES), ("rl", rl, PLACES_OF_RL)):
         assert len(list((RUNS / f"{kind}-whole" / "checkpoints").glob("step-*"))) == 2, "keep_last = 2 was not kept"
     if expected is None:
         continue
-    with check(f"{kind}-kill-at-random-times"):
-        random_kills(kind, make, expected, seconds)
+    if not LONG:
+        with check(f"{kind}-kill-at-random-times"):
+            random_kills(kind, make, expected, seconds)
     with check(f"{kind}-kill-and-resume-on-other-ranks"):
-        # Each start is laid out anew: what one layout wrote, another reads.
-        layouts = itertools.cycle(["tp=2,dp=2", "dp=3", "ep=2", "tp=3"])
-        random_kills(f"{kind}-ranks", lambda name: make(name, ranks=next(layouts)), expected, 2 * seconds)
+        layouts = itertools.cycle(LAYOUTS)
+        random_kills(f"{kind}-ranks", lambda name: make(name, **next(layouts)), expected, 2 * seconds, LONG // 2 or KILLS_UNDER_RANKS)
+    if LONG:
+        continue
     for place, number in places:
         with check(f"{kind}-kill-at-{place.replace(':', '-')}-{number}"):
             place_kill(kind, make, expected, place, number)

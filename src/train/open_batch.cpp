@@ -1,0 +1,62 @@
+#include "train/open_batch.h"
+
+#include <cmath>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+OpenBatch::OpenBatch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index)
+    : plan_(plan), loss_(loss), index_(index), arrived_(plan.sequences) {
+  if (plan.sequences == 0) fail(ErrorCode::invalid_argument, "sequences is 0: a batch has at least 1");
+  if (!(loss.normaliser > 0) || !std::isfinite(loss.normaliser))
+    fail(ErrorCode::invalid_argument,
+         "normaliser is {}: a batch that arrives in pieces must know it before the first one; allowed are numbers above 0 (the sum of all weights)",
+         loss.normaliser);
+  if (index.index_loss && plan.rows <= 0)
+    fail(ErrorCode::invalid_argument, "rows is {}: an index loss is a mean over all rows of the batch, which must be known before the first one", plan.rows);
+  result_.logprobs.resize(plan.sequences);
+  result_.entropies.resize(plan.sequences);
+}
+
+void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) const {
+  if (places.size() != piece.size()) fail(ErrorCode::invalid_argument, "{} sequences have {} places; allowed are equal numbers", piece.size(), places.size());
+  std::set<std::size_t> seen;
+  std::int64_t rows = result_.rows;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (places[i] >= arrived_.size()) fail(ErrorCode::invalid_argument, "place {} of a sequence, allowed are 0 to {}", places[i], arrived_.size() - 1);
+    if (arrived_[places[i]] || !seen.insert(places[i]).second) fail(ErrorCode::invalid_argument, "sequence {} of the batch arrives a second time", places[i]);
+    rows += static_cast<std::int64_t>(piece[i].tokens.size());
+  }
+  if (index_.index_loss && rows > plan_.rows) fail(ErrorCode::invalid_argument, "the batch has {} rows so far, {} were planned", rows, plan_.rows);
+}
+
+void OpenBatch::put(const std::vector<std::size_t>& places, ForwardBackwardResult&& result, const RowSums& sums) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    arrived_[places[i]] = true;
+    result_.logprobs[places[i]] = std::move(result.logprobs[i]);
+    result_.entropies[places[i]] = std::move(result.entropies[i]);
+  }
+  result_.rows += result.rows;
+  result_.scored += result.scored;
+  sums_.append(sums);
+}
+
+void OpenBatch::check_complete() const {
+  std::string missing;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < arrived_.size(); ++i)
+    if (!arrived_[i] && ++count <= 8) missing += fmt::format("{}{}", count > 1 ? ", " : "", i);
+  if (count > 0) fail(ErrorCode::invalid_argument, "{} of {} sequences of the batch have not arrived: {}{}", count, arrived_.size(), missing, count > 8 ? ", ..." : "");
+  if (index_.index_loss && result_.rows != plan_.rows)
+    fail(ErrorCode::invalid_argument, "the batch has {} rows, {} were planned, and the index loss was divided by that", result_.rows, plan_.rows);
+}
+
+ForwardBackwardResult OpenBatch::finish() {
+  total_losses(sums_, index_.index_loss ? static_cast<double>(plan_.rows) : 0.0, result_);
+  return std::move(result_);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,101 @@
+// Optimizer state in a file has the bits of state in memory; what it takes of memory is what it says.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "train/train_test_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct StateFolder {
+  std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / ("lockstep-state-file-" + std::to_string(getpid()));
+  StateFolder() { std::filesystem::create_directories(path); }
+  ~StateFolder() { std::filesystem::remove_all(path); }
+  bool empty() const { return std::filesystem::is_empty(path); }
+};
+
+struct StateCase {
+  std::string profile, folder;
+  RankLayout ranks;
+  BackendKind backend = BackendKind::cpu;
+};
+
+TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
+  const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
+  Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
+  Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .ranks = c.ranks});
+  if (from) {
+    trainer.restore(*from);
+    trainer.restore(*from);  // the file has room for one state: a second is written over the first
+  }
+  for (int step = 0; step < steps; ++step) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
+  }
+  return trainer.state();
+}
+
+void expect_state(const Manifest& manifest, const TrainerState& got, const TrainerState& want, const std::string& what) {
+  EXPECT_EQ(difference(manifest, got.masters, want.masters), "") << what << ", masters";
+  EXPECT_EQ(difference(manifest, got.first_moments, want.first_moments), "") << what << ", first moments";
+  EXPECT_EQ(difference(manifest, got.second_moments, want.second_moments), "") << what << ", second moments";
+  EXPECT_EQ(got.step, want.step) << what;
+}
+
+TEST(StateFile, HasTheBitsOfMemory) {
+  const StateFolder folder;
+  for (const char* config : {kGlm, kLlama}) {
+    const TrainBench bench(config);
+    for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+      const TrainerState want = steps_of(bench, {.profile = profile}, 3), early = steps_of(bench, {.profile = profile}, 1);
+      for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 3, 1}}) {
+        const std::string what = std::string(profile) + ", " + ranks.text();
+        expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, ranks}, 3), want, what);
+        expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, ranks}, 2, &early), want, what + ", restored");
+      }
+      expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, {1, 2, 1}, BackendKind::deferred}, 3), want, "deferred");
+      EXPECT_NE(difference(bench.model->manifest(), early.first_moments, want.first_moments), "");  // the control
+    }
+  }
+  EXPECT_TRUE(folder.empty());
+}
+
+TEST(StateFile, TheAccountsMoveFromMemoryToTheFile) {
+  const StateFolder folder;
+  const TrainBench bench(kLlama);
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const auto account = [&](const std::string& where, MemoryCategory category) {
+      Runtime runtime({.threads = 1}, bench.model, profile_by_name(profile), 600);
+      Trainer trainer(runtime, bench.masters, {.optimizer_folder = where});
+      return trainer.memory(0).current(category);
+    };
+    const std::int64_t moments = account("", MemoryCategory::optimizer), weights = account("", MemoryCategory::weights);
+    EXPECT_EQ(account("", MemoryCategory::optimizer_file), 0);
+    EXPECT_EQ(account(folder.path, MemoryCategory::optimizer), 0);
+    const std::int64_t masters = weights - account(folder.path, MemoryCategory::weights);
+    if (std::string(profile) == "cpu-f32") EXPECT_EQ(masters, 0);  // the compute copy is the master
+    else EXPECT_GT(masters, moments / 3);
+    EXPECT_EQ(account(folder.path, MemoryCategory::optimizer_file), moments + masters);
+  }
+}
+
+TEST(StateFile, AFolderThatIsNotThereIsOneErrorOfAnyLayout) {
+  const TrainBench bench(kLlama);
+  for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {1, 2, 1}, {2, 1, 1}}) {
+    Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+    try {
+      Trainer trainer(runtime, bench.masters, {.optimizer_folder = "no/such/folder", .ranks = ranks});
+      FAIL() << "the folder is not there";
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::io);
+      EXPECT_NE(std::string(e.what()).find("no/such/folder"), std::string::npos) << e.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
