@@ -11,7 +11,8 @@ struct RowSums {
   std::vector<double> index_losses;
 };
 
-// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens.
+// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens. Declared groups stay
+// together.
 std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks);
 
 // Every rank's results and row sums become those of all; `dealt` says whose is what.
