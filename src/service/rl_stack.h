@@ -18,6 +18,7 @@ struct RlStackSettings {
   ProfileMix profile_mix = ProfileMix::refused;
   std::int64_t micro_batch = 0;        // sequences, 0: all; changes no bit
   bool checkpoint_activations = false; // changes no bit
+  SharePrompts share_prompts = SharePrompts::forward;
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
 };
 

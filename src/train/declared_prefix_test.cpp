@@ -79,10 +79,10 @@ TEST_P(DeclaredPrefix, TwoGroupsAreNotOne) {
 INSTANTIATE_TEST_SUITE_P(Families, DeclaredPrefix, ::testing::Values(kPrefixGlm, kPrefixLlama, kPrefixQwen),
                          [](const auto& p) { return std::string(Json::parse(p.param)["model_type"].template get<std::string>()); });
 
-void expect_refused(const std::vector<TrainSequence>& data, const std::string& part, std::int64_t micro_batch = 0, bool index_loss = false) {
+void expect_refused(const std::vector<TrainSequence>& data, const std::string& part, std::int64_t micro_batch = 0, bool index_loss = false, bool declared = true) {
   static const PrefixModel m(kPrefixGlm);
   try {
-    run_prefixes(m, {.micro_batch = micro_batch, .index_loss = index_loss}, data);
+    run_prefixes(m, {.micro_batch = micro_batch, .index_loss = index_loss, .declared = declared}, data);
     ADD_FAILURE() << "not refused: " << part;
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
@@ -107,6 +107,7 @@ TEST(DeclaredPrefixErrors, EachIsOneSentence) {
   data[1].prefix_group = -1;
   expect_refused(data, "prefix_group says no group");
   expect_refused(good, "micro_batch is 2, and a group that shares its prefix in the backward has 3 sequences", 2);
+  expect_refused(good, "allowed with TrainerOptions::declared_prefixes alone", 0, false, false);
   expect_refused(good, "the index loss is not made over prefixes", 0, true);
 }
 

@@ -10,6 +10,7 @@ struct TrainerOptions {
   bool checkpoint_activations = false;
   bool accumulate = false;           // several forward_backward calls before one optim_step
   bool share_prefixes = false;       // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
+  bool declared_prefixes = false;    // sequences may declare shared prefixes (train/data.h): other bits, another training digest
   bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
   std::int64_t page_size = 16;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own

@@ -68,7 +68,7 @@ struct PrefixCase {
   std::string profile = "cpu-bf16w";
   BackendKind backend = BackendKind::cpu;
   std::int64_t micro_batch = 0;
-  bool checkpoint = false, index_loss = false;
+  bool checkpoint = false, index_loss = false, declared = true;
   RankLayout ranks;
   InstructionSet isa = InstructionSet::scalar;
 };
@@ -88,6 +88,7 @@ inline PrefixOutcome run_prefixes(const PrefixModel& m, const PrefixCase& c, con
                   {.micro_batch = c.micro_batch,
                    .checkpoint_activations = c.checkpoint,
                    .share_prefixes = c.share,
+                   .declared_prefixes = c.declared,
                    .train_indexer = c.index_loss,
                    .ranks = c.ranks});
   LossOptions loss;

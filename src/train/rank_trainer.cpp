@@ -115,7 +115,10 @@ ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSeque
   check(data, loss);
   if (pending_calls_ > 0 && !options_.accumulate)
     fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
-  if (index.index_loss && std::any_of(data.begin(), data.end(), [](const TrainSequence& d) { return d.shared_prefix > 0; }))
+  const bool declared = std::any_of(data.begin(), data.end(), [](const TrainSequence& d) { return d.shared_prefix > 0; });
+  if (declared && !options_.declared_prefixes)
+    fail(ErrorCode::invalid_argument, "sequences declare a shared_prefix, which changes bits of gradients; allowed with TrainerOptions::declared_prefixes alone");
+  if (index.index_loss && declared)
     fail(ErrorCode::unsupported, "the index loss is not made over prefixes that are shared in the backward (shared_prefix); allowed is one of the two");
   ForwardBackwardResult result;
   ExactSum total_weight;  // whatever the order of the data
