@@ -11,9 +11,10 @@
 namespace lockstep {
 namespace {
 
-// Prompts shorter and longer than blocks of 64 keys and of 512 gradient positions; one of a group alone; undeclared ones beside.
-std::vector<TrainSequence> declared_groups() {
-  std::vector<TrainSequence> data = groups_of({{70, {30, 41, 5, 1}}, {20, {9, 9, 2}}, {530, {7, 4}}, {15, {6}}}, true);
+// Prompts shorter and longer than a block of 64 keys; one of a group alone; undeclared ones beside; where asked for, a prompt longer than
+// the 512 positions of a gradient's chain.
+std::vector<TrainSequence> declared_groups(bool longer = false) {
+  std::vector<TrainSequence> data = groups_of({{70, {30, 41, 5, 1}}, {20, {9, 9, 2}}, {longer ? 530 : 9, {7, 4}}, {15, {6}}}, true);
   for (const TrainSequence& d : groups_of({{9, {12, 3}}}, false, 6)) data.push_back(d);
   std::swap(data[1], data[8]);
   return data;
@@ -28,7 +29,7 @@ class DeclaredPrefix : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DeclaredPrefix, ForwardHasTheBitsOfWholeSequencesAndGradientsAreNear) {
   const PrefixModel m(GetParam());
-  const std::vector<TrainSequence> data = declared_groups();
+  const std::vector<TrainSequence> data = declared_groups(true);
   const PrefixOutcome got = run_prefixes(m, {.profile = "cpu-f32"}, data), want = run_prefixes(m, {.profile = "cpu-f32"}, without_declaration(data));
   for (std::size_t s = 0; s < data.size(); ++s) {
     EXPECT_EQ(bits_of(got.scores[0][s]), bits_of(want.scores[0][s]));
