@@ -127,6 +127,39 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
   return per_second(time, shape.prompts * shape.samples * shape.tokens);
 }
 
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, double seconds) {
+  require_positions(opened, shape.prompt + shape.tokens);
+  Trainer whole(*opened.runtime, opened.loaded.masters, {}), sharing(*opened.runtime, opened.loaded.masters, {.share_prefixes = true, .declared_prefixes = true});
+  opened.loaded.masters = {};  // the trainers' from here on
+  std::vector<TrainSequence> data, declared;
+  for (std::int64_t p = 0; p < shape.prompts; ++p)
+    for (std::int64_t s = 0; s < shape.samples; ++s) {
+      std::vector<std::int32_t> tokens = random_tokens(opened, shape.prompt, static_cast<std::uint64_t>(p));
+      const std::vector<std::int32_t> sample = random_tokens(opened, shape.tokens, static_cast<std::uint64_t>(100000 + p * shape.samples + s));
+      tokens.insert(tokens.end(), sample.begin(), sample.end());
+      TrainSequence d = TrainSequence::next_token(tokens);
+      std::fill_n(d.weights.begin(), shape.prompt - 1, 0.0f);
+      std::fill_n(d.targets.begin(), shape.prompt - 1, -1);
+      d.advantages.assign(d.tokens.size(), s % 2 ? 1.0f : -1.0f);
+      d.old_logprobs.assign(d.tokens.size(), -5.0f);
+      data.push_back(d);
+      if (shape.prompt > 1) d.prefix_group = p, d.shared_prefix = shape.prompt - 1;
+      declared.push_back(std::move(d));
+    }
+  LossOptions loss;
+  loss.kind = LossKind::policy;
+  const auto step_of = [&loss](Trainer& trainer, const std::vector<TrainSequence>& fed) {
+    return [&loss, &trainer, &fed] {
+      trainer.forward_backward(fed, loss);
+      trainer.optim_step({.learning_rate = 1e-6});
+    };
+  };
+  std::vector<ModelTiming> timings;
+  for (const Timing& t : time_in_turns(seconds, {step_of(whole, data), step_of(sharing, data), step_of(sharing, declared)}))
+    timings.push_back(per_second(t, shape.prompts * shape.samples * (shape.prompt + shape.tokens - 1)));
+  return timings;
+}
+
 std::int64_t peak_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

@@ -39,6 +39,10 @@ struct RlCase {
 // nothing), the clipped policy loss, optim_step, and the engine takes the new weights. Tokens are the sampled ones.
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds);
 
+// Training steps on groups of samples of one prompt, without sampling: each sequence computed whole, the prompt's forward shared, its
+// backward shared too (declared). In turns, in this order; tokens are those of all rows.
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, double seconds);
+
 // The most memory this process has held so far, bytes.
 std::int64_t peak_memory();
 

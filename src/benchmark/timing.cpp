@@ -9,21 +9,28 @@
 
 namespace lockstep {
 
-Timing time_repeated(double seconds, const std::function<void()>& work) {
+Timing time_repeated(double seconds, const std::function<void()>& work) { return time_in_turns(seconds, {work})[0]; }
+
+std::vector<Timing> time_in_turns(double seconds, const std::vector<std::function<void()>>& works) {
   constexpr std::size_t kLeastRuns = 3, kMostRuns = 1'000'000;
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
-  work();
-  std::vector<double> times;
+  for (const auto& work : works) work();
+  std::vector<std::vector<double>> times(works.size());
   const auto begin = Clock::now();
-  while (times.size() < kLeastRuns || (since(begin) < seconds && times.size() < kMostRuns)) {
-    if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
-    const auto at = Clock::now();
-    work();
-    times.push_back(since(at));
+  while (times[0].size() < kLeastRuns || (since(begin) < seconds && times[0].size() < kMostRuns))
+    for (std::size_t i = 0; i < works.size(); ++i) {
+      if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+      const auto at = Clock::now();
+      works[i]();
+      times[i].push_back(since(at));
+    }
+  std::vector<Timing> timings;
+  for (std::vector<double>& t : times) {
+    std::sort(t.begin(), t.end());
+    timings.push_back({t[t.size() / 2], t.front(), t.back(), static_cast<std::int64_t>(t.size())});
   }
-  std::sort(times.begin(), times.end());
-  return {times[times.size() / 2], times.front(), times.back(), static_cast<std::int64_t>(times.size())};
+  return timings;
 }
 
 }  // namespace lockstep

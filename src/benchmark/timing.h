@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace lockstep {
 
@@ -14,5 +15,7 @@ struct Timing {
 
 // Runs `work` until `seconds` are over: at least 3 times, at most a million. Throws cancelled when the user interrupts.
 Timing time_repeated(double seconds, const std::function<void()>& work);
+// The same of several things that are compared: one run of each in turn, so that what else the machine does falls on all of them.
+std::vector<Timing> time_in_turns(double seconds, const std::vector<std::function<void()>>& works);
 
 }  // namespace lockstep

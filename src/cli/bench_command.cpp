@@ -1,5 +1,6 @@
-// `lockstep bench gemm|attention|prefill|decode|train|rl`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|attention|prefill|decode|train|rl|prefix`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 
 #include <nlohmann/json.hpp>
@@ -216,6 +217,29 @@ int bench_rl(const Arguments& arguments) {
   return kExitOk;
 }
 
+int bench_prefix(const Arguments& arguments) {
+  ModelBench bench;
+  RlCase shape{.prompts = 1, .samples = 8, .prompt = 128, .tokens = 128};
+  OptionTable table("bench prefix",
+                    "Times training steps on samples of one prompt, in turns: each sequence whole, the prompt's forward shared (no bit changes), its "
+                    "backward shared too (declared).",
+                    {"lockstep bench prefix --model DIR --samples 8 --prompt 128 --tokens 128"});
+  table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts a step");
+  table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples a prompt");
+  table.integer("prompt", &shape.prompt, 1, 1 << 16, "N", "Tokens of a prompt");
+  table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens of a sample");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, bench.seconds);
+  const char* names[] = {"off", "forward", "backward"};
+  for (std::size_t i = 0; i < timings.size(); ++i)
+    bench.print("prefix",
+                {{"share", names[i]}, {"samples", shape.samples}, {"prompt", shape.prompt}, {"tokens", shape.tokens},
+                 {"times_off", std::round(1000 * timings[0].time.median / timings[i].time.median) / 1000}},
+                timings[i]);
+  return kExitOk;
+}
+
 struct Kind {
   std::string_view name, summary;
   int (*run)(const Arguments& arguments);
@@ -225,7 +249,8 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"prefill", "a prompt of a model", bench_prefill},
                            {"decode", "tokens of streams side by side", bench_decode},
                            {"train", "training steps", bench_train},
-                           {"rl", "GRPO steps: sampling and training", bench_rl}};
+                           {"rl", "GRPO steps: sampling and training", bench_rl},
+                           {"prefix", "training steps that share prompts", bench_prefix}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {

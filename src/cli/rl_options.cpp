@@ -18,6 +18,8 @@ void add_rl_options(OptionTable& table, RlSettings& s, std::string& advantages) 
   table.number("clip-high", &s.clip_high, 0, 1e6, "X", "The ratio is clipped above 1 + X");
   table.number("importance-cap", &s.importance_cap, 0, 1e6, "C",
                "Weigh each token by min(trainer's / sampler's probability, C), for rollouts of another profile; one more forward a step. 0: not");
+  table.choice("share-prompts", &s.share_prompts, share_prompts_names(),
+               "What rollouts of a prompt share in training: its forward (no bit changes), or its backward too (other bits, recorded in checkpoints)");
   table.number("learning-rate", &s.learning_rate, 0, 1e3, "X", "Of AdamW, at its peak");
   table.choice("schedule", &s.schedule, schedule_names(), "Of the learning rate after the warm-up; linear and cosine end at 0");
   table.integer("warmup", &s.warmup, 0, 1'000'000'000, "N", "Steps of linear warm-up");

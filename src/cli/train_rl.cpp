@@ -65,6 +65,7 @@ int run_train_rl(const Arguments& arguments) {
   settings.advantages = advantage_kind_by_name(advantages);
   check(settings);
   config.stack.profile_mix = allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
+  config.stack.share_prompts = share_prompts_by_name(settings.share_prompts);
   config.resolved = resolved_json(table);
   config.free_keys = kFreeKeys;
   config.transcript_bytes = transcript_megabytes << 20;

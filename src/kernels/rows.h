@@ -11,9 +11,12 @@ struct Rows {
   View sequence;       // index into the page table
   View page_table;     // [sequences, pages a sequence]: page of position p is entry p / page_size
   std::int32_t page_size = 16;
-  // Training only (every sequence is whole, from position 0):
+  // Training only (every sequence is whole, from position 0, unless `first` says more):
   View segment;        // index of the row's (sequence, block of 512 positions); ascending over rows
   View sequence_begin; // [sequences + 1, 1]: first row of each sequence
+  // Where sequences continue others (declared shared prefixes, model/batch.h), else none:
+  View first;          // [sequences, 1]: position of the sequence's first row; the keys before it are another sequence's rows
+  View key_begin;      // [sequences + 1, 1]: where the keys of each sequence stand, from position 0 on, in gradients of entries
 };
 
 }  // namespace lockstep

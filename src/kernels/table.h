@@ -24,6 +24,7 @@
 #include "kernels/rope/rope.h"
 #include "kernels/router/router.h"
 #include "kernels/sample/sample.h"
+#include "kernels/sharing/sharing.h"
 #include "kernels/top/top.h"
 
 // X(kernel, arguments)
@@ -68,7 +69,10 @@
   X(adamw, AdamW)                                 \
   X(finish_bins, FinishBins)                      \
   X(join_bins, JoinBins)                          \
-  X(pick, Pick)
+  X(pick, Pick)                                   \
+  X(gather_rows, GatherRows)                      \
+  X(slot_source, SlotSource)                      \
+  X(sum_shared_rows, SumSharedRows)
 
 namespace lockstep {
 

@@ -19,7 +19,7 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     const auto length = static_cast<std::int64_t>(slice.tokens.size());
     if (static_cast<std::int64_t>(slice.pages.size()) * page_size < slice.begin + length)
       fail(ErrorCode::internal, "a sequence of {} positions has {} pages of {}", slice.begin + length, slice.pages.size(), page_size);
-    if (training && slice.begin != 0) fail(ErrorCode::internal, "a training sequence starts at position {}", slice.begin);
+    if (training && slice.begin != 0 && slice.begin != slice.shared) fail(ErrorCode::internal, "a training sequence starts at position {}", slice.begin);
     std::copy(slice.pages.begin(), slice.pages.end(), table.begin() + static_cast<std::ptrdiff_t>(s * table_width));
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t position = slice.begin + i;
@@ -33,21 +33,78 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     row_begin_.push_back(static_cast<std::int64_t>(tokens.size()));
     begins.push_back(static_cast<std::int32_t>(tokens.size()));
   }
-  count_ = static_cast<std::int64_t>(tokens.size());
-  const auto upload = [&](const std::vector<std::int32_t>& values, std::int64_t rows, std::int64_t cols) {
-    buffers_.push_back(backend.device().upload(values, rows, cols, MemoryCategory::activations));
-    return buffers_.back().view();
-  };
-  rows_.token = upload(tokens, count_, 1);
+  count_ = tape_count_ = static_cast<std::int64_t>(tokens.size());
+  rows_.token = upload(backend, tokens);
   tokens_ = std::move(tokens);
-  rows_.position = upload(positions, count_, 1);
-  rows_.sequence = upload(sequences, count_, 1);
-  rows_.page_table = upload(table, static_cast<std::int64_t>(slices.size()), static_cast<std::int64_t>(table_width));
+  rows_.position = upload(backend, positions);
+  rows_.sequence = upload(backend, sequences);
+  rows_.page_table = upload(backend, table, static_cast<std::int64_t>(table_width));
   rows_.page_size = static_cast<std::int32_t>(page_size);
   if (training) {
-    rows_.segment = upload(segments, count_, 1);
-    rows_.sequence_begin = upload(begins, static_cast<std::int64_t>(begins.size()), 1);
+    rows_.segment = upload(backend, segments);
+    rows_.sequence_begin = upload(backend, begins);
+    const auto any = [&](auto kind) { return std::any_of(slices.begin(), slices.end(), kind); };
+    if (any([](const SequenceSlice& s) { return s.begin > 0; })) sum_keys(backend, slices);
+    tape_rows_ = rows_;
+    if (any([](const SequenceSlice& s) { return s.begin == 0 && s.shared > 0; })) share_rows(backend, slices);
   }
+}
+
+View Batch::upload(Backend& backend, const std::vector<std::int32_t>& values, std::int64_t cols) {
+  buffers_.push_back(backend.device().upload(values, static_cast<std::int64_t>(values.size()) / cols, cols, MemoryCategory::activations));
+  return buffers_.back().view();
+}
+
+// The forward's rows are those that no other sequence computes.
+void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slices) {
+  std::vector<std::int32_t> tokens, positions, sequences, source;
+  std::vector<std::int64_t> begin;
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    begin.push_back(static_cast<std::int64_t>(tokens.size()));
+    for (std::int64_t p = slices[s].shared; p < static_cast<std::int64_t>(slices[s].tokens.size()); ++p) {
+      tokens.push_back(slices[s].tokens[static_cast<std::size_t>(p)]);
+      positions.push_back(static_cast<std::int32_t>(p));
+      sequences.push_back(static_cast<std::int32_t>(s));
+    }
+  }
+  for (std::size_t s = 0; s < slices.size(); ++s)
+    for (std::int64_t p = 0; p < static_cast<std::int64_t>(slices[s].tokens.size()); ++p) {
+      std::size_t from = s;
+      while (p < slices[from].shared) from = slices[from].owner;
+      source.push_back(static_cast<std::int32_t>(begin[from] + p - slices[from].shared));
+    }
+  count_ = static_cast<std::int64_t>(tokens.size());
+  rows_.token = upload(backend, tokens);
+  rows_.position = upload(backend, positions);
+  rows_.sequence = upload(backend, sequences);
+  rows_.segment = rows_.sequence_begin = View();
+  source_ = upload(backend, source);
+  tokens_ = std::move(tokens);
+}
+
+// Each sequence that continues another has gradients of all its keys; those of shared positions are added to the owner's own.
+void Batch::sum_keys(Backend& backend, const std::vector<SequenceSlice>& slices) {
+  std::vector<std::int32_t> first, key_begin{0};
+  std::vector<std::vector<std::int32_t>> of_row(static_cast<std::size_t>(count_));
+  for (std::size_t s = 0; s < slices.size(); ++s) {
+    const SequenceSlice& slice = slices[s];
+    const auto length = static_cast<std::int64_t>(slice.tokens.size());
+    first.push_back(static_cast<std::int32_t>(slice.begin));
+    const std::int64_t keys = length > 0 ? slice.begin + length : 0;  // without rows it looks at no key
+    for (std::int64_t p = 0; p < keys; ++p) {
+      const std::int64_t row = p < slice.begin ? row_begin_[slice.owner] + p : row_begin_[s] + p - slice.begin;
+      of_row[static_cast<std::size_t>(row)].push_back(key_begin.back() + static_cast<std::int32_t>(p));
+    }
+    key_begin.push_back(key_begin.back() + static_cast<std::int32_t>(keys));
+  }
+  std::vector<std::int32_t> begin{0}, row;
+  for (const std::vector<std::int32_t>& keys : of_row) {
+    row.insert(row.end(), keys.begin(), keys.end());
+    begin.push_back(static_cast<std::int32_t>(row.size()));
+  }
+  rows_.first = upload(backend, first);
+  rows_.key_begin = upload(backend, key_begin);
+  key_sums_ = {key_begin.back(), upload(backend, begin), upload(backend, row)};
 }
 
 }  // namespace lockstep

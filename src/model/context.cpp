@@ -12,8 +12,38 @@ Context::Context(Backend& backend, const Manifest& manifest, const Profile& prof
   if (options_.observer) options_.observer->begin_forward(backend, batch);
 }
 
-Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
-  return {allocate(DType::f32, rows, cols), tape_ ? tape_->new_node() : -1};
+Tensor Context::of_rows(Buffer buffer, int node) const {
+  Tensor x{std::move(buffer), node};
+  if (batch_.source()) x.tape_rows = std::make_shared<TapeRows>(TapeRows{batch_.source(), {}});
+  return x;
+}
+
+Tensor Context::output_rows(std::int64_t rows, std::int64_t cols, DType dtype) {
+  return of_rows(allocate(dtype, rows, cols), tape_ ? tape_->new_node() : -1);
+}
+
+Tensor Context::output_slots(std::int64_t cols, const SlotRows& slots, std::int64_t rows) {
+  Tensor y{allocate(DType::f32, rows, cols), tape_ ? tape_->new_node() : -1};
+  if (slots.tape_source) y.tape_rows = std::make_shared<TapeRows>(TapeRows{slots.tape_source, {}});
+  return y;
+}
+
+View Context::taped(const Tensor& x) {
+  if (!x.tape_rows) return x.view();
+  TapeRows& rows = *x.tape_rows;
+  if (!rows.buffer) {
+    const View from = x.view();
+    rows.buffer = allocate(from.dtype, rows.source.rows, from.cols);
+    backend_.launch(&KernelTable::gather_rows, GatherRows{rows.buffer.view(), from, rows.source});
+  }
+  return rows.buffer.view();
+}
+
+View Context::taped_flags() {
+  if (!batch_.source()) return flags_.view();
+  taped_flags_ = allocate(DType::i32, batch_.tape_count(), 1);
+  backend_.launch(&KernelTable::gather_rows, GatherRows{taped_flags_.view(), flags_.view(), batch_.source()});
+  return taped_flags_.view();
 }
 
 Tensor Context::embedding(ParameterId table) {
@@ -31,7 +61,7 @@ Tensor Context::embedding(ParameterId table) {
       if (packed) return tape_->keep_table_gradient(std::move(dy));
       GradientSet& g = tape_->gradients();
       backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(),
-                                                                          batch_.rows().token, batch_.rows().segment});
+                                                                          tape_rows().token, tape_rows().segment});
     });
   return whole(y);
 }
@@ -66,10 +96,11 @@ Tensor Context::rms_norm_over(const Tensor& x, ParameterId w, float eps, std::in
     Buffer dy = tape_->take(node);
     if (!dy) return;
     GradientSet& g = tape_->gradients();
-    Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+    const View all = taped(x);
+    Buffer dx = allocate_tape(all.cols);
     backend_.launch(&KernelTable::rms_norm_backward,
                     RmsNormBackward{by_head(dx.view()), g.gradient(w), g.bins(w), g.finish_at_once(w), by_head(dy.view()),
-                                    by_head(x.view()), weight(w), batch_.rows().segment, eps, heads});
+                                    by_head(all), weight(w), tape_rows().segment, eps, heads});
     tape_->contribute(x.node, dx);
   });
   return y;
@@ -84,10 +115,11 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
       Buffer dy = tape_->take(node);
       if (!dy) return;
       GradientSet& g = tape_->gradients();
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      const View all = taped(x);
+      Buffer dx = allocate_tape(all.cols);
       backend_.launch(&KernelTable::layer_norm_backward,
                       LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(w), dy.view(),
-                                        x.view(), weight(w), batch_.rows().segment, eps});
+                                        all, weight(w), tape_rows().segment, eps});
       tape_->contribute(x.node, dx);
     });
   return y;
@@ -102,30 +134,29 @@ LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, con
   backward.dy = dy;
   backward.x = x;
   backward.w = packed(w);
-  backward.segment = batch_.rows().segment;
+  backward.segment = tape_rows().segment;
   return backward;
 }
 
-Tensor Context::linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step,
-                            std::int64_t columns, const View& offsets, const View& row_of) {
-  Tensor y = output_rows(rows, columns);
+Tensor Context::linear_over(const Tensor& x, ParameterId w, Tensor y, std::int64_t x_step, std::int64_t y_step, const SlotRows& slots) {
   const bool round = profile_.bf16_activations;
-  LinearForward forward{y.view(), x.view(), packed(w), x_step, y_step, offsets};
+  LinearForward forward{y.view(), x.view(), packed(w), x_step, y_step, slots.offsets};
   forward.round_input_bf16 = round;
   backend_.launch(&KernelTable::linear_forward, forward);
   if (recording())
-    tape_->record([this, x = x.kept(), w, x_step, y_step, offsets, row_of, node = y.node] {
+    tape_->record([this, x = x.kept(), w, x_step, y_step, slots, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      LinearBackwardWeight backward = weight_gradient(w, dy.view(), x.view());
+      const View all = taped(x);
+      LinearBackwardWeight backward = weight_gradient(w, dy.view(), all);
       backward.x_step = x_step;
       backward.y_step = y_step;
-      backward.offsets = offsets;
-      backward.row_of = row_of;
+      backward.offsets = slots.tape_offsets;
+      backward.row_of = slots.tape_row_of;
       backend_.launch(&KernelTable::linear_backward_weight, backward);
       if (x.node < 0) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
-      backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w), x_step, y_step, offsets});
+      Buffer dx = allocate(DType::f32, all.rows, all.cols);
+      backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w), x_step, y_step, slots.tape_offsets});
       tape_->contribute(x.node, dx);
     });
   return y;
@@ -135,7 +166,7 @@ Tensor Context::linear(const Tensor& input, ParameterId w) {
   if (split_of(w) == ParameterSplit::outputs) return linear_by_outputs(input, w);
   if (split_of(w) == ParameterSplit::inputs) return linear_by_inputs(input, w);
   const Tensor x = whole(input);
-  Tensor y = linear_over(x, w, x.view().rows, 0, 0, manifest_.parameter(w).outputs, {}, {});
+  Tensor y = linear_over(x, w, output(manifest_.parameter(w).outputs), 0, 0, {});
   observe("linear", y.view(), w);
   return y;
 }
@@ -144,7 +175,7 @@ Tensor Context::mla_values(const Tensor& input, ParameterId w_uv) {
   const Parameter& p = manifest_.parameter(w_uv);
   const std::int64_t heads = sharding_ ? sharding_->bounds(w_uv)->back() : p.count;
   const Tensor o = cut(input, head_columns(heads, p.inputs));
-  Tensor y = linear_over(o, w_uv, o.view().rows, p.inputs, p.outputs, p.count * p.outputs, {}, {});
+  Tensor y = linear_over(o, w_uv, output(p.count * p.outputs), p.inputs, p.outputs, {});
   y.split = head_columns(heads, p.outputs);
   observe("mla_values", y.view(), w_uv);
   return y;
@@ -172,8 +203,8 @@ Tensor Context::swiglu(const Tensor& gate, const Tensor& up) {
 }
 
 Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
-  Tensor y = output_rows(gate.view().rows, gate.view().cols);
-  y.split = gate.split;
+  Tensor y{allocate(DType::f32, gate.view().rows, gate.view().cols), tape_ ? tape_->new_node() : -1, gate.split};
+  if (gate.tape_rows) y.tape_rows = std::make_shared<TapeRows>(TapeRows{gate.tape_rows->source, {}});
   const auto forward = [this, gate, up](const View& to) {
     backend_.launch(&KernelTable::swiglu_forward, SwigluForward{to, gate.view(), up.view()});
   };
@@ -187,9 +218,10 @@ Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
   tape_->record([this, gate, up, node = y.node] {
     Buffer dy = tape_->take(node);
     if (!dy) return;
-    Buffer dgate = allocate(DType::f32, gate.view().rows, gate.view().cols);
-    Buffer dup = allocate(DType::f32, gate.view().rows, gate.view().cols);
-    backend_.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), gate.view(), up.view()});
+    const View all_gate = taped(gate), all_up = taped(up);
+    Buffer dgate = allocate(DType::f32, all_gate.rows, all_gate.cols);
+    Buffer dup = allocate(DType::f32, all_gate.rows, all_gate.cols);
+    backend_.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), all_gate, all_up});
     tape_->contribute(up.node, dup);
     tape_->contribute(gate.node, dgate);
   });
@@ -200,7 +232,7 @@ void Context::launch_rope(const View& y, const View& x, std::int64_t heads, std:
                           std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse) {
   if (heads == 0 || rotary + pass == 0) return;  // another rank's heads
   backend_.launch(&KernelTable::rope, Rope{y, x, heads, rotary, pass, x_offset, x_step, y_offset, y_step, rope_.table,
-                                           batch_.rows().position, inverse, rope_.half});
+                                           (inverse ? tape_rows() : batch_.rows()).position, inverse, rope_.half});
 }
 
 Tensor Context::rope_heads(const Tensor& input, std::int64_t all_heads, std::int64_t size, std::int64_t rotary) {
@@ -217,10 +249,10 @@ Tensor Context::rope_heads(const Tensor& input, std::int64_t all_heads, std::int
   launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
   observe("rope_heads", y.view());
   if (recording())
-    tape_->record([this, rows = x.view().rows, cols = x.view().cols, x_node = x.node, heads, size, rotary, node = y.node] {
+    tape_->record([this, cols = x.view().cols, x_node = x.node, heads, size, rotary, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, rows, cols);
+      Buffer dx = allocate_tape(cols);
       launch_rope(dx.view(), dy.view(), heads, rotary, size - rotary, 0, size, 0, size, true);
       tape_->contribute(x_node, dx);
     });
@@ -242,11 +274,12 @@ Tensor Context::mla_query(const Tensor& input, ParameterId w_uk, std::int64_t ro
     tape_->record([this, q = q.kept(), w_uk, rotary, heads, latent, nope, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), q.view());
+      const View all = taped(q);
+      LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), all);
       backward.x_step = nope + rotary;
       backward.y_step = latent + rotary;
       backend_.launch(&KernelTable::linear_backward_weight, backward);
-      Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
+      Buffer dq = allocate_tape(all.cols);
       backend_.launch(&KernelTable::linear_backward_input,
                       LinearBackwardInput{dq.view(), dy.view(), packed(w_uk), nope + rotary, latent + rotary, {}});
       launch_rope(dq.view(), dy.view(), heads, rotary, 0, latent, latent + rotary, nope, nope + rotary, true);
@@ -267,11 +300,12 @@ Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::in
       Buffer dy = tape_->take(node);
       if (!dy) return;
       GradientSet& g = tape_->gradients();
-      Buffer dkv = allocate(DType::f32, kv.view().rows, kv.view().cols);
+      const View all = taped(kv);
+      Buffer dkv = allocate_tape(all.cols);
       backend_.launch(&KernelTable::rms_norm_backward,
                       RmsNormBackward{dkv.view().column_range(0, latent), g.gradient(norm), g.bins(norm), g.finish_at_once(norm),
-                                      dy.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm),
-                                      batch_.rows().segment, eps});
+                                      dy.view().column_range(0, latent), all.column_range(0, latent), weight(norm),
+                                      tape_rows().segment, eps});
       launch_rope(dkv.view(), dy.view(), 1, rotary, 0, latent, 0, latent, 0, true);
       tape_->contribute(kv.node, dkv);
     });
@@ -309,39 +343,49 @@ Tensor Context::attention(const Tensor& all_q, const Tensor& entry, int layer, S
   const View cache = cache_.layers[static_cast<std::size_t>(layer)].entry.view();
   if (cache.cols > 0) backend_.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), batch_.rows()});
   const bool dense = !selection || options_.dense_attention;
-  const View positions = dense ? View{} : selection->positions.view(), count = dense ? View{} : selection->count.view();
-  const Buffer positions_buffer = dense ? Buffer{} : selection->positions, count_buffer = dense ? Buffer{} : selection->count;
+  const Tensor positions = dense ? Tensor{} : selection->positions, count = dense ? Tensor{} : selection->count;
   Tensor o = output(shape.heads * shape.value);
   o.split = head_columns(groups, heads_a_group * all.value);
-  Buffer log_sum = allocate(DType::f32, batch_.count(), shape.heads);
+  const Tensor log_sum = of_rows(allocate(DType::f32, batch_.count(), shape.heads));
   if (shape.heads > 0)
     backend_.launch(&KernelTable::attention_forward,
-                    AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions, count, batch_.rows(), shape});
+                    AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), batch_.rows(), shape});
   observe("attention", o.view(), -1, layer);
   if (!recording()) return o;
-  if (selection && selection->target) {  // a sum over all heads in order
+  if (selection && selection->target.buffer) {  // a sum over all heads in order
     const Buffer all_log_sum = gathered(log_sum.view(), head_columns(groups, heads_a_group)), whole_q = gathered(q.view(), q.split);
     backend_.launch(&KernelTable::attention_target,
                     AttentionTarget{selection->target.view(), all_log_sum ? all_log_sum.view() : log_sum.view(),
-                                    whole_q ? whole_q.view() : q.view(), cache, positions, count, batch_.rows(), all});
+                                    whole_q ? whole_q.view() : q.view(), cache, positions.view(), count.view(), batch_.rows(), all});
   }
   if (sharding_ && !by_group) {
-    record_whole_attention_backward(q, entry, o, log_sum, cache, positions_buffer, count_buffer, all);
+    record_whole_attention_backward(q, entry, o, log_sum, cache, positions, count, all);
     return o;
   }
-  tape_->record([this, q = q.kept(), entry_node = entry.node, entry_columns = entry.view().cols, o_buffer = o.buffer, log_sum, cache, positions_buffer, count_buffer, shape, node = o.node] {
-    Buffer dout = tape_->take(node);
+  tape_->record([this, q = q.kept(), entry_node = entry.node, entry_columns = entry.view().cols, o, log_sum, cache, positions, count, shape] {
+    Buffer dout = tape_->take(o.node);
     if (!dout) return;
-    Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
-    Buffer dentry = allocate(DType::f32, q.view().rows, entry_columns);
+    Buffer dq = allocate_tape(q.view().cols);
+    Buffer dentry;
     if (shape.heads > 0)
-      backend_.launch(&KernelTable::attention_backward,
-                      AttentionBackward{dq.view(), dentry.view(), dout.view(), o_buffer.view(), log_sum.view(), q.view(), cache,
-                                        positions_buffer.view(), count_buffer.view(), batch_.rows(), shape});
+      dentry = attention_backward({dq.view(), {}, dout.view(), taped(o), taped(log_sum), taped(q), cache, taped(positions), taped(count), {}, shape},
+                                  entry_columns);
+    else dentry = allocate_tape(entry_columns);
     tape_->contribute(entry_node, dentry);
     tape_->contribute(q.node, dq);
   });
   return o;
+}
+
+Buffer Context::attention_backward(AttentionBackward backward, std::int64_t entry_columns) {
+  const Batch::KeySums& sums = batch_.key_sums();
+  Buffer dentry = allocate_tape(entry_columns);
+  const Buffer of_keys = sums.keys > 0 ? allocate(DType::f32, sums.keys, entry_columns) : Buffer();
+  backward.dentry = of_keys ? of_keys.view() : dentry.view();
+  backward.rows = tape_rows();
+  backend_.launch(&KernelTable::attention_backward, backward);
+  if (of_keys) backend_.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
+  return dentry;
 }
 
 Selection Context::index_select(const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,
@@ -351,23 +395,23 @@ Selection Context::index_select(const Tensor& q, const Tensor& w, const Tensor& 
   Selection selection;
   const bool dense = options_.dense_attention;
   if (!dense) {
-    selection.positions = allocate(DType::i32, batch_.count(), top_k);
-    selection.count = allocate(DType::i32, batch_.count(), 1);
+    selection.positions = of_rows(allocate(DType::i32, batch_.count(), top_k));
+    selection.count = of_rows(allocate(DType::i32, batch_.count(), 1));
     backend_.launch(&KernelTable::index_select, IndexSelect{selection.positions.view(), selection.count.view(), flags_.view(), q.view(),
                                                             w.view(), cache, batch_.rows(), heads, size, top_k});
     observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!recording() || !options_.index_loss) return selection;
-  selection.target = backend_.device().allocate_zero(DType::f32, batch_.count(), dense ? batch_.longest() : top_k, MemoryCategory::activations);
-  index_losses_.push_back(allocate(DType::f32, batch_.count(), 1));
+  selection.target = of_rows(backend_.device().allocate_zero(DType::f32, batch_.count(), dense ? batch_.longest() : top_k, MemoryCategory::activations));
+  index_losses_.push_back(allocate_tape(1));
   // Runs in backward, when every layer that shares the selection has added its probabilities to the target.
   tape_->record([this, q = q.kept(), w = w.kept(), k = k.kept(), cache, selection, heads, size, loss = index_losses_.back()] {
-    Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
-    Buffer dw = allocate(DType::f32, w.view().rows, w.view().cols);
-    Buffer dk = allocate(DType::f32, k.view().rows, k.view().cols);
+    Buffer dq = allocate_tape(q.view().cols);
+    Buffer dw = allocate_tape(w.view().cols);
+    Buffer dk = allocate_tape(k.view().cols);
     backend_.launch(&KernelTable::index_loss,
-                    IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), q.view(), w.view(), cache, selection.target.view(),
-                              selection.positions.view(), selection.count.view(), batch_.rows(), heads, size, options_.index_loss_weight});
+                    IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), taped(q), taped(w), cache, taped(selection.target),
+                              taped(selection.positions), taped(selection.count), tape_rows(), heads, size, options_.index_loss_weight});
     tape_->contribute(k.node, dk);
     tape_->contribute(w.node, dw);
     tape_->contribute(q.node, dq);
@@ -389,46 +433,63 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
   observe("route_weight", routing.weight.view(), bias);
   backend_.launch(&KernelTable::expert_plan,
                   ExpertPlan{routing.offsets.view(), routing.row_of.view(), routing.slot_of.view(), routing.expert.view()});
+  if (batch_.source() && (recording() || options_.router_loads)) {
+    const std::int64_t tape = batch_.tape_count();
+    routing.tape = {allocate(DType::i32, tape, top_k), allocate(DType::i32, tape, top_k), allocate(DType::i32, experts + 1, 1),
+                    allocate(DType::i32, tape * top_k, 1)};
+    routing.tape_source = allocate(DType::i32, tape * top_k, 1);
+    const ExpertSlots& slots = routing.tape;
+    backend_.launch(&KernelTable::gather_rows, GatherRows{slots.expert.view(), routing.expert.view(), batch_.source()});
+    backend_.launch(&KernelTable::expert_plan, ExpertPlan{slots.offsets.view(), slots.row_of.view(), slots.slot_of.view(), slots.expert.view()});
+    backend_.launch(&KernelTable::slot_source, SlotSource{routing.tape_source.view(), slots.slot_of.view(), batch_.source(), routing.slot_of.view()});
+  }
   if (options_.router_loads)
     backend_.launch(&KernelTable::router_load,
-                    RouterLoad{(*options_.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.expert.view()});
+                    RouterLoad{(*options_.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.of_tape().expert.view()});
   if (recording())
-    tape_->record([this, logits, expert = routing.expert, normalise, scaling, node = routing.weight.node] {
+    tape_->record([this, logits, expert = routing.of_tape().expert, normalise, scaling, node = routing.weight.node] {
       Buffer dweight = tape_->take(node);
       if (!dweight) return;
-      Buffer dlogits = allocate(DType::f32, logits.view().rows, logits.view().cols);
-      backend_.launch(&KernelTable::router_backward,
-                      RouterBackward{dlogits.view(), dweight.view(), expert.view(), logits.view(), normalise, scaling});
+      const View all = taped(logits);
+      Buffer dlogits = allocate_tape(all.cols);
+      backend_.launch(&KernelTable::router_backward, RouterBackward{dlogits.view(), dweight.view(), expert.view(), all, normalise, scaling});
       tape_->contribute(logits.node, dlogits);
     });
   return routing;
 }
 
+SlotRows Context::slot_rows(const Routing& routing, std::int64_t first, std::int64_t experts) const {
+  const ExpertSlots& tape = routing.of_tape();
+  return {routing.offsets.view().row_range(first, experts + 1), tape.offsets.view().row_range(first, experts + 1), tape.row_of.view(),
+          routing.tape_source.view()};
+}
+
 Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down) {
   if (sharding_) return experts_of_ranks(x, routing, gate, up, down);
   const std::int64_t slots = routing.row_of.view().rows, experts = manifest_.parameter(gate).count;
-  const View offsets = routing.offsets.view(), row_of = routing.row_of.view();
-  Tensor gathered = output_rows(slots, x.view().cols);
+  const SlotRows rows = slot_rows(routing, 0, experts);
+  const auto output_of = [&](std::int64_t cols) { return output_slots(cols, rows, slots); };
+  Tensor gathered = output_of(x.view().cols);
   const View slot_of = routing.slot_of.view();
-  backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), row_of});
+  backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), routing.row_of.view()});
   observe("expert_gather", gathered.view(), -1, -1, slot_of);
   if (recording())
-    tape_->record([this, rows = x.view().rows, x_node = x.node, routing, experts, node = gathered.node] {
+    tape_->record([this, x_node = x.node, routing, experts, node = gathered.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, rows, dy.view().cols);
-      backend_.launch(&KernelTable::expert_combine,
-                      ExpertCombine{dx.view(), dy.view(), {}, routing.expert.view(), routing.slot_of.view(), experts});
+      Buffer dx = allocate_tape(dy.view().cols);
+      const ExpertSlots& tape = routing.of_tape();
+      backend_.launch(&KernelTable::expert_combine, ExpertCombine{dx.view(), dy.view(), {}, tape.expert.view(), tape.slot_of.view(), experts});
       tape_->contribute(x_node, dx);
     });
   const std::int64_t inner = manifest_.parameter(gate).outputs;
-  const Tensor a = linear_over(gathered, gate, slots, 0, 0, inner, offsets, row_of);
+  const Tensor a = linear_over(gathered, gate, output_of(inner), 0, 0, rows);
   observe("expert_linear", a.view(), gate, -1, slot_of);
-  const Tensor b = linear_over(gathered, up, slots, 0, 0, inner, offsets, row_of);
+  const Tensor b = linear_over(gathered, up, output_of(inner), 0, 0, rows);
   observe("expert_linear", b.view(), up, -1, slot_of);
   const Tensor act = swiglu_over(a, b);
   observe("expert_swiglu", act.view(), -1, -1, slot_of);
-  const Tensor out = linear_over(act, down, slots, 0, 0, manifest_.parameter(down).outputs, offsets, row_of);
+  const Tensor out = linear_over(act, down, output_of(manifest_.parameter(down).outputs), 0, 0, rows);
   observe("expert_linear", out.view(), down, -1, slot_of);
   Tensor y = output(out.view().cols);
   backend_.launch(&KernelTable::expert_combine, ExpertCombine{y.view(), out.view(), routing.weight.view(), routing.expert.view(),
@@ -438,10 +499,11 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
     tape_->record([this, out, routing, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, out.view().rows, out.view().cols);
-      Buffer dweight = allocate(DType::f32, routing.weight.view().rows, routing.weight.view().cols);
-      backend_.launch(&KernelTable::expert_spread, ExpertSpread{dx.view(), dweight.view(), dy.view(), out.view(), routing.weight.view(),
-                                                                routing.slot_of.view()});
+      const View of_slots = taped(out), weights = taped(routing.weight);
+      Buffer dx = allocate(DType::f32, of_slots.rows, of_slots.cols);
+      Buffer dweight = allocate_tape(weights.cols);
+      backend_.launch(&KernelTable::expert_spread,
+                      ExpertSpread{dx.view(), dweight.view(), dy.view(), of_slots, weights, routing.of_tape().slot_of.view()});
       tape_->contribute(routing.weight.node, dweight);
       tape_->contribute(out.node, dx);
     });

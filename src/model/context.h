@@ -33,12 +33,22 @@ struct RopeAngles {
 
 // The keys that rows attend to: positions ascending. Empty views: dense.
 struct Selection {
-  Buffer positions, count;
-  Buffer target;  // index loss: attention probabilities of the layers that share this selection, summed
+  Tensor positions, count;
+  Tensor target;  // index loss: attention probabilities of the layers that share this selection, summed
 };
-struct Routing {
+// Which experts rows go to, and the slots where they stand (kernels/experts).
+struct ExpertSlots {
   Buffer expert, slot_of, offsets, row_of;
+};
+struct Routing : ExpertSlots {
   Tensor weight;
+  ExpertSlots tape;    // of the rows of the tape, where they are others
+  Buffer tape_source;  // and which slot each of its slots was
+  const ExpertSlots& of_tape() const { return tape.expert ? tape : *this; }
+};
+// Rows that are slots of experts, for a product by expert: item g has rows offsets[g] .. offsets[g + 1].
+struct SlotRows {
+  View offsets, tape_offsets, tape_row_of, tape_source;
 };
 
 class Context {
@@ -101,12 +111,22 @@ class Context {
   void gather_columns(const View& all, const View& own, const ColumnSplit& split);
   const View& weight(ParameterId id) const { return weights_.parameters[static_cast<std::size_t>(id)].view(); }
   const Profile& profile() const { return profile_; }
+  // The activation with the rows of the tape (batch().tape_rows()): what adjoints work on.
+  View taped(const Tensor& x);
+  View taped_flags();
 
  private:
   Tensor output(std::int64_t cols) { return output_rows(batch_.count(), cols); }
-  Tensor output_rows(std::int64_t rows, std::int64_t cols);
-  Tensor linear_over(const Tensor& x, ParameterId w, std::int64_t rows, std::int64_t x_step, std::int64_t y_step, std::int64_t columns,
-                     const View& offsets, const View& row_of);
+  Tensor output_rows(std::int64_t rows, std::int64_t cols, DType dtype = DType::f32);
+  Tensor output_slots(std::int64_t cols, const SlotRows& slots, std::int64_t rows);
+  // An activation of the batch's rows in `buffer`.
+  Tensor of_rows(Buffer buffer, int node = -1) const;
+  Buffer allocate_tape(std::int64_t cols) { return allocate(DType::f32, batch_.tape_count(), cols); }
+  const Rows& tape_rows() const { return batch_.tape_rows(); }
+  Tensor linear_over(const Tensor& x, ParameterId w, Tensor y, std::int64_t x_step, std::int64_t y_step, const SlotRows& slots);
+  SlotRows slot_rows(const Routing& routing, std::int64_t first, std::int64_t experts) const;
+  // Launches the adjoint of attention; its gradient of the entries, one a row.
+  Buffer attention_backward(AttentionBackward backward, std::int64_t entry_columns);
   // Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
   LinearBackwardWeight weight_gradient(ParameterId w, const View& dy, const View& x) const;
   ParameterSplit split_of(ParameterId w) const { return sharding_ ? manifest_.parameter(w).split : ParameterSplit::whole; }
@@ -119,8 +139,8 @@ class Context {
   // n heads of `width` columns as ranks share them, and this rank's number; without ranks null and n.
   ColumnSplit head_columns(std::int64_t n, std::int64_t width) const;
   std::int64_t own_heads(std::int64_t n) const;
-  void record_whole_attention_backward(const Tensor& q, const Tensor& entry, const Tensor& o, const Buffer& log_sum, const View& cache,
-                                       const Buffer& positions, const Buffer& count, const AttentionShape& shape);
+  void record_whole_attention_backward(const Tensor& q, const Tensor& entry, const Tensor& o, const Tensor& log_sum, const View& cache,
+                                       const Tensor& positions, const Tensor& count, const AttentionShape& shape);
   Buffer gathered(const View& own, const ColumnSplit& split);
   Tensor experts_of_ranks(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);
   Tensor rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads);
@@ -144,7 +164,7 @@ class Context {
   ForwardOptions options_;
   Tape* tape_;
   const Sharding* sharding_;
-  Buffer flags_;
+  Buffer flags_, taped_flags_;
   std::vector<Buffer> index_losses_;
 };
 
@@ -166,7 +186,7 @@ Tensor Context::segment(const Tensor& input, const F& body) {
     options_.router_loads = nullptr;  // counted in the forward already
     if (options_.observer) options_.observer->replay_segment();
     tape_ = &inner;
-    Tensor again{input.buffer, inner.new_node()};
+    const Tensor again = of_rows(input.buffer, inner.new_node());
     const Tensor y2 = body(*this, again);
     inner.contribute(y2.node, dy);
     inner.backward();

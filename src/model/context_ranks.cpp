@@ -131,9 +131,9 @@ Tensor Context::linear_by_outputs(const Tensor& input, ParameterId w) {
     tape_->record([this, x = x.kept(), w, own, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      if (own > 0) backend_.launch(&KernelTable::linear_backward_weight, weight_gradient(w, dy.view(), x.view()));
+      if (own > 0) backend_.launch(&KernelTable::linear_backward_weight, weight_gradient(w, dy.view(), taped(x)));
       if (x.node < 0) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
+      Buffer dx = allocate_tape(x.view().cols);
       if (own > 0) backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed_share(w)});
       join_leaves(dx.view(), w);
       tape_->contribute(x.node, dx);
@@ -155,9 +155,10 @@ Tensor Context::linear_by_inputs(const Tensor& input, ParameterId w) {
     tape_->record([this, x = x.kept(), w, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
-      if (x.view().cols > 0) {
-        backend_.launch(&KernelTable::linear_backward_weight, weight_gradient(w, dy.view(), x.view()));
+      const View all = taped(x);
+      Buffer dx = allocate_tape(all.cols);
+      if (all.cols > 0) {
+        backend_.launch(&KernelTable::linear_backward_weight, weight_gradient(w, dy.view(), all));
         backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w)});
       }
       tape_->contribute(x.node, dx);
@@ -166,21 +167,20 @@ Tensor Context::linear_by_inputs(const Tensor& input, ParameterId w) {
 }
 
 // One entry serves all heads, and its gradient is a sum of blocks that each join all heads: made whole on every rank.
-void Context::record_whole_attention_backward(const Tensor& q, const Tensor& entry, const Tensor& o, const Buffer& log_sum, const View& cache,
-                                              const Buffer& positions, const Buffer& count, const AttentionShape& shape) {
-  tape_->record([this, q, entry, o, log_sum, cache, positions, count, shape] {
+void Context::record_whole_attention_backward(const Tensor& q, const Tensor& entry, const Tensor& o, const Tensor& log_sum, const View& cache,
+                                              const Tensor& positions, const Tensor& count, const AttentionShape& shape) {
+  tape_->record([this, q, entry_node = entry.node, entry_columns = entry.view().cols, o, log_sum, cache, positions, count, shape] {
     Buffer dout = tape_->take(o.node);
     if (!dout) return;
-    const Buffer all_q = gathered(q.view(), q.split), all_o = gathered(o.view(), o.split), all_dout = gathered(dout.view(), o.split),
-                 all_log_sum = gathered(log_sum.view(), head_columns(shape.heads, 1));
-    const Buffer all_dq = allocate(DType::f32, all_q.view().rows, all_q.view().cols);
-    Buffer dentry = allocate(DType::f32, entry.view().rows, entry.view().cols);
-    backend_.launch(&KernelTable::attention_backward,
-                    AttentionBackward{all_dq.view(), dentry.view(), all_dout.view(), all_o.view(), all_log_sum.view(), all_q.view(), cache,
-                                      positions.view(), count.view(), batch_.rows(), shape});
-    Buffer dq = allocate(DType::f32, q.view().rows, q.view().cols);
+    const Buffer all_q = gathered(taped(q), q.split), all_o = gathered(taped(o), o.split), all_dout = gathered(dout.view(), o.split),
+                 all_log_sum = gathered(taped(log_sum), head_columns(shape.heads, 1));
+    const Buffer all_dq = allocate_tape(all_q.view().cols);
+    Buffer dentry = attention_backward({all_dq.view(), {}, all_dout.view(), all_o.view(), all_log_sum.view(), all_q.view(), cache,
+                                        taped(positions), taped(count), {}, shape},
+                                       entry_columns);
+    Buffer dq = allocate_tape(q.view().cols);
     backend_.stream().copy(dq.view(), own_columns(all_dq.view(), q.split, sharding_->tensor().rank()));
-    tape_->contribute(entry.node, dentry);
+    tape_->contribute(entry_node, dentry);
     tape_->contribute(q.node, dq);
   });
 }
@@ -193,39 +193,41 @@ Tensor Context::experts_of_ranks(const Tensor& input, const Routing& routing, Pa
   const auto rank = static_cast<std::size_t>(sharding_->model().rank());
   const int group_begin = static_cast<int>(sharding_->expert_groups()[rank]), group_end = static_cast<int>(sharding_->expert_groups()[rank + 1]);
   // Slots of other ranks' experts are not computed, and never looked at.
-  const View offsets = routing.offsets.view().row_range(first, own + 1), row_of = routing.row_of.view();
-  Tensor rows = output_rows(slots, x.view().cols);
-  backend_.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), row_of});
-  const auto combine = [=, this](const View& y, const View& of, const View& weight) {
-    ExpertCombine sum{y, of, weight, routing.expert.view(), routing.slot_of.view(), experts};
+  const SlotRows own_slots = slot_rows(routing, first, own);
+  const auto output_of = [&](ParameterId w) { return output_slots(manifest_.parameter(w).outputs, own_slots, slots); };
+  Tensor rows = output_slots(x.view().cols, own_slots, slots);
+  backend_.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), routing.row_of.view()});
+  const auto combine = [=, this](const View& y, const View& of, const View& weight, const ExpertSlots& by) {
+    ExpertCombine sum{y, of, weight, by.expert.view(), by.slot_of.view(), experts};
     sum.group_begin = group_begin;
     sum.group_end = group_end;
     if (group_begin < group_end) backend_.launch(&KernelTable::expert_combine, sum);
     join_experts(y);
   };
   if (recording())
-    tape_->record([this, x, routing, combine, node = rows.node] {
+    tape_->record([this, x_node = x.node, cols = x.view().cols, routing, combine, node = rows.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, x.view().rows, x.view().cols);
-      combine(dx.view(), dy.view(), {});
-      tape_->contribute(x.node, dx);
+      Buffer dx = allocate_tape(cols);
+      combine(dx.view(), dy.view(), {}, routing.of_tape());
+      tape_->contribute(x_node, dx);
     });
-  const Tensor a = linear_over(rows, gate, slots, 0, 0, manifest_.parameter(gate).outputs, offsets, row_of);
-  const Tensor b = linear_over(rows, up, slots, 0, 0, manifest_.parameter(up).outputs, offsets, row_of);
-  const Tensor out = linear_over(swiglu_over(a, b), down, slots, 0, 0, manifest_.parameter(down).outputs, offsets, row_of);
+  const Tensor a = linear_over(rows, gate, output_of(gate), 0, 0, own_slots);
+  const Tensor b = linear_over(rows, up, output_of(up), 0, 0, own_slots);
+  const Tensor out = linear_over(swiglu_over(a, b), down, output_of(down), 0, 0, own_slots);
   Tensor y = output(out.view().cols);
-  combine(y.view(), out.view(), routing.weight.view());
+  combine(y.view(), out.view(), routing.weight.view(), routing);
   observe("expert_combine", y.view());
   if (recording())
     tape_->record([this, out, routing, first, own, gate, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      Buffer dx = allocate(DType::f32, out.view().rows, out.view().cols);
-      const View weight = routing.weight.view();
+      const View of_slots = taped(out), weight = taped(routing.weight);
+      const ExpertSlots& tape = routing.of_tape();
+      Buffer dx = allocate(DType::f32, of_slots.rows, of_slots.cols);
       Buffer own_dweight = allocate(DType::f32, weight.rows, weight.cols), dweight = allocate(DType::f32, weight.rows, weight.cols);
-      ExpertSpread spread{dx.view(), own_dweight.view(), dy.view(), out.view(), weight, routing.slot_of.view()};
-      spread.expert = routing.expert.view();
+      ExpertSpread spread{dx.view(), own_dweight.view(), dy.view(), of_slots, weight, tape.slot_of.view()};
+      spread.expert = tape.expert.view();
       spread.expert_begin = first;
       spread.expert_end = first + own;
       if (own > 0) backend_.launch(&KernelTable::expert_spread, spread);
@@ -235,7 +237,7 @@ Tensor Context::experts_of_ranks(const Tensor& input, const Routing& routing, Pa
       std::vector<View> all;
       for (int r = 0; r < group.size(); ++r) all.push_back(parts.view().row_range(r * weight.rows, weight.rows));
       all_gather(group, backend_.stream(), own_dweight.view(), all);
-      backend_.launch(&KernelTable::pick, Pick{dweight.view(), parts.view(), routing.expert.view(), *sharding_->bounds(gate)});
+      backend_.launch(&KernelTable::pick, Pick{dweight.view(), parts.view(), tape.expert.view(), *sharding_->bounds(gate)});
       tape_->contribute(routing.weight.node, dweight);
       tape_->contribute(out.node, dx);
     });

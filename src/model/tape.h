@@ -30,17 +30,25 @@ class Remade {
   Buffer buffer_;
 };
 
+// The rows of an activation as the backward sees them, where sequences share rows in the forward (model/batch.h). The first record
+// that asks makes them; they live until the last one is done.
+struct TapeRows {
+  View source;  // i32 [rows of the tape, 1]: the activation's row of each
+  Buffer buffer;
+};
+
 // An activation: its buffer, and its node on the tape (-1: no gradient reaches it). With a split the buffer is this rank's columns,
-// and so is the gradient that reaches the node.
+// and so is the gradient that reaches the node. A gradient has the rows of the tape.
 struct Tensor {
   Buffer buffer;
   int node = -1;
   ColumnSplit split = {};
   std::shared_ptr<Remade> remade = nullptr;
+  std::shared_ptr<TapeRows> tape_rows = nullptr;  // null: the forward's
   const View& view() const { return buffer || !remade ? buffer.view() : remade->view(); }
-  Tensor detached() const { return {buffer, -1, split, remade}; }
+  Tensor detached() const { return {buffer, -1, split, remade, tape_rows}; }
   // What a record should hold of it.
-  Tensor kept() const { return {remade ? Buffer() : buffer, node, split, remade}; }
+  Tensor kept() const { return {remade ? Buffer() : buffer, node, split, remade, tape_rows}; }
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes

@@ -38,4 +38,8 @@ std::string Profile::digest() const {
   return sha256_hex(text).substr(0, 16);
 }
 
+std::string Profile::training_digest(bool declared_prefixes) const {
+  return declared_prefixes ? sha256_hex(fmt::format("{} declared prefixes {}", digest(), kDeclaredPrefixVersion)).substr(0, 16) : digest();
+}
+
 }  // namespace lockstep

@@ -19,12 +19,15 @@ struct Profile {
   int weight_bits = 0;    // matrices of linear layers as integers of 8 or 4 bits (numerics/quantised.h), for serving; 0: none
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
+  // Of a trainer's state: with declared shared prefixes (train/data.h) gradients have other bits, and the digest is another one.
+  std::string training_digest(bool declared_prefixes) const;
 };
 
 // Bumped when any form or elementary function changes its bits; published hashes are rebuilt in the same commit.
 inline constexpr int kFormVersion = 1;
 inline constexpr int kElementaryVersion = 1;
 inline constexpr int kQuantiserVersion = 1;  // of profiles with integer weights
+inline constexpr int kDeclaredPrefixVersion = 1;  // of training with declared shared prefixes
 
 const std::vector<Profile>& profiles();
 // Throws invalid_argument with the known names.

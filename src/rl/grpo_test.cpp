@@ -84,6 +84,22 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.clip_low = std::nan(""); });
   refused([](RlSettings& s) { s.beta2 = 1; });
   refused([](RlSettings& s) { s.eps = 0; });
+  refused([](RlSettings& s) { s.share_prompts = "forwards"; });
+}
+
+TEST(RlSettings, SharingOfPromptsIsDescribedWhereItChangesBits) {
+  RlSettings s;
+  const std::string before = describe(s);
+  s.share_prompts = "off";
+  EXPECT_EQ(describe(s), before);
+  s.share_prompts = "backward";
+  EXPECT_EQ(describe(s), before + " share_prompts backward");
+  try {
+    share_prompts_by_name("forwad");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean 'forward'"), std::string::npos) << e.what();
+  }
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
 
   std::vector<PolicyDatum> data;
   double rollouts = 0, solved = 0, flat = 0;
+  const bool declare = share_prompts_by_name(settings_.share_prompts) == SharePrompts::backward;
   for (const RolloutGroup& group : groups) {
     const std::vector<double> rewards = group.rewards();
     const std::vector<float> advantages = group_advantages(rewards, settings_.advantages);
@@ -79,6 +80,11 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
       any = any || r.reward >= 1;
       rollouts += 1;
       data.push_back(policy_datum(group.prompt, r, advantages[j]));
+      // The last token of the prompt has a target, each rollout its own.
+      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
+        data.back().prefix_group = &group - groups.data();
+        data.back().shared_prefix = shared;
+      }
       result.rows += static_cast<std::int64_t>(data.back().tokens.size());
     }
     solved += any;

@@ -17,6 +17,19 @@ struct PolicyTrainingTest : GameTest {
   }
 };
 
+// Only where it is asked for: the last token of a prompt has targets, so it is each rollout's own.
+TEST_F(PolicyTrainingTest, DeclaresPromptsWhenTheBackwardIsToShareThem) {
+  step(3);
+  for (const PolicyDatum& d : trainer.data) EXPECT_EQ(d.shared_prefix, 0);
+  settings.share_prompts = "backward";
+  step(3);
+  ASSERT_EQ(trainer.data.size(), 24u);
+  for (std::size_t k = 0; k < 24; ++k) {
+    EXPECT_EQ(trainer.data[k].prefix_group, static_cast<std::int64_t>(k / 4));
+    EXPECT_EQ(trainer.data[k].shared_prefix, static_cast<std::int64_t>(sampler.requests[24 + k].prompt.size()) - 1);
+  }
+}
+
 TEST_F(PolicyTrainingTest, FeedsWhatWasSampled) {
   const PolicyStep s = step(3);
   ASSERT_EQ(trainer.data.size(), 24u);

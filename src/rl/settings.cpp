@@ -1,5 +1,6 @@
 #include "rl/settings.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -35,7 +36,18 @@ std::string advantage_kind_name(AdvantageKind kind) {
   return "";
 }
 
+std::vector<std::string> share_prompts_names() { return {"off", "forward", "backward"}; }
+
+SharePrompts share_prompts_by_name(const std::string& name) {
+  const std::vector<std::string> names = share_prompts_names();
+  const auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end())
+    fail(ErrorCode::invalid_argument, "share_prompts is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  return static_cast<SharePrompts>(at - names.begin());
+}
+
 void check(const RlSettings& s) {
+  share_prompts_by_name(s.share_prompts);
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
   in_range<std::int64_t>("problems", s.problems, 1, 1 << 20);
   in_range<std::int64_t>("rollouts", s.rollouts, 2, 1 << 16);
@@ -60,6 +72,7 @@ std::string describe(const RlSettings& s) {
       s.environment, s.steps, s.problems, s.rollouts, s.max_tokens, s.temperature, advantage_kind_name(s.advantages), s.clip_low, s.clip_high,
       s.learning_rate, s.schedule, s.warmup, s.beta1, s.beta2, s.eps, s.weight_decay, s.max_norm, s.seed);
   if (s.importance_cap > 0) text += fmt::format(" importance_cap {}", s.importance_cap);
+  if (s.share_prompts == "backward") text += " share_prompts backward";
   return text;
 }
 

@@ -18,6 +18,9 @@ std::vector<std::string> advantage_kind_names();
 AdvantageKind advantage_kind_by_name(const std::string& name);  // invalid_argument
 std::string advantage_kind_name(AdvantageKind kind);
 
+std::vector<std::string> share_prompts_names();
+SharePrompts share_prompts_by_name(const std::string& name);  // invalid_argument
+
 struct RlSettings {
   std::string environment = "countdown";
   std::int64_t steps = 150;
@@ -27,6 +30,7 @@ struct RlSettings {
   AdvantageKind advantages = AdvantageKind::mean_only;
   double clip_low = 0.2, clip_high = 0.28;
   double importance_cap = 0;                 // truncated importance sampling at this ratio; 0: none
+  std::string share_prompts = "forward";     // off, forward (no bit changes), backward (declared)
   double learning_rate = 1.5e-4;             // the peak
   std::string schedule = "linear";           // constant, linear, cosine (train/schedule.h)
   std::int64_t warmup = 10;                  // steps

@@ -31,7 +31,7 @@ LocalTrainer::~LocalTrainer() {
 PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) {
   std::vector<TrainSequence> sequences;
   sequences.reserve(data.size());
-  for (const PolicyDatum& d : data) sequences.push_back({d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs});
+  for (const PolicyDatum& d : data) sequences.push_back({d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs, d.prefix_group, d.shared_prefix});
   LossOptions options;
   options.kind = LossKind::policy;
   options.clip_low = loss.clip_low;

@@ -23,6 +23,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
       opened_.runtime, opened_.loaded.masters,
       TrainerOptions{.micro_batch = settings.micro_batch,
                      .checkpoint_activations = settings.checkpoint_activations,
+                     .share_prefixes = settings.share_prompts != SharePrompts::off,
+                     .declared_prefixes = settings.share_prompts == SharePrompts::backward,
                      .optimizer_folder = settings.optimizer_folder,
                      .ranks = opened_.ranks},
       executor_);

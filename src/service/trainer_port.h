@@ -14,7 +14,12 @@ struct PolicyDatum {
   std::vector<float> weights;       // 0: not trained (prompt)
   std::vector<float> advantages;
   std::vector<float> old_logprobs;  // the sampler's sampling log-probability of the target
+  std::int64_t prefix_group = -1, shared_prefix = 0;  // declared sharing (train/data.h), with SharePrompts::backward alone
 };
+
+// What rollouts of one prompt share in training. Forward: its rows are computed once, and no bit changes. Backward: they are one
+// sequence there too, which gives gradients other bits; it is declared in the data and recorded in checkpoints.
+enum class SharePrompts { off, forward, backward };
 
 struct PolicyLoss {
   float clip_low = 0.2f, clip_high = 0.28f;

@@ -26,7 +26,7 @@ void save_training(const RunDirectory& run, Trainer& trainer, const Manifest& ma
   checkpoint.masters = std::move(state.masters);
   checkpoint.first_moments = std::move(state.first_moments);
   checkpoint.second_moments = std::move(state.second_moments);
-  checkpoint.profile_digest = profile.digest();
+  checkpoint.profile_digest = profile.training_digest(trainer.options().declared_prefixes);
   checkpoint.config_hash = config_hash(run);
   checkpoint.position = position;
   save_checkpoint(run.checkpoints(), manifest, checkpoint, {keep_last});
@@ -39,9 +39,14 @@ Json restore_training(const RunDirectory& run, Trainer& trainer, const Manifest&
     return Json::object();
   }
   TrainingCheckpoint& checkpoint = loaded->checkpoint;
-  if (checkpoint.profile_digest != profile.digest())
+  const bool declared = trainer.options().declared_prefixes;
+  const std::string digest = profile.training_digest(declared);
+  if (checkpoint.profile_digest == profile.training_digest(!declared))
+    fail(ErrorCode::invalid_argument, "the checkpoint '{}' was trained {} prompts shared in the backward, this run is {}; resume it with the same share_prompts",
+         loaded->folder.string(), declared ? "without" : "with", declared ? "with them" : "without");
+  if (checkpoint.profile_digest != digest)
     fail(ErrorCode::invalid_argument, "the checkpoint '{}' was written under profile digest {}, this run's is {}; resume under the same profile",
-         loaded->folder.string(), checkpoint.profile_digest, profile.digest());
+         loaded->folder.string(), checkpoint.profile_digest, digest);
   trainer.restore({std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), checkpoint.step});
   return checkpoint.position;
 }

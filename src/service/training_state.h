@@ -21,7 +21,7 @@ inline constexpr const char* kOptimizerStateHelp =
 void save_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile, const Json& position, int keep_last);
 
 // Restores the newest valid checkpoint and returns its position; without one the run starts anew (a note is logged).
-// Errors: invalid_argument when it was written under another profile.
+// Errors: invalid_argument when it was written under another profile, or with the other choice of declared prefixes.
 Json restore_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile);
 
 }  // namespace lockstep

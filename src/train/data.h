@@ -15,6 +15,9 @@ struct TrainSequence {
   std::vector<float> weights;           // 0: masked
   std::vector<float> advantages;
   std::vector<float> old_logprobs;      // the sampler's sampling log-probability of the target
+  // Declared sharing: sequences of a call with the same group (0 or more) have the same first `shared_prefix` tokens, without targets.
+  // These are one sequence, in the backward too: other bits of gradients (docs/numerics.md, "Declared shared prefixes").
+  std::int64_t prefix_group = -1, shared_prefix = 0;
 
   // A whole text as training data: inputs tokens[0..n-2], targets tokens[1..n-1].
   static TrainSequence next_token(const std::vector<std::int32_t>& tokens);

@@ -1,7 +1,6 @@
 #include "train/open_batch.h"
 
 #include <cmath>
-#include <set>
 #include <utility>
 
 #include "base/error.h"
@@ -29,11 +28,16 @@ void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<
     if (places[i] >= arrived_.size()) fail(ErrorCode::invalid_argument, "place {} of a sequence, allowed are 0 to {}", places[i], arrived_.size() - 1);
     if (arrived_[places[i]] || !seen.insert(places[i]).second) fail(ErrorCode::invalid_argument, "sequence {} of the batch arrives a second time", places[i]);
     rows += static_cast<std::int64_t>(piece[i].tokens.size());
+    if (piece[i].shared_prefix > 0 && groups_.contains(piece[i].prefix_group))
+      fail(ErrorCode::invalid_argument, "prefix_group {} came in an earlier piece; allowed is a declared group in one piece, since its prompt is computed once",
+           piece[i].prefix_group);
   }
   if (index_.index_loss && rows > plan_.rows) fail(ErrorCode::invalid_argument, "the batch has {} rows so far, {} were planned", rows, plan_.rows);
 }
 
-void OpenBatch::put(const std::vector<std::size_t>& places, ForwardBackwardResult&& result, const RowSums& sums) {
+void OpenBatch::put(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece, ForwardBackwardResult&& result, const RowSums& sums) {
+  for (const TrainSequence& d : piece)
+    if (d.shared_prefix > 0) groups_.insert(d.prefix_group);
   for (std::size_t i = 0; i < places.size(); ++i) {
     arrived_[places[i]] = true;
     result_.logprobs[places[i]] = std::move(result.logprobs[i]);

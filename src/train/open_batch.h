@@ -2,6 +2,8 @@
 // whatever the order. Knows no gradient. Host data only.
 //   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, result, sums); batch.finish();
 #pragma once
+#include <set>
+
 #include "train/options.h"
 #include "train/rank_record.h"
 
@@ -16,10 +18,11 @@ class OpenBatch {
   const IndexTraining& index() const { return index_; }
   double index_weight() const { return index_.index_loss ? 1.0 / static_cast<double>(plan_.rows) : 0.0; }  // of one row
 
-  // Errors invalid_argument: a place outside the batch, one that is taken, more rows than planned; nothing has changed then.
+  // Errors invalid_argument: a place outside the batch, one that is taken, more rows than planned, a declared group that came
+  // in an earlier piece; nothing has changed then.
   void check(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) const;
   // Results and row sums of the sequences of these places.
-  void put(const std::vector<std::size_t>& places, ForwardBackwardResult&& result, const RowSums& sums);
+  void put(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece, ForwardBackwardResult&& result, const RowSums& sums);
   // Error invalid_argument that names the first sequences that are missing.
   void check_complete() const;
   ForwardBackwardResult finish();
@@ -29,6 +32,7 @@ class OpenBatch {
   LossOptions loss_;
   IndexTraining index_;
   std::vector<bool> arrived_;
+  std::set<std::int64_t> groups_;  // declared, that came
   ForwardBackwardResult result_;
   RowSums sums_;
 };

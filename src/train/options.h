@@ -11,6 +11,8 @@ struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
   bool accumulate = false;           // several forward_backward calls before one optim_step
+  bool share_prefixes = false;       // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
+  bool declared_prefixes = false;    // sequences may declare shared prefixes (train/data.h): other bits, another training digest
   bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
   std::int64_t page_size = 16;
   // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.

@@ -5,21 +5,26 @@
 #include <numeric>
 
 #include "numerics/accumulator.h"
+#include "train/micro_batch.h"
 
 namespace lockstep {
 
 std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks, std::vector<std::size_t>* before) {
-  std::vector<std::size_t> order(data.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return data[a].tokens.size() > data[b].tokens.size(); });
+  std::vector<std::size_t> all(data.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  std::vector<std::vector<std::size_t>> units = sequence_units(data, all);
+  const auto tokens_of = [&](const std::vector<std::size_t>& unit) {
+    return std::accumulate(unit.begin(), unit.end(), std::size_t{0}, [&](std::size_t sum, std::size_t s) { return sum + data[s].tokens.size(); });
+  };
+  std::stable_sort(units.begin(), units.end(), [&](const auto& a, const auto& b) { return tokens_of(a) > tokens_of(b); });
   std::vector<std::vector<std::size_t>> dealt(static_cast<std::size_t>(ranks));
   std::vector<std::size_t> none;
   std::vector<std::size_t>& tokens = before ? *before : none;
   tokens.resize(dealt.size());
-  for (const std::size_t s : order) {
+  for (const std::vector<std::size_t>& unit : units) {
     const auto least = static_cast<std::size_t>(std::min_element(tokens.begin(), tokens.end()) - tokens.begin());
-    dealt[least].push_back(s);
-    tokens[least] += data[s].tokens.size();
+    dealt[least].insert(dealt[least].end(), unit.begin(), unit.end());
+    tokens[least] += tokens_of(unit);
   }
   for (auto& own : dealt) std::sort(own.begin(), own.end());
   return dealt;

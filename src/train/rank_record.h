@@ -15,8 +15,8 @@ struct RowSums {
   }
 };
 
-// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens. `tokens`: what the
-// ranks have so far, of data that came before; it grows.
+// Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens. Declared groups stay
+// together. `tokens`: what the ranks have so far, of data that came before; it grows.
 std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequence>& data, int ranks, std::vector<std::size_t>* tokens = nullptr);
 
 // Every rank's results and row sums become those of all; `dealt` says whose is what.

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 
 #include "base/error.h"
 #include "model/rank_head.h"
 #include "numerics/accumulator.h"
 #include "parallel/collectives.h"
 #include "tensor/file_memory.h"
+#include "train/micro_batch.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -122,7 +122,7 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
   weights_ = std::move(set);
 }
 
-void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOptions& loss) const {
+void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
   if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {
@@ -142,6 +142,12 @@ void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOption
       if (!std::isfinite(d.weights[i])) wrong(s, fmt::format("weight {} is not finite", i));
     }
   }
+  check_declared_prefixes(data);
+  const bool declared = std::any_of(data.begin(), data.end(), [](const TrainSequence& d) { return d.shared_prefix > 0; });
+  if (declared && loss.kind != LossKind::none && !options_.declared_prefixes)
+    fail(ErrorCode::invalid_argument, "sequences declare a shared_prefix, which changes bits of gradients; allowed with TrainerOptions::declared_prefixes alone");
+  if (declared && index_loss)
+    fail(ErrorCode::unsupported, "the index loss is not made over prefixes that are shared in the backward (shared_prefix); allowed is one of the two");
 }
 
 ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
@@ -218,10 +224,7 @@ void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F
                                        std::vector<std::size_t>* dealt_before, const F& run) {
   const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place_.layout.dp, dealt_before);
   const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())];
-  const std::size_t size = options_.micro_batch > 0 ? static_cast<std::size_t>(options_.micro_batch) : std::max<std::size_t>(1, own.size());
-  for (std::size_t begin = 0; begin < own.size(); begin += size)
-    run(std::vector<std::size_t>(own.begin() + static_cast<std::ptrdiff_t>(begin),
-                                 own.begin() + static_cast<std::ptrdiff_t>(std::min(own.size(), begin + size))));
+  for (const std::vector<std::size_t>& part : micro_batches(data, own, static_cast<std::size_t>(options_.micro_batch))) run(part);
   if (place_.layout.dp > 1) join_records(*place_.data, dealt, data, result, sums);
 }
 
@@ -229,27 +232,25 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
                                   double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
-  // Pages: each sequence owns as many as it needs, one after another.
-  std::vector<SequenceSlice> slices;
+  const RowPlan plan = plan_rows(data, part, options_.page_size, options_.share_prefixes);
   std::vector<std::int32_t> targets;
   std::vector<float> weights, advantages, old_logprobs;
-  std::int32_t next_page = 0;
-  for (const std::size_t at : part) {
-    const TrainSequence* d = &data[at];
-    SequenceSlice slice;
-    slice.tokens = d->tokens;
-    for (std::int64_t p = 0; p < static_cast<std::int64_t>(d->tokens.size()); p += options_.page_size) slice.pages.push_back(next_page++);
-    slices.push_back(std::move(slice));
-    for (std::size_t i = 0; i < d->tokens.size(); ++i) {
-      targets.push_back(d->targets[i]);
-      weights.push_back(static_cast<float>(static_cast<double>(d->weights[i]) / normaliser));
-      advantages.push_back(loss.kind == LossKind::policy ? d->advantages[i] : 0.0f);
-      old_logprobs.push_back(loss.kind == LossKind::policy ? d->old_logprobs[i] : 0.0f);
+  const bool policy = loss.kind == LossKind::policy;
+  for (std::size_t k = 0; k < plan.slices.size(); ++k) {
+    const TrainSequence& d = data[plan.origins[k].sequence];
+    const bool scored = !plan.origins[k].prefix;
+    const auto begin = static_cast<std::size_t>(plan.slices[k].begin);
+    for (std::size_t i = begin; i < begin + plan.slices[k].tokens.size(); ++i) {
+      targets.push_back(scored ? d.targets[i] : -1);
+      weights.push_back(scored ? static_cast<float>(static_cast<double>(d.weights[i]) / normaliser) : 0.0f);
+      advantages.push_back(scored && policy ? d.advantages[i] : 0.0f);
+      old_logprobs.push_back(scored && policy ? d.old_logprobs[i] : 0.0f);
     }
   }
-  if (!cache_ || cache_->pages < next_page)
-    cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, next_page + next_page / 4, options_.page_size);
-  const Batch batch(backend, slices, options_.page_size, true);
+  const std::int64_t pages = (plan.pages * plan.page_size + options_.page_size - 1) / options_.page_size;
+  if (!cache_ || cache_->pages < pages)
+    cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, pages + pages / 4, options_.page_size);
+  const Batch batch(backend, plan.slices, plan.page_size, true);
 
   ForwardOptions options;
   options.dense_attention = index.dense_attention;
@@ -261,7 +262,7 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   Context ctx = runtime_.context(*weights_, *cache_, batch, options, gradient ? &tape : nullptr, sharding_.get());
   const Tensor hidden = model.forward(ctx);
 
-  const std::int64_t rows = batch.count();
+  const std::int64_t rows = batch.tape_count();
   Device& device = backend.device();
   const auto column = [&](const auto& values) { return device.upload(values, rows, 1, MemoryCategory::activations); };
   const auto output = [&] { return device.allocate(DType::f32, rows, 1, MemoryCategory::activations); };
@@ -274,8 +275,9 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   head.logprob = logprob.view();
   head.entropy = entropy.view();
   head.loss = row_loss.view();
-  head.flags = ctx.flags();
-  head.x = hidden.view();
+  const View row_flags = ctx.taped_flags();
+  head.flags = row_flags;
+  head.x = ctx.taped(hidden);
   head.w = ctx.packed(model.head);
   head.round_input_bf16 = runtime_.profile.bf16_activations;
   head.target = target.view();
@@ -305,7 +307,7 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
       backend.launch(&KernelTable::head_weight,
                      HeadWeight{gradients_->gradient(model.head), gradients_->bins(model.head), gradients_->finish_at_once(model.head), head.x, head.w,
                                 shares_head() ? sharding_->begin(model.head) : 0, head.round_input_bf16, head.target, head.log_sum, head.slope,
-                                batch.rows().segment, table_dy.view(), batch.rows().token});
+                                batch.tape_rows().segment, table_dy.view(), batch.tape_rows().token});
     }
   }
 
@@ -313,20 +315,26 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   const std::vector<float> logprobs = backend.stream().read(logprob.view()).get();
   const std::vector<float> entropies = backend.stream().read(entropy.view()).get();
   const std::vector<float> losses = backend.stream().read(row_loss.view()).get();
-  const std::vector<std::int32_t> flags = backend.stream().read_ints(ctx.flags()).get();
-  for (std::size_t s = 0; s < part.size(); ++s) {
-    const auto begin = batch.row_begin()[s], end = batch.row_begin()[s + 1];
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(row_flags).get();
+  for (std::size_t k = 0; k < plan.slices.size(); ++k) {
+    const RowPlan::Origin& origin = plan.origins[k];
+    const std::int64_t first = plan.slices[k].begin, begin = batch.row_begin()[k], end = batch.row_begin()[k + 1];
     for (std::int64_t r = begin; r < end; ++r) {
       if (flags[static_cast<std::size_t>(r)])
-        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", part[s], r - begin,
+        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", origin.sequence, first + r - begin,
              flags[static_cast<std::size_t>(r)]);
       if (loss.kind != LossKind::none) sums.losses.push_back(losses[static_cast<std::size_t>(r)]);
       result.scored += targets[static_cast<std::size_t>(r)] >= 0;
     }
-    result.logprobs[part[s]].assign(logprobs.begin() + begin, logprobs.begin() + end);
-    result.entropies[part[s]].assign(entropies.begin() + begin, entropies.begin() + end);
+    if (origin.prefix) continue;
+    const auto keep = [&](std::vector<float>& to, const std::vector<float>& from) {
+      to.assign(static_cast<std::size_t>(first), 0.0f);  // a declared prefix is not scored
+      to.insert(to.end(), from.begin() + begin, from.begin() + end);
+    };
+    keep(result.logprobs[origin.sequence], logprobs);
+    keep(result.entropies[origin.sequence], entropies);
+    result.rows += first + end - begin;
   }
-  result.rows += rows;
   for (const Buffer& buffer : ctx.index_losses())
     for (const float kl : backend.stream().read(buffer.view()).get())
       sums.index_losses.push_back(static_cast<double>(kl) / static_cast<double>(ctx.index_losses().size()));

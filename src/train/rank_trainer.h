@@ -22,7 +22,7 @@ class RankTrainer {
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
 
   // Errors invalid_argument: what no call takes. Ranks are given what has passed it.
-  void check(const std::vector<TrainSequence>& data, const LossOptions& loss) const;
+  void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const;
   // Error internal when gradients stand that no step has taken, and calls do not accumulate.
   void check_may_begin() const;
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
@@ -39,6 +39,7 @@ class RankTrainer {
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
   std::int64_t step() const { return step_; }
+  const TrainerOptions& options() const { return options_; }
   // Null: this rank has the whole model.
   const Sharding* sharding() const { return sharding_.get(); }
   // Of this rank's share of the model; filled where the data-parallel rank is 0.

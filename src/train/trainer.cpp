@@ -51,7 +51,7 @@ void Trainer::abandon_gradients() {
 
 ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
   check_no_batch();
-  parts_[0]->check(data, loss);
+  parts_[0]->check(data, loss, index.index_loss);
   parts_[0]->check_may_begin();
   ForwardBackwardResult result;
   or_abandon([&] {
@@ -65,7 +65,7 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
 
 void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) {
   check_no_batch();
-  parts_[0]->check({}, loss);
+  parts_[0]->check({}, loss, index.index_loss);
   parts_[0]->check_may_begin();
   batch_.emplace(plan, loss, index);
   or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(true); }); });
@@ -75,7 +75,7 @@ void Trainer::add(const std::vector<std::size_t>& places, const std::vector<Trai
   check_usable();
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
   batch_->check(places, piece);
-  parts_[0]->check(piece, batch_->loss());
+  parts_[0]->check(piece, batch_->loss(), batch_->index().index_loss);
   or_abandon([&] {
     ForwardBackwardResult result;
     RowSums sums;
@@ -85,7 +85,7 @@ void Trainer::add(const std::vector<std::size_t>& places, const std::vector<Trai
       parts_[static_cast<std::size_t>(rank)]->deposit(piece, batch_->loss(), batch_->index(), batch_->loss().normaliser, batch_->index_weight(), own, own_sums);
       if (rank == 0) result = std::move(own), sums = std::move(own_sums);
     });
-    batch_->put(places, std::move(result), sums);
+    batch_->put(places, piece, std::move(result), sums);
   });
 }
 
@@ -110,7 +110,7 @@ std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>&
   check_usable();
   LossOptions none;
   none.kind = LossKind::none;
-  parts_[0]->check(data, none);
+  parts_[0]->check(data, none, false);
   std::vector<std::vector<float>> result;
   each([&](int rank) {
     auto own = parts_[static_cast<std::size_t>(rank)]->score(data);

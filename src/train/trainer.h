@@ -40,6 +40,7 @@ class Trainer {
   // The whole compute copy, on the caller's runtime.
   const std::shared_ptr<const WeightSet>& weights();
   std::int64_t step() const { return parts_[0]->step(); }
+  const TrainerOptions& options() const { return parts_[0]->options(); }
   WeightImages gradient_images();        // after forward_backward; packed
   WeightImages master_images();
   TrainerState state();

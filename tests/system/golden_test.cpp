@@ -40,13 +40,13 @@ TEST_P(GoldenTest, LogitsAgreeWithTransformers) {
   EXPECT_LE(relative_error(runtime.backend.stream().read(logits.view()).get(), golden.tensors.at("logits")), 1e-5);
 }
 
-TEST_P(GoldenTest, GradientsAgreeWithTransformers) {
-  const Golden golden = load_golden(GetParam());
+// The gradients of the sum of the data's losses, and their hash.
+std::uint64_t expect_golden_gradients(const Golden& golden, const std::vector<TrainSequence>& data, const TrainerOptions& options) {
   Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name("cpu-f32"));
-  Trainer trainer(runtime, golden.weights, {});
+  Trainer trainer(runtime, golden.weights, options);
   LossOptions sum;
   sum.normaliser = 1;
-  trainer.forward_backward({TrainSequence::next_token(golden.tokens)}, sum);
+  trainer.forward_backward(data, sum);
   const WeightImages gradients = trainer.gradient_images();
   int compared = 0;
   for (const FileTensor& file : golden.model->manifest().files()) {
@@ -66,6 +66,34 @@ TEST_P(GoldenTest, GradientsAgreeWithTransformers) {
     else for (const float v : values) EXPECT_EQ(v, 0.0f) << file.name;
   }
   EXPECT_GE(compared, 12);
+  return trainer.gradient_hash();
+}
+
+TEST_P(GoldenTest, GradientsAgreeWithTransformers) {
+  const Golden golden = load_golden(GetParam());
+  expect_golden_gradients(golden, {TrainSequence::next_token(golden.tokens)}, {});
+}
+
+// The golden's targets dealt to sequences that declare the first third of its tokens as their shared prefix, and one without that scores
+// the prefix: their losses, and so their gradients, are the golden's in sum. The bits are a golden of their own.
+TEST_P(GoldenTest, GradientsThroughADeclaredPrefixAgreeWithTransformers) {
+  const Golden golden = load_golden(GetParam());
+  const TrainSequence whole = TrainSequence::next_token(golden.tokens);
+  const auto prefix = static_cast<std::int64_t>(whole.tokens.size() / 3);
+  std::vector<TrainSequence> data(4, whole);
+  for (std::size_t i = 0; i < whole.tokens.size(); ++i)
+    for (std::size_t s = 0; s < data.size(); ++s)
+      if (s != (static_cast<std::int64_t>(i) < prefix ? 3 : i % 3)) data[s].targets[i] = -1;
+  for (std::size_t s = 0; s < 3; ++s) data[s].prefix_group = 0, data[s].shared_prefix = prefix;
+  const std::uint64_t hash = expect_golden_gradients(golden, data, {.declared_prefixes = true});
+  const std::map<std::string, std::uint64_t> pinned = {{"glm_moe_dsa/sharing", 0xe1e02a53136ee9c5},
+                                                      {"glm_moe_dsa/wide", 0xff2fb59ee1b4ac11},
+                                                      {"glm_moe_dsa/dense-range", 0x1856b828713abce0},
+                                                      {"llama/scaled", 0x9fdda42653dc89d9},
+                                                      {"llama/wide", 0x653fc7a0cf4223af},
+                                                      {"qwen3/yarn", 0x5bc3fb2364467693},
+                                                      {"qwen3/tied", 0x3c5c9d0b8bffc1d0}};
+  EXPECT_EQ(fmt::format("{:016x}", hash), fmt::format("{:016x}", pinned.at(GetParam())));
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest,

@@ -6,7 +6,8 @@
 //   rank 0 of the ascending selection); running maximum over blocks; in a block: p = exp(score - max), denominator and P.V are
 //   ascending fma chains from +0; then acc = fma(acc, alpha, block), alpha = exp(old max - new max); o = acc / denominator.
 //   The first block is taken as it is. Of equal scores the earliest is the maximum. log_sum = max + log(denominator).
-// Backward (training: whole sequences stand in the batch, key position p is row sequence_begin + p):
+// Backward (training: whole sequences stand in the batch, key position p is row sequence_begin + p; where rows.first is given, a
+// sequence may continue another: its rows are positions first .. and dentry has a row for each of its keys, from key_begin on):
 //   delta[t, h] = dot16(do, o); P recomputed as exp(score - log_sum[t, h]) with log_sum = max + log(denominator);
 //   dP = dot16(do, value); dS = P * (dP - delta); dq[t, h] = (one ascending fma chain over the keys of dS * key) * scale;
 //   dentry[p]: query blocks of 64 absolute positions ascending; in a block the heads of a group are cut into leaves
@@ -40,7 +41,7 @@ struct AttentionForward {
 };
 struct AttentionBackward {
   View dq;          // f32 [T, H * key], overwritten
-  View dentry;      // f32 [T, entry], overwritten
+  View dentry;      // f32 [T, entry], or a row a key of each sequence (rows.key_begin); overwritten
   View dout, o, log_sum, q, cache, selection, count;
   Rows rows;
   AttentionShape shape;

@@ -393,5 +393,67 @@ TEST(Attention, ANanStaysInItsRow) {
   }
 }
 
+// A sequence that continues another has the gradients of the whole one whose first rows have none of their own: of its rows, and of all
+// its keys, those before its first row included.
+TEST(Attention, BackwardOfRowsThatContinueASequence) {
+  const std::vector<PagedRows::Sequence> whole = {{200, 0}, {90, 0}, {40, 0}}, continuing = {{130, 70}, {1, 89}, {40, 0}};
+  for (const Case& c : {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole},
+                        Case{4, 20, 8, 9, whole, DType::bf16}}) {
+    Problem all(c);
+    Case rest = c;
+    rest.sequences = continuing;
+    Problem part(rest);
+    const auto columns_of = [&](std::vector<float>& values) { return static_cast<std::ptrdiff_t>(values.size()) / all.T; };
+    // The same values, rows of the continuing sequences alone; rows before them have no gradient.
+    const auto take = [&](std::vector<float>& from, std::vector<float>& to, bool clear) {
+      const std::ptrdiff_t n = columns_of(from);
+      to.clear();
+      for (std::size_t q = 0; q < whole.size(); ++q) {
+        const auto begin = from.begin() + all.rows.begin[q] * n, own = begin + continuing[q].prefix * n;
+        if (clear) std::fill(begin, own, 0.0f);
+        to.insert(to.end(), own, from.begin() + all.rows.begin[q + 1] * n);
+      }
+    };
+    take(all.q, part.q, false);
+    take(all.dout, part.dout, true);
+    part.cache = all.cache;
+    ASSERT_EQ(part.rows.pages, all.rows.pages);
+    if (c.top_k > 0) {
+      part.selection.clear(), part.count.clear();
+      for (std::size_t q = 0; q < whole.size(); ++q)
+        for (std::int32_t t = all.rows.begin[q] + continuing[q].prefix; t < all.rows.begin[q + 1]; ++t) {
+          part.selection.insert(part.selection.end(), all.selection.begin() + t * c.top_k, all.selection.begin() + (t + 1) * c.top_k);
+          part.count.push_back(all.count[static_cast<std::size_t>(t)]);
+        }
+    }
+    const auto run = [&](KernelBench& b, const Problem& p, bool continues, View& dq) {
+      Rows rows = p.rows.view(b);
+      const View q = b.floats(p.q, p.T, c.heads * p.key), o = b.junk(p.T, c.heads * p.value), log_sum = b.junk(p.T, c.heads),
+                 cache = b.floats(p.cache, p.rows.slots(), p.width, c.cache),
+                 selection = c.top_k > 0 ? b.ints(p.selection, p.T, c.top_k) : View(), count = c.top_k > 0 ? b.ints(p.count, p.T) : View(),
+                 dentry = b.junk(all.T, p.width);
+      b.launch(&KernelTable::attention_forward, AttentionForward{o, log_sum, q, cache, selection, count, rows, p.shape});
+      if (continues) {
+        rows.first = b.ints({70, 89, 0}, 3);
+        rows.key_begin = b.ints({0, 200, 290, 330}, 4);
+      }
+      dq = b.junk(p.T, c.heads * p.key);
+      b.launch(&KernelTable::attention_backward,
+               AttentionBackward{dq, dentry, b.floats(p.dout, p.T, c.heads * p.value), o, log_sum, q, cache, selection, count, rows, p.shape});
+      return dentry;
+    };
+    expect_same_everywhere([&](KernelBench& b) {
+      View dq, dq_of_all;
+      const View got = run(b, part, true, dq), want = run(b, all, false, dq_of_all);
+      EXPECT_EQ(b.read(got), b.read(want));  // zeros of either sign are equal
+      std::vector<float> dq_rows, of_all = b.read(dq_of_all);
+      take(of_all, dq_rows, false);
+      EXPECT_EQ(b.read(dq), dq_rows);
+      b.record(got);
+      b.record(dq);
+    });
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -15,11 +15,11 @@ struct PairScratch {
 // Elements of PairScratch that a tile is fitted into (64 query rows x 64 keys are always taken).
 inline constexpr std::int64_t kPairScratch = 1 << 19;
 
-// A tile: query rows [row, row + rows) and key positions [key, key + keys) of the sequence whose first row is `begin`; the heads of
-// one kv head.
+// A tile: query rows [row, row + rows) and key positions [key, key + keys) of a sequence; the heads of one kv head. Row t is
+// position t - begin, and dentry's row `entry` is the key at position 0.
 template <class V>
 struct BackwardTile {
-  std::int64_t kv_head, begin, row, rows, key, keys;
+  std::int64_t kv_head, begin, entry, row, rows, key, keys;
   // Of a selection, per pair: dS * scale of the heads, P of the heads. Dense, per row: dS * scale, head by head over the keys
   // (key_step apart), then P likewise.
   typename V::Elem* coefficients;
@@ -274,7 +274,7 @@ template <class V>
 void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
   constexpr int kKeys = V::kRows >= 12 ? 4 : V::kRows >= 6 ? 2 : 1;
   const EntryPart part = group_part(op.shape, tile.kv_head);
-  const auto dentry = [&](std::int64_t k) { return elements<V>(op.dentry) + (tile.begin + tile.key + k) * op.dentry.stride; };
+  const auto dentry = [&](std::int64_t k) { return elements<V>(op.dentry) + (tile.entry + tile.key + k) * op.dentry.stride; };
   if (!op.selection) {
     const auto take = [&](auto keys, std::int64_t k) {
       for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
@@ -295,18 +295,30 @@ void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std
   }
 }
 
-// One kv head of one sequence, rows [begin, end). run(count, work) calls work(i) for each i < count, in any order, on any threads.
+// The rows [begin, end) of a sequence, from position `first` on; `entry` is dentry's row of its key at position 0.
+struct SequenceRows {
+  std::int64_t begin, end, first, entry;
+};
+static inline SequenceRows rows_of_sequence(const Rows& rows, std::int64_t s) {
+  const auto at = [s](const View& v, std::int64_t next) { return std::int64_t{ints(v)[(s + next) * v.stride]}; };
+  const std::int64_t begin = at(rows.sequence_begin, 0), end = at(rows.sequence_begin, 1);
+  if (!rows.first) return {begin, end, 0, begin};
+  return {begin, end, at(rows.first, 0), at(rows.key_begin, 0)};
+}
+
+// One kv head of one sequence. run(count, work) calls work(i) for each i < count, in any order, on any threads.
 template <class V, class Run>
-void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::int64_t begin, std::int64_t end, const Run& run) {
-  const std::int64_t length = end - begin, per_pair = 2 * op.shape.group();
-  const std::int64_t most_keys = op.selection ? std::min(op.selection.cols, length) : length;
+void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const SequenceRows& sequence, const Run& run) {
+  const std::int64_t zero = sequence.begin - sequence.first, end = sequence.end;  // row `zero` would be position 0
+  const std::int64_t length = end - sequence.begin, positions = end - zero, per_pair = 2 * op.shape.group();
+  const std::int64_t most_keys = op.selection ? std::min(op.selection.cols, positions) : positions;
   // As many query blocks as fit; where not even one does, the keys are cut too.
   const auto blocks_that_fit = [&](std::int64_t others) {
     return std::max<std::int64_t>(1, kPairScratch / (kKeyBlock * others * per_pair)) * kKeyBlock;
   };
-  const std::int64_t span = std::min(length, blocks_that_fit(most_keys));
+  const std::int64_t block_rows = blocks_that_fit(most_keys), span = std::min(length, block_rows);
   const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
-  const std::int64_t tile_keys = whole ? length : std::min(length, blocks_that_fit(kKeyBlock));
+  const std::int64_t tile_keys = whole ? positions : std::min(positions, blocks_that_fit(kKeyBlock));
   const std::int64_t key_step = padded16(tile_keys);
   const std::int64_t pairs = span * (op.selection ? std::min(most_keys, tile_keys) : key_step);
   auto* coefficients =
@@ -319,13 +331,15 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::i
     auto* dentry = elements<V>(op.dentry) + t * op.dentry.stride + column;
     for (std::int64_t c = 0; c < width; c += 16) V::zero().store_partial(dentry + c, lanes_left(width, c));
   };
-  for (std::int64_t t = begin; t < end; ++t) clear(t, part.key_begin, part.key), clear(t, part.value_begin, part.value);
-  for (std::int64_t row = begin; row < end; row += span) {
-    const std::int64_t rows = std::min(span, end - row), visible = row + rows - begin;
+  for (std::int64_t p = 0; p < positions; ++p)
+    clear(sequence.entry + p, part.key_begin, part.key), clear(sequence.entry + p, part.value_begin, part.value);
+  // A tile ends where a query block of absolute positions does.
+  for (std::int64_t row = sequence.begin, rows; row < end; row += rows) {
+    rows = std::min(block_rows - (row - zero) % kKeyBlock, end - row);
+    const std::int64_t visible = row + rows - zero;
     for (std::int64_t key = 0; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{kv_head,      begin,    row,   rows,    key,     std::min(tile_keys, visible - key),
-                           coefficients, key_step, lists, nullptr, nullptr, nullptr,
-                           nullptr};
+      BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,    std::min(tile_keys, visible - key),
+                           coefficients, key_step, lists,          nullptr, nullptr, nullptr, nullptr};
       if (op.selection) {
         tile.rank_begin = tile.pair_begin + span + 1;
         tile.key_begin = tile.rank_begin + span;
@@ -346,23 +360,21 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, std::i
 
 template <class V>
 void attention_backward(const AttentionBackward& op, ThreadPool& pool) {
-  const std::int64_t sequences = op.rows.sequence_begin.rows - 1, step = op.rows.sequence_begin.stride;
-  const std::int64_t kv_heads = op.shape.kv_heads;
-  const std::int32_t* first_row = ints(op.rows.sequence_begin);
-  const auto shared = [&](std::int64_t length) {
+  const std::int64_t sequences = op.rows.sequence_begin.rows - 1, kv_heads = op.shape.kv_heads;
+  const auto shared = [&](const SequenceRows& s) {
+    const std::int64_t length = s.end - s.begin;
     return pool.threads() > 1 && length >= 2 * kKeyBlock && length * 2 * pool.threads() > op.q.rows;
   };
   for (std::int64_t s = 0; s < sequences; ++s) {
-    const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
-    if (!shared(end - begin)) continue;
+    const SequenceRows rows = rows_of_sequence(op.rows, s);
+    if (!shared(rows)) continue;
     for (std::int64_t kv_head = 0; kv_head < kv_heads; ++kv_head)
-      backward_sequence<V>(op, kv_head, begin, end, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
+      backward_sequence<V>(op, kv_head, rows, [&](std::int64_t count, const auto& work) { pool.run(count, work); });
   }
   pool.run(sequences * kv_heads, [&](std::int64_t item) {
-    const std::int64_t s = item / kv_heads;
-    const std::int64_t begin = first_row[s * step], end = first_row[(s + 1) * step];
-    if (begin == end || shared(end - begin)) return;
-    backward_sequence<V>(op, item % kv_heads, begin, end, [](std::int64_t count, const auto& work) {
+    const SequenceRows rows = rows_of_sequence(op.rows, item / kv_heads);
+    if (rows.begin == rows.end || shared(rows)) return;
+    backward_sequence<V>(op, item % kv_heads, rows, [](std::int64_t count, const auto& work) {
       for (std::int64_t i = 0; i < count; ++i) work(i);
     });
   });

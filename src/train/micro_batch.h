@@ -1,0 +1,32 @@
+// Which sequences are computed together, and as which rows: whole, with rows of equal prefixes computed once (no bit changes), or with
+// declared shared prefixes as sequences of their own (docs/numerics.md). Host data only; pure functions.
+//   for (const auto& part : micro_batches(data, own, 8)) run(plan_rows(data, part, 16, true));
+#pragma once
+#include "model/batch.h"
+#include "train/data.h"
+
+namespace lockstep {
+
+// Sequences that stand together: those of a declared group, in order; each other one alone. In order of their first sequences.
+std::vector<std::vector<std::size_t>> sequence_units(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members);
+
+// At most `size` sequences each (0: all), groups uncut. Error invalid_argument for a group of more than `size`.
+std::vector<std::vector<std::size_t>> micro_batches(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members, std::size_t size);
+
+// Error invalid_argument unless the prefixes of every declared group are equal, inside their sequences and without targets.
+void check_declared_prefixes(const std::vector<TrainSequence>& data);
+
+struct RowPlan {
+  std::vector<SequenceSlice> slices;
+  // Of each slice: its sequence, and whether it is that sequence's declared prefix alone.
+  struct Origin {
+    std::size_t sequence = 0;
+    bool prefix = false;
+  };
+  std::vector<Origin> origins;
+  std::int64_t page_size = 0, pages = 0;
+};
+// `share`: rows of equal prefixes are computed once, in micro-batches without declared groups.
+RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t page_size, bool share);
+
+}  // namespace lockstep
