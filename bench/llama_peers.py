@@ -176,7 +176,10 @@ def main():
     peer = f"llama-cpp-python {llama_cpp.__version__}, {llama_cpp.llama_print_system_info().decode().strip().strip('|').strip()}"
     print(f"peer: {peer}")
     print(f"{'weights':>8} {'case':>8} {'size':>5} {'lockstep tok/s':>15} {'llama.cpp tok/s':>16} {'ratio':>7} {'range':>13}")
-    rows = []
+    # Of an earlier run of the same kind, what is not measured again; written after each kind, so that a run cut short loses little.
+    head = {"peer": peer, "threads": options.threads, "rounds": options.rounds}
+    earlier = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
+    rows = [r for r in earlier.get("rows", []) if r["weights"] not in kinds and all(earlier.get(k) == v for k, v in head.items())]
     for kind in kinds:
         for case, size in CASES:
             ours, theirs = [], []
@@ -189,8 +192,8 @@ def main():
             rows.append(row)
             print(f"{kind:>8} {case:>8} {size:>5} {row['lockstep']:>15.1f} {row['llama_cpp']:>16.1f} {row['ratio']:>7.2f} "
                   f"{min(ratios):>6.2f} .. {max(ratios):.2f}", flush=True)  # fmt: skip
-    if options.json:
-        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+        if options.json:
+            options.json.write_text(json.dumps({**head, "rows": sorted(rows, key=lambda r: list(OURS).index(r["weights"]))}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
