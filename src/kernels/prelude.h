@@ -2,8 +2,6 @@
 // standard library is never compiled for a wider instruction set than the machine has: an .inl includes nothing else.
 // Shapes as suffixes: T rows (tokens), K inputs, N outputs, H heads, D head size, L latent, R rotary, E experts, V vocabulary.
 #pragma once
-#include <immintrin.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -20,6 +18,7 @@
 #include "kernels/table.h"
 #include "numerics/element.h"
 #include "numerics/isa/tiles.h"
+#include "numerics/isa/transpose.h"
 #include "tensor/device_pointer.h"
 #include "tensor/view.h"
 

@@ -120,26 +120,6 @@ inline void product_forward(Product<V, W> op, std::int64_t rows, int maximum_lea
   product_block(op, rows, panel_begin, panel_end);
 }
 
-// A copy of 8 x 8 floats, rows `stride` apart, with rows and columns exchanged.
-inline void transpose_eight(float* out, std::int64_t out_stride, const float* in, std::int64_t stride) {
-  __m256 a[8], b[8];
-  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * stride);
-  for (int i = 0; i < 8; i += 2) {
-    b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
-    b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4) {
-    a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
-    a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
-    a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
-    a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
-  }
-  for (int i = 0; i < 4; ++i) {
-    _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
-    _mm256_storeu_ps(out + (i + 4) * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
-  }
-}
-
 // Inputs [block * 16, block * 16 + 16) of a weight as a panel of the transposed one: `panel` [outputs][16], padded with zeros.
 template <class V, class W>
 inline void transpose_block(typename V::Elem* panel, const W* w, std::int64_t outputs, std::int64_t inputs, std::int64_t block) {
