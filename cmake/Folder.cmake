@@ -58,8 +58,6 @@ function(lockstep_folder name)
     if(LOCKSTEP_UNITY AND NOT name MATCHES "^(base|numerics|kernels)$")
       set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
       target_compile_options(lockstep_${name} PRIVATE -Wno-subobject-linkage) # it takes the second file of a batch for a header
-      file(GLOB families ${CMAKE_SOURCE_DIR}/src/${name}/archs/*.cpp) # each has its own Layer
-      set_source_files_properties(${families} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   else()
     add_library(lockstep_${name} INTERFACE)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/seconds.h"
 #include "base/signals.h"
 
 namespace lockstep {
@@ -14,16 +15,15 @@ Timing time_repeated(double seconds, const std::function<void()>& work) { return
 std::vector<Timing> time_in_turns(double seconds, const std::vector<std::function<void()>>& works) {
   constexpr std::size_t kLeastRuns = 3, kMostRuns = 1'000'000;
   using Clock = std::chrono::steady_clock;
-  const auto since = [](Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); };
   for (const auto& work : works) work();
   std::vector<std::vector<double>> times(works.size());
   const auto begin = Clock::now();
-  while (times[0].size() < kLeastRuns || (since(begin) < seconds && times[0].size() < kMostRuns))
+  while (times[0].size() < kLeastRuns || (seconds_since(begin) < seconds && times[0].size() < kMostRuns))
     for (std::size_t i = 0; i < works.size(); ++i) {
       if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
       const auto at = Clock::now();
       works[i]();
-      times[i].push_back(since(at));
+      times[i].push_back(seconds_since(at));
     }
   std::vector<Timing> timings;
   for (std::vector<double>& t : times) {

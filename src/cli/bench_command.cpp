@@ -203,14 +203,18 @@ int bench_train(const Arguments& arguments) {
   return kExitOk;
 }
 
-int bench_rl(const Arguments& arguments) {
-  ModelBench bench;
-  RlCase shape;
-  OptionTable table("bench rl", "Times GRPO steps: sampling, the policy loss, AdamW, the new weights in the sampler.", {"lockstep bench rl --model models/countdown-glm"});
+void add_group_options(OptionTable& table, RlCase& shape) {
   table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts a step");
   table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples a prompt");
   table.integer("prompt", &shape.prompt, 1, 1 << 16, "N", "Tokens of a prompt");
   table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens of a sample");
+}
+
+int bench_rl(const Arguments& arguments) {
+  ModelBench bench;
+  RlCase shape;
+  OptionTable table("bench rl", "Times GRPO steps: sampling, the policy loss, AdamW, the new weights in the sampler.", {"lockstep bench rl --model models/countdown-glm"});
+  add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   bench.print("rl", {{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}}, time_rl(bench.open(), shape, bench.seconds));
@@ -224,10 +228,7 @@ int bench_prefix(const Arguments& arguments) {
                     "Times training steps on samples of one prompt, in turns: each sequence whole, the prompt's forward shared (no bit changes), its "
                     "backward shared too (declared).",
                     {"lockstep bench prefix --model DIR --samples 8 --prompt 128 --tokens 128"});
-  table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts a step");
-  table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples a prompt");
-  table.integer("prompt", &shape.prompt, 1, 1 << 16, "N", "Tokens of a prompt");
-  table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens of a sample");
+  add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, bench.seconds);

@@ -5,6 +5,7 @@
 
 #include "base/folder_lock.h"
 #include "base/file.h"
+#include "base/seconds.h"
 #include "base/signals.h"
 #include "base/thread_pool.h"
 #include "cli/commands.h"
@@ -144,10 +145,10 @@ int demo_command(const Arguments& arguments) {
 
   const auto served = Clock::now();
   serve_once(exported, settings, first.end);
-  const double serving_seconds = std::chrono::duration<double>(Clock::now() - served).count();
+  const double serving_seconds = seconds_since(served);
 
   nlohmann::ordered_json json = demo_json(settings, results, published);
-  const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   json["serving_seconds"] = serving_seconds;
   json["seconds"] = seconds;
   write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -48,7 +49,7 @@ int eval_command(const Arguments& arguments) {
     progress.advance(problems, static_cast<double>(tokens));
   });
   progress.finish();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   const EngineCounters counters = service->counters();
   const double skipped = counters.pairs_visible > 0 ? static_cast<double>(counters.pairs_skipped) / static_cast<double>(counters.pairs_visible) : 0.0;
 

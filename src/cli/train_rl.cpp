@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
 #include "cli/live_page.h"
@@ -117,7 +118,7 @@ int run_train_rl(const Arguments& arguments) {
   page_server.reset();
   const std::string report = write_report_beside(run.path());
   const std::string hash = stack.weights_sha256();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   const double mean_reward = totals.steps > 0 ? totals.reward / static_cast<double>(totals.steps) : 0.0;
   if (json) {
     const nlohmann::ordered_json out{{"steps", run.step()},

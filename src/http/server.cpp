@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "http/connection.h"
 #include "http/prompt_thread.h"
 
@@ -134,7 +135,7 @@ void HttpServer::State::begin_stop() {
 
 bool HttpServer::State::stopped() {
   const HttpOptions& o = shared->options;
-  const double seconds = std::chrono::duration<double>(ServerState::Clock::now() - stop_began).count();
+  const double seconds = seconds_since(stop_began);
   const auto all = connections();
   const bool busy = std::any_of(all.begin(), all.end(), [](const auto& connection) { return connection->busy(); });
   if (!busy && seconds >= o.drain_seconds) return true;

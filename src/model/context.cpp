@@ -18,8 +18,8 @@ Tensor Context::of_rows(Buffer buffer, int node) const {
   return x;
 }
 
-Tensor Context::output_rows(std::int64_t rows, std::int64_t cols, DType dtype) {
-  return of_rows(allocate(dtype, rows, cols), tape_ ? tape_->new_node() : -1);
+Tensor Context::output_rows(std::int64_t rows, std::int64_t cols) {
+  return of_rows(allocate(DType::f32, rows, cols), tape_ ? tape_->new_node() : -1);
 }
 
 Tensor Context::output_slots(std::int64_t cols, const SlotRows& slots, std::int64_t rows) {

@@ -117,7 +117,7 @@ class Context {
 
  private:
   Tensor output(std::int64_t cols) { return output_rows(batch_.count(), cols); }
-  Tensor output_rows(std::int64_t rows, std::int64_t cols, DType dtype = DType::f32);
+  Tensor output_rows(std::int64_t rows, std::int64_t cols);
   Tensor output_slots(std::int64_t cols, const SlotRows& slots, std::int64_t rows);
   // An activation of the batch's rows in `buffer`.
   Tensor of_rows(Buffer buffer, int node = -1) const;

@@ -11,6 +11,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/seconds.h"
 #include "base/thread_pool.h"
 
 namespace lockstep {
@@ -121,7 +122,7 @@ double memory_bandwidth(std::int64_t threads) {
       for (std::size_t i = from; i + 4 <= to; i += 4) a += block[i], b += block[i + 1], c += block[i + 2], d += block[i + 3];
       sums[static_cast<std::size_t>(part)] = a + b + c + d;
     });
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double seconds = seconds_since(begin);
     std::uint64_t total = 0;
     for (const std::uint64_t sum : sums) total += sum;
     if (total > 0 && seconds > 0) best = std::max(best, static_cast<double>(bytes) / seconds / 1e9);

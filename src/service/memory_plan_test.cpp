@@ -16,6 +16,18 @@ void expect_equal(const MemoryPlan& plan, const MemoryPlan& real) {
   EXPECT_EQ(plan.total, real.total);
 }
 
+// What two steps of what is planned take.
+MemoryPlan memory_of_training(const RuntimeSettings& settings, const TrainingPlan& what) {
+  OpenedModel opened = open_model(settings);
+  Trainer trainer(*opened.runtime, opened.loaded.masters, what.trainer);
+  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  return memory_of(opened.runtime->backend.device());
+}
+
 TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
   std::int64_t whole = 0;
   for (const std::string profile : {"cpu-f32", "cpu-bf16w"})
@@ -23,15 +35,8 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
       const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 1};
       const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}};
       const MemoryPlan plan = plan_training(settings, what);
-      OpenedModel opened = open_model(settings);
-      Trainer trainer(*opened.runtime, opened.loaded.masters, what.trainer);
-      const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
-      for (int step = 0; step < 2; ++step) {
-        trainer.forward_backward(data, {});
-        trainer.optim_step({});
-      }
       SCOPED_TRACE(profile + (micro_batch ? ", micro-batches" : ""));
-      expect_equal(plan, memory_of(opened.runtime->backend.device()));
+      expect_equal(plan, memory_of_training(settings, what));
       if (micro_batch == 0) whole = plan.total;
       else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
     }
@@ -43,14 +48,7 @@ TEST(MemoryPlan, OptimizerStateInAFileIsItsOwnCategory) {
   const MemoryPlan memory = plan_training(settings, what);
   what.trainer.optimizer_folder = ::testing::TempDir();
   const MemoryPlan plan = plan_training(settings, what);
-  OpenedModel opened = open_model(settings);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, what.trainer);
-  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
-  for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
-    trainer.optim_step({});
-  }
-  expect_equal(plan, memory_of(opened.runtime->backend.device()));
+  expect_equal(plan, memory_of_training(settings, what));
   const auto of = [](const MemoryPlan& p, MemoryCategory c) { return p.peak[static_cast<std::size_t>(c)]; };
   EXPECT_EQ(of(memory, MemoryCategory::optimizer_file), 0);
   EXPECT_EQ(of(plan, MemoryCategory::optimizer), 0);

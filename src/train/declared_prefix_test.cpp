@@ -28,7 +28,7 @@ std::vector<TrainSequence> without_declaration(std::vector<TrainSequence> data) 
 class DeclaredPrefix : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DeclaredPrefix, ForwardHasTheBitsOfWholeSequencesAndGradientsAreNear) {
-  const PrefixModel m(GetParam());
+  const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = declared_groups(true);
   const PrefixOutcome got = run_prefixes(m, {.profile = "cpu-f32"}, data), want = run_prefixes(m, {.profile = "cpu-f32"}, without_declaration(data));
   for (std::size_t s = 0; s < data.size(); ++s) {
@@ -51,7 +51,7 @@ TEST_P(DeclaredPrefix, ForwardHasTheBitsOfWholeSequencesAndGradientsAreNear) {
 }
 
 TEST_P(DeclaredPrefix, BitsDependOnTheDataAlone) {
-  const PrefixModel m(GetParam());
+  const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = declared_groups();
   const PrefixOutcome want = run_prefixes(m, {}, data);
   expect_same_bits(m, run_prefixes(m, {.threads = 2}, data), want, "two threads");
@@ -70,7 +70,7 @@ TEST_P(DeclaredPrefix, BitsDependOnTheDataAlone) {
 
 // The control: a group that is cut in two has other bits, as its prompt is then two sequences.
 TEST_P(DeclaredPrefix, TwoGroupsAreNotOne) {
-  const PrefixModel m(GetParam());
+  const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = groups_of({{40, {8, 8, 8, 8}}}, true);
   std::vector<TrainSequence> cut = data;
   cut[2].prefix_group = cut[3].prefix_group = 7;
@@ -81,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Families, DeclaredPrefix, ::testing::Values(kPrefixGlm,
                          [](const auto& p) { return std::string(Json::parse(p.param)["model_type"].template get<std::string>()); });
 
 void expect_refused(const std::vector<TrainSequence>& data, const std::string& part, std::int64_t micro_batch = 0, bool index_loss = false, bool declared = true) {
-  static const PrefixModel m(kPrefixGlm);
+  static const TrainBench m(kPrefixGlm);
   try {
     run_prefixes(m, {.micro_batch = micro_batch, .index_loss = index_loss, .declared = declared}, data);
     ADD_FAILURE() << "not refused: " << part;

@@ -30,7 +30,7 @@ std::vector<TrainSequence> mixed_groups() {
 class PrefixSharing : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(PrefixSharing, NoBitChanges) {
-  const PrefixModel m(GetParam());
+  const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = mixed_groups();
   for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
     RowCounter all, shared;
@@ -48,7 +48,7 @@ TEST_P(PrefixSharing, NoBitChanges) {
 }
 
 TEST(PrefixSharingOfAnIndexer, NoBitOfItsLossChanges) {
-  const PrefixModel m(kPrefixGlm);
+  const TrainBench m(kPrefixGlm);
   const std::vector<TrainSequence> data = mixed_groups();
   const PrefixOutcome want = run_prefixes(m, {.index_loss = true}, data);
   expect_same_bits(m, run_prefixes(m, {.share = true, .index_loss = true}, data), want, "index loss");
@@ -57,7 +57,7 @@ TEST(PrefixSharingOfAnIndexer, NoBitOfItsLossChanges) {
 
 // The control: one other token in one prompt ends the sharing there, and is seen in the bits behind it.
 TEST_P(PrefixSharing, AnotherTokenInAPromptIsNotShared) {
-  const PrefixModel m(GetParam());
+  const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = groups_of({{40, {8, 8, 8}}});
   std::vector<TrainSequence> changed = data;
   changed[1].tokens[17] ^= 1;
@@ -108,8 +108,8 @@ RC_GTEST_PROP(PrefixPlan, RowsAreThoseOfTheSequences, ()) {
 
 // Any shapes of groups have the bits of whole sequences.
 RC_GTEST_PROP(PrefixPlan, AnyGroupsHaveTheBitsOfWholeSequences, ()) {
-  static const PrefixModel models[] = {PrefixModel(kPrefixLlama), PrefixModel(kPrefixGlm)};
-  const PrefixModel& m = models[*rc::gen::inRange(0, 2)];
+  static const TrainBench models[] = {TrainBench(kPrefixLlama), TrainBench(kPrefixGlm)};
+  const TrainBench& m = models[*rc::gen::inRange(0, 2)];
   std::vector<GroupShape> shapes;
   for (std::size_t g = *rc::gen::inRange<std::size_t>(1, 4); g > 0; --g) {
     GroupShape shape{*rc::gen::element<std::int64_t>(0, 1, 2, 13, 20), {}};

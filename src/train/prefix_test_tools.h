@@ -4,7 +4,7 @@
 
 #include <bit>
 
-#include "base/philox.h"
+#include "train/train_test_tools.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -26,12 +26,6 @@ inline constexpr const char* kPrefixQwen = R"({
   "model_type": "qwen3", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
   "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 1024, "intermediate_size": 136, "rms_norm_eps": 1e-6,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
-
-struct PrefixModel {
-  std::shared_ptr<const Model> model;
-  WeightImages masters;
-  explicit PrefixModel(const char* config) : model(make_model(Json::parse(config))), masters(initial_weights(model->manifest(), 1, 0.08)) {}
-};
 
 struct GroupShape {
   std::int64_t prompt = 0;                // tokens that all have
@@ -81,7 +75,7 @@ struct PrefixOutcome {
   std::vector<std::uint64_t> hashes;  // of gradients and masters
 };
 
-inline PrefixOutcome run_prefixes(const PrefixModel& m, const PrefixCase& c, const std::vector<TrainSequence>& data, OperationObserver* observer = nullptr) {
+inline PrefixOutcome run_prefixes(const TrainBench& m, const PrefixCase& c, const std::vector<TrainSequence>& data, OperationObserver* observer = nullptr) {
   Runtime runtime({.kind = c.backend, .isa = c.isa, .threads = c.threads}, m.model, profile_by_name(c.profile), 700);
   runtime.observer = observer;
   Trainer trainer(runtime, m.masters,
@@ -112,7 +106,7 @@ inline std::vector<std::uint32_t> bits_of(const std::vector<float>& values) {
   return bits;
 }
 
-inline void expect_same_bits(const PrefixModel& m, const PrefixOutcome& got, const PrefixOutcome& want, const std::string& what) {
+inline void expect_same_bits(const TrainBench& m, const PrefixOutcome& got, const PrefixOutcome& want, const std::string& what) {
   SCOPED_TRACE(what);
   for (std::size_t step = 0; step < want.results.size(); ++step) {
     for (std::size_t s = 0; s < want.scores[step].size(); ++s) {

@@ -29,7 +29,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()) {
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
-  use_bins(options.accumulate || options.micro_batch > 0 || place_.layout.dp > 1);
+  use_bins(several_parts());
   if (!options.optimizer_folder.empty()) reserve_state_file();
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
@@ -179,7 +179,7 @@ void RankTrainer::check_may_begin() const {
 void RankTrainer::open_gradients(bool in_pieces) {
   dealt_tokens_.clear();
   if (pending_calls_ == 0) {
-    use_bins(in_pieces || options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1);
+    use_bins(in_pieces || several_parts());
     gradients_->clear();
     for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
   }

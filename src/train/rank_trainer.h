@@ -69,6 +69,8 @@ class RankTrainer {
   bool separate_master(std::size_t i) const { return compute_dtype(manifest_.parameters()[i], runtime_.profile) != DType::f32; }
   void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
   View master(std::size_t i) const;      // this rank's rows of it
+  // Whether gradients come in several parts: from more than one backward, or rank.
+  bool several_parts() const { return options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1; }
   void use_bins(bool bins);
   void upload_masters(const WeightImages& masters);
   void finish_gradients();

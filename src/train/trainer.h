@@ -31,7 +31,6 @@ class Trainer {
   // Results by place. Error invalid_argument when sequences are missing: they may still be added.
   ForwardBackwardResult finish_batch();
   void drop_batch();
-  bool batch_is_open() const { return batch_.has_value(); }
   // Forward only: log-probabilities of the targets through the training path.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.

@@ -7,8 +7,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kMostNewTokens = std::numeric_limits<std::int32_t>::max();
-
 ToolChoice tool_choice(const Json& value, const std::string& field) {
   if (value.is_string()) {
     if (value == "none") return {ToolChoice::Kind::none, {}};
@@ -85,7 +83,7 @@ ChatRequest decode_chat(std::string_view body) {
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);
   add_chat_prompt_fields(fields, &r.prompt);
-  fields.integer("max_completion_tokens", &newer, 0, kMostNewTokens);
+  fields.integer("max_completion_tokens", &newer, 0, kMostId);
   fields.boolean("logprobs", &r.logprobs);
   fields.integer("top_logprobs", &r.top_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   fields.custom("tool_choice", [&](const Json& value, const std::string& field) { r.tool_choice = tool_choice(value, field); });

@@ -7,7 +7,6 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostStops = 16, kMostStopIds = 64;
-constexpr std::int32_t kMostId = std::numeric_limits<std::int32_t>::max();
 
 std::vector<std::string> stop_strings(const Json& value, const std::string& field) {
   std::vector<std::string> stops;

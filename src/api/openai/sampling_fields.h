@@ -3,6 +3,7 @@
 //   SamplingFields sampling; add_sampling_fields(fields, &sampling); fields.read(json); check_sampling_fields(sampling, prompts);
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,8 @@
 #include "service/serving.h"
 
 namespace lockstep {
+
+inline constexpr std::int32_t kMostId = std::numeric_limits<std::int32_t>::max();  // of token ids, and of numbers of tokens
 
 // What the answer's text must be.
 struct ResponseFormat {
