@@ -69,6 +69,21 @@ void check_request(const Request& request, const RequestLimits& limits) {
   check_length(limits.cache_positions, "positions in the cache");
 }
 
+void check_weights(const WeightSet& weights, const Model& model, const Profile& profile) {
+  const std::vector<Parameter>& parameters = model.manifest().parameters();
+  if (weights.parameters.size() != parameters.size())
+    fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model", weights.parameters.size(), parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    const View& copy = weights.parameters[i].view();
+    const DType dtype = compute_dtype(p, profile);
+    const std::int64_t size = dtype == DType::u8 ? p.count * quantised_shape(p, profile).bytes() : p.size();
+    if (copy.dtype != dtype || copy.size() != size)
+      fail(ErrorCode::invalid_argument, "weights has {} elements of {} in '{}', allowed are {} of {} (profile '{}')", copy.size(), dtype_name(copy.dtype),
+           p.name, size, dtype_name(dtype), profile.name);
+  }
+}
+
 void check_options(const EngineOptions& o) {
   const auto check = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
     if (value < low || value > high)

@@ -4,6 +4,7 @@
 #pragma once
 #include "engine/options.h"
 #include "engine/request.h"
+#include "model/model.h"
 
 namespace lockstep {
 
@@ -17,5 +18,7 @@ struct RequestLimits {
 void check_request(const Request& request, const RequestLimits& limits);
 void check_tokens(const char* field, const std::vector<std::int32_t>& tokens, std::int64_t vocabulary);
 void check_options(const EngineOptions& options);
+// Weights of another model or profile than the runtime's.
+void check_weights(const WeightSet& weights, const Model& model, const Profile& profile);
 
 }  // namespace lockstep

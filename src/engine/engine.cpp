@@ -50,15 +50,12 @@ Engine::~Engine() = default;
 
 void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
-  const std::size_t parameters = runtime_.model->manifest().parameters().size();
-  if (weights->parameters.size() != parameters)
-    fail(ErrorCode::invalid_argument, "weights has {} parameters, allowed are the {} of the model",
-         weights->parameters.size(), parameters);
+  check_weights(*weights, *runtime_.model, runtime_.profile);
   if (weights == weights_.lock()) return;
   weights_ = weights;
   version_ = weights->version;
+  scheduler_->set_weights(weights->identity);
   steps_->set_weights(std::move(weights));
-  scheduler_->set_version(version_, runtime_.profile.digest());
 }
 
 std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) {
@@ -67,9 +64,15 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
 
 Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   check_request(request, limits_);
+  if (request.weights) {
+    if (options_.ranks.size() > 1)
+      fail(ErrorCode::unsupported, "a request brings weights of its own, and {} ranks share the model; allowed is one rank", options_.ranks.size());
+    check_weights(*request.weights, *runtime_.model, runtime_.profile);
+  }
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
   s->sampling = std::move(request.sampling);
+  s->weights = std::move(request.weights);
   s->tokens = std::move(request.prompt);
   s->prompt_length = s->decode_from = s->known();
   s->on_token = std::move(on_token);
@@ -129,6 +132,7 @@ bool Engine::step() {
   ask_constraints(plan);
   try {
     steps_->run(plan, result_);
+    counters_.own_weights_forwards += plan[0].sequence->weights != nullptr;
   } catch (...) {
     scheduler_->roll_back();
     throw;
@@ -219,7 +223,7 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector
   s.adjustments.accept(sampled.token);
   s.tokens.push_back(sampled.token);
   s.generation.tokens.push_back(
-      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version_, std::move(top)});
+      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, s.weights ? s.weights->version : version_, std::move(top)});
   const GeneratedToken& token = s.generation.tokens.back();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;

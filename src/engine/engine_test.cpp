@@ -215,6 +215,55 @@ TEST(Engine, NewWeightsAreUsedFromTheNextStepOn) {
   EXPECT_EQ(after, bits_of(fresh.generate({request})[0]));
 }
 
+// Requests under weights of their own, beside others: the bits of an engine that has those weights, though all sets have one
+// version; and neither takes the other's pages.
+TEST(Engine, RequestsMayBringWeightsOfTheirOwn) {
+  for (const auto& [profile, kind] : {std::pair("cpu-f32", BackendKind::cpu), std::pair("cpu-bf16w", BackendKind::deferred)}) {
+    Plant plant("sharing", profile, {.kind = kind, .threads = 2});
+    std::vector<std::shared_ptr<const WeightSet>> own{nullptr};
+    for (const std::uint64_t seed : {99, 98}) {
+      plant.images = initial_weights(plant.runtime.model->manifest(), seed, 0.25);
+      own.push_back(plant.make(plant.weights->version));
+    }
+    const std::vector<Request> requests = random_requests(18, 5, plant.runtime.model->vocabulary);
+    std::vector<std::vector<std::vector<std::uint32_t>>> alone;
+    for (const auto& weights : own) {
+      Engine engine(plant.runtime, weights ? weights : plant.weights, {.page_size = 4});
+      alone.push_back(bits_of(engine.generate(requests)));
+    }
+    EXPECT_NE(alone[0], alone[1]);
+    EXPECT_NE(alone[1], alone[2]);
+    for (const std::int64_t pages : {0, 24}) {
+      Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = pages, .max_batch_rows = 40});
+      std::vector<Request> mixed;
+      for (std::size_t i = 0; i < requests.size(); ++i)
+        for (std::size_t w = 0; w < own.size(); ++w) {
+          mixed.push_back(requests[i]);
+          mixed.back().weights = own[w];
+        }
+      const auto got = bits_of(engine.generate(mixed));
+      for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], alone[i % own.size()][i / own.size()]) << "request " << i;
+      EXPECT_GT(engine.counters().own_weights_forwards, 0);
+      EXPECT_LT(engine.counters().own_weights_forwards, engine.counters().forwards);
+      if (pages == 0) EXPECT_GT(engine.counters().cache_hit_tokens, 0);
+      else EXPECT_GT(engine.counters().preemptions, 0);
+      EXPECT_EQ(engine.score(requests[0].prompt, {.kind = ScoreKind::prefix, .weights = own[1]}),
+                Engine(plant.runtime, own[1]).score(requests[0].prompt));
+    }
+  }
+}
+
+TEST(Engine, RefusesWeightsOfAnotherModelOrProfile) {
+  Plant plant, wide("wide"), f32("sharing", "cpu-f32");
+  Engine engine(plant.runtime, plant.weights);
+  EXPECT_THROW(engine.submit({.prompt = {1}, .weights = wide.weights}), Error);
+  EXPECT_THROW(engine.submit({.prompt = {1}, .weights = f32.weights}), Error);
+  EXPECT_THROW(engine.set_weights(f32.weights), Error);
+  Engine ranks(plant.runtime, plant.weights, {.ranks = {2, 1, 1}});
+  EXPECT_THROW(ranks.submit({.prompt = {1}, .weights = plant.make(1)}), Error);
+  EXPECT_EQ(engine.generate({{.prompt = {1}, .weights = plant.weights}}).size(), 1u);
+}
+
 // An embedding that is NaN: whoever says that token fails, the others do not notice.
 TEST(Engine, ANaNFailsItsRequestAlone) {
   Plant clean;

@@ -12,8 +12,7 @@ PrefixCache::PrefixCache(PageAllocator& pages, std::int64_t page_size)
       entries_(static_cast<std::size_t>(pages.total())),
       tokens_(static_cast<std::size_t>(pages.total() * page_size)) {}
 
-void PrefixCache::reset(std::uint64_t weights_version, std::string_view profile_digest) {
-  root_ = xxh3(profile_digest.data(), profile_digest.size(), weights_version);
+void PrefixCache::reset() {
   for (const auto& [hash, page] : by_hash_) {
     entry(page) = Entry();
     pages_.release(page);
@@ -23,15 +22,33 @@ void PrefixCache::reset(std::uint64_t weights_version, std::string_view profile_
   idle_ = 0;
 }
 
+void PrefixCache::forget_weights(std::uint64_t weights) {
+  for (auto it = by_hash_.begin(); it != by_hash_.end();) {
+    const std::int32_t page = it->second;
+    if (entry(page).root.weights != weights) {
+      ++it;
+      continue;
+    }
+    it = by_hash_.erase(it);
+    if (pages_.users(page) == 1) {
+      --idle_;
+      idle_leaves_.erase({entry(page).last_use, page});
+    }
+    entry(page) = Entry();
+    pages_.release(page);
+  }
+}
+
 std::uint64_t PrefixCache::next_hash(const Chain& chain, std::span<const std::int32_t> tokens) const {
-  return xxh3(tokens.data(), tokens.size_bytes(), chain.pages == 0 ? root_ : chain.hash);
+  const std::uint64_t root[] = {chain.root.weights, chain.root.adapter};
+  return xxh3(tokens.data(), tokens.size_bytes(), chain.pages == 0 ? xxh3(root, sizeof(root)) : chain.hash);
 }
 
 std::int32_t PrefixCache::find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens,
                                bool& taken) const {
   const auto it = by_hash_.find(hash);
   taken = it != by_hash_.end();
-  if (!taken || entry(it->second).parent != chain.last) return -1;
+  if (!taken || entry(it->second).parent != chain.last || entry(it->second).root != chain.root) return -1;
   return std::equal(tokens.begin(), tokens.end(), tokens_.begin() + it->second * page_size_) ? it->second : -1;
 }
 
@@ -43,9 +60,9 @@ void PrefixCache::acquire(std::int32_t page) {
   pages_.retain(page);
 }
 
-void PrefixCache::match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
+void PrefixCache::match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
                         std::vector<std::int32_t>& pages) {
-  chain = Chain();
+  chain = {root};
   while (chain.pages < most && (chain.pages + 1) * page_size_ <= static_cast<std::int64_t>(tokens.size())) {
     const auto part =
         tokens.subspan(static_cast<std::size_t>(chain.pages * page_size_), static_cast<std::size_t>(page_size_));
@@ -55,7 +72,7 @@ void PrefixCache::match(std::span<const std::int32_t> tokens, std::int64_t most,
     if (page < 0) return;
     acquire(page);
     pages.push_back(page);
-    chain = {chain.pages + 1, page, hash};
+    chain = {root, chain.pages + 1, page, hash};
   }
 }
 
@@ -68,16 +85,16 @@ PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::in
     if (only_fresh) return Insertion::known;
     acquire(known);
     page = known;
-    chain = {chain.pages + 1, known, hash};
+    chain = {chain.root, chain.pages + 1, known, hash};
     return Insertion::known;
   }
   if (taken || holds(page)) return Insertion::refused;
   pages_.retain(page);
-  entry(page) = {true, chain.last, 0, hash, 0};
+  entry(page) = {true, chain.last, 0, hash, 0, chain.root};
   std::copy(tokens.begin(), tokens.end(), tokens_.begin() + page * page_size_);
   by_hash_[hash] = page;
   if (chain.last >= 0) ++entry(chain.last).children;
-  chain = {chain.pages + 1, page, hash};
+  chain = {chain.root, chain.pages + 1, page, hash};
   return Insertion::fresh;
 }
 

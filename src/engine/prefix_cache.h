@@ -1,15 +1,14 @@
-// Full pages that several sequences may use: a tree of pages, each found by the XXH3 of all tokens up to its end,
-// salted by weights version and profile. A hit is believed only when the tokens themselves agree, page by page from the
+// Full pages that several sequences may use: trees of pages, each found by the XXH3 of all tokens up to its end. Each
+// root is a model of its own (weights and adapter), and no page is found under another. A hit is believed only when the tokens themselves agree, page by page from the
 // beginning. The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given
 // back least recently used first, a page before the one it continues. Whoever holds a page here holds all pages before
 // it. Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when
 // every reader is in that forward or later. Used by one thread at a time.
-//   cache.match(tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
+//   cache.match(root, tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
 #pragma once
 #include <cstdint>
 #include <set>
 #include <span>
-#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,17 +21,26 @@ class PrefixCache {
  public:
   PrefixCache(PageAllocator& pages, std::int64_t page_size);
 
-  // Where in the tree a sequence stands: after how many pages, and which is the last (-1: at the root).
+  // Whose pages: identities of weights and adapter (WeightSet::identity; adapter 0: none).
+  struct Root {
+    std::uint64_t weights = 0, adapter = 0;
+    bool operator==(const Root&) const = default;
+  };
+
+  // Where in a tree a sequence stands: under which root, after how many pages, and which is the last (-1: none).
   struct Chain {
+    Root root = {};
     std::int64_t pages = 0;
     std::int32_t last = -1;
     std::uint64_t hash = 0;
   };
-  // Forgets everything; what was entered before is never found again.
-  void reset(std::uint64_t weights_version, std::string_view profile_digest);
-  // The longest run of known pages that begins `tokens`, at most `most` pages: appended to `pages`, one user more each.
-  // `chain` becomes the place after them.
-  void match(std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages);
+  // Forgets everything, or all of some weights with every adapter; what was entered before is never found again.
+  void reset();
+  void forget_weights(std::uint64_t weights);
+  // The longest run of known pages under `root` that begins `tokens`, at most `most` pages: appended to `pages`, one
+  // user more each. `chain` becomes the place after them.
+  void match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
+             std::vector<std::int32_t>& pages);
   enum class Insertion {
     fresh,    // entered; chain moves on
     known,    // another page holds the same tokens after the same chain: `page` becomes that one, one user more; chain
@@ -58,6 +66,7 @@ class PrefixCache {
     bool held = false;
     std::int32_t parent = -1, children = 0;
     std::uint64_t hash = 0, last_use = 0;
+    Root root = {};
   };
   Entry& entry(std::int32_t page) { return entries_[static_cast<std::size_t>(page)]; }
   const Entry& entry(std::int32_t page) const { return entries_[static_cast<std::size_t>(page)]; }
@@ -68,7 +77,7 @@ class PrefixCache {
 
   PageAllocator& pages_;
   std::int64_t page_size_, idle_ = 0;
-  std::uint64_t root_ = 0, clock_ = 0;
+  std::uint64_t clock_ = 0;
   std::vector<Entry> entries_;        // by page
   std::vector<std::int32_t> tokens_;  // page_size a page
   std::unordered_map<std::uint64_t, std::int32_t> by_hash_;

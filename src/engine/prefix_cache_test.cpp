@@ -10,18 +10,19 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 constexpr std::int64_t kPage = 2;
+constexpr PrefixCache::Root kOne{1, 0};
 
 struct Tree {
-  explicit Tree(std::int64_t pages) : allocator(pages), cache(allocator, kPage) { cache.reset(1, "profile"); }
+  explicit Tree(std::int64_t pages) : allocator(pages), cache(allocator, kPage) {}
   PageAllocator allocator;
   PrefixCache cache;
 
   // Computes all full pages of a text the way a sequence does; returns the pages it holds.
-  std::vector<std::int32_t> compute(const Tokens& tokens) {
+  std::vector<std::int32_t> compute(const Tokens& tokens, const PrefixCache::Root& root = kOne) {
     std::vector<std::int32_t> pages;
     PrefixCache::Chain chain;
     const auto full = static_cast<std::int64_t>(tokens.size()) / kPage;
-    cache.match(tokens, full, chain, pages);
+    cache.match(root, tokens, full, chain, pages);
     while (chain.pages < full) {
       const std::int32_t own = page();
       if (own < 0) break;
@@ -63,29 +64,57 @@ TEST(PrefixCache, FindsTheLongestKnownBeginning) {
   const std::vector<std::int32_t> pages = tree.compute({1, 2, 3, 4, 5, 6});
   std::vector<std::int32_t> hit;
   PrefixCache::Chain chain;
-  tree.cache.match(Tokens{1, 2, 3, 4, 9, 9, 5}, 3, chain, hit);
+  tree.cache.match(kOne, Tokens{1, 2, 3, 4, 9, 9, 5}, 3, chain, hit);
   EXPECT_EQ(hit, (std::vector<std::int32_t>{pages[0], pages[1]}));
   EXPECT_EQ(tree.allocator.users(pages[0]), 3);
   hit.clear();
-  tree.cache.match(Tokens{1, 2, 3, 4, 5, 6}, 1, chain, hit);  // no more than asked for
+  tree.cache.match(kOne, Tokens{1, 2, 3, 4, 5, 6}, 1, chain, hit);  // no more than asked for
   EXPECT_EQ(hit.size(), 1u);
   hit.clear();
-  tree.cache.match(Tokens{3, 4, 5, 6}, 2, chain, hit);  // the same page elsewhere is another text
+  tree.cache.match(kOne, Tokens{3, 4, 5, 6}, 2, chain, hit);  // the same page elsewhere is another text
   EXPECT_TRUE(hit.empty());
 }
 
 TEST(PrefixCache, NewWeightsForgetAndOldPagesComeBackWithTheirUsers) {
   Tree tree(4);
   const std::vector<std::int32_t> held = tree.compute({1, 2, 3, 4});
-  tree.cache.reset(2, "profile");
+  tree.cache.forget_weights(kOne.weights);
   EXPECT_EQ(tree.cache.entries(), 0);
   std::vector<std::int32_t> hit;
   PrefixCache::Chain chain;
-  tree.cache.match(Tokens{1, 2, 3, 4}, 2, chain, hit);
+  tree.cache.match(kOne, Tokens{1, 2, 3, 4}, 2, chain, hit);
   EXPECT_TRUE(hit.empty());
   EXPECT_EQ(tree.allocator.free_pages(), 2);
   tree.release(held);
   EXPECT_EQ(tree.allocator.free_pages(), 4);
+}
+
+TEST(PrefixCache, ATextIsFoundUnderItsOwnWeightsAndAdapterAlone) {
+  Tree tree(8);
+  const Tokens text{1, 2, 3, 4};
+  const std::vector<PrefixCache::Root> roots{{1, 0}, {1, 7}, {2, 7}};
+  std::vector<std::vector<std::int32_t>> pages;
+  for (const PrefixCache::Root& root : roots) pages.push_back(tree.compute(text, root));
+  EXPECT_EQ(tree.cache.entries(), 6);
+  const auto found = [&](const PrefixCache::Root& root) {
+    std::vector<std::int32_t> hit;
+    PrefixCache::Chain chain;
+    tree.cache.match(root, text, 9, chain, hit);
+    tree.release(hit);
+    return hit;
+  };
+  for (std::size_t i = 0; i < roots.size(); ++i) EXPECT_EQ(found(roots[i]), pages[i]);
+  EXPECT_TRUE(found({2, 0}).empty());
+  tree.release(pages[1]);
+  tree.cache.forget_weights(1);
+  EXPECT_TRUE(found(roots[0]).empty());
+  EXPECT_TRUE(found(roots[1]).empty());
+  EXPECT_EQ(found(roots[2]), pages[2]);
+  EXPECT_EQ(tree.allocator.free_pages(), 4);
+  tree.release(pages[0]);
+  tree.release(pages[2]);
+  EXPECT_EQ(tree.allocator.free_pages() + tree.cache.idle(), 8);
+  EXPECT_EQ(tree.cache.idle(), 2);
 }
 
 TEST(PrefixCache, EvictsTheLeastRecentlyUsedEndFirst) {
@@ -97,7 +126,7 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedEndFirst) {
   const auto known = [&](const Tokens& tokens) {
     std::vector<std::int32_t> hit;
     PrefixCache::Chain chain;
-    tree.cache.match(tokens, 9, chain, hit);
+    tree.cache.match(kOne, tokens, 9, chain, hit);
     const std::size_t n = hit.size();
     tree.release(hit);
     return n;
@@ -117,7 +146,7 @@ TEST(PrefixCache, EvictsTheLeastRecentlyUsedEndFirst) {
 TEST(PrefixCache, AKnownPageReplacesOurs) {
   Tree tree(4);
   const std::vector<std::int32_t> first = tree.compute({1, 2});
-  PrefixCache::Chain chain;
+  PrefixCache::Chain chain{kOne};
   std::int32_t own = tree.allocator.allocate(), page = own;
   EXPECT_EQ(tree.cache.insert(chain, Tokens{1, 2}, page, true), PrefixCache::Insertion::known);
   EXPECT_EQ(page, own);
@@ -161,13 +190,13 @@ TEST(PrefixCache, NeverLosesAPageNorLies) {
           return all;
         }());
         held.clear();
-        tree.cache.reset(static_cast<std::uint64_t>(op), "profile");
+        tree.cache.reset();
       } else {
         Tokens tokens(static_cast<std::size_t>(op % 9));
         for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = op >> (i % 10) & 1;
         std::vector<std::int32_t> hit;
         PrefixCache::Chain chain;
-        tree.cache.match(tokens, 9, chain, hit);
+        tree.cache.match(kOne, tokens, 9, chain, hit);
         for (std::size_t i = 0; i < hit.size(); ++i)
           RC_ASSERT(filled.at(hit[i]) ==
                     Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPage)));

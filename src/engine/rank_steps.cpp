@@ -29,10 +29,11 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
 }
 
 void RankSteps::run(const std::vector<PlannedSlice>& plan, StepResult& result) {
+  const WeightSet* own = plan[0].sequence->weights.get();
   ranks_.run([&](int rank) {
     Rank& part = parts_[static_cast<std::size_t>(rank)];
     StepResult unused;
-    part.runner->run(*part.weights, plan, rank == 0 ? result : unused);
+    part.runner->run(own ? *own : *part.weights, plan, rank == 0 ? result : unused);
   });
 }
 

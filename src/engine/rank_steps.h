@@ -16,6 +16,7 @@ class RankSteps {
   RankSteps(Runtime& runtime, const EngineOptions& options);
   // A whole compute copy on the first rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
+  // Under the weights that the plan's sequences bring (one rank alone), else the newest ones.
   void run(const std::vector<PlannedSlice>& plan, StepResult& result);
 
   const MemoryAccounts& memory(int rank) const { return runtime_of(rank).backend.device().memory(); }

@@ -13,6 +13,8 @@
 
 namespace lockstep {
 
+struct WeightSet;
+
 struct LogitBias {
   std::int32_t token = 0;
   float bias = 0;
@@ -44,6 +46,8 @@ struct Request {
   std::vector<std::int32_t> prompt;
   SamplingParameters sampling;
   bool prompt_logprobs = false;  // log-probabilities of prompt tokens 1..n-1; such a prompt never uses cached pages
+  // Weights of its own, on the engine's runtime, for all its tokens: a snapshot, another trainer's. Null: the engine's.
+  std::shared_ptr<const WeightSet> weights = nullptr;
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };

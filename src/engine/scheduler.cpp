@@ -15,15 +15,15 @@ Scheduler::Scheduler(const EngineOptions& options, std::int64_t pages, EngineCou
 
 void Scheduler::add(Sequence& s) { waiting_.push_back(&s); }
 
-void Scheduler::set_version(std::uint64_t version, const std::string& profile_digest) {
-  version_ = version;
-  profile_digest_ = profile_digest;
-  cache_.reset(version, profile_digest);
+void Scheduler::set_weights(std::uint64_t identity) {
+  cache_.forget_weights(identity_);
   for (Sequence* s : running_) {
+    if (identity_of(*s) != identity_) continue;
     s->shares = false;
     s->chain = {};
-    s->mixed_versions = s->mixed_versions || s->computed > 0;
+    if (!s->weights) s->mixed_versions = s->mixed_versions || s->computed > 0;
   }
+  identity_ = identity;
 }
 
 void Scheduler::release_pages(Sequence& s) {
@@ -73,7 +73,7 @@ void Scheduler::roll_back() {
   }
   running_.clear();
   plan_.clear();
-  cache_.reset(version_, profile_digest_);
+  cache_.reset();
 }
 
 std::int64_t Scheduler::wanted_rows(const Sequence& s) const {
@@ -120,33 +120,69 @@ void Scheduler::plan_rows(Sequence& s) {
 
 const std::vector<PlannedSlice>& Scheduler::plan() {
   plan_.clear();
-  budget_ = options_.max_batch_rows;
-  preempted_ = false;
-  // Making room shortens running_ at its end only. Who decodes is settled before anything is planned.
-  for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
-    if (decodes(*running_[i])) plan_rows(*running_[i]);
-  for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
-    if (!decodes(*running_[i])) plan_rows(*running_[i]);
-  for (const PlannedSlice& p : plan_) share(*p.sequence, p.begin + p.count, true);
-  if (!preempted_) admit();
+  // A turn may come to nothing, when its sequences had to make room; that of the oldest sequence never does.
+  for (const std::uint64_t identity : turns()) {
+    plan_turn(identity);
+    if (plan_.empty()) continue;
+    last_turn_[identity] = ++turn_;
+    break;
+  }
   count_plan();
   return plan_;
 }
 
-void Scheduler::admit() {
-  // Pages that running prompts will still need are spoken for.
-  std::int64_t promised = 0;
+// The weights that running and waiting sequences have, the one whose turn is longest ago first. One that comes new has had
+// its turn, so that none is kept waiting by others that come and go.
+std::vector<std::uint64_t> Scheduler::turns() {
+  std::map<std::uint64_t, std::uint64_t> present;
+  const auto see = [&](const Sequence* s) {
+    const std::uint64_t identity = identity_of(*s);
+    if (present.contains(identity)) return;
+    const auto known = last_turn_.find(identity);
+    present[identity] = known != last_turn_.end() ? known->second : ++turn_;
+  };
+  std::for_each(running_.begin(), running_.end(), see);
+  std::for_each(waiting_.begin(), waiting_.end(), see);
+  last_turn_ = std::move(present);
+  std::vector<std::uint64_t> order;
+  for (const auto& [identity, turn] : last_turn_) order.push_back(identity);
+  std::sort(order.begin(), order.end(), [&](std::uint64_t a, std::uint64_t b) { return last_turn_[a] < last_turn_[b]; });
+  return order;
+}
+
+void Scheduler::plan_turn(std::uint64_t identity) {
+  budget_ = options_.max_batch_rows;
+  preempted_ = false;
+  // Making room shortens running_ at its end only. Who decodes is settled before anything is planned.
+  for (const bool decoding : {true, false})
+    for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
+      if (identity_of(*running_[i]) == identity && decodes(*running_[i]) == decoding) plan_rows(*running_[i]);
+  for (const PlannedSlice& p : plan_) share(*p.sequence, p.begin + p.count, true);
+  if (!preempted_) admit(identity);
+}
+
+void Scheduler::admit(std::uint64_t identity) {
+  // Pages that running prompts will still need are spoken for, and those of waiting sequences that are passed over.
+  std::int64_t promised = 0, passed = 0;
   for (const Sequence* s : running_)
     promised += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
-  while (!waiting_.empty() && budget_ > 0 && static_cast<std::int64_t>(running_.size()) < options_.max_sequences) {
-    Sequence& s = *waiting_.front();
+  while (passed < static_cast<std::int64_t>(waiting_.size()) && budget_ > 0 &&
+         static_cast<std::int64_t>(running_.size()) + passed < options_.max_sequences) {
+    Sequence& s = *waiting_[static_cast<std::size_t>(passed)];
+    if (identity_of(s) != identity) {
+      promised += pages_for(s.known());
+      ++passed;
+      continue;
+    }
+    s.chain = {{identity, 0}};
     if (options_.prefix_cache && s.most_hit_pages > 0) {
       // The last known token is always computed: its row gives the next one.
-      cache_.match(s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain, s.pages);
+      cache_.match(s.chain.root, s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain,
+                   s.pages);
     }
     const std::int64_t missing = pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size());
     if (missing + promised > pages_->free_pages() + cache_.idle()) return release_pages(s);
-    waiting_.pop_front();
+    waiting_.erase(waiting_.begin() + passed);
     const auto older =
         std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
     running_.insert(older.base(), &s);

@@ -5,12 +5,14 @@
 // head of the waiting queue and later recomputes its prompt and what it had generated. The oldest sequence is never put
 // back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
 // sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
-// before any row reads. Knows no device and no model. Used by one thread at a time.
+// before any row reads. A forward has one set of weights: where requests bring their own, sets take turns, and a waiting
+// sequence of another set keeps its place and is not overtaken to the pages it needs.
+// Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
 #pragma once
 #include <deque>
+#include <map>
 #include <memory>
-#include <string>
 
 #include "engine/options.h"
 #include "engine/sequence.h"
@@ -43,8 +45,9 @@ class Scheduler {
   void roll_back();
   // Puts a running sequence back to the waiting ones.
   void preempt(Sequence& s);
-  // New weights: nothing cached is used again, except by sequences that run.
-  void set_version(std::uint64_t version, const std::string& profile_digest);
+  // New weights (WeightSet::identity) of the sequences that bring none of their own: nothing cached under the old ones is
+  // used again, except by sequences that run.
+  void set_weights(std::uint64_t identity);
 
   bool idle() const { return running_.empty() && waiting_.empty(); }
   const std::vector<Sequence*>& running() const { return running_; }  // in order of arrival
@@ -59,10 +62,13 @@ class Scheduler {
   std::int64_t wanted_rows(const Sequence& s) const;
   bool decodes(const Sequence& s) const { return s.computed >= s.decode_from && wanted_rows(s) == 1; }
   void plan_rows(Sequence& s);
+  std::uint64_t identity_of(const Sequence& s) const { return s.weights ? s.weights->identity : identity_; }
+  std::vector<std::uint64_t> turns();
+  void plan_turn(std::uint64_t identity);
   bool reserve(Sequence& s, std::int64_t& rows);
   std::int32_t obtain_page();
   void wait_again(Sequence& s);
-  void admit();
+  void admit(std::uint64_t identity);
   void share(Sequence& s, std::int64_t positions, bool only_fresh);
   void release_pages(Sequence& s);
   void count_plan();
@@ -71,8 +77,9 @@ class Scheduler {
   EngineCounters& counters_;
   std::unique_ptr<PageAllocator> pages_;
   PrefixCache cache_;
-  std::uint64_t version_ = 0;
-  std::string profile_digest_;
+  std::uint64_t identity_ = 0;  // of the engine's weights
+  std::map<std::uint64_t, std::uint64_t> last_turn_;  // of the weights that running and waiting sequences have
+  std::uint64_t turn_ = 0;
   std::vector<Sequence*> running_;
   std::deque<Sequence*> waiting_;
   std::vector<PlannedSlice> plan_;

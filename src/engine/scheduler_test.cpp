@@ -12,6 +12,8 @@
 namespace lockstep {
 namespace {
 
+constexpr std::uint64_t kOld = std::uint64_t{1} << 40;  // identities of the engine's weights, apart from real ones
+
 // Stands in for engine and model: a page remembers which text was written to each of its positions; "sampling" hashes
 // the text.
 class Bench {
@@ -20,10 +22,11 @@ class Bench {
       : options_(options),
         scheduler(options, pages, counters),
         written_(static_cast<std::size_t>(pages * options.page_size)) {
-    scheduler.set_version(version, "profile");
+    scheduler.set_weights(version);
   }
-  Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens) {
+  Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens, std::shared_ptr<const WeightSet> weights = nullptr) {
     auto s = std::make_unique<Sequence>();
+    s->weights = std::move(weights);
     s->id = next_id_++;
     s->tokens = std::move(prompt);
     s->prompt_length = s->decode_from = s->known();
@@ -47,6 +50,7 @@ class Bench {
     std::map<std::int64_t, int> writers;
     for (const PlannedSlice& p : plan) {
       const Sequence& s = *p.sequence;
+      EXPECT_EQ(s.weights, plan[0].sequence->weights) << "one forward, two sets of weights";
       EXPECT_TRUE(seen.insert(&s).second) << "planned twice";
       EXPECT_EQ(p.begin, s.computed);
       EXPECT_GT(p.count, 0);
@@ -100,7 +104,7 @@ class Bench {
 
  public:
   Scheduler scheduler;
-  std::uint64_t version = 1;
+  std::uint64_t version = kOld;
   std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<std::uint64_t> finished;
 
@@ -109,7 +113,9 @@ class Bench {
     return s.pages[static_cast<std::size_t>(at / options_.page_size)] * options_.page_size + at % options_.page_size;
   }
   static std::vector<std::int32_t> text(const Sequence& s, std::int64_t at) {
-    return {s.tokens.begin(), s.tokens.begin() + at + 1};
+    std::vector<std::int32_t> text{s.weights ? static_cast<std::int32_t>(s.weights->identity) : 0};
+    text.insert(text.end(), s.tokens.begin(), s.tokens.begin() + at + 1);
+    return text;
   }
   void write(const Sequence& s, std::int64_t at) { written_[static_cast<std::size_t>(slot(s, at))] = text(s, at); }
   bool holds(const Sequence& s, std::int64_t at) const {
@@ -176,7 +182,7 @@ TEST(Scheduler, NewWeightsDoNotUseOldPages) {
   Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
   Sequence& long_one = b.add(bits_of(9, 6), 10);
   EXPECT_TRUE(b.step());
-  b.scheduler.set_version(2, "profile");
+  b.scheduler.set_weights(2 * kOld);
   EXPECT_TRUE(long_one.mixed_versions);
   b.add(bits_of(9, 6), 1);
   EXPECT_TRUE(b.step());
@@ -187,6 +193,54 @@ TEST(Scheduler, NewWeightsDoNotUseOldPages) {
   while (b.step()) {
   }
   EXPECT_EQ(b.finished.size(), 3u);
+}
+
+TEST(Scheduler, SetsOfWeightsTakeTurnsWhateverTheirNumbersOfRequests) {
+  Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 16}, 256);
+  const auto one = std::make_shared<WeightSet>(), two = std::make_shared<WeightSet>();
+  for (int i = 0; i < 8; ++i) b.add(bits_of(i, 6), 30);
+  Sequence& first = b.add(bits_of(1, 6), 10, one);
+  std::map<const WeightSet*, int> turns;
+  for (int i = 0; i < 24; ++i) {
+    // Requests that come and go under ever new weights delay the others, and stop nobody.
+    if (i % 2) b.add(bits_of(i, 3), 1, std::make_shared<WeightSet>());
+    if (i == 6) b.add(bits_of(2, 6), 3, two);
+    const std::vector<PlannedSlice> plan = b.scheduler.plan();
+    ++turns[plan.at(0).sequence->weights.get()];
+    b.scheduler.roll_back();
+    ASSERT_TRUE(b.step());
+  }
+  EXPECT_GE(turns[nullptr], 4);
+  EXPECT_GE(turns[one.get()], 4);
+  EXPECT_GE(turns[two.get()], 3);
+  while (b.step()) {
+  }
+  EXPECT_EQ(first.generation.finish, FinishReason::length);
+  EXPECT_EQ(b.finished.size(), b.sequences.size());
+}
+
+TEST(Scheduler, PagesOfOneSetOfWeightsServeItsOwnRequestsAlone) {
+  Bench b({.page_size = 2, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
+  const auto one = std::make_shared<WeightSet>(), two = std::make_shared<WeightSet>();
+  b.add(bits_of(9, 6), 1);
+  b.add(bits_of(9, 6), 1, one);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.counters.cache_hit_tokens, 0);
+  b.add(bits_of(9, 6), 1, two);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.counters.cache_hit_tokens, 0);
+  b.add(bits_of(9, 6), 1, one);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.counters.cache_hit_tokens, 4);
+  b.scheduler.set_weights(2 * kOld);  // the engine's: those of requests stay
+  b.add(bits_of(9, 6), 1, two);
+  b.add(bits_of(9, 6), 1);
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.counters.cache_hit_tokens, 8);
 }
 
 TEST(Scheduler, AFailedForwardStartsAllOver) {
@@ -204,7 +258,7 @@ TEST(Scheduler, AFailedForwardStartsAllOver) {
   EXPECT_EQ(b.finished.size(), 2u);
 }
 
-// Random requests come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends
+// Random requests of three sets of weights come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends
 // with the text it would have had alone, in bounded time, and every page comes back.
 TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
   rc::check([] {
@@ -217,6 +271,7 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
     constexpr int kLongest = 20;
     const std::int64_t smallest = (kLongest + options.page_size - 1) / options.page_size;
     Bench b(options, *rc::gen::inRange<std::int64_t>(smallest, 3 * smallest + 1));
+    const std::vector<std::shared_ptr<const WeightSet>> own{nullptr, std::make_shared<WeightSet>(), std::make_shared<WeightSet>()};
     const auto operations = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 100000));
     for (int op : operations) {
       const int value = op / 16;
@@ -227,7 +282,7 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
         case 3:
         case 4: {
           const int prompt = 1 + value % (kLongest - 1);
-          b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1));
+          b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1), own[static_cast<std::size_t>(op / 7 % 3)]);
           break;
         }
         case 5:
@@ -238,7 +293,7 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
           }
           break;
         case 6:
-          b.scheduler.set_version(++b.version, "profile");
+          b.scheduler.set_weights(b.version += kOld);
           break;
         case 7:
           b.scheduler.plan();
@@ -252,9 +307,10 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
     std::int64_t left = 0;
     for (const auto& s : b.sequences)
       if (s->generation.finish == FinishReason::none) left += kLongest + 1;
-    // The oldest moves on at every step, at least by one row, and when it does not it waits for decodes, which end.
+    // The oldest moves on at every turn of its weights, at least by one row, and when it does not it waits for decodes,
+    // which end.
     std::int64_t steps = 0;
-    while (b.step()) RC_ASSERT(++steps <= 4 * left + 100);
+    while (b.step()) RC_ASSERT(++steps <= 3 * (4 * left + 100));
     for (const auto& s : b.sequences) {
       RC_ASSERT(s->generation.finish != FinishReason::none);
       std::vector<std::int32_t> text(s->tokens.begin(), s->tokens.begin() + s->prompt_length);

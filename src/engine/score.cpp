@@ -69,6 +69,7 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
     request.prompt = tokens;
     request.sampling.max_tokens = 0;
     request.prompt_logprobs = true;
+    request.weights = mode.weights;
     Generation result;
     bool done = false;
     Sequence& s = add(std::move(request), {}, [&](Generation&& g) {

@@ -3,8 +3,11 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <memory>
 
 namespace lockstep {
+
+struct WeightSet;
 
 enum class ScoreKind {
   prefill,    // as few chunks as max_batch_rows allows
@@ -18,7 +21,8 @@ enum class ScoreKind {
 struct ScoreMode {
   ScoreKind kind = ScoreKind::prefill;
   std::uint64_t seed = 0;    // of random sizes and of the company
-  std::int32_t company = 0;  // random requests that run beside it
+  std::int32_t company = 0;  // random requests that run beside it, under the engine's weights
+  std::shared_ptr<const WeightSet> weights = nullptr;  // null: the engine's
 };
 
 std::string_view score_kind_name(ScoreKind kind);

@@ -8,6 +8,7 @@
 #include "engine/adjustments.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
+#include "model/weights.h"
 
 namespace lockstep {
 
@@ -17,6 +18,7 @@ struct Sequence {
   std::vector<std::int32_t> tokens;  // prompt, then generated
   std::int64_t prompt_length = 0;
   Generation generation;
+  std::shared_ptr<const WeightSet> weights;  // null: the engine's newest
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
 

@@ -1,6 +1,7 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <numeric>
 
@@ -10,6 +11,11 @@
 #include "numerics/form.h"
 
 namespace lockstep {
+
+std::uint64_t WeightSet::next_identity() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
 
 int weight_bits(const Parameter& p, const Profile& profile) {
   return p.layout == ParameterLayout::packed && p.trained && !p.exact ? profile.weight_bits : 0;

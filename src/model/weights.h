@@ -18,6 +18,13 @@ struct WeightSet {
   std::uint64_t version = 0;
   // By ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table; or u8 [count, bytes], matrices of integers.
   std::vector<Buffer> parameters;
+  // No other set of this process has it, while trainers may publish equal versions: what a cache of results goes by.
+  const std::uint64_t identity = next_identity();
+
+  WeightSet() = default;
+  WeightSet(const WeightSet&) = delete;
+  // From 1, of weight sets and adapters (model/adapter.h) alike. Any thread.
+  static std::uint64_t next_identity();
 };
 
 // The host's fp32 image of every parameter (packed), by ParameterId.
