@@ -72,12 +72,13 @@ std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
 
 std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::string* key_name) const {
   if (!keys) return std::nullopt;
-  const std::string_view given = head.header("authorization");
-  if (const std::string* owner = keys->owner_of_authorization(given)) {
+  const std::string_view given = head.header("authorization"), plain = head.header("x-api-key");  // as clients of the training API give it
+  const std::string* owner = plain.empty() ? keys->owner_of_authorization(given) : keys->owner_of(plain);
+  if (owner) {
     *key_name = *owner;
     return std::nullopt;
   }
-  ApiResponse response = refusal(401, given.empty() ? "an API key is missing; it is given as `Authorization: Bearer KEY`" : "the API key is not known here", "invalid_api_key");
+  ApiResponse response = refusal(401, given.empty() && plain.empty() ? "an API key is missing; it is given as `Authorization: Bearer KEY`, or X-API-Key" : "the API key is not known here", "invalid_api_key");
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }

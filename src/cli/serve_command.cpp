@@ -1,8 +1,12 @@
 // `lockstep serve`: a model behind OpenAI's API until Ctrl-C or SIGTERM.
+#include <sys/resource.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
+#include "api/tinker/tinker_routes.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/commands.h"
@@ -20,6 +24,16 @@ std::shared_ptr<const ApiKeys> read_keys(const std::string& file) {
     with_context("reading LOCKSTEP_API_KEY", [&] { keys->add("environment", key); });
   return keys->empty() ? nullptr : keys;
 }
+
+constexpr std::int64_t kTrainingBodyBytes = std::int64_t{64} << 20;
+
+// A client of the training API opens hundreds of sockets: as many as the system lets us have.
+void raise_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 }  // namespace
 
 int serve_command(const Arguments& arguments) {
@@ -30,7 +44,11 @@ int serve_command(const Arguments& arguments) {
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
-  bool insecure = false;
+  bool insecure = false, training = false;
+  TrainingServiceOptions training_options;
+  std::string state = training_options.state.string();
+  std::vector<std::string> aliases;
+  std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
@@ -43,6 +61,11 @@ int serve_command(const Arguments& arguments) {
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
   table.text("chat-template", &chat_template, "FILE", "A Jinja template for chat instead of the model's");
   table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
+  table.flag("training", &training, "Offers the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
+  table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
+  table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
+  table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
+  table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots; more are kept on disk");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
@@ -74,10 +97,15 @@ int serve_command(const Arguments& arguments) {
   install_interrupt_handlers();
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
+  std::shared_ptr<TrainingBase> base;
   {
-    const OpenedModel opened = open_model(runtime);
+    OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
+    if (training) {
+      if (opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
+      model.executor = std::make_shared<Executor>();
+    }
     try {
       add_chat(model, runtime.model, chat_template, message_format);
     } catch (const Error& e) {
@@ -85,16 +113,40 @@ int serve_command(const Arguments& arguments) {
       log_warning("the model's chat template is not understood, so there is no chat; --chat-template gives another", {{"reason", e.what()}});
     }
     if (!name.empty()) model.name = name;
+    if (training) {
+      base = std::make_shared<TrainingBase>();
+      base->name = model.name;
+      base->folder = std::filesystem::canonical(runtime.model).string();
+      base->names = aliases;
+      for (const std::string& one : {model.name, runtime.model, base->folder})
+        if (std::find(base->names.begin(), base->names.end(), one) == base->names.end()) base->names.push_back(one);
+      base->executor = model.executor;
+      base->weights = model.weights;
+    }
     service = std::make_shared<GenerationService>(std::move(model), serving);
-  }  // the masters are not needed any more
+    if (training) base->opened = std::move(opened);
+  }  // without training the masters are not needed any more
+  std::shared_ptr<TrainingService> trainers;
+  if (training) {
+    training_options.state = state;
+    training_options.sampler_bytes = sampler_megabytes << 20;
+    trainers = std::make_shared<TrainingService>(base, service, training_options);
+    http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
+    http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
+    raise_open_files();
+  }
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
-  const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) { add_page_routes(routes, page); });
+  const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
+    add_page_routes(routes, page);
+    if (trainers) add_tinker_routes(routes, trainers);
+  });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});
   while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   log_info("stopping", {{"open_requests", service->open()}});
   server->stop();
+  if (trainers) trainers->stop();
   service->stop();
   log_info("stopped");
   return kExitOk;

@@ -1,0 +1,93 @@
+#include "api/fireworks/json_batch.h"
+
+#include <algorithm>
+
+#include "api/errors.h"
+#include "api/tinker/sparse.h"
+#include "api/tinker/wire.h"
+
+namespace lockstep {
+namespace {
+
+template <class T>
+std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
+  if (!json.is_array()) fail(ErrorCode::invalid_argument, "{} is no list of numbers", where);
+  std::vector<T> values;
+  values.reserve(json.size());
+  for (const TrainingJson& one : json) {
+    if (std::is_integral_v<T> ? !one.is_number_integer() : !one.is_number()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, values.size(), std::is_integral_v<T> ? "whole number" : "number");
+    values.push_back(static_cast<T>(one.get<std::conditional_t<std::is_integral_v<T>, std::int64_t, double>>()));
+  }
+  return values;
+}
+
+NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where) {
+  if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no tensor", where);
+  const std::string dtype = text_field(json, "dtype", "float32");
+  if (dtype != "float32" && dtype != "int64") fail(ErrorCode::invalid_argument, "{}.dtype is '{}', allowed are float32 and int64", where, shown(dtype));
+  NamedTensor tensor;
+  tensor.is_float = dtype == "float32";
+  if (json.contains("shape") && !json["shape"].is_null()) tensor.shape = numbers<std::int64_t>(json["shape"], where + ".shape");
+  const bool sparse = json.contains("sparse_crow_indices") && !json["sparse_crow_indices"].is_null();
+  const TrainingJson data = json.contains("data") ? json["data"] : TrainingJson();
+  const auto read = [&]<class T>(std::vector<T>& into) {
+    into = numbers<T>(data, where + ".data");
+    if (sparse) {
+      checked_size(tensor.shape, where);
+      into = dense_of_csr(into, numbers<std::int64_t>(json["sparse_crow_indices"], where + ".sparse_crow_indices"),
+                          numbers<std::int64_t>(json.contains("sparse_col_indices") ? json["sparse_col_indices"] : TrainingJson(), where + ".sparse_col_indices"), tensor.shape, where);
+    }
+    if (tensor.shape.empty()) tensor.shape = {static_cast<std::int64_t>(into.size())};
+    if (checked_size(tensor.shape, where) != static_cast<std::int64_t>(into.size()))
+      fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, into.size(), fmt::join(tensor.shape, ", "));
+  };
+  if (tensor.is_float) read(tensor.floats);
+  else read(tensor.integers);
+  return tensor;
+}
+
+TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where) {
+  if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no object", where);
+  TrainingDatum datum;
+  const TrainingJson input = object_field(json, "model_input");
+  const TrainingJson chunks = input.contains("chunks") ? input["chunks"] : TrainingJson();
+  if (!chunks.is_array()) fail(ErrorCode::invalid_argument, "{}.model_input.chunks is missing, or no list", where);
+  for (std::size_t c = 0; c < chunks.size(); ++c) {
+    const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
+    if (!chunks[c].is_object() || text_field(chunks[c], "type", "encoded_text") != "encoded_text")
+      fail(ErrorCode::unsupported, "{} is no encoded_text; the model takes tokens only", name);
+    for (const std::int64_t token : numbers<std::int64_t>(chunks[c].contains("tokens") ? chunks[c]["tokens"] : TrainingJson(), name + ".tokens"))
+      datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
+  }
+  const TrainingJson inputs = object_field(json, "loss_fn_inputs");
+  for (const auto& [name, tensor] : inputs.items()) datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name));
+  return datum;
+}
+
+}  // namespace
+
+BatchMessage decode_json_batch(const TrainingJson& json, const std::string& envelope) {
+  BatchMessage out;
+  out.model = required_text(json, "model_id");
+  out.sequence = required_integer(json, "seq_id");
+  try {
+    const TrainingJson input = object_field(json, envelope);
+    out.batch.loss.name = text_field(input, "loss_fn", "cross_entropy");
+    const TrainingJson config = object_field(input, "loss_fn_config");
+    for (const auto& [name, value] : config.items()) {
+      if (value.is_boolean()) out.batch.loss.config[name] = value.get<bool>();
+      else if (value.is_number()) out.batch.loss.config[name] = value.get<double>();
+      else if (value.is_string()) out.batch.loss.config[name] = value.get<std::string>();
+      else if (!value.is_null()) fail(ErrorCode::invalid_argument, "loss_fn_config.{} is neither a number nor a text", name);
+    }
+    const TrainingJson data = input.contains("data") ? input["data"] : TrainingJson();
+    if (!data.is_array()) fail(ErrorCode::invalid_argument, "{}.data is missing, or no list", envelope);
+    for (std::size_t d = 0; d < data.size(); ++d) out.batch.data.push_back(datum_of_json(data[d], fmt::format("data[{}]", d)));
+  } catch (const Error& e) {
+    out.error = e;
+    out.batch.data.clear();
+  }
+  return out;
+}
+
+}  // namespace lockstep

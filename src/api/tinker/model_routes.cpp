@@ -1,0 +1,156 @@
+// Models and their operations: create, forward, forward_backward, optimizer steps, saving and loading.
+#include "api/errors.h"
+#include "api/fireworks/json_batch.h"
+#include "api/tinker/proto_codec.h"
+#include "api/tinker/tinker_routes.h"
+
+namespace lockstep {
+namespace {
+
+Outcome training_outcome(const TrainingOutput& output) { return {kProtobufType, encode_training(output), {}, {}}; }
+
+ModelSettings model_settings(const TrainingJson& json) {
+  ModelSettings s;
+  s.base_model = text_field(json, "base_model");
+  s.base_only = boolean_field(json, "base_only", false);
+  s.user_metadata = object_field(json, "user_metadata");
+  const TrainingJson lora = object_field(json, "lora_config");
+  s.rank = integer_field(lora, "rank", 0);
+  if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));
+  s.alpha = number_field(lora, "alpha", 32);
+  s.train_attn = boolean_field(lora, "train_attn", true);
+  s.train_mlp = boolean_field(lora, "train_mlp", true);
+  s.train_unembed = boolean_field(lora, "train_unembed", true);
+  if (lora.contains("seed") && !lora["seed"].is_null()) s.seed = static_cast<std::uint64_t>(integer_field(lora, "seed", 0));
+  s.optimizer = text_field(object_field(json, "optimizer_config"), "type", "adamw");
+  return s;
+}
+
+void create_model(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  TrainingService::CreateModel wanted;
+  wanted.session = required_text(json, "session_id");
+  wanted.number = required_integer(json, "model_seq_id");
+  wanted.settings = model_settings(json);
+  call.answer_future(call.service.create_model(call.owner, wanted, [](const ModelRecord& model) {
+    return json_outcome({{"type", "create_model"}, {"model_id", model.id}, {"comms", "v1"}});
+  }), fmt::format("{}:train:{}", wanted.session, wanted.number));
+}
+
+void get_info(const TrainingCall& call) {
+  const ModelRecord model = call.service.model(call.owner, required_text(call.json(), "model_id"));
+  const TrainingBase& base = call.service.base();
+  TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
+  if (base.opened.tokenizer) data["tokenizer_id"] = base.folder;
+  call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
+               {"model_name", model.settings.base_model}, {"optimizer_config", {{"type", model.settings.optimizer}}}});
+}
+
+// One route of protobuf with a flag, two routes of JSON.
+void submit_batch(const TrainingCall& call, const std::string& envelope, bool forward_only) {
+  BatchMessage message = call.is_protobuf() ? decode_batch(call.body()) : decode_json_batch(call.json(), envelope);
+  message.batch.forward_only |= forward_only;
+  if (message.error) return call.answer_future(call.service.refuse(call.owner, message.model, message.sequence, *message.error), message.model);
+  call.answer_future(call.service.forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome), message.model);
+}
+
+void optim_step(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string model = required_text(json, "model_id");
+  const std::int64_t sequence = required_integer(json, "seq_id");
+  try {
+    if (json.contains("optimizer_params") && !json["optimizer_params"].is_null())
+      fail(ErrorCode::unsupported, "optimizer_params.type is '{}', the model's optimizer is adamw", text_field(json["optimizer_params"], "type", "dimuon"));
+    const TrainingJson adam = object_field(json, "adam_params");
+    OptimizerRequest request;
+    request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4), .beta1 = number_field(adam, "beta1", 0.9), .beta2 = number_field(adam, "beta2", 0.95),
+                    .eps = number_field(adam, "eps", 1e-12), .weight_decay = number_field(adam, "weight_decay", 0), .max_norm = number_field(adam, "grad_clip_norm", 0)};
+    const std::string normalisation = text_field(json, "grad_accumulation_normalization", "none");
+    if (normalisation != "none") fail(ErrorCode::unsupported, "grad_accumulation_normalization is '{}', allowed is none", normalisation);
+    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimResult& result) {
+      return json_outcome({{"metrics", {{"grad_norm", result.gradient_norm}, {"weights_version", result.version}}}, {"type", "optim_step"}});
+    }), model);
+  } catch (const RequestError& e) {
+    if (e.code() == ErrorCode::not_found) throw;
+    call.answer_future(call.service.refuse(call.owner, model, sequence, e), model);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::unsupported) throw;
+    call.answer_future(call.service.refuse(call.owner, model, sequence, e), model);
+  }
+}
+
+SaveRequest save_request(const TrainingJson& json, const std::string& kind) {
+  SaveRequest save;
+  save.kind = kind;
+  save.name = text_field(json, "path");
+  save.overwrite = boolean_field(json, "overwrite", false);
+  save.ttl_seconds = optional_number(json, "ttl_seconds");
+  save.user_metadata = object_field(json, "user_metadata");
+  return save;
+}
+
+void save_weights(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string model = required_text(json, "model_id");
+  const bool bare = call.speaks_fireworks();  // its client takes no tinker:// path back
+  call.answer_future(call.service.save(call.owner, model, required_integer(json, "seq_id"), save_request(json, "weights"), [bare](const CheckpointRecord& r) {
+    return json_outcome({{"path", bare ? r.name : r.path()}, {"type", "save_weights"}});
+  }), model);
+}
+
+void save_weights_for_sampler(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string model = required_text(json, "model_id");
+  const std::int64_t sequence = required_integer(json, "seq_id");
+  if (text_field(json, "path").empty())
+    return call.answer_future(call.service.save_sampler(call.owner, model, sequence, text_field(json, "kind", "snapshot") == "inflight", [](const SamplerRecord& r) {
+      return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
+    }), model);
+  const bool bare = call.speaks_fireworks();
+  call.answer_future(call.service.save(call.owner, model, sequence, save_request(json, "sampler_weights"), [bare](const CheckpointRecord& r) {
+    return json_outcome({{"path", bare ? r.name : r.path()}, {"type", "save_weights_for_sampler"}});
+  }), model);
+}
+
+void load_weights(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string path = required_text(json, "path");
+  const bool optimizer = boolean_field(json, "optimizer", false);
+  const auto loaded = [path](const ModelRecord& model) { return json_outcome({{"path", path}, {"model_id", model.id}, {"type", "load_weights"}}); };
+  if (const std::string model = text_field(json, "model_id"); !model.empty())
+    return call.answer_future(call.service.load(call.owner, model, required_integer(json, "seq_id"), path, optimizer, loaded), model);
+  TrainingService::CreateModel wanted;
+  wanted.session = required_text(json, "session_id");
+  wanted.number = required_integer(json, "model_seq_id");
+  wanted.settings = model_settings(json);
+  wanted.from = path;
+  wanted.with_optimizer = optimizer;
+  call.answer_future(call.service.create_model(call.owner, wanted, loaded), fmt::format("{}:train:{}", wanted.session, wanted.number));
+}
+
+}  // namespace
+
+void add_model_routes(TrainingRoutes& routes) {
+  routes.post("create_model", create_model);
+  routes.post("get_info", get_info);
+  routes.post("forward", [](const TrainingCall& call) { submit_batch(call, "forward_input", true); });
+  routes.post("forward_backward", [](const TrainingCall& call) { submit_batch(call, "forward_backward_input", false); });
+  routes.post("optim_step", optim_step);
+  routes.post("save_weights", save_weights);
+  routes.post("save_weights_for_sampler", save_weights_for_sampler);
+  routes.post("load_weights", load_weights);
+  routes.post("unload_model", [](const TrainingCall& call) {
+    const std::string model = required_text(call.json(), "model_id");
+    call.answer_future(call.service.unload_model(call.owner, model, [](const ModelRecord& r) { return json_outcome({{"model_id", r.id}, {"type", "unload_model"}}); }), model);
+  });
+}
+
+void add_tinker_routes(Routes& table, const std::shared_ptr<TrainingService>& service) {
+  TrainingRoutes routes(table, service);
+  add_session_routes(routes);
+  add_model_routes(routes);
+  add_sampling_routes(routes);
+  add_catalog_routes(routes);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,149 @@
+#include "api/tinker/proto_codec.h"
+
+#include <bit>
+#include <cstring>
+
+#include "api/tinker/sparse.h"
+#include "tinker_public.pb.h"
+
+namespace lockstep {
+namespace {
+static_assert(std::endian::native == std::endian::little);
+namespace pb = tinker_public;
+
+template <class T>
+std::vector<T> elements_of(const std::string& bytes, const std::string& where) {
+  if (bytes.size() % sizeof(T) != 0) fail(ErrorCode::invalid_argument, "{} has {} bytes, allowed is a multiple of {}", where, bytes.size(), sizeof(T));
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+}
+
+NamedTensor tensor_of(const pb::Tensor& message, const std::string& where) {
+  NamedTensor tensor;
+  tensor.shape.assign(message.shape().begin(), message.shape().end());
+  tensor.is_float = message.dtype() == pb::FLOAT32;
+  if (!tensor.is_float && message.dtype() != pb::INT64) fail(ErrorCode::invalid_argument, "{} has dtype {}, allowed are FLOAT32 and INT64", where, static_cast<int>(message.dtype()));
+  const auto read = [&]<class T>(std::vector<T>& into) {
+    if (message.has_sparse_csr()) {
+      const pb::SparseCsr& csr = message.sparse_csr();
+      checked_size(tensor.shape, where);
+      into = dense_of_csr(elements_of<T>(csr.values(), where + ".values"), elements_of<std::int64_t>(csr.crow_indices(), where + ".crow_indices"),
+                          elements_of<std::int64_t>(csr.col_indices(), where + ".col_indices"), tensor.shape, where);
+    } else {
+      into = elements_of<T>(message.dense(), where);
+    }
+    if (tensor.shape.empty()) tensor.shape = {static_cast<std::int64_t>(into.size())};
+    if (checked_size(tensor.shape, where) != static_cast<std::int64_t>(into.size()))
+      fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, into.size(), fmt::join(tensor.shape, ", "));
+  };
+  if (tensor.is_float) read(tensor.floats);
+  else read(tensor.integers);
+  return tensor;
+}
+
+TrainingDatum datum_of(const pb::Datum& message, const std::string& where) {
+  TrainingDatum datum;
+  for (int c = 0; c < message.model_input_size(); ++c) {
+    const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
+    if (!message.model_input(c).has_encoded_text()) fail(ErrorCode::unsupported, "{} is no text; the model takes tokens only", name);
+    const std::vector<std::int32_t> tokens = elements_of<std::int32_t>(message.model_input(c).encoded_text().tokens(), name + ".tokens");
+    datum.tokens.insert(datum.tokens.end(), tokens.begin(), tokens.end());
+  }
+  for (const auto& [name, tensor] : message.loss_fn_inputs()) datum.inputs[name] = tensor_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name));
+  return datum;
+}
+
+pb::TopkLogprobs top_message(const std::vector<std::vector<TokenLogprob>>& rows) {
+  std::size_t k = 0;
+  for (const auto& row : rows) k = std::max(k, row.size());
+  std::vector<std::int32_t> ids;
+  std::vector<float> logprobs;
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < k; ++i) {
+      ids.push_back(i < row.size() ? row[i].id : 0);
+      logprobs.push_back(i < row.size() ? row[i].logprob : -99999.0f);  // an empty cell
+    }
+  pb::TopkLogprobs message;
+  message.set_token_ids(bytes_of(ids));
+  message.set_logprobs(bytes_of(logprobs));
+  message.set_k(static_cast<std::uint32_t>(k));
+  message.set_length(static_cast<std::uint32_t>(rows.size()));
+  return message;
+}
+
+}  // namespace
+
+BatchMessage decode_batch(std::string_view body) {
+  pb::ForwardBackwardRequest message;
+  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) fail(ErrorCode::invalid_argument, "the body is no ForwardBackwardRequest");
+  BatchMessage out;
+  out.model = message.model_id();
+  out.sequence = message.seq_id();
+  out.batch.forward_only = message.forward_only();
+  out.batch.loss.name = message.loss_fn();
+  for (const auto& [name, value] : message.loss_fn_config()) out.batch.loss.config[name] = value;
+  for (const auto& [name, value] : message.loss_fn_config_v2()) {
+    if (value.has_text()) out.batch.loss.config[name] = value.text();
+    else out.batch.loss.config[name] = value.number();
+  }
+  try {
+    out.batch.data.reserve(static_cast<std::size_t>(message.data_size()));
+    for (int d = 0; d < message.data_size(); ++d) out.batch.data.push_back(datum_of(message.data(d), fmt::format("data[{}]", d)));
+  } catch (const Error& e) {
+    out.error = e;
+    out.batch.data.clear();
+  }
+  return out;
+}
+
+std::string encode_training(const TrainingOutput& output) {
+  pb::ForwardBackwardOutput message;
+  message.set_loss_fn_output_type("ArrayRecord");
+  for (const auto& [name, value] : output.metrics) (*message.mutable_metrics())[name] = value;
+  // A record for each run of datums whose targets have the same shape but for their number.
+  const auto trailing = [](const DatumOutput& d) { return std::vector<std::int64_t>(d.shape.begin() + 1, d.shape.end()); };
+  for (std::size_t begin = 0; begin < output.data.size();) {
+    std::size_t end = begin + 1;
+    while (end < output.data.size() && trailing(output.data[end]) == trailing(output.data[begin])) ++end;
+    pb::ArrayRecord& record = *message.add_loss_fn_outputs();
+    record.set_type_tag("ArrayRecord");
+    record.set_num_datums(static_cast<std::int64_t>(end - begin));
+    const auto field = [&](const char* name, const std::vector<float> DatumOutput::* values) {
+      pb::BatchedTensor& tensor = (*record.mutable_fields())[name];
+      tensor.set_dtype(pb::FLOAT32);
+      for (const std::int64_t n : trailing(output.data[begin])) tensor.add_trailing_shape(n);
+      std::vector<std::int64_t> offsets{0};
+      for (std::size_t d = begin; d < end; ++d) {
+        tensor.mutable_data()->append(bytes_of(output.data[d].*values));
+        offsets.push_back(static_cast<std::int64_t>(tensor.data().size()));
+      }
+      tensor.set_offsets(bytes_of(offsets));
+    };
+    field("logprobs", &DatumOutput::logprobs);
+    if (!output.data[begin].elementwise_loss.empty()) field("elementwise_loss", &DatumOutput::elementwise_loss);
+    begin = end;
+  }
+  return message.SerializeAsString();
+}
+
+std::string encode_sample(const SampleResult& result, bool top_of_prompt, bool top_of_samples) {
+  pb::SampleResponse message;
+  for (const SampledSequence& s : result.sequences) {
+    pb::SampledSequence& sequence = *message.add_sequences();
+    sequence.set_stop_reason(s.stopped ? pb::STOP : pb::LENGTH);
+    sequence.set_tokens(bytes_of(s.tokens));
+    sequence.set_logprobs(bytes_of(s.logprobs));
+    if (top_of_samples) *sequence.mutable_topk_sampled_logprobs() = top_message(s.top);
+  }
+  if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(bytes_of(result.prompt_logprobs));
+  if (top_of_prompt) *message.mutable_topk_prompt_logprobs() = top_message(result.prompt_top);
+  message.set_prompt_cache_hit_tokens(static_cast<std::int32_t>(result.cached_tokens));
+  return message.SerializeAsString();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// The protobuf half of the Tinker protocol: what forward and forward_backward ask for, their results and those of samples.
+// Byte arrays are little-endian and row-major. Pure functions.
+//   const BatchMessage message = decode_batch(body); ... encode_training(output)
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "service/training/datum.h"
+#include "service/training/sample_request.h"
+
+namespace lockstep {
+
+struct BatchMessage {
+  std::string model;
+  std::int64_t sequence = 0;
+  TrainingBatch batch;
+  std::optional<Error> error;  // model and sequence could be read, the rest not: it names what is wrong
+};
+// Error invalid_argument: no such message.
+BatchMessage decode_batch(std::string_view body);
+
+std::string encode_training(const TrainingOutput& output);
+std::string encode_sample(const SampleResult& result, bool top_of_prompt, bool top_of_samples);
+
+inline constexpr const char* kProtobufType = "application/x-protobuf";
+
+}  // namespace lockstep

@@ -1,0 +1,93 @@
+// Samplers and samples.
+#include "api/errors.h"
+#include "api/tinker/proto_codec.h"
+#include "api/tinker/tinker_routes.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<std::int32_t> prompt_tokens(const TrainingJson& prompt) {
+  std::vector<std::int32_t> tokens;
+  if (!prompt.contains("chunks") || !prompt["chunks"].is_array()) fail_value("prompt.chunks", "is missing, or no list");
+  for (std::size_t c = 0; c < prompt["chunks"].size(); ++c) {
+    const TrainingJson& chunk = prompt["chunks"][c];
+    const std::string name = fmt::format("prompt.chunks[{}]", c);
+    if (!chunk.is_object()) fail_value(name, "is no object");
+    if (const std::string type = text_field(chunk, "type", "encoded_text"); type != "encoded_text") fail_value(name + ".type", fmt::format("is '{}', allowed is encoded_text: the model takes tokens only", shown(type)));
+    if (!chunk.contains("tokens") || !chunk["tokens"].is_array()) fail_value(name + ".tokens", "is missing, or no list");
+    for (const TrainingJson& token : chunk["tokens"]) {
+      if (!token.is_number_integer() || token.get<double>() < 0 || token.get<double>() > 2147483647.0) fail_value(name + ".tokens", "holds what is no token id");
+      tokens.push_back(token.get<std::int32_t>());
+    }
+  }
+  return tokens;
+}
+
+SampleRequest sample_request(const TrainingJson& json) {
+  SampleRequest out;
+  out.prompt = prompt_tokens(object_field(json, "prompt"));
+  out.num_samples = integer_field(json, "num_samples", 1);
+  const TrainingJson sampling = object_field(json, "sampling_params");
+  if (sampling.contains("max_tokens") && !sampling["max_tokens"].is_null()) out.max_tokens = integer_field(sampling, "max_tokens", 1);
+  if (sampling.contains("seed") && !sampling["seed"].is_null()) out.seed = static_cast<std::uint64_t>(integer_field(sampling, "seed", 0));
+  out.temperature = number_field(sampling, "temperature", 1);
+  out.top_p = number_field(sampling, "top_p", 1);
+  out.top_k = integer_field(sampling, "top_k", -1);
+  if (sampling.contains("stop") && !sampling["stop"].is_null()) {
+    const TrainingJson& stop = sampling["stop"];
+    if (stop.is_string()) {
+      out.stop_texts = std::vector<std::string>{stop.get<std::string>()};
+    } else if (stop.is_array() && std::all_of(stop.begin(), stop.end(), [](const auto& s) { return s.is_string(); })) {
+      out.stop_texts = stop.get<std::vector<std::string>>();
+    } else if (stop.is_array() && std::all_of(stop.begin(), stop.end(), [](const auto& s) { return s.is_number_integer(); })) {
+      out.stop_tokens = stop.get<std::vector<std::int32_t>>();
+    } else {
+      fail_value("sampling_params.stop", "is neither a text, nor a list of texts, nor a list of token ids");
+    }
+  }
+  out.prompt_logprobs = boolean_field(json, "prompt_logprobs", false);
+  if (json.contains("prompt_logprobs_last_n") && !json["prompt_logprobs_last_n"].is_null()) out.prompt_logprobs_last_n = integer_field(json, "prompt_logprobs_last_n", 1);
+  out.topk_prompt_logprobs = integer_field(json, "topk_prompt_logprobs", 0);
+  out.topk_sample_logprobs = integer_field(json, "topk_sample_logprobs", 0);
+  if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) fail_value("target_prompt_logprobs", "is not offered");
+  if (integer_field(json, "prompt_alt_tokens_k", 0) != 0) fail_value("prompt_alt_tokens_k", "is not offered, allowed is 0");
+  return out;
+}
+
+void start_sample(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const SampleRequest wanted = sample_request(json);
+  const std::string sampler = required_text(json, "sampling_session_id");
+  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [top_prompt = wanted.topk_prompt_logprobs > 0, top = wanted.topk_sample_logprobs > 0](const SampleResult& result) {
+    return Outcome{kProtobufType, encode_sample(result, top_prompt, top), {}, {}};
+  });
+  TrainingJson ids = TrainingJson::array();
+  for (std::int64_t i = 0; i < wanted.num_samples; ++i) ids.push_back(fmt::format("{}-{}", request, i));
+  call.answer({{"request_id", request}, {"sample_sequence_ids", ids}});
+}
+
+void create_sampling_session(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string id = call.service.create_sampler(call.owner, required_text(json, "session_id"), required_integer(json, "sampling_session_seq_id"), text_field(json, "base_model"), text_field(json, "model_path"));
+  call.answer({{"sampling_session_id", id}, {"type", "create_sampling_session"}});
+}
+
+void sampler_info(const TrainingCall& call) {
+  const SamplerRecord sampler = call.service.sampler(call.owner, std::string(call.request.parameter("sampler")));
+  TrainingJson json{{"sampler_id", sampler.id}, {"base_model", sampler.base_model}};
+  if (!sampler.model_path.empty()) json["model_path"] = sampler.model_path;
+  call.answer(json);
+}
+
+}  // namespace
+
+void add_sampling_routes(TrainingRoutes& routes) {
+  routes.post("create_sampling_session", create_sampling_session);
+  routes.post("join_sampling_session", [](const TrainingCall& call) {
+    call.answer({{"client_counter", call.service.join_sampler(call.owner, required_text(call.json(), "sampling_session_id"))}});
+  });
+  routes.add("GET", "samplers/{sampler}", sampler_info);
+  routes.post("asample", start_sample);
+}
+
+}  // namespace lockstep

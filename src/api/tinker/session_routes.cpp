@@ -1,0 +1,65 @@
+// Sessions, configuration and results: the part of the protocol that has nothing to do with models.
+#include "api/errors.h"
+#include "api/tinker/tinker_routes.h"
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+constexpr double kHoldSeconds = 25;  // clients give up after 45
+
+void create_session(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  SessionRecord wanted;
+  wanted.id = call.request.path.starts_with("/training/v1/serverless") ? "ts-" : "s-";
+  wanted.project = text_field(json, "project_id");
+  wanted.display_name = text_field(json, "display_name");
+  if (json.contains("tags") && json["tags"].is_array()) wanted.tags = json["tags"];
+  wanted.user_metadata = object_field(json, "user_metadata");
+  wanted.idempotency_key = call.request.header("x-idempotency-key");
+  call.answer({{"session_id", call.service.create_session(call.owner, wanted)}, {"type", "create_session"}});
+}
+
+void finish_session(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const TrainingJson reason = object_field(json, "reason");
+  call.service.finish_session(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), text_field(json, "detail"));
+  call.answer(TrainingJson::object());
+}
+
+void retrieve(const TrainingCall& call) {
+  const std::string id = required_text(call.json(), "request_id");
+  const bool known = call.service.futures().wait(id, call.owner, kHoldSeconds, [out = call.out](const Outcome* outcome) {
+    if (!outcome) {
+      out->send({408, "application/json", R"({"queue_state":"active","queue_state_reason":null})", {}});
+    } else if (outcome->failed()) {
+      out->send({200, "application/json", TrainingJson{{"error", outcome->message}, {"category", outcome->category}}.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
+    } else {
+      out->send({200, outcome->content_type, outcome->bytes, {}});
+    }
+  });
+  // 410: a sampling client asks anew, a training client stops. Nothing says whether it is another's.
+  if (!known) throw RequestError(ErrorCode::not_found, "request_id", fmt::format("there is no request '{}'; a server that was killed does not know what was under way", shown(id)), 410);
+}
+}  // namespace
+
+void add_session_routes(TrainingRoutes& routes) {
+  routes.add("GET", "healthz", [](const TrainingCall& call) { call.answer({{"status", "ok"}}); });
+  routes.post("client/config", [](const TrainingCall& call) { call.answer(TrainingJson::object()); });
+  routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}, {"sample_cancel_max_batch_size", 64}}); });
+  routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {
+    TrainingJson models = TrainingJson::array();
+    for (const std::string& name : call.service.base().names)
+      models.push_back({{"model_name", name}, {"max_context_length", call.service.base().opened.runtime->max_positions}, {"trainable", true}, {"sampleable", true}});
+    call.answer({{"supported_models", models}});
+  });
+  routes.post("create_session", create_session);
+  routes.post("session_heartbeat", [](const TrainingCall& call) {
+    call.service.heartbeat(call.owner, required_text(call.json(), "session_id"));
+    call.answer({{"type", "session_heartbeat"}});
+  });
+  routes.post("sessions/{session}/finish", finish_session);
+  routes.post("telemetry", [](const TrainingCall& call) { call.answer({{"status", "accepted"}}); });
+  routes.post("retrieve_future", retrieve);
+}
+
+}  // namespace lockstep

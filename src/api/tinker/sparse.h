@@ -1,0 +1,44 @@
+// Sparse matrices of the wire (compressed rows) become dense ones: what is not listed is 0. Pure function.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+// `where`: the tensor's name in errors.
+template <class T>
+std::vector<T> dense_of_csr(const std::vector<T>& values, const std::vector<std::int64_t>& row_begin, const std::vector<std::int64_t>& column,
+                            const std::vector<std::int64_t>& shape, const std::string& where) {
+  if (shape.size() != 2) fail(ErrorCode::invalid_argument, "{} is sparse and has {} dimensions, allowed are 2", where, shape.size());
+  const std::int64_t rows = shape[0], columns = shape[1];
+  if (static_cast<std::int64_t>(row_begin.size()) != rows + 1 || row_begin.front() != 0 || row_begin.back() != static_cast<std::int64_t>(values.size()) || column.size() != values.size())
+    fail(ErrorCode::invalid_argument, "{} has {} crow_indices, {} col_indices and {} values, which make no matrix of {} rows", where, row_begin.size(), column.size(), values.size(), rows);
+  std::vector<T> dense(static_cast<std::size_t>(rows * columns), T(0));
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::int64_t begin = row_begin[static_cast<std::size_t>(r)], end = row_begin[static_cast<std::size_t>(r) + 1];
+    if (begin > end || begin < 0 || end > static_cast<std::int64_t>(values.size())) fail(ErrorCode::invalid_argument, "{}.crow_indices does not ascend at row {}", where, r);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t c = column[static_cast<std::size_t>(i)];
+      if (c < 0 || c >= columns) fail(ErrorCode::invalid_argument, "{}.col_indices[{}] is {}, allowed is 0 to {}", where, i, c, columns - 1);
+      dense[static_cast<std::size_t>(r * columns + c)] = values[static_cast<std::size_t>(i)];
+    }
+  }
+  return dense;
+}
+
+// The number of elements of a shape that a message claims. Errors invalid_argument: negative, or more than a body can mean.
+inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const std::string& where) {
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
+  std::int64_t size = 1;
+  if (shape.empty() || shape.size() > 2) fail(ErrorCode::invalid_argument, "{} has {} dimensions, allowed are 1 and 2", where, shape.size());
+  for (const std::int64_t n : shape) {
+    if (n < 0 || n > kMostElements || (n > 0 && size > kMostElements / n)) fail(ErrorCode::invalid_argument, "{} has a shape of too many elements, allowed are at most {}", where, kMostElements);
+    size *= n;
+  }
+  return size;
+}
+
+}  // namespace lockstep

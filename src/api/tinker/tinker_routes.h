@@ -1,0 +1,18 @@
+// The training protocol that the `tinker` package speaks, and the part of it that `fireworks-ai` shares, as rows of Routes below
+// /api/v1/: sessions and results, models and their operations, samplers, the catalog of runs and checkpoints. JSON and protobuf.
+// Knows no socket. Any thread.
+//   Routes routes; add_tinker_routes(routes, service);
+#pragma once
+#include "api/tinker/wire.h"
+
+namespace lockstep {
+
+void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
+
+// The parts, one file each.
+void add_session_routes(TrainingRoutes& routes);
+void add_model_routes(TrainingRoutes& routes);
+void add_sampling_routes(TrainingRoutes& routes);
+void add_catalog_routes(TrainingRoutes& routes);
+
+}  // namespace lockstep

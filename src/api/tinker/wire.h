@@ -1,0 +1,64 @@
+// What all routes of the training protocols share: whose request it is, its body, its JSON fields, how errors are told, and the
+// threads that decode. Fields that nobody knows are ignored, as both protocols want. Any thread.
+//   TrainingRoutes routes(table, service); routes.post("create_session", [](const TrainingCall& call) { ... call.json(); });
+#pragma once
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "api/routes.h"
+#include "api/worker.h"
+#include "service/training/training_service.h"
+
+namespace lockstep {
+
+// Readers of optional fields: absent and null give the default, another type is an error that names the field.
+std::string text_field(const TrainingJson& json, const std::string& name, const std::string& standard = {});
+std::int64_t integer_field(const TrainingJson& json, const std::string& name, std::int64_t standard);
+double number_field(const TrainingJson& json, const std::string& name, double standard);
+bool boolean_field(const TrainingJson& json, const std::string& name, bool standard);
+std::optional<double> optional_number(const TrainingJson& json, const std::string& name);
+TrainingJson object_field(const TrainingJson& json, const std::string& name);  // {} when absent
+// Errors invalid_argument: "session_id is missing".
+std::string required_text(const TrainingJson& json, const std::string& name);
+std::int64_t required_integer(const TrainingJson& json, const std::string& name);
+[[noreturn]] void fail_value(const std::string& name, const std::string& problem);
+
+// One request and where its answer goes.
+struct TrainingCall {
+  const ApiRequest& request;
+  std::shared_ptr<Responder> out;
+  TrainingService& service;
+  std::string owner;
+
+  bool is_protobuf() const;
+  // Whether the client is Fireworks' package: a few answers differ.
+  bool speaks_fireworks() const;
+  std::string body() const;     // decompressed; RequestError above the limit
+  TrainingJson json() const;    // of the body, an object
+  void answer(const TrainingJson& json, int status = 200) const;
+  void answer_future(const std::string& request_id, const std::string& model = {}) const;
+};
+
+class TrainingRoutes {
+ public:
+  using Handler = std::function<void(const TrainingCall&)>;
+
+  TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service);
+  // `path` below /api/v1/, under every prefix that the protocols have.
+  void post(const std::string& path, Handler handler) { add("POST", path, std::move(handler)); }
+  void add(const std::string& method, const std::string& path, Handler handler);
+  // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
+  void add_at_root(const std::string& method, const std::string& path, Handler handler);
+
+ private:
+  Routes& routes_;
+  std::shared_ptr<TrainingService> service_;
+  std::shared_ptr<std::vector<std::unique_ptr<Worker>>> workers_;
+  std::shared_ptr<std::atomic<std::size_t>> next_ = std::make_shared<std::atomic<std::size_t>>(0);
+};
+
+// What a result in JSON is to Futures.
+Outcome json_outcome(const TrainingJson& json);
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// What clients of a training API send, whichever it is: tokens and named tensors a datum, a loss by name. Plain values.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace lockstep {
+
+// Row-major; floats or integers, as the client said. `shape` has one or two dimensions.
+struct NamedTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<float> floats;
+  std::vector<std::int64_t> integers;
+  bool is_float = true;
+  std::size_t size() const { return is_float ? floats.size() : integers.size(); }
+};
+
+struct TrainingDatum {
+  std::vector<std::int32_t> tokens;  // of the model's input
+  std::map<std::string, NamedTensor> inputs;
+};
+
+using LossSetting = std::variant<double, std::string, bool>;
+
+struct LossRequest {
+  std::string name;
+  std::map<std::string, LossSetting> config;
+};
+
+struct TrainingBatch {
+  std::vector<TrainingDatum> data;
+  LossRequest loss;
+  bool forward_only = false;
+};
+
+// One datum's tensors, all over its targets.
+struct DatumOutput {
+  std::vector<std::int64_t> shape;  // of the targets
+  std::vector<float> logprobs;
+  std::vector<float> elementwise_loss;  // empty: the loss has none
+};
+
+struct TrainingOutput {
+  std::vector<DatumOutput> data;
+  std::map<std::string, double> metrics;  // "name:reduction"
+};
+
+}  // namespace lockstep

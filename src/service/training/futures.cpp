@@ -1,0 +1,164 @@
+#include "service/training/futures.h"
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace lockstep {
+
+std::string failure_category(const std::exception& error) {
+  const auto* e = dynamic_cast<const Error*>(&error);
+  if (!e) return "server";
+  switch (e->code()) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::not_found:
+    case ErrorCode::already_exists:
+    case ErrorCode::unsupported:
+    case ErrorCode::numeric:
+    case ErrorCode::cancelled: return "user";
+    default: return "server";
+  }
+}
+
+Futures::Futures(std::shared_ptr<TrainingStore> store, std::int64_t most_bytes) : store_(std::move(store)), most_bytes_(most_bytes) {
+  thread_ = std::thread([this] { watch(); });
+}
+
+Futures::~Futures() {
+  stop();
+  thread_.join();
+}
+
+void Futures::stop() {
+  std::vector<std::function<void(const Outcome*)>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    for (auto& [id, waiter] : waiters_) callbacks.push_back(std::move(waiter.callback));
+    waiters_.clear();
+    deadlines_.clear();
+  }
+  changed_.notify_all();
+  for (const auto& callback : callbacks) callback(nullptr);
+}
+
+std::string Futures::create(const std::string& owner, const std::string& scope) {
+  const std::string id = "req-" + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
+  const std::lock_guard lock(mutex_);
+  futures_[id] = {owner, scope, nullptr, {}};
+  ++pending_;
+  return id;
+}
+
+void Futures::resolve(const std::string& id, Outcome outcome) {
+  const auto shared = std::make_shared<const Outcome>(std::move(outcome));
+  std::vector<std::function<void(const Outcome*)>> callbacks;
+  StoredResult stored;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = futures_.find(id);
+    if (found == futures_.end() || found->second.outcome) return;
+    found->second.outcome = shared;
+    --pending_;
+    bytes_ += static_cast<std::int64_t>(shared->bytes.size());
+    finished_.push_back(id);
+    for (const std::uint64_t waiter : found->second.waiters)
+      if (const auto w = waiters_.find(waiter); w != waiters_.end()) {
+        callbacks.push_back(std::move(w->second.callback));
+        waiters_.erase(w);
+      }
+    found->second.waiters.clear();
+    stored = {id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message};
+    forget_oldest();
+  }
+  if (store_) try {
+      store_->put_result(stored);
+    } catch (const std::exception& e) {
+      log_warning("a result could not be kept for after a restart", {{"reason", e.what()}});
+    }
+  for (const auto& callback : callbacks) callback(shared.get());
+}
+
+void Futures::fail(const std::string& id, const std::exception& error) {
+  resolve(id, {{}, {}, failure_category(error), dynamic_cast<const Error*>(&error) ? error.what() : "an internal error; the server's log says more"});
+  if (!dynamic_cast<const Error*>(&error)) log_error("an operation failed", {{"reason", error.what()}});
+}
+
+void Futures::forget_oldest() {
+  constexpr std::size_t kMostFinished = 200'000;
+  while (!finished_.empty() && (bytes_ > most_bytes_ || finished_.size() > kMostFinished)) {
+    const auto found = futures_.find(finished_.front());
+    if (found != futures_.end()) {
+      bytes_ -= static_cast<std::int64_t>(found->second.outcome->bytes.size());
+      futures_.erase(found);
+    }
+    finished_.pop_front();
+  }
+}
+
+bool Futures::wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback) {
+  std::shared_ptr<const Outcome> outcome;
+  {
+    std::unique_lock lock(mutex_);
+    const auto found = futures_.find(id);
+    if (found == futures_.end()) {
+      lock.unlock();
+      const std::optional<StoredResult> stored = store_ ? store_->result(id) : std::nullopt;
+      if (!stored || stored->owner != owner) return false;
+      const Outcome kept{stored->content_type, stored->bytes, stored->category, stored->message};
+      callback(&kept);
+      return true;
+    }
+    if (found->second.owner != owner) return false;
+    outcome = found->second.outcome;
+    if (!outcome && !stopping_) {
+      const std::uint64_t waiter = next_waiter_++;
+      const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+      waiters_[waiter] = {std::move(callback), until};
+      found->second.waiters.push_back(waiter);
+      deadlines_.emplace(until, waiter);
+      lock.unlock();
+      changed_.notify_all();
+      return true;
+    }
+  }
+  callback(outcome.get());
+  return true;
+}
+
+bool Futures::done(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = futures_.find(id);
+  return found != futures_.end() && found->second.outcome;
+}
+
+std::int64_t Futures::pending() const {
+  const std::lock_guard lock(mutex_);
+  return pending_;
+}
+
+void Futures::watch() {
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (deadlines_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const auto first = deadlines_.begin();
+    if (Clock::now() < first->first) {
+      changed_.wait_until(lock, first->first);
+      continue;
+    }
+    const auto waiter = waiters_.find(first->second);
+    deadlines_.erase(first);
+    if (waiter == waiters_.end()) continue;  // it has its answer
+    const auto callback = std::move(waiter->second.callback);
+    waiters_.erase(waiter);
+    lock.unlock();
+    callback(nullptr);
+    lock.lock();
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// A sample as training clients ask for it, and what they get. Plain values.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace lockstep {
+
+struct SampleRequest {
+  std::vector<std::int32_t> prompt;
+  std::int64_t num_samples = 1;
+  std::optional<std::int64_t> max_tokens;   // none: as many as the context holds
+  std::optional<std::uint64_t> seed;        // none: drawn
+  double temperature = 1, top_p = 1;
+  std::int64_t top_k = 0;                   // 0 or less: all
+  // None: the model's end tokens stop it; else these alone.
+  std::optional<std::vector<std::string>> stop_texts;
+  std::optional<std::vector<std::int32_t>> stop_tokens;
+  bool prompt_logprobs = false;
+  std::optional<std::int64_t> prompt_logprobs_last_n;
+  std::int64_t topk_prompt_logprobs = 0, topk_sample_logprobs = 0;
+};
+
+struct SampledSequence {
+  std::vector<std::int32_t> tokens;      // with the tokens of the stop that ended it
+  std::vector<float> logprobs;           // of the distribution each was drawn from
+  std::vector<std::vector<TokenLogprob>> top;
+  bool stopped = false;                  // else its budget ended
+};
+
+struct SampleResult {
+  std::vector<SampledSequence> sequences;
+  std::vector<float> prompt_logprobs;    // one a prompt token, the first NaN; empty: not asked for
+  std::vector<std::vector<TokenLogprob>> prompt_top;
+  std::int64_t cached_tokens = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,55 @@
+// A model that a client trains: what the operations of a training API do to it, whether all of its parameters move or an adapter's.
+// Executor's thread alone.
+//   model->begin(batch); while (rows are left) model->add(places, piece); result = model->finish();
+#pragma once
+#include <memory>
+
+#include "checkpoint/training_checkpoint.h"
+#include "service/loading.h"
+#include "service/training/training_records.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+// What a sampler needs of a model at one moment; later steps of training do not change it.
+struct SamplerWeights {
+  std::shared_ptr<const WeightSet> weights;
+};
+
+// What every model of a server starts from, and what they share.
+struct TrainingBase {
+  std::string name;                   // in answers
+  std::vector<std::string> names;     // that clients may call it by: its own, its folder, aliases
+  std::string folder;
+  OpenedModel opened;                 // masters included: a new model starts with them
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
+};
+
+class TrainedModel {
+ public:
+  virtual ~TrainedModel() = default;
+  // A forward_backward in pieces; gradients add up until optim_step. After an error drop().
+  virtual void begin(std::size_t sequences, const LossOptions& loss) = 0;
+  virtual void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
+  virtual ForwardBackwardResult finish() = 0;
+  virtual void drop() = 0;
+  // Forward only.
+  virtual std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) = 0;
+  virtual OptimResult optim_step(const AdamParameters& adam) = 0;
+  virtual std::int64_t steps() const = 0;
+  virtual SamplerWeights sampler_weights() = 0;
+  // What a checkpoint holds; without the optimizer's state for samplers.
+  virtual TrainingCheckpoint checkpoint(bool optimizer) = 0;
+  // `optimizer` false: moments and the count of steps start anew.
+  virtual void restore(TrainingCheckpoint&& checkpoint, bool optimizer) = 0;
+  virtual const Manifest& manifest() const = 0;
+};
+
+// Of the kind that the settings say. Error unsupported for a kind that there is not.
+std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const ModelSettings& settings);
+
+// All parameters move.
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base);
+
+}  // namespace lockstep

@@ -1,0 +1,230 @@
+// Checkpoints and samplers of a training service: names, folders, what is in memory and what on disk.
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/entropy.h"
+#include "base/log.h"
+#include "service/training/training_service.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+// A model's id as a folder's name.
+std::string folder_name(const std::string& id) {
+  std::string name = id;
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+}
+
+std::int64_t bytes_of(const WeightSet& weights) {
+  std::int64_t bytes = 0;
+  for (const Buffer& buffer : weights.parameters) bytes += buffer.view().size() * buffer.view().element_bytes;
+  return bytes;
+}
+}  // namespace
+
+fs::path TrainingService::living_folder(const ModelRecord& record) const { return options_.state / "living" / folder_name(record.id); }
+fs::path TrainingService::checkpoint_folder(const CheckpointRecord& record) const { return options_.state / "checkpoints" / folder_name(record.model) / record.kind / record.name; }
+fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { return options_.state / "samplers" / folder_name(record.id); }
+
+// Paths are "tinker://MODEL/KIND/NAME", or a bare name among the states of `hint` (a model's id, or a kind).
+CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& hint) {
+  expire_checkpoints();
+  const std::lock_guard lock(mutex_);
+  std::string wanted = path;
+  if (!path.starts_with("tinker://")) {
+    const std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+    const CheckpointRecord* newest = nullptr;
+    for (const auto& [key, record] : checkpoints_)
+      if (record.owner == owner && record.kind == "weights" && record.name == name &&
+          (!newest || (record.model == hint && newest->model != hint) || (newest->model != hint && record.created > newest->created)))
+        newest = &record;
+    if (newest) wanted = newest->path();
+  }
+  const auto found = checkpoints_.find(wanted);
+  if (found == checkpoints_.end() || (found->second.owner != owner && !found->second.is_public)) fail(ErrorCode::not_found, "there is no checkpoint '{}'", path);
+  return found->second;
+}
+
+CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std::string& path) { return checkpoint_at(owner, path); }
+
+std::vector<CheckpointRecord> TrainingService::checkpoints(const std::string& owner, const std::string& model) {
+  expire_checkpoints();
+  const std::lock_guard lock(mutex_);
+  std::vector<CheckpointRecord> out;
+  for (const auto& [path, record] : checkpoints_)
+    if (record.owner == owner && (model.empty() || record.model == model)) out.push_back(record);
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created < b.created; });
+  return out;
+}
+
+void TrainingService::remove_checkpoint(const std::string& owner, const std::string& path) {
+  const CheckpointRecord record = checkpoint_at(owner, path);
+  if (record.owner != owner) fail(ErrorCode::not_found, "there is no checkpoint '{}'", path);
+  const std::lock_guard lock(mutex_);
+  store_->remove("checkpoint", record.path());
+  checkpoints_.erase(record.path());
+  std::error_code error;
+  fs::remove_all(checkpoint_folder(record), error);
+  if (error) log_warning("a removed checkpoint is still on disk", {{"checkpoint", record.path()}, {"reason", error.message()}});
+}
+
+void TrainingService::change_checkpoint(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change) {
+  CheckpointRecord record = checkpoint_at(owner, path);
+  if (record.owner != owner) fail(ErrorCode::not_found, "there is no checkpoint '{}'", path);
+  change(record);
+  const std::lock_guard lock(mutex_);
+  store_->put("checkpoint", record.path(), to_json(record).dump());
+  checkpoints_[record.path()] = record;
+}
+
+void TrainingService::expire_checkpoints() {
+  std::vector<CheckpointRecord> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [path, record] : checkpoints_)
+      if (record.expires && *record.expires < unix_now()) gone.push_back(record);
+    for (const CheckpointRecord& record : gone) {
+      store_->remove("checkpoint", record.path());
+      checkpoints_.erase(record.path());
+    }
+  }
+  for (const CheckpointRecord& record : gone) {
+    std::error_code ignored;
+    fs::remove_all(checkpoint_folder(record), ignored);
+  }
+}
+
+// --- samplers
+
+std::string TrainingService::new_sampler(SamplerRecord record, SamplerWeights weights) {
+  const std::lock_guard lock(mutex_);
+  record.id = fmt::format("{}:sample:{}", record.session, hex64(random_bits()));
+  const auto sampler = std::make_shared<Sampler>();
+  sampler->record = record;
+  sampler->weights = std::move(weights);
+  sampler->used = ++sampler_clock_;
+  store_->put("sampler", record.id, to_json(record).dump());
+  samplers_[record.id] = sampler;
+  return record.id;
+}
+
+std::string TrainingService::create_sampler(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path) {
+  this->session(owner, session);
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) fail(ErrorCode::cancelled, "the server stops");
+    if (const auto same = sampler_by_number_.find({session, number}); same != sampler_by_number_.end()) return same->second;
+  }
+  SamplerRecord record;
+  record.session = session;
+  record.owner = owner;
+  record.base_model = base_model;
+  if (!path.empty()) {
+    const CheckpointRecord from = checkpoint_at(owner, path);
+    record.model_path = from.path();
+    record.base_model = from.settings.base_model;
+  } else if (!is_base(base_model)) {
+    fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", base_model, fmt::join(base_->names, ", "), did_you_mean(base_model, base_->names));
+  }
+  const std::string id = new_sampler(record, {});
+  const std::lock_guard lock(mutex_);
+  return sampler_by_number_.emplace(std::pair(session, number), id).first->second;
+}
+
+SamplerRecord TrainingService::sampler(const std::string& owner, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = samplers_.find(id);
+  if (found == samplers_.end() || found->second->record.owner != owner) fail(ErrorCode::not_found, "there is no sampler '{}'", id);
+  return found->second->record;
+}
+
+std::vector<SamplerRecord> TrainingService::samplers(const std::string& owner, const std::string& session) {
+  const std::lock_guard lock(mutex_);
+  std::vector<SamplerRecord> out;
+  for (const auto& [id, sampler] : samplers_)
+    if (sampler->record.owner == owner && sampler->record.session == session) out.push_back(sampler->record);
+  return out;
+}
+
+std::int64_t TrainingService::join_sampler(const std::string& owner, const std::string& id) {
+  sampler(owner, id);
+  const std::lock_guard lock(mutex_);
+  return ++samplers_[id]->joined;
+}
+
+std::shared_ptr<const WeightSet> TrainingService::read_weights(const fs::path& folder) {
+  const Manifest& manifest = base_->opened.loaded.model->manifest();
+  std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
+  if (!loaded) fail(ErrorCode::corrupt_file, "the weights in {} are not there any more", folder.string());
+  Runtime& runtime = *base_->opened.runtime;
+  return make_weight_set(runtime.backend, manifest, loaded->checkpoint.masters, runtime.profile, static_cast<std::uint64_t>(loaded->checkpoint.step));
+}
+
+SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
+  const CheckpointRecord from = checkpoint_at(owner, path);
+  return base_->executor->run(WorkPriority::training, [&] { return SamplerWeights{read_weights(checkpoint_folder(from))}; }).get();
+}
+
+SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
+  sampler(owner, id);
+  std::shared_ptr<Sampler> sampler;
+  {
+    const std::lock_guard lock(mutex_);
+    sampler = samplers_[id];
+    sampler->used = ++sampler_clock_;
+    const SamplerRecord& record = sampler->record;
+    if (sampler->weights.weights) return sampler->weights;
+    if (!record.inflight_model.empty()) {
+      const auto model = models_.find(record.inflight_model);
+      if (model == models_.end() || !model->second->inflight) fail(ErrorCode::not_found, "the model of sampler '{}' is not there any more", id);
+      return {model->second->inflight};
+    }
+    if (record.model_path.empty() && !record.spilled) return {base_->weights};
+  }
+  const fs::path folder = sampler->record.spilled ? sampler_folder(sampler->record) : checkpoint_folder(checkpoint_at(owner, sampler->record.model_path));
+  const std::shared_ptr<const WeightSet> read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder); }).get();
+  const std::lock_guard lock(mutex_);
+  if (!sampler->weights.weights) sampler->weights.weights = read;  // another may have been faster
+  return sampler->weights;
+}
+
+// Snapshots in memory that are too many go to disk, those first that were not used for the longest time.
+void TrainingService::spill_samplers() {
+  std::vector<std::shared_ptr<Sampler>> held;
+  std::int64_t bytes = 0, most = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    most = stopping_ ? 0 : options_.sampler_bytes;
+    for (const auto& [id, sampler] : samplers_)
+      if (sampler->weights.weights && sampler->record.inflight_model.empty()) {
+        held.push_back(sampler);
+        bytes += bytes_of(*sampler->weights.weights);
+      }
+  }
+  std::sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a->used < b->used; });
+  Runtime& runtime = *base_->opened.runtime;
+  const Manifest& manifest = base_->opened.loaded.model->manifest();
+  for (const auto& sampler : held) {
+    if (bytes <= most) return;
+    bytes -= bytes_of(*sampler->weights.weights);
+    if (sampler->record.model_path.empty() && !sampler->record.spilled) {
+      TrainingCheckpoint checkpoint;
+      checkpoint.masters = weight_images(runtime.backend, manifest, *sampler->weights.weights, runtime.profile);
+      checkpoint.first_moments.resize(checkpoint.masters.size());
+      checkpoint.second_moments.resize(checkpoint.masters.size());
+      checkpoint.profile_digest = runtime.profile.digest();
+      const fs::path folder = sampler_folder(sampler->record);
+      fs::create_directories(folder);
+      save_checkpoint(folder, manifest, checkpoint, {.keep_last = 1});
+    }
+    const std::lock_guard lock(mutex_);
+    sampler->record.spilled = sampler->record.model_path.empty();
+    store_->put("sampler", sampler->record.id, to_json(sampler->record).dump());
+    sampler->weights = {};
+  }
+}
+
+}  // namespace lockstep

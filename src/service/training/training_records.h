@@ -1,0 +1,72 @@
+// What a training server remembers of sessions, models, samplers and checkpoints, and how that is written down. Plain values.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+namespace lockstep {
+
+using TrainingJson = nlohmann::ordered_json;
+
+struct SessionRecord {
+  std::string id, owner, project, display_name, status = "active", finish_detail;
+  double created = 0, seen = 0;  // Unix seconds
+  TrainingJson tags = TrainingJson::array(), user_metadata = TrainingJson::object();
+  std::string idempotency_key;
+};
+
+// What a model is made of; fixed at its creation.
+struct ModelSettings {
+  std::string base_model;
+  std::int64_t rank = 0;        // 0: all parameters move
+  double alpha = 32;
+  bool train_attn = true, train_mlp = true, train_unembed = true;
+  std::optional<std::uint64_t> seed;
+  bool base_only = false;       // the frozen base, forward only
+  std::string optimizer = "adamw";
+  TrainingJson user_metadata = TrainingJson::object();
+};
+
+struct ModelRecord {
+  std::string id, session, owner;
+  std::int64_t number = 0;  // in its session
+  ModelSettings settings;
+  double created = 0, used = 0;
+  std::int64_t next_sequence = 1;   // of the operations done
+  std::int64_t steps = 0;           // optimizer steps done
+  bool open_gradients = false;      // forward_backward calls that no step has taken
+  bool changed = false;             // since the state on disk was written
+};
+
+struct CheckpointRecord {
+  std::string model, owner, kind, name;  // kind: weights, sampler_weights, external_weights
+  ModelSettings settings;
+  double created = 0;
+  std::optional<double> expires;
+  std::int64_t bytes = 0, steps = 0;
+  bool optimizer = false, is_public = false;
+  TrainingJson user_metadata = TrainingJson::object();
+  std::string id() const { return kind + "/" + name; }
+  std::string path() const { return "tinker://" + model + "/" + id(); }
+};
+
+struct SamplerRecord {
+  std::string id, session, owner, base_model, model_path;
+  std::string inflight_model;  // not empty: it follows that model's inflight saves
+  bool spilled = false;        // its weights are on disk
+};
+
+TrainingJson to_json(const SessionRecord& record);
+TrainingJson to_json(const ModelRecord& record);
+TrainingJson to_json(const CheckpointRecord& record);
+TrainingJson to_json(const SamplerRecord& record);
+SessionRecord session_record(const TrainingJson& json);
+ModelRecord model_record(const TrainingJson& json);
+CheckpointRecord checkpoint_record(const TrainingJson& json);
+SamplerRecord sampler_record(const TrainingJson& json);
+
+double unix_now();
+std::string iso_time(double unix_seconds);  // "2026-11-22T06:00:00.123Z"
+
+}  // namespace lockstep

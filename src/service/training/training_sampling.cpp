@@ -1,0 +1,165 @@
+// Samples for training clients: several sequences of one prompt, stops as texts or token ids, log-probabilities.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "service/training/training_service.h"
+
+namespace lockstep {
+namespace {
+
+// Whether the text of a sequence holds one of the stops, token by token.
+class StopTexts {
+ public:
+  StopTexts(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops) : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {
+    for (const std::string& stop : stops_) longest_ = std::max(longest_, stop.size());
+  }
+  bool ended_by(std::int32_t token) {
+    const std::string more = tokenizer_->token_bytes(token);
+    tail_ += more;
+    for (const std::string& stop : stops_)
+      if (tail_.find(stop) != std::string::npos) return true;
+    if (tail_.size() > longest_) tail_.erase(0, tail_.size() - longest_ + 1);
+    return false;
+  }
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<std::string> stops_;
+  std::size_t longest_ = 1;
+  std::string tail_;
+};
+
+struct SampleRun {
+  std::vector<Generation> generations;
+  std::size_t left = 0;
+  std::vector<StopTexts> stops;
+};
+
+SampleResult sample_result(SampleRun& run, const SampleRequest& wanted) {
+  SampleResult out;
+  for (Generation& g : run.generations) {
+    if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
+    if (g.finish == FinishReason::cancelled) fail(ErrorCode::resource_exhausted, "the sample was cancelled: the server stops");
+    SampledSequence sequence;
+    for (GeneratedToken& t : g.tokens) {
+      sequence.tokens.push_back(t.id);
+      sequence.logprobs.push_back(t.sampling_logprob);
+      if (wanted.topk_sample_logprobs > 0) sequence.top.push_back(std::move(t.top));
+    }
+    sequence.stopped = g.finish == FinishReason::stop;
+    out.sequences.push_back(std::move(sequence));
+  }
+  const Generation& first = run.generations.front();
+  out.cached_tokens = first.cached_tokens;
+  if (wanted.prompt_logprobs) {
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    out.prompt_logprobs.assign(1, none);
+    out.prompt_logprobs.insert(out.prompt_logprobs.end(), first.prompt_logprobs.begin(), first.prompt_logprobs.end());
+    if (wanted.prompt_logprobs_last_n) {
+      const auto hidden = static_cast<std::ptrdiff_t>(out.prompt_logprobs.size()) - static_cast<std::ptrdiff_t>(*wanted.prompt_logprobs_last_n);
+      std::fill_n(out.prompt_logprobs.begin(), std::max<std::ptrdiff_t>(hidden, 0), none);
+    }
+  }
+  if (wanted.topk_prompt_logprobs > 0) {
+    out.prompt_top.resize(1);
+    for (const auto& top : first.prompt_top_logprobs) out.prompt_top.push_back(top);
+    if (wanted.prompt_logprobs_last_n)
+      for (std::size_t i = 0; i + static_cast<std::size_t>(*wanted.prompt_logprobs_last_n) < out.prompt_top.size(); ++i) out.prompt_top[i].clear();
+    for (auto& top : out.prompt_top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_prompt_logprobs)));
+  }
+  for (SampledSequence& s : out.sequences)
+    for (auto& top : s.top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_sample_logprobs)));
+  return out;
+}
+
+void check_sample(const SampleRequest& wanted, std::int64_t max_positions) {
+  const auto within = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
+    if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
+  };
+  constexpr std::int64_t kMostSamples = 1024;
+  within("num_samples", wanted.num_samples, 1, kMostSamples);
+  within("topk_prompt_logprobs", wanted.topk_prompt_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
+  within("topk_sample_logprobs", wanted.topk_sample_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
+  if (wanted.max_tokens) within("sampling_params.max_tokens", *wanted.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
+  const auto length = static_cast<std::int64_t>(wanted.prompt.size());
+  within("the number of prompt tokens", length, 1, max_positions - 1);
+  if (wanted.prompt_logprobs_last_n) {
+    if (!wanted.prompt_logprobs) fail(ErrorCode::invalid_argument, "prompt_logprobs_last_n is given without prompt_logprobs");
+    within("prompt_logprobs_last_n", *wanted.prompt_logprobs_last_n, 1, std::max<std::int64_t>(1, length - 1));
+  }
+}
+
+}  // namespace
+
+std::string TrainingService::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SampleRequest& wanted, Encode<SampleResult> encode) {
+  sampler(owner, id);
+  std::string request;
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
+    const std::shared_ptr<Sampler>& sampler = samplers_[id];
+    if (const auto same = sampler->requests.find(sequence); same != sampler->requests.end()) return same->second;
+    request = sampler->requests[sequence] = futures_.create(owner, id);
+  }
+  try {
+    begin_sample(request, weights_of_sampler(owner, id), wanted, std::move(encode));
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::resource_exhausted) {  // not taken: it may come again
+      const std::lock_guard lock(mutex_);
+      samplers_[id]->requests.erase(sequence);
+      futures_.fail(request, e);
+      throw;
+    }
+    futures_.fail(request, e);
+  }
+  return request;
+}
+
+void TrainingService::begin_sample(const std::string& request, const SamplerWeights& weights, const SampleRequest& wanted, Encode<SampleResult> encode) {
+  const std::int64_t max_positions = base_->opened.runtime->max_positions;
+  check_sample(wanted, max_positions);
+  Request one;
+  one.prompt = wanted.prompt;
+  one.weights = weights.weights;
+  one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0;
+  one.sampling.temperature = static_cast<float>(wanted.temperature);
+  one.sampling.top_p = static_cast<float>(wanted.top_p);
+  one.sampling.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted.top_k, 0, base_->opened.loaded.model->vocabulary));
+  one.sampling.seed = wanted.seed ? *wanted.seed : random_seed();
+  one.sampling.top_logprobs = static_cast<std::int32_t>(std::max(wanted.topk_prompt_logprobs, wanted.topk_sample_logprobs));
+  const std::int64_t room = max_positions - static_cast<std::int64_t>(wanted.prompt.size());
+  one.sampling.max_tokens = static_cast<std::int32_t>(std::min(wanted.max_tokens.value_or(room), room));
+  if (wanted.stop_tokens) one.sampling.stop_tokens = *wanted.stop_tokens;
+  else if (!wanted.stop_texts) one.sampling.stop_tokens = generation_->end_tokens();
+  auto run = std::make_shared<SampleRun>();
+  run->left = static_cast<std::size_t>(wanted.num_samples);
+  run->generations.resize(run->left);
+  if (wanted.stop_texts && !wanted.stop_texts->empty()) {
+    generation_->tokenizer();  // an error without one
+    for (const std::string& stop : *wanted.stop_texts)
+      if (stop.empty()) fail(ErrorCode::invalid_argument, "sampling_params.stop holds an empty text, allowed are texts of at least one character");
+    run->stops.assign(run->left, StopTexts(base_->opened.tokenizer, *wanted.stop_texts));
+  }
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < run->left; ++i) {
+    requests.push_back(one);
+    requests.back().sampling.sample_index = static_cast<std::int32_t>(i);
+    if (i > 0) requests.back().prompt_logprobs = false;
+  }
+  GenerationService::OnTokenOf on_token;
+  if (!run->stops.empty()) on_token = [run](std::size_t i, const GeneratedToken& token) { return !run->stops[i].ended_by(token.id); };
+  generation_->generate_all(std::move(requests), std::move(on_token), [this, run, request, wanted, encode = std::move(encode)](std::size_t i, Generation&& generation) {
+    run->generations[i] = std::move(generation);
+    if (--run->left > 0) return;
+    try {
+      futures_.resolve(request, encode(sample_result(*run, wanted)));
+    } catch (const std::exception& e) {
+      futures_.fail(request, e);
+    }
+  });
+}
+
+}  // namespace lockstep
