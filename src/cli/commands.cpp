@@ -24,7 +24,7 @@ const std::vector<Command>& commands() {
       {"report", "one HTML file of a run", report_command},
       {"info", "what a model folder holds", info_command},
       {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
-      {"grad", "gradients of the cross-entropy of given tokens", grad_command},
+      {"grad", "gradients of a loss over given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
       {"bench", "how fast operations are on this machine", bench_command},

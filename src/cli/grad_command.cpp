@@ -1,6 +1,7 @@
-// `lockstep grad`: gradients of the cross-entropy of given tokens, as a safetensors file.
+// `lockstep grad`: gradients of a loss over given tokens, as a safetensors file.
 #include <cstdio>
 
+#include "base/file.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -11,17 +12,22 @@ namespace lockstep {
 int grad_command(const Arguments& arguments) {
   RuntimeSettings settings;
   settings.profile = "cpu-f32";
-  std::string tokens, out;
+  std::string tokens, out, loss_name = "cross_entropy", rows;
+  std::vector<std::string> config;
   bool json = false;
   OptionTable table("grad",
-                    "The gradient of the summed cross-entropy of given tokens with respect to every weight: fp32, "
-                    "Hugging Face names; zeros for "
-                    "the indexer, whose loss is another.",
-                    {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors"});
-  table.text("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
+                    "The gradient of a loss over given tokens with respect to every weight: fp32, Hugging Face names; zeros for the indexer, "
+                    "whose loss is another. Losses are sums unless averaging says otherwise (docs/losses.md).",
+                    {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors",
+                     "lockstep grad --model DIR --tokens rollouts.jsonl --out g.safetensors --loss ppo --loss-config clip_high_threshold=1.28"});
+  table.text("tokens", &tokens, "FILE",
+             "JSON lines {\"tokens\":[1,5,7]}; beside them targets, weights, advantages, logprobs and what else the loss needs");
   table.require();
   table.text("out", &out, "FILE", "The safetensors file that is written");
   table.require();
+  table.choice("loss", &loss_name, loss_names(), "The loss");
+  table.texts("loss-config", &config, "KEY=VALUE", "An option of the loss");
+  table.text("rows", &rows, "FILE", "Also write a JSON line a sequence: logprobs, losses, entropies");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);
@@ -29,22 +35,33 @@ int grad_command(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
 
   install_interrupt_handlers();
+  const LossOptions loss = loss_by_name(loss_name, read_loss_config(config));
   const OpenedModel opened = open_model(settings);
-  const GradientSummary summary = write_gradients(opened, read_sequences(opened, tokens, 2), out);
-  if (json)
+  const GradientSummary summary = write_gradients(opened, read_loss_sequences(opened, tokens), loss, out);
+  if (!rows.empty()) {
+    AtomicFile file(rows);
+    for (std::size_t s = 0; s < summary.result.logprobs.size(); ++s) {
+      file.write(to_json_line(summary.result, s) + "\n");
+    }
+    file.commit();
+  }
+  if (json) {
+    nlohmann::ordered_json metrics;
+    for (const auto& [name, value] : summary.result.metrics) metrics[name] = value;
     std::printf("%s\n", nlohmann::ordered_json{{"out", out},
                                                {"loss", summary.loss},
                                                {"sequences", summary.sequences},
                                                {"tokens", summary.tokens},
                                                {"tensors", summary.tensors},
+                                               {"metrics", metrics},
                                                {"profile", settings.profile}}
                             .dump()
                             .c_str());
-  else
-    std::printf("%s: %lld gradients of the cross-entropy %.9g, summed over %lld tokens of %lld sequences, profile %s\n",
-                out.c_str(), static_cast<long long>(summary.tensors), summary.loss,
-                static_cast<long long>(summary.tokens), static_cast<long long>(summary.sequences),
-                settings.profile.c_str());
+  } else {
+    std::printf("%s: %lld gradients of the loss %s, %.9g, over %lld targets of %lld sequences, profile %s\n", out.c_str(),
+                static_cast<long long>(summary.tensors), loss_name.c_str(), summary.loss, static_cast<long long>(summary.tokens),
+                static_cast<long long>(summary.sequences), settings.profile.c_str());
+  }
   return kExitOk;
 }
 

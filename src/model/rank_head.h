@@ -1,4 +1,4 @@
-// The head where ranks share the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; of a row only three
+// The head where ranks share the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; of a row only small
 // numbers a leaf travel, and the gradient of the hidden state. Same results as the kernel head_loss on one rank, to the bit.
 //   head_loss_of_ranks(context, head, model.head);
 #pragma once

@@ -34,8 +34,8 @@ PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data
   for (const PolicyDatum& d : data) sequences.push_back({d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs, d.prefix_group, d.shared_prefix});
   LossOptions options;
   options.kind = LossKind::policy;
-  options.clip_low = loss.clip_low;
-  options.clip_high = loss.clip_high;
+  options.parameters.clip_low = 1.0f - loss.clip_low;
+  options.parameters.clip_high = 1.0f + loss.clip_high;
   options.normaliser = loss.normaliser;
   std::int64_t truncated = 0;
   ForwardBackwardResult result = with_trainer([&](Trainer& trainer) {

@@ -89,24 +89,81 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
   }
 }
 
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences,
+std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path) {
+  const std::vector<std::pair<std::string, std::vector<float> TrainSequence::*>> columns = {
+      {"weights", &TrainSequence::weights},
+      {"advantages", &TrainSequence::advantages},
+      {"logprobs", &TrainSequence::old_logprobs},
+      {"proximal_logprobs", &TrainSequence::proximal_logprobs},
+      {"reference_logprobs", &TrainSequence::reference_logprobs},
+      {"clip_low_threshold", &TrainSequence::clip_low},
+      {"clip_high_threshold", &TrainSequence::clip_high},
+      {"sequence_ratio_mask", &TrainSequence::ratio_mask}};
+  TokenBounds bounds{.vocabulary = opened.runtime->model->vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
+  for (const auto& [name, member] : columns) bounds.columns.push_back(name);
+  std::vector<TrainSequence> data;
+  for (const TokenLine& line : read_token_lines(path, bounds)) {
+    const auto wrong = [&](const std::string& what) { fail(ErrorCode::corrupt_file, "'{}' line {}: {}", path.string(), line.line, what); };
+    const auto targets = line.columns.find("targets");
+    TrainSequence d;
+    if (targets == line.columns.end()) {
+      if (line.tokens.size() < 2) wrong("tokens has 1 entries, allowed are at least 2 where no targets are given");
+      d = TrainSequence::next_token(line.tokens);
+    } else {
+      d.tokens = line.tokens;
+      for (const double id : targets->second) {
+        if (!(id >= -1 && id < static_cast<double>(bounds.vocabulary)) || id != static_cast<double>(static_cast<std::int32_t>(id)))
+          wrong(fmt::format("a target is {}, allowed are -1 and token ids from 0 to {}", id, bounds.vocabulary - 1));
+        d.targets.push_back(static_cast<std::int32_t>(id));
+      }
+      if (d.targets.empty() || d.targets.size() % d.tokens.size() != 0)
+        wrong(fmt::format("{} tokens have {} targets, allowed is a multiple", d.tokens.size(), d.targets.size()));
+      d.targets_per_row = static_cast<std::int64_t>(d.targets.size() / d.tokens.size());
+      d.weights.assign(d.targets.size(), 1.0f);
+    }
+    for (const auto& [name, member] : columns)
+      if (const auto found = line.columns.find(name); found != line.columns.end()) {
+        (d.*member).clear();
+        for (const double value : found->second) (d.*member).push_back(static_cast<float>(value));
+      }
+    data.push_back(std::move(d));
+  }
+  return data;
+}
+
+LossConfig read_loss_config(const std::vector<std::string>& pairs) {
+  LossConfig config;
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) fail(ErrorCode::invalid_argument, "an option of the loss is '{}', allowed is key=value", pair);
+    config.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return config;
+}
+
+std::string to_json_line(const ForwardBackwardResult& result, std::size_t s) {
+  const auto list = [](const std::vector<float>& values) {
+    std::string text;
+    for (const float v : values) fmt::format_to(std::back_inserter(text), "{}{:.9g}", text.empty() ? "" : ",", v);
+    return text;
+  };
+  return fmt::format("{{\"logprobs\":[{}],\"losses\":[{}],\"entropies\":[{}]}}", list(result.logprobs[s]), list(result.losses[s]), list(result.entropies[s]));
+}
+
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
                                 const std::filesystem::path& path) {
   Runtime& runtime = *opened.runtime;
   check_trainable(runtime.profile);
   const Manifest& manifest = runtime.model->manifest();
   GradientSummary summary;
-  std::vector<TrainSequence> data;
-  for (const std::vector<std::int32_t>& tokens : sequences) {
-    data.push_back(TrainSequence::next_token(tokens));
-    summary.tokens += static_cast<std::int64_t>(tokens.size()) - 1;
-  }
+  std::size_t rows = 0;
+  for (const TrainSequence& d : data) rows += d.tokens.size();
   summary.sequences = static_cast<std::int64_t>(data.size());
   // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
-  Trainer trainer(runtime, opened.loaded.masters,
-                  {.micro_batch = summary.tokens > static_cast<std::int64_t>(kRowsAtOnce) ? 4 : 0, .ranks = opened.ranks});
-  LossOptions sum;
-  sum.normaliser = 1;
-  summary.loss = trainer.forward_backward(data, sum).loss;
+  Trainer trainer(runtime, opened.loaded.masters, {.micro_batch = rows > kRowsAtOnce ? 4 : 0, .ranks = opened.ranks});
+  summary.result = trainer.forward_backward(data, loss);
+  summary.loss = summary.result.loss;
+  summary.tokens = summary.result.scored;
   const WeightImages gradients = trainer.gradient_images();
 
   std::vector<SafetensorsWriter::Entry> entries;

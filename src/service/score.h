@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "service/loading.h"
+#include "train/losses.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -42,14 +43,26 @@ class Scorer {
   std::unique_ptr<Trainer> trainer_;
 };
 
+// Training data of a file of lines {"tokens":[...]}, with or without columns of the names below, for any loss. Without "targets" the
+// tokens are a whole text: n tokens, n - 1 rows of one target. With them the tokens are the rows and the columns have K entries a row.
+// Weights are 1 where none are given. What a loss needs is checked by the trainer.
+//   targets, weights, advantages, logprobs (the sampler's), proximal_logprobs, reference_logprobs, clip_low_threshold,
+//   clip_high_threshold, sequence_ratio_mask
+std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path);
+
+// Options of a loss from texts "key=value". Error invalid_argument.
+LossConfig read_loss_config(const std::vector<std::string>& pairs);
+
 struct GradientSummary {
-  double loss = 0;  // summed cross-entropy
-  std::int64_t sequences = 0, tokens = 0, tensors = 0;
+  double loss = 0;
+  std::int64_t sequences = 0, tokens = 0, tensors = 0;  // tokens: scored targets
+  ForwardBackwardResult result;
 };
-// The gradient of the summed cross-entropy of `sequences` (at least 2 tokens each) with respect to every trained weight, as a
-// safetensors file: fp32, names and shapes of the model folder; the indexer has zeros, the correction bias is left out.
-// The file is in place whole or not at all.
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<std::vector<std::int32_t>>& sequences,
+// The gradient of the loss over `data` with respect to every trained weight, as a safetensors file: fp32, names and shapes of the
+// model folder; the indexer has zeros, the correction bias is left out. The file is in place whole or not at all.
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
                                 const std::filesystem::path& path);
+// {"logprobs":[...],"losses":[...],"entropies":[...]} of sequence `s`, 9 significant digits.
+std::string to_json_line(const ForwardBackwardResult& result, std::size_t s);
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "service/score_input.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -17,7 +18,15 @@ std::string shown(const Value& value) {
   return text.size() <= 60 ? text : text.substr(0, 57) + "...";
 }
 
-std::vector<std::int32_t> read_line(std::string_view text, const TokenBounds& bounds, const std::string& place) {
+void read_numbers(const Value& list, std::vector<double>& numbers, const std::string& name, const std::string& place, bool nested = false) {
+  for (const Value& value : list) {
+    if (value.is_array() && !nested) read_numbers(value, numbers, name, place, true);
+    else if (value.is_number()) numbers.push_back(value.get<double>());
+    else fail(ErrorCode::corrupt_file, "{}: {}[{}] is {}, allowed are numbers", place, name, numbers.size(), shown(value));
+  }
+}
+
+TokenLine read_line(std::string_view text, const TokenBounds& bounds, const std::string& place) {
   Value line;
   try {
     line = Value::parse(text);
@@ -26,10 +35,16 @@ std::vector<std::int32_t> read_line(std::string_view text, const TokenBounds& bo
   }
   if (!line.is_object())
     fail(ErrorCode::corrupt_file, "{}: the line is {}, allowed is {{\"tokens\": [1, 2, 3]}}", place, shown(line));
-  for (const auto& [key, value] : line.items())
-    if (key != "tokens")
-      fail(ErrorCode::corrupt_file, "{}: the key is {}, allowed is \"tokens\"{}", place, shown(Value(key)),
-           did_you_mean(key, {"tokens"}));
+  std::vector<std::string> allowed = bounds.columns;
+  allowed.insert(allowed.begin(), "tokens");
+  TokenLine read;
+  for (const auto& [key, value] : line.items()) {
+    if (key == "tokens") continue;
+    if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
+      fail(ErrorCode::corrupt_file, "{}: the key is {}, allowed is \"{}\"{}", place, shown(Value(key)), fmt::join(allowed, "\", \""), did_you_mean(key, allowed));
+    if (!value.is_array()) fail(ErrorCode::corrupt_file, "{}: {} is {}, allowed is a list of numbers", place, key, shown(value));
+    read_numbers(value, read.columns[key], key, place);
+  }
   if (!line.contains("tokens")) fail(ErrorCode::corrupt_file, "{}: the key \"tokens\" is missing", place);
   const Value& list = line["tokens"];
   if (!list.is_array())
@@ -38,7 +53,7 @@ std::vector<std::int32_t> read_line(std::string_view text, const TokenBounds& bo
   if (count < bounds.shortest || count > bounds.longest)
     fail(ErrorCode::corrupt_file, "{}: tokens has {} entries, allowed are {} to {}", place, count, bounds.shortest,
          bounds.longest);
-  std::vector<std::int32_t> tokens;
+  std::vector<std::int32_t>& tokens = read.tokens;
   tokens.reserve(list.size());
   for (const Value& id : list) {
     const bool fits = id.is_number_integer() &&
@@ -49,7 +64,7 @@ std::vector<std::int32_t> read_line(std::string_view text, const TokenBounds& bo
            shown(id), bounds.vocabulary - 1);
     tokens.push_back(id.get<std::int32_t>());
   }
-  return tokens;
+  return read;
 }
 }  // namespace
 
@@ -60,7 +75,8 @@ std::vector<TokenLine> parse_token_lines(std::string_view text, std::string_view
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    lines.push_back({number, read_line(line, bounds, fmt::format("'{}' line {}", label, number))});
+    lines.push_back(read_line(line, bounds, fmt::format("'{}' line {}", label, number)));
+    lines.back().line = number;
   }
   if (lines.empty())
     fail(ErrorCode::corrupt_file, "'{}' holds no sequence; a line is {{\"tokens\": [1, 2, 3]}}", label);

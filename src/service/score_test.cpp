@@ -82,7 +82,7 @@ TEST_F(ScoreTest, EveryWayGivesTheSameBits) {
 
 TEST_F(ScoreTest, TheGradientFileHasEveryWeightAndNoCorrectionBias) {
   const auto path = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_gradients_{}.safetensors", ::getpid());
-  const GradientSummary summary = write_gradients(opened_, {sequences_[0], sequences_[3]}, path);
+  const GradientSummary summary = write_gradients(opened_, {TrainSequence::next_token(sequences_[0]), TrainSequence::next_token(sequences_[3])}, {.normaliser = 1}, path);
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::filesystem::remove(path);
   EXPECT_EQ(summary.tokens, 17);

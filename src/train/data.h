@@ -1,41 +1,66 @@
 // What a training step is fed and what it returns. Host data only.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/head/head.h"
 
 namespace lockstep {
 
-// One sequence: input row i predicts targets[i] with weights[i]; all vectors have one entry a token (advantages and
-// old_logprobs may be empty unless the loss is the policy's).
+// One sequence. Input row i predicts K = targets_per_row targets: targets[i * K + k] with weights[i * K + k]. `tokens` has one entry a row,
+// everything else one a target; what a loss does not need may be empty (train/losses.h).
 struct TrainSequence {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> targets;    // -1: not scored
-  std::vector<float> weights;           // 0: masked
+  std::vector<float> weights;           // 0: masked; may be negative
   std::vector<float> advantages;
   std::vector<float> old_logprobs;      // the sampler's sampling log-probability of the target
   // Declared sharing: sequences of a call with the same group (0 or more) have the same first `shared_prefix` tokens, without targets.
   // These are one sequence, in the backward too: other bits of gradients (docs/numerics.md, "Declared shared prefixes").
   std::int64_t prefix_group = -1, shared_prefix = 0;
+  std::int64_t targets_per_row = 1;     // more: a distribution to learn; sequences of a call may differ in it
+  std::vector<float> proximal_logprobs;   // the trainer's at the start of the step
+  std::vector<float> reference_logprobs;  // the reference model's, for a KL term
+  std::vector<float> clip_low, clip_high;  // bounds of the ratio itself, instead of the loss's
+  std::vector<float> ratio_mask;        // not 0: the target counts in ratios of its sequence; empty: where its weight is not 0
 
   // A whole text as training data: inputs tokens[0..n-2], targets tokens[1..n-1].
   static TrainSequence next_token(const std::vector<std::int32_t>& tokens);
 };
 
+// What every weight is divided by, beside the normaliser:
+//   token_mean: nothing more; normaliser 0 means the sum of all weights of the call
+//   sum: nothing at all; normaliser 0 means 1
+//   sequence_*: normaliser 0 means the number of sequences with a weight; sequence_token_mean also divides by the sum of the sequence's
+//   own weights, sequence_token_sum_norm by length_norm
+enum class LossAveraging { token_mean, sum, sequence_token_mean, sequence_token_sum, sequence_token_sum_norm };
+// Whose log-ratio is used: the target's, the mean over its sequence (geometric), or their sum (the product of the ratios).
+enum class RatioLevel { token, sequence_mean, sequence_product };
+
 struct LossOptions {
   LossKind kind = LossKind::cross_entropy;
-  float clip_low = 0.2f, clip_high = 0.28f;
-  // Every weight is divided by this, known before backward; 0: the sum of all weights of the call.
+  LossParameters parameters;
+  // Every weight is divided by this, known before backward; 0: counted over the call.
   double normaliser = 0;
+  LossAveraging averaging = LossAveraging::token_mean;
+  double length_norm = 0;
+  RatioLevel ratio_level = RatioLevel::token, correction_level = RatioLevel::token;
 };
 
+// Numbers about a loss, each named NAME:REDUCTION (mean, sum, min, max): docs/losses.md.
+using LossMetrics = std::vector<std::pair<std::string, double>>;
+
 struct ForwardBackwardResult {
-  std::vector<std::vector<float>> logprobs;   // per sequence, per row; 0 where not scored
-  std::vector<std::vector<float>> entropies;
+  std::vector<std::vector<float>> logprobs;       // per sequence, per target; 0 where not scored
+  std::vector<std::vector<float>> entropies;      // per sequence, per row
+  std::vector<std::vector<float>> losses;         // per sequence, per target: normalised, weights in; empty when only scored
+  std::vector<std::vector<std::int32_t>> marks;   // the same: LossMark; empty for cross-entropy
   double loss = 0;        // normalised
   double index_loss = 0;  // mean KL of the indexers per row, 0 when not trained
-  std::int64_t rows = 0, scored = 0;
+  std::int64_t rows = 0, scored = 0;  // scored: targets
+  LossMetrics metrics;
 };
 
 }  // namespace lockstep

@@ -8,9 +8,10 @@
 namespace lockstep {
 
 OpenBatch::OpenBatch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index)
-    : plan_(plan), loss_(loss), index_(index), arrived_(plan.sequences) {
+    : plan_(plan), loss_(loss), index_(index), arrived_(plan.sequences), metrics_(loss) {
   if (plan.sequences == 0) fail(ErrorCode::invalid_argument, "sequences is 0: a batch has at least 1");
-  if (!(loss.normaliser > 0) || !std::isfinite(loss.normaliser))
+  if (loss.averaging == LossAveraging::sum && loss.normaliser == 0) loss_.normaliser = 1;
+  if (!(loss_.normaliser > 0) || !std::isfinite(loss_.normaliser))
     fail(ErrorCode::invalid_argument,
          "normaliser is {}: a batch that arrives in pieces must know it before the first one; allowed are numbers above 0 (the sum of all weights)",
          loss.normaliser);
@@ -18,6 +19,8 @@ OpenBatch::OpenBatch(const BatchPlan& plan, const LossOptions& loss, const Index
     fail(ErrorCode::invalid_argument, "rows is {}: an index loss is a mean over all rows of the batch, which must be known before the first one", plan.rows);
   result_.logprobs.resize(plan.sequences);
   result_.entropies.resize(plan.sequences);
+  result_.losses.resize(plan.sequences);
+  result_.marks.resize(plan.sequences);
 }
 
 void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) const {
@@ -36,12 +39,15 @@ void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<
 }
 
 void OpenBatch::put(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece, ForwardBackwardResult&& result, const RowSums& sums) {
+  metrics_.add(piece, result);
   for (const TrainSequence& d : piece)
     if (d.shared_prefix > 0) groups_.insert(d.prefix_group);
   for (std::size_t i = 0; i < places.size(); ++i) {
     arrived_[places[i]] = true;
     result_.logprobs[places[i]] = std::move(result.logprobs[i]);
     result_.entropies[places[i]] = std::move(result.entropies[i]);
+    if (!result.losses.empty()) result_.losses[places[i]] = std::move(result.losses[i]);
+    if (!result.marks.empty()) result_.marks[places[i]] = std::move(result.marks[i]);
   }
   result_.rows += result.rows;
   result_.scored += result.scored;
@@ -60,6 +66,7 @@ void OpenBatch::check_complete() const {
 
 ForwardBackwardResult OpenBatch::finish() {
   total_losses(sums_, index_.index_loss ? static_cast<double>(plan_.rows) : 0.0, result_);
+  result_.metrics = metrics_.metrics(result_);
   return std::move(result_);
 }
 

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "train/options.h"
+#include "train/loss_metrics.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -35,6 +36,7 @@ class OpenBatch {
   std::set<std::int64_t> groups_;  // declared, that came
   ForwardBackwardResult result_;
   RowSums sums_;
+  LossMetricSums metrics_;
 };
 
 }  // namespace lockstep

@@ -50,39 +50,43 @@ struct Reader {
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums) {
   std::string mine;
-  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.losses.size()), static_cast<std::int64_t>(sums.index_losses.size())};
-  put(mine, head, 4);
-  put(mine, sums.losses.data(), sums.losses.size());
+  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.index_losses.size())};
+  put(mine, head, 3);
   put(mine, sums.index_losses.data(), sums.index_losses.size());
   for (const std::size_t s : dealt[static_cast<std::size_t>(group.rank())]) {
     put(mine, result.logprobs[s].data(), result.logprobs[s].size());
     put(mine, result.entropies[s].data(), result.entropies[s].size());
+    if (!result.losses.empty()) put(mine, result.losses[s].data(), result.losses[s].size());
+    if (!result.marks.empty()) put(mine, result.marks[s].data(), result.marks[s].size());
   }
   const std::vector<std::string> all = group.gather_host(mine);
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (rank == static_cast<std::size_t>(group.rank())) continue;
     Reader reader{all[rank]};
-    std::int64_t theirs[4];
-    reader.take(theirs, 4);
+    std::int64_t theirs[3];
+    reader.take(theirs, 3);
     result.rows += theirs[0];
     result.scored += theirs[1];
-    const std::size_t losses = sums.losses.size(), index_losses = sums.index_losses.size();
-    sums.losses.resize(losses + static_cast<std::size_t>(theirs[2]));
-    reader.take(sums.losses.data() + losses, static_cast<std::size_t>(theirs[2]));
-    sums.index_losses.resize(index_losses + static_cast<std::size_t>(theirs[3]));
-    reader.take(sums.index_losses.data() + index_losses, static_cast<std::size_t>(theirs[3]));
+    const std::size_t index_losses = sums.index_losses.size();
+    sums.index_losses.resize(index_losses + static_cast<std::size_t>(theirs[2]));
+    reader.take(sums.index_losses.data() + index_losses, static_cast<std::size_t>(theirs[2]));
     for (const std::size_t s : dealt[rank]) {
-      for (std::vector<float>* row : {&result.logprobs[s], &result.entropies[s]}) {
-        row->resize(data[s].tokens.size());
-        reader.take(row->data(), row->size());
-      }
+      const auto take = [&reader](auto& values, std::size_t count) {
+        values.resize(count);
+        reader.take(values.data(), count);
+      };
+      take(result.logprobs[s], data[s].targets.size());
+      take(result.entropies[s], data[s].tokens.size());
+      if (!result.losses.empty()) take(result.losses[s], data[s].targets.size());
+      if (!result.marks.empty()) take(result.marks[s], data[s].targets.size());
     }
   }
 }
 
 void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result) {
   ExactSum loss, index_loss;
-  for (const float row : sums.losses) loss.add(static_cast<double>(row));
+  for (const std::vector<float>& sequence : result.losses)
+    for (const float target : sequence) loss.add(static_cast<double>(target));
   for (const double row : sums.index_losses) index_loss.add(row);
   result.loss = loss.total();
   result.index_loss = rows > 0 ? index_loss.total() / rows : 0.0;

@@ -7,12 +7,8 @@ namespace lockstep {
 
 // Of every row, for the order-free sums.
 struct RowSums {
-  std::vector<float> losses;
   std::vector<double> index_losses;
-  void append(const RowSums& more) {
-    losses.insert(losses.end(), more.losses.begin(), more.losses.end());
-    index_losses.insert(index_losses.end(), more.index_losses.begin(), more.index_losses.end());
-  }
+  void append(const RowSums& more) { index_losses.insert(index_losses.end(), more.index_losses.begin(), more.index_losses.end()); }
 };
 
 // Numbers of the sequences of each rank, ascending: the longest first, each to the rank with the fewest tokens. Declared groups stay
@@ -23,7 +19,7 @@ std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequ
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums);
 
-// The losses of a batch from its rows, in whatever order they came. `rows` is their number, 0 without an index loss.
+// The losses of a batch from those of its targets and rows, in whatever order they came. `rows` is their number, 0 without an index loss.
 void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result);
 
 }  // namespace lockstep

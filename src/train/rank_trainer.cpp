@@ -6,9 +6,10 @@
 
 #include "base/error.h"
 #include "model/rank_head.h"
-#include "numerics/accumulator.h"
 #include "parallel/collectives.h"
 #include "tensor/file_memory.h"
+#include "train/loss_columns.h"
+#include "train/losses.h"
 #include "train/micro_batch.h"
 #include "train/rank_record.h"
 
@@ -22,6 +23,16 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
   s.weights.assign(s.tokens.size(), 1.0f);
   return s;
 }
+
+namespace {
+// Places for the results of so many sequences.
+void make_room(std::size_t sequences, const LossOptions& loss, ForwardBackwardResult& result) {
+  result.logprobs.resize(sequences);
+  result.entropies.resize(sequences);
+  if (loss.kind != LossKind::none) result.losses.resize(sequences);
+  if (loss.kind != LossKind::none && loss.kind != LossKind::cross_entropy) result.marks.resize(sequences);
+}
+}  // namespace
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
     : runtime_(runtime), options_(options), place_(place),
@@ -124,6 +135,7 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
 
 void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
   if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
+  check_loss_options(loss);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {
     const TrainSequence& d = data[s];
@@ -131,18 +143,13 @@ void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOption
     if (n == 0) wrong(s, "no tokens");
     if (static_cast<std::int64_t>(n) > runtime_.max_positions)
       wrong(s, fmt::format("{} tokens, allowed are at most {}", n, runtime_.max_positions));
-    if (d.targets.size() != n || d.weights.size() != n) wrong(s, fmt::format("{} tokens, {} targets and {} weights; allowed are equal numbers", n, d.targets.size(), d.weights.size()));
-    if (loss.kind == LossKind::policy && (d.advantages.size() != n || d.old_logprobs.size() != n))
-      wrong(s, fmt::format("{} tokens, {} advantages and {} old log-probabilities; allowed are equal numbers", n, d.advantages.size(), d.old_logprobs.size()));
-    for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t i = 0; i < n; ++i)
       if (d.tokens[i] < 0 || d.tokens[i] >= runtime_.model->vocabulary)
         wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime_.model->vocabulary - 1));
-      if (d.targets[i] >= runtime_.model->vocabulary)
-        wrong(s, fmt::format("target {} is {}, allowed are -1 to {}", i, d.targets[i], runtime_.model->vocabulary - 1));
-      if (!std::isfinite(d.weights[i])) wrong(s, fmt::format("weight {} is not finite", i));
-    }
+    check_loss_data(d, s, loss, runtime_.model->vocabulary);
   }
   check_declared_prefixes(data);
+  if (loss.kind != LossKind::none) loss_normaliser(data, loss);
   const bool declared = std::any_of(data.begin(), data.end(), [](const TrainSequence& d) { return d.shared_prefix > 0; });
   if (declared && loss.kind != LossKind::none && !options_.declared_prefixes)
     fail(ErrorCode::invalid_argument, "sequences declare a shared_prefix, which changes bits of gradients; allowed with TrainerOptions::declared_prefixes alone");
@@ -151,18 +158,12 @@ void RankTrainer::check(const std::vector<TrainSequence>& data, const LossOption
 }
 
 ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
-  ExactSum total_weight;  // whatever the order of the data
   double rows = 0;
-  for (const TrainSequence& d : data) {
-    rows += static_cast<double>(d.tokens.size());
-    for (std::size_t i = 0; i < d.weights.size(); ++i)
-      if (d.targets[i] >= 0) total_weight.add(static_cast<double>(d.weights[i]));
-  }
-  const double normaliser = loss.normaliser > 0 ? loss.normaliser : total_weight.total();
+  for (const TrainSequence& d : data) rows += static_cast<double>(d.tokens.size());
+  const double normaliser = loss_normaliser(data, loss);
   ForwardBackwardResult result;
-  result.logprobs.resize(data.size());
-  result.entropies.resize(data.size());
   open_gradients(false);
+  make_room(data.size(), loss, result);
   if (normaliser == 0 && !index.index_loss) return result;  // everything is masked: no gradient
   RowSums sums;
   deposit(data, loss, index, normaliser, index.index_loss ? 1.0 / rows : 0.0, result, sums);
@@ -188,8 +189,7 @@ void RankTrainer::open_gradients(bool in_pieces) {
 
 void RankTrainer::deposit(const std::vector<TrainSequence>& piece, const LossOptions& loss, const IndexTraining& index, double normaliser, double index_weight,
                           ForwardBackwardResult& result, RowSums& sums) {
-  result.logprobs.resize(piece.size());
-  result.entropies.resize(piece.size());
+  make_room(piece.size(), loss, result);
   for_each_micro_batch(piece, result, sums, &dealt_tokens_, [&](const std::vector<std::size_t>& part) {
     run_micro_batch(piece, part, loss, normaliser, index_weight, index, true, result, sums);
   });
@@ -211,8 +211,7 @@ std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequen
   LossOptions none;
   none.kind = LossKind::none;
   ForwardBackwardResult result;
-  result.logprobs.resize(data.size());
-  result.entropies.resize(data.size());
+  make_room(data.size(), none, result);
   RowSums sums;
   for_each_micro_batch(data, result, sums, nullptr,
                        [&](const std::vector<std::size_t>& part) { run_micro_batch(data, part, none, 1.0, 0.0, {}, false, result, sums); });
@@ -233,20 +232,6 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   const RowPlan plan = plan_rows(data, part, options_.page_size, options_.share_prefixes);
-  std::vector<std::int32_t> targets;
-  std::vector<float> weights, advantages, old_logprobs;
-  const bool policy = loss.kind == LossKind::policy;
-  for (std::size_t k = 0; k < plan.slices.size(); ++k) {
-    const TrainSequence& d = data[plan.origins[k].sequence];
-    const bool scored = !plan.origins[k].prefix;
-    const auto begin = static_cast<std::size_t>(plan.slices[k].begin);
-    for (std::size_t i = begin; i < begin + plan.slices[k].tokens.size(); ++i) {
-      targets.push_back(scored ? d.targets[i] : -1);
-      weights.push_back(scored ? static_cast<float>(static_cast<double>(d.weights[i]) / normaliser) : 0.0f);
-      advantages.push_back(scored && policy ? d.advantages[i] : 0.0f);
-      old_logprobs.push_back(scored && policy ? d.old_logprobs[i] : 0.0f);
-    }
-  }
   const std::int64_t pages = (plan.pages * plan.page_size + options_.page_size - 1) / options_.page_size;
   if (!cache_ || cache_->pages < pages)
     cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, pages + pages / 4, options_.page_size);
@@ -264,40 +249,50 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
 
   const std::int64_t rows = batch.tape_count();
   Device& device = backend.device();
-  const auto column = [&](const auto& values) { return device.upload(values, rows, 1, MemoryCategory::activations); };
-  const auto output = [&] { return device.allocate(DType::f32, rows, 1, MemoryCategory::activations); };
-  const Buffer target = column(targets), weight = column(weights), advantage = column(advantages), old_logprob = column(old_logprobs);
-  const Buffer logprob = output(), entropy = output(), row_loss = output();
+  LossColumns columns(device, data, plan, loss, normaliser);
+  const std::int64_t width = columns.targets_per_row();
+  const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, rows, cols, MemoryCategory::activations); };
+  const bool trains = loss.kind != LossKind::none, marked = trains && loss.kind != LossKind::cross_entropy;
+  const Buffer logprob = output(width), entropy = output(1), row_loss = trains ? output(width) : Buffer();
+  const Buffer marks = marked ? device.allocate(DType::i32, rows, width, MemoryCategory::activations) : Buffer();
   // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
   const std::int64_t chunk = std::min(rows, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
   const Buffer logits = device.allocate(DType::f32, chunk, manifest_.parameter(model.head).outputs, MemoryCategory::workspace);
   HeadLoss head;
   head.logprob = logprob.view();
-  head.entropy = entropy.view();
-  head.loss = row_loss.view();
   const View row_flags = ctx.taped_flags();
   head.flags = row_flags;
   head.x = ctx.taped(hidden);
   head.w = ctx.packed(model.head);
   head.round_input_bf16 = runtime_.profile.bf16_activations;
-  head.target = target.view();
-  head.kind = loss.kind;
-  head.weight = weight.view();
-  head.advantage = advantage.view();
-  head.old_logprob = old_logprob.view();
-  head.clip_low = loss.clip_low;
-  head.clip_high = loss.clip_high;
+  head.target = columns.target();
   head.logits_chunk = logits.view();
-  Buffer dx, log_sum, slope;
+  const auto launch_head = [&] {
+    if (shares_head()) head_loss_of_ranks(ctx, head, model.head);
+    else backend.launch(&KernelTable::head_loss, head);
+  };
+  // Ratios of whole sequences want all their log-probabilities first.
+  if (trains && columns.needs_logprobs()) {
+    launch_head();
+    columns.set_logprobs(backend.stream().read(logprob.view()).get());
+  }
+  head.objective = columns.objective();
+  head.entropy = entropy.view();
+  head.loss = row_loss.view();
+  if (marked) head.marks = marks.view();
+  Buffer dx, log_sum, slope, entropy_slope;
+  if (columns.entropy_bonus()) {
+    entropy_slope = output(1);
+    head.entropy_slope = entropy_slope.view();
+  }
   if (gradient) {
     dx = device.allocate(DType::f32, rows, hidden.view().cols, MemoryCategory::activations);
-    log_sum = output(), slope = output();
+    log_sum = output(1), slope = output(width);
     head.dx = dx.view();
     head.log_sum = log_sum.view();
     head.slope = slope.view();
   }
-  if (shares_head()) head_loss_of_ranks(ctx, head, model.head);
-  else backend.launch(&KernelTable::head_loss, head);
+  launch_head();
   if (gradient) {
     tape.contribute(hidden.node, dx);
     tape.backward();
@@ -307,32 +302,36 @@ void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const 
       backend.launch(&KernelTable::head_weight,
                      HeadWeight{gradients_->gradient(model.head), gradients_->bins(model.head), gradients_->finish_at_once(model.head), head.x, head.w,
                                 shares_head() ? sharding_->begin(model.head) : 0, head.round_input_bf16, head.target, head.log_sum, head.slope,
-                                batch.tape_rows().segment, table_dy.view(), batch.tape_rows().token});
+                                batch.tape_rows().segment, head.entropy, head.entropy_slope, table_dy.view(), batch.tape_rows().token});
     }
   }
 
   // The record of this micro-batch: everything that goes back to the host.
   const std::vector<float> logprobs = backend.stream().read(logprob.view()).get();
   const std::vector<float> entropies = backend.stream().read(entropy.view()).get();
-  const std::vector<float> losses = backend.stream().read(row_loss.view()).get();
+  const std::vector<float> losses = trains ? backend.stream().read(row_loss.view()).get() : std::vector<float>();
+  const std::vector<std::int32_t> what_happened = marked ? backend.stream().read_ints(marks.view()).get() : std::vector<std::int32_t>();
   const std::vector<std::int32_t> flags = backend.stream().read_ints(row_flags).get();
   for (std::size_t k = 0; k < plan.slices.size(); ++k) {
     const RowPlan::Origin& origin = plan.origins[k];
     const std::int64_t first = plan.slices[k].begin, begin = batch.row_begin()[k], end = batch.row_begin()[k + 1];
-    for (std::int64_t r = begin; r < end; ++r) {
+    for (std::int64_t r = begin; r < end; ++r)
       if (flags[static_cast<std::size_t>(r)])
         fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", origin.sequence, first + r - begin,
              flags[static_cast<std::size_t>(r)]);
-      if (loss.kind != LossKind::none) sums.losses.push_back(losses[static_cast<std::size_t>(r)]);
-      result.scored += targets[static_cast<std::size_t>(r)] >= 0;
-    }
     if (origin.prefix) continue;
-    const auto keep = [&](std::vector<float>& to, const std::vector<float>& from) {
-      to.assign(static_cast<std::size_t>(first), 0.0f);  // a declared prefix is not scored
-      to.insert(to.end(), from.begin() + begin, from.begin() + end);
+    const std::vector<std::int32_t>& targets = data[origin.sequence].targets;
+    result.scored += std::count_if(targets.begin(), targets.end(), [](std::int32_t id) { return id >= 0; });
+    // `own` values a row, of the `all` that a row has here.
+    const auto keep = [&](auto& to, const auto& from, std::int64_t own, std::int64_t all) {
+      to.assign(static_cast<std::size_t>(first * own), {});  // a declared prefix is not scored
+      for (std::int64_t r = begin; r < end; ++r) to.insert(to.end(), from.begin() + r * all, from.begin() + r * all + own);
     };
-    keep(result.logprobs[origin.sequence], logprobs);
-    keep(result.entropies[origin.sequence], entropies);
+    const std::int64_t own = data[origin.sequence].targets_per_row;
+    keep(result.logprobs[origin.sequence], logprobs, own, width);
+    keep(result.entropies[origin.sequence], entropies, 1, 1);
+    if (trains) keep(result.losses[origin.sequence], losses, own, width);
+    if (marked) keep(result.marks[origin.sequence], what_happened, own, width);
     result.rows += first + end - begin;
   }
   for (const Buffer& buffer : ctx.index_losses())

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "train/loss_metrics.h"
 
 namespace lockstep {
 
@@ -60,6 +61,9 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
       if (rank == 0) result = std::move(own);
     });
   });
+  LossMetricSums metrics(loss);
+  if (result.rows > 0) metrics.add(data, result);  // none: everything is masked, and nothing was computed
+  result.metrics = metrics.metrics(result);
   return result;
 }
 

@@ -111,8 +111,8 @@ Trace trace(const Setting& s) {
     head.x = hidden.view();
     head.w = ctx.packed(runtime.model->head);
     head.target = target.view();
-    head.kind = LossKind::cross_entropy;
-    head.weight = weight.view();
+    head.objective.kind = LossKind::cross_entropy;
+    head.objective.weight = weight.view();
     head.dx = dx.view();
     head.log_sum = log_sum.view();
     head.slope = slope.view();
@@ -131,7 +131,7 @@ Trace trace(const Setting& s) {
     const Buffer table_dy = tape.take_table_gradient();
     backend.launch(&KernelTable::head_weight,
                    HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(id), head.x, head.w, 0, false, head.target,
-                              head.log_sum, head.slope, batch.rows().segment, table_dy.view(), batch.rows().token});
+                              head.log_sum, head.slope, batch.rows().segment, {}, {}, table_dy.view(), batch.rows().token});
   }
   gradients.finish();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {

@@ -18,14 +18,11 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   const auto put = [t](const View& v, const Elem& x) {
     if (v) elements<V>(v)[t * v.stride] = x;
   };
-  const std::int32_t target = ints(op.target)[t * op.target.stride];
-  Elem logprob = zero, entropy = zero, log = zero;
-  RowLoss<V> result{zero, zero};
-  if (target >= 0) {
+  const std::int32_t* target = ints(op.target) + t * op.target.stride;
+  Elem entropy = zero, log = zero;
+  if (any_target<V>(op.target, t)) {
     log = log_sum<V>(z, vocabulary, op.w.maximum_leaves).log_sum;
     if (!is_finite<V>(log) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
-    logprob = z[target] - log;
-    result = row_loss<V>(op, t, logprob);
     if (op.entropy) {
       const int leaves = leaf_count(vocabulary, op.w.maximum_leaves);
       const std::int64_t size = vocabulary / leaves;
@@ -35,12 +32,11 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
       entropy = log - join_pairwise(part, leaves);
     }
   }
-  put(op.logprob, logprob);
+  row_losses<V>(op, t, log, [&](std::int64_t k) { return z[target[k]]; });
+  take_entropy_bonus<V>(op.loss, op.entropy_slope, entropy, t);
   put(op.entropy, entropy);
-  put(op.loss, result.loss);
   put(op.log_sum, log);
-  put(op.slope, result.slope);
-  if (op.dx) row_gradient<V>(z, vocabulary, target, result.slope, log);
+  if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, t, z, vocabulary, 0);
 }
 
 template <class V>

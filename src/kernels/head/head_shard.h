@@ -1,43 +1,47 @@
 // The head where ranks share the vocabulary: each has the logits of its leaves, and small sums of every leaf travel. The orders are
 // those of head.h, so the bits are; products with the weight's share are plain linear ones (linear.h).
-//   sums:     of each own leaf its maximum, its sum of exponentials, and the target's logit where it lies in it (+0 elsewhere)
-//   loss:     from the sums of all leaves: log_sum, slope (dlogprob, +0 without a gradient), logprob, loss, flags
+//   sums:     of each own leaf its maximum, its sum of exponentials, and each target's logit where it lies in it (+0 elsewhere)
+//   loss:     from the sums of all leaves: log_sum, slopes (dlogprob, +0 without a gradient), logprobs, losses, flags
 //   gradient: entropy sums of own leaves, then z becomes dz (rows without a slope: +0)
-//   entropy:  log_sum minus the joined entropy sums of all leaves (+0 where not scored)
+//   entropy:  log_sum minus the joined entropy sums of all leaves (+0 where not scored), and what its bonus takes from the loss
+// An entropy bonus needs the entropy before the gradient: gradient (with gradient = false), entropy, gradient (without entropy sums).
 #pragma once
 #include "kernels/head/head.h"
 
 namespace lockstep {
 
 struct HeadShardSums {
-  View sums{};                // f32 [T, 3 * own leaves]
+  View sums{};                // f32 [T, (2 + K) * own leaves]
   View z{};                   // f32 [T, own tokens]
-  View target{};              // i32 [T, 1]
+  View target{};              // i32 [T, K]
   std::int64_t first = 0;     // own tokens are [first, first + z.cols)
   std::int64_t leaves = 1;    // own ones
 };
 struct HeadShardLoss {
-  View log_sum{}, slope{}, logprob{};  // f32 [T, 1]
-  View loss{};                // f32 [T, 1] or none
+  View log_sum{};             // f32 [T, 1]
+  View slope{}, logprob{};    // f32 [T, K]
+  View loss{};                // f32 [T, K] or none
+  View marks{};               // i32 [T, K] or none
   View flags{};               // i32 [T, 1], or-ed
-  View sums{};                // f32 [T, 3 * leaves], of all
+  View entropy_slope{};       // f32 [T, 1] or none
+  View sums{};                // f32 [T, (2 + K) * leaves], of all
   View target{};
   std::int64_t vocabulary = 0;
-  LossKind kind = LossKind::none;
-  View weight{}, advantage{}, old_logprob{};
-  float clip_low = 0.2f, clip_high = 0.28f;
+  Objective objective{};
 };
 struct HeadShardGradient {
   View z{};                   // f32 [T, own tokens]
-  View entropy{};             // f32 [T, own leaves]
+  View entropy{};             // f32 [T, own leaves] or none
   View log_sum{}, slope{}, target{};
   std::int64_t first = 0;
   bool gradient = true;       // false: z stays
+  View row_entropy{}, entropy_slope{};  // f32 [T, 1], with an entropy bonus
 };
 struct HeadShardEntropy {
   View entropy{};             // f32 [T, 1]
   View sums{};                // f32 [T, leaves], of all; overwritten
   View log_sum{}, target{};
+  View loss{}, entropy_slope{};  // with an entropy bonus
 };
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/kernel_test_tools.h"
+#include "kernels/head/head_test_tools.h"
 #include "numerics/elementary.h"
 #include "numerics/form.h"
 #include "numerics/isa/scalar.h"
@@ -15,87 +15,12 @@
 namespace lockstep {
 namespace {
 
-// One batch: everything a loss depends on.
-struct Batch {
-  std::int64_t rows, inputs, vocabulary;
-  LossKind kind = LossKind::cross_entropy;
-  std::int64_t segment_length = 5;
-  std::vector<float> x{}, w{}, weight{}, advantage{}, old_logprob{};
-  std::vector<std::int32_t> target{}, segment{};
-  float clip_low = 0.2f, clip_high = 0.28f;
-};
-
-Batch make_batch(std::int64_t rows, std::int64_t inputs, std::int64_t vocabulary, LossKind kind, std::uint64_t seed) {
-  Batch b{rows, inputs, vocabulary, kind};
-  b.x = random_floats(rows * inputs, seed, -2, 2);
-  b.w = random_floats(vocabulary * inputs, seed + 1, -0.5, 0.5);
-  b.weight = random_floats(rows, seed + 2, 0.1, 1);
-  b.advantage = random_floats(rows, seed + 3, -2, 2);
-  // Near the log-probability of a random model, so that clipped and unclipped rows of both signs occur.
-  b.old_logprob = random_floats(rows, seed + 4, -std::log(static_cast<double>(vocabulary)) - 1, -std::log(static_cast<double>(vocabulary)) + 1);
-  b.target = random_ints(rows, seed + 5, static_cast<std::int32_t>(vocabulary));
-  for (std::int64_t t = 0; t < rows; ++t) {
-    if (t % 6 == 4) b.target[static_cast<std::size_t>(t)] = -1;
-    b.segment.push_back(static_cast<std::int32_t>(t / b.segment_length));
-  }
-  return b;
-}
-
-std::vector<float> pack(const std::vector<float>& w, std::int64_t outputs, std::int64_t inputs) {
-  std::vector<float> packed(static_cast<std::size_t>((outputs + 15) / 16 * inputs * 16), 0.0f);
-  for (std::int64_t n = 0; n < outputs; ++n)
-    for (std::int64_t k = 0; k < inputs; ++k) packed[(n / 16 * inputs + k) * 16 + n % 16] = w[n * inputs + k];
-  return packed;
-}
-std::vector<float> unpack(const std::vector<float>& packed, std::int64_t outputs, std::int64_t inputs) {
-  std::vector<float> w;
-  for (std::int64_t n = 0; n < outputs; ++n)
-    for (std::int64_t k = 0; k < inputs; ++k) w.push_back(packed[(n / 16 * inputs + k) * 16 + n % 16]);
-  return w;
-}
-
-// A head and, where it learns, the gradient of its weight.
-struct Head {
-  HeadLoss loss;
-  HeadWeight weight;
-  void launch(KernelBench& b) const {
-    b.launch(&KernelTable::head_loss, loss);
-    if (loss.dx) b.launch(&KernelTable::head_weight, weight);
-  }
-};
-Head head_of(KernelBench& b, const Batch& batch, std::int64_t chunk_rows, bool learns, DType dtype = DType::f32) {
-  HeadLoss op;
-  op.logprob = b.junk(batch.rows, 1);
-  op.entropy = b.junk(batch.rows, 1);
-  op.loss = b.junk(batch.rows, 1);
-  op.flags = b.zeros(batch.rows, 1, DType::i32);
-  op.x = b.floats(batch.x, batch.rows, batch.inputs);
-  op.w.outputs = batch.vocabulary;
-  op.w.inputs = batch.inputs;
-  const std::vector<float> packed = pack(batch.w, batch.vocabulary, batch.inputs);
-  op.w.data = b.floats(packed, 1, static_cast<std::int64_t>(packed.size()), dtype);
-  op.target = b.ints(batch.target, batch.rows);
-  op.kind = batch.kind;
-  op.weight = b.floats(batch.weight, batch.rows, 1);
-  op.advantage = b.floats(batch.advantage, batch.rows, 1);
-  op.old_logprob = b.floats(batch.old_logprob, batch.rows, 1);
-  op.clip_low = batch.clip_low;
-  op.clip_high = batch.clip_high;
-  op.logits_chunk = b.junk(chunk_rows, batch.vocabulary);
-  if (!learns) return {op, {}};
-  op.dx = b.junk(batch.rows, batch.inputs);
-  op.log_sum = b.junk(batch.rows, 1);
-  op.slope = b.junk(batch.rows, 1);
-  return {op, HeadWeight{b.junk(op.w.panels(), batch.inputs * 16), {}, true, op.x, op.w, 0, false, op.target, op.log_sum, op.slope,
-                         b.ints(batch.segment, batch.rows)}};
-}
-
 // The definition in double.
 struct Reference {
   std::vector<double> logprob, entropy, loss, slope;
   double total = 0;
 };
-Reference reference(const Batch& b, const std::vector<double>& x, const std::vector<double>& w) {
+Reference reference(const HeadBatch& b, const std::vector<double>& x, const std::vector<double>& w) {
   Reference r;
   for (std::int64_t t = 0; t < b.rows; ++t) {
     double logprob = 0, entropy = 0, loss = 0, slope = 0;
@@ -113,7 +38,7 @@ Reference reference(const Batch& b, const std::vector<double>& x, const std::vec
       if (b.kind == LossKind::cross_entropy) loss = -b.weight[t] * logprob, slope = -b.weight[t];
       if (b.kind == LossKind::policy) {
         const double l = std::clamp(logprob - b.old_logprob[t], -20.0, 20.0), ratio = std::exp(l), a = b.advantage[t];
-        const double clipped = std::clamp(ratio, 1.0 - b.clip_low, 1.0 + b.clip_high) * a;
+        const double clipped = std::clamp(ratio, static_cast<double>(b.parameters.clip_low), static_cast<double>(b.parameters.clip_high)) * a;
         loss = -b.weight[t] * std::min(ratio * a, clipped);
         slope = ratio * a <= clipped ? -b.weight[t] * a * ratio : 0;
       }
@@ -130,7 +55,7 @@ Reference reference(const Batch& b, const std::vector<double>& x, const std::vec
 TEST(Head, ValuesMatchDouble) {
   for (LossKind kind : {LossKind::none, LossKind::cross_entropy, LossKind::policy})
     for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{1, 8, 1}, {7, 33, 15}, {20, 64, 17}, {33, 31, 100}, {40, 128, 512}}) {
-      const Batch batch = make_batch(rows, inputs, vocabulary, kind, 1);
+      const HeadBatch batch = make_head_batch(rows, inputs, vocabulary, kind, 1);
       KernelBench b({.isa = std::nullopt, .threads = 2});
       const Head head = head_of(b, batch, 16, kind != LossKind::none);
       head.launch(b);
@@ -148,7 +73,7 @@ TEST(Head, ValuesMatchDouble) {
 
 TEST(Head, GradientsMatchFiniteDifferences) {
   for (LossKind kind : {LossKind::cross_entropy, LossKind::policy}) {
-    Batch batch = make_batch(12, 6, 19, kind, 7);
+    HeadBatch batch = make_head_batch(12, 6, 19, kind, 7);
     KernelBench b;
     const Head head = head_of(b, batch, 5, true);
     head.launch(b);
@@ -160,14 +85,14 @@ TEST(Head, GradientsMatchFiniteDifferences) {
     }
     const auto wide_x = widened(batch.x), wide_w = widened(batch.w);
     expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
-    expect_close(unpack(b.read(head.weight.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
+    expect_close(unpack_head(b.read(head.weight.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
                  1e-5, "dw");
   }
 }
 
 // The clip, case by case: which branch a row takes, and the clamp of the log-ratio.
 TEST(Head, PolicyLossCases) {
-  Batch batch = make_batch(8, 16, 40, LossKind::policy, 8);
+  HeadBatch batch = make_head_batch(8, 16, 40, LossKind::policy, 8);
   batch.target = random_ints(8, 9, 40);
   KernelBench b;
   HeadLoss op = head_of(b, batch, 8, true).loss;
@@ -196,7 +121,7 @@ TEST(Head, PolicyLossCases) {
 struct ByHand {
   std::vector<float> logprob, entropy, dz;
 };
-ByHand by_hand(const Batch& b, const std::vector<float>& logits) {
+ByHand by_hand(const HeadBatch& b, const std::vector<float>& logits) {
   const auto exponential = [](float v) { return exp_element<ScalarVec>(v); };
   const int leaves = leaf_count(b.vocabulary);
   const std::int64_t size = b.vocabulary / leaves;
@@ -236,7 +161,7 @@ ByHand by_hand(const Batch& b, const std::vector<float>& logits) {
 
 TEST(Head, BitsOfTheWrittenOrder) {
   for (auto [rows, inputs, vocabulary] : std::vector<std::array<std::int64_t, 3>>{{9, 33, 15}, {20, 64, 17}, {33, 128, 100}, {40, 64, 192}, {40, 128, 512}}) {
-    const Batch batch = make_batch(rows, inputs, vocabulary, LossKind::cross_entropy, 11);
+    const HeadBatch batch = make_head_batch(rows, inputs, vocabulary, LossKind::cross_entropy, 11);
     KernelBench b({.isa = std::nullopt, .threads = 2});
     const Head head = head_of(b, batch, rows, true);
     head.launch(b);
@@ -264,7 +189,7 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
     for (LossKind kind : {LossKind::cross_entropy, LossKind::policy})
       for (DType dtype : {DType::f32, DType::bf16}) {
         SCOPED_TRACE("vocabulary " + std::to_string(vocabulary));
-        const Batch batch = make_batch(rows, inputs, vocabulary, kind, 12);
+        const HeadBatch batch = make_head_batch(rows, inputs, vocabulary, kind, 12);
         expect_same_everywhere([&](KernelBench& b) {
           std::vector<std::uint64_t> first_bits, first_hashes;
           for (std::int64_t chunk : {rows + 3, std::int64_t{5}, std::int64_t{12}}) {
@@ -280,7 +205,7 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
             expect_same_words(hashes, first_hashes, "hashes with a chunk of " + std::to_string(chunk));
           }
           // Scoring alone gives the same log-probabilities, in chunks of any rows.
-          Batch scored = batch;
+          HeadBatch scored = batch;
           scored.kind = LossKind::none;
           const HeadLoss score = head_of(b, scored, 3, false, dtype).loss;
           b.launch(&KernelTable::head_loss, score);
@@ -291,7 +216,7 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
 }
 
 TEST(Head, BinsPersistBetweenCalls) {
-  const Batch batch = make_batch(30, 20, 50, LossKind::cross_entropy, 13);
+  const HeadBatch batch = make_head_batch(30, 20, 50, LossKind::cross_entropy, 13);
   KernelBench b({.isa = std::nullopt, .threads = 2});
   const Head whole = head_of(b, batch, 10, true);
   whole.launch(b);
@@ -300,9 +225,10 @@ TEST(Head, BinsPersistBetweenCalls) {
   part.weight.bins = b.zeros(1, part.loss.w.packed_size(), DType::bins);
   part.weight.gradient = b.junk(part.loss.w.panels(), batch.inputs * 16);
   for (auto [begin, count, finish] : std::vector<std::tuple<std::int64_t, std::int64_t, bool>>{{15, 15, false}, {0, 15, true}}) {
-    for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target, &HeadLoss::weight,
+    for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target,
                         &HeadLoss::dx, &HeadLoss::log_sum, &HeadLoss::slope})
       part.loss.*member = (whole.loss.*member).row_range(begin, count);
+    part.loss.objective = whole.loss.objective.row_range(begin, count);
     for (auto member : {&HeadWeight::x, &HeadWeight::target, &HeadWeight::log_sum, &HeadWeight::slope, &HeadWeight::segment})
       part.weight.*member = (whole.weight.*member).row_range(begin, count);
     part.weight.finish = finish;
@@ -313,7 +239,7 @@ TEST(Head, BinsPersistBetweenCalls) {
 }
 
 TEST(Head, NotANumberIsMarkedInItsRowAlone) {
-  Batch batch = make_batch(7, 20, 50, LossKind::cross_entropy, 14);
+  HeadBatch batch = make_head_batch(7, 20, 50, LossKind::cross_entropy, 14);
   batch.target = random_ints(7, 15, 50);
   batch.target[5] = -1;
   KernelBench b;
@@ -334,7 +260,7 @@ TEST(Head, NotANumberIsMarkedInItsRowAlone) {
 
 TEST(Head, LogitsOfChosenRows) {
   for (std::int64_t chosen : {1, 3, 60}) {
-    const Batch batch = make_batch(40, 64, 150, LossKind::none, 16);
+    const HeadBatch batch = make_head_batch(40, 64, 150, LossKind::none, 16);
     const std::vector<std::int32_t> index = random_ints(chosen, 17, 40);
     for (bool round : {false, true})
       expect_same_everywhere([&](KernelBench& b) {
@@ -356,7 +282,7 @@ TEST(Head, LogitsOfChosenRows) {
 
 // Ranks that share the vocabulary: each makes the gradient of its own tokens.
 TEST(Head, AShareOfTheVocabularyHasTheBitsOfTheWhole) {
-  const Batch batch = make_batch(30, 20, 128, LossKind::cross_entropy, 19);
+  const HeadBatch batch = make_head_batch(30, 20, 128, LossKind::cross_entropy, 19);
   KernelBench b({.isa = std::nullopt, .threads = 2});
   const Head whole = head_of(b, batch, 10, true);
   whole.launch(b);
@@ -379,26 +305,36 @@ struct Shares {
   View logprob, entropy, loss, flags;
   std::vector<View> dx, gradient;
 };
-Shares launch_shares(KernelBench& b, const Batch& batch, const Head& head, std::int64_t ranks) {
+Shares launch_shares(KernelBench& b, const HeadBatch& batch, const Head& head, std::int64_t ranks) {
   const HeadLoss& whole = head.loss;
   const int leaves = leaf_count(batch.vocabulary, 8);
   const std::int64_t own = leaves / ranks, tokens = batch.vocabulary / ranks;
-  Shares s{b.junk(batch.rows, 1), b.junk(batch.rows, 1), b.junk(batch.rows, 1), b.zeros(batch.rows, 1, DType::i32), {}, {}};
-  const View sums = b.junk(batch.rows, 3 * leaves), entropies = b.junk(batch.rows, leaves), log_sum = b.junk(batch.rows, 1), slope = b.junk(batch.rows, 1);
+  Shares s{b.junk(batch.rows, whole.target.cols), b.junk(batch.rows, 1), b.junk(batch.rows, whole.target.cols), b.zeros(batch.rows, 1, DType::i32), {}, {}};
+  const std::int64_t width = 2 + whole.target.cols;
+  const View sums = b.junk(batch.rows, width * leaves), entropies = b.junk(batch.rows, leaves), log_sum = b.junk(batch.rows, 1), slope = b.junk(batch.rows, whole.target.cols);
+  const View entropy_slope = whole.entropy_slope ? b.junk(batch.rows, 1) : View{};
   std::vector<View> z;
   std::vector<PackedWeight> w;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    const std::vector<float> packed = pack({batch.w.begin() + r * tokens * batch.inputs, batch.w.begin() + (r + 1) * tokens * batch.inputs}, tokens, batch.inputs);
+    const std::vector<float> packed = pack_head({batch.w.begin() + r * tokens * batch.inputs, batch.w.begin() + (r + 1) * tokens * batch.inputs}, tokens, batch.inputs);
     w.push_back({b.floats(packed, 1, static_cast<std::int64_t>(packed.size())), tokens, batch.inputs});
     z.push_back(b.junk(batch.rows, tokens));
     b.launch(&KernelTable::linear_forward, LinearForward{z.back(), whole.x, w.back()});
-    b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(3 * r * own, 3 * own), z.back(), whole.target, r * tokens, own});
+    b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(width * r * own, width * own), z.back(), whole.target, r * tokens, own});
   }
-  b.launch(&KernelTable::head_shard_loss, HeadShardLoss{log_sum, slope, s.logprob, s.loss, s.flags, sums, whole.target, batch.vocabulary, batch.kind,
-                                                        whole.weight, whole.advantage, whole.old_logprob, batch.clip_low, batch.clip_high});
+  HeadShardLoss loss{log_sum, slope, s.logprob, s.loss, {}, s.flags, entropy_slope, sums, whole.target, batch.vocabulary, whole.objective};
+  b.launch(&KernelTable::head_shard_loss, loss);
+  const auto gradient = [&](std::int64_t r, bool sums, bool learns) {
+    HeadShardGradient op{z[static_cast<std::size_t>(r)], {}, log_sum, slope, whole.target, r * tokens, learns};
+    if (sums) op.entropy = entropies.column_range(r * own, own);
+    if (entropy_slope) op.row_entropy = s.entropy, op.entropy_slope = entropy_slope;
+    b.launch(&KernelTable::head_shard_gradient, op);
+  };
+  for (std::int64_t r = 0; r < ranks; ++r) gradient(r, true, !entropy_slope);
+  b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{s.entropy, entropies, log_sum, whole.target, s.loss, entropy_slope});
   for (std::int64_t r = 0; r < ranks; ++r) {
     const auto at = static_cast<std::size_t>(r);
-    b.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z[at], entropies.column_range(r * own, own), log_sum, slope, whole.target, r * tokens});
+    if (entropy_slope) gradient(r, false, true);
     s.dx.push_back(b.junk(batch.rows, batch.inputs));
     PackedWeight share = w[at];
     share.maximum_leaves = static_cast<int>(own);
@@ -413,14 +349,19 @@ Shares launch_shares(KernelBench& b, const Batch& batch, const Head& head, std::
       const View into = s.dx[static_cast<std::size_t>(r)];
       b.launch(&KernelTable::add, Add{into, into, s.dx[static_cast<std::size_t>(r + step)]});
     }
-  b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{s.entropy, entropies, log_sum, whole.target});
   return s;
 }
 
 TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
-  for (const LossKind kind : {LossKind::cross_entropy, LossKind::policy})
+  struct Kind {
+    LossKind kind;
+    std::int64_t targets = 1;
+    float entropy = 0;
+  };
+  for (const Kind& kind : {Kind{LossKind::cross_entropy}, {LossKind::policy}, {LossKind::cross_entropy, 3}, {LossKind::policy, 1, 0.1f}})
     for (const std::int64_t vocabulary : {96, 272, 300}) {  // 2 leaves, 8 of 34, 4 of 75
-      Batch batch = make_batch(13, 40, vocabulary, kind, 50);
+      HeadBatch batch = make_head_batch(13, 40, vocabulary, kind.kind, 50, kind.targets);
+      batch.parameters.entropy_coefficient = kind.entropy;
       batch.weight[3] = 0;  // a row without a slope
       const int leaves = leaf_count(vocabulary, 8);
       ASSERT_GE(leaves, 2);
@@ -428,7 +369,7 @@ TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
         for (const BackendKind backend : {BackendKind::cpu, BackendKind::traced})
           for (std::int64_t ranks = 1; ranks <= leaves; ranks *= 2) {
             if (!machine_has(isa)) continue;
-            SCOPED_TRACE(fmt::format("{} tokens, {} ranks, {}, backend {}", vocabulary, ranks, instruction_set_name(isa), static_cast<int>(backend)));
+            SCOPED_TRACE(fmt::format("{} targets, entropy {}, {} tokens, {} ranks, {}, backend {}", kind.targets, kind.entropy, vocabulary, ranks, instruction_set_name(isa), static_cast<int>(backend)));
             KernelBench b({.kind = backend, .isa = isa, .threads = 1});
             const Head head = head_of(b, batch, 5, true);
             head.launch(b);
@@ -446,16 +387,16 @@ TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
             EXPECT_EQ(b.read_ints(shares.flags), b.read_ints(whole.flags));
             std::vector<float> rows;
             for (const View& g : shares.gradient) {
-              const std::vector<float> part = unpack(b.read(g), vocabulary / ranks, batch.inputs);
+              const std::vector<float> part = unpack_head(b.read(g), vocabulary / ranks, batch.inputs);
               rows.insert(rows.end(), part.begin(), part.end());
             }
-            expect_same_words(words_of(rows), words_of(unpack(b.read(head.weight.gradient), vocabulary, batch.inputs)), "gradient");
+            expect_same_words(words_of(rows), words_of(unpack_head(b.read(head.weight.gradient), vocabulary, batch.inputs)), "gradient");
           }
     }
 }
 
 TEST(Head, NoRowsGiveAZeroGradient) {
-  const Batch batch = make_batch(0, 20, 30, LossKind::cross_entropy, 18);
+  const HeadBatch batch = make_head_batch(0, 20, 30, LossKind::cross_entropy, 18);
   KernelBench b;
   const Head head = head_of(b, batch, 4, true);
   head.launch(b);

@@ -22,6 +22,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   using Storage = typename Accumulator::Storage;
   constexpr std::int64_t kGroup = 4, kInputs = 288;
   const std::int64_t rows = op.x.rows, inputs = op.w.inputs, panels = op.w.panels();
+  const RowGradient gradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope};
   const bool tied = static_cast<bool>(op.table_dy);
   const std::int32_t* segment = ints(op.segment);
   const auto segment_of = [segment](std::int64_t t) { return segment[t]; };
@@ -45,11 +46,10 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
       const Product<V, W> logits{z, width, read, read_stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
       product_forward<V, W>(logits, rows, op.w.maximum_leaves, 0, 8, 0, count);
       for (std::int64_t t = 0; t < rows; ++t)
-        row_gradient<V>(z + t * width, columns, ints(op.target)[t * op.target.stride] - op.first - first * 16,
-                        elements<V>(op.slope)[t * op.slope.stride], elements<V>(op.log_sum)[t * op.log_sum.stride]);
+        row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
       for_weight_panels<V>(0, count, [&](std::int64_t p, auto together) {
         const std::int64_t at = (first + p) * inputs;
-        Elem* gradient = op.gradient ? elements<V>(op.gradient) + at * 16 : nullptr;
+        Elem* own = op.gradient ? elements<V>(op.gradient) + at * 16 : nullptr;
         Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + at * Accumulator::kStorage : nullptr;
         if (tied && !bins) {
           bins = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(together * inputs))->storage;
@@ -58,7 +58,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
         for (std::int64_t i = 0; tied && i < together; ++i)
           deposit_table_panel<V>(bins + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + p + i);
         for (std::int64_t k = 0; k < inputs; k += kInputs)
-          product_weight<V, together>(gradient, bins, op.finish || !op.bins, z + p * 16, width, x, op.x.stride, 0, rows, columns - p * 16,
+          product_weight<V, together>(own, bins, op.finish || !op.bins, z + p * 16, width, x, op.x.stride, 0, rows, columns - p * 16,
                                       inputs, 0, k, std::min(inputs, k + kInputs), segment_of);
       });
     });

@@ -1,0 +1,166 @@
+#include "train/loss_columns.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "numerics/accumulator.h"
+
+namespace lockstep {
+
+namespace {
+bool trains(const TrainSequence& d) {
+  for (std::size_t i = 0; i < d.targets.size(); ++i)
+    if (d.targets[i] >= 0 && d.weights[i] != 0) return true;
+  return false;
+}
+void add_weights(const TrainSequence& d, ExactSum& sum) {
+  for (std::size_t i = 0; i < d.targets.size(); ++i)
+    if (d.targets[i] >= 0) sum.add(static_cast<double>(d.weights[i]));
+}
+// Old log-probabilities are of no use to plain reinforce, which may come without them.
+bool anchored_nowhere(const LossOptions& loss) {
+  return loss.kind == LossKind::reinforce && loss.parameters.anchor == RatioAnchor::sampler && loss.parameters.kl != KlEstimator::unbiased;
+}
+}  // namespace
+
+double loss_normaliser(const std::vector<TrainSequence>& data, const LossOptions& loss) {
+  if (loss.normaliser > 0) return loss.normaliser;
+  if (loss.averaging == LossAveraging::sum) return 1;
+  if (loss.averaging != LossAveraging::token_mean) return static_cast<double>(std::count_if(data.begin(), data.end(), trains));
+  ExactSum total;  // whatever the order of the data
+  for (const TrainSequence& d : data) add_weights(d, total);
+  const double weights = total.total();
+  if (!(weights > 0) && std::any_of(data.begin(), data.end(), trains))
+    fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging token_mean divides by; allowed are sums above 0, or averaging sum", weights);
+  return weights;
+}
+
+double sequence_divisor(const TrainSequence& d, const LossOptions& loss) {
+  if (loss.averaging == LossAveraging::sequence_token_sum_norm) return loss.length_norm;
+  if (loss.averaging != LossAveraging::sequence_token_mean || !trains(d)) return 1;
+  ExactSum own;
+  add_weights(d, own);
+  return own.total();
+}
+
+SequenceRatio sequence_ratio(const TrainSequence& d, const std::vector<float>& logprobs, const std::vector<float>& anchor) {
+  ExactSum sum;
+  SequenceRatio ratio;
+  for (std::size_t i = 0; i < d.targets.size(); ++i) {
+    if (d.targets[i] < 0 || (d.ratio_mask.empty() ? d.weights[i] : d.ratio_mask[i]) == 0) continue;
+    sum.add(static_cast<double>(logprobs[i]) - static_cast<double>(anchor[i]));
+    ++ratio.count;
+  }
+  ratio.sum = sum.total();
+  return ratio;
+}
+
+LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data, const RowPlan& plan, const LossOptions& loss, double normaliser)
+    : device_(device), data_(data), plan_(plan), loss_(loss) {
+  for (const RowPlan::Origin& origin : plan.origins) width_ = std::max(width_, data[origin.sequence].targets_per_row);
+  for (std::size_t s = 0; s < plan.slices.size(); ++s) {
+    const TrainSequence& d = data[plan.origins[s].sequence];
+    rows_ += static_cast<std::int64_t>(plan.slices[s].tokens.size());
+    const auto own = static_cast<std::size_t>(d.targets_per_row);
+    for (std::size_t i = 0; i < plan.slices[s].tokens.size(); ++i) {
+      const std::size_t at = (static_cast<std::size_t>(plan.slices[s].begin) + i) * own;
+      for (std::size_t k = 0; k < static_cast<std::size_t>(width_); ++k)
+        targets_.push_back(k < own && !plan.origins[s].prefix ? d.targets[at + k] : -1);
+    }
+  }
+  target_ = device.upload(targets_, rows_, width_, MemoryCategory::activations);
+  objective_.kind = loss.kind;
+  objective_.parameters = loss.parameters;
+  if (loss.kind == LossKind::none) return;
+  LossParameters& p = objective_.parameters;
+  if (p.kl_coefficient == 0) p.kl = KlEstimator::none;
+  std::map<std::size_t, std::vector<float>> weights;
+  for (const RowPlan::Origin& origin : plan.origins) {
+    if (origin.prefix) continue;
+    const TrainSequence& d = data[origin.sequence];
+    const double divisor = normaliser > 0 ? normaliser * sequence_divisor(d, loss) : 1.0;  // 0: every weight is 0
+    for (const float w : d.weights) weights[origin.sequence].push_back(static_cast<float>(static_cast<double>(w) / divisor));
+  }
+  column(&Objective::weight, [&](std::size_t s) -> const std::vector<float>& { return weights[s]; });
+  if (loss.kind == LossKind::cross_entropy) return;
+  const auto of = [&](std::vector<float> TrainSequence::*member) {
+    return [&data, member](std::size_t s) -> const std::vector<float>& { return data[s].*member; };
+  };
+  if (anchored_nowhere(loss)) p.anchor = RatioAnchor::current;
+  column(&Objective::advantage, of(&TrainSequence::advantages));
+  if (p.anchor == RatioAnchor::sampler || p.correction != Correction::none) column(&Objective::old_logprob, of(&TrainSequence::old_logprobs));
+  if (p.anchor == RatioAnchor::proximal) column(&Objective::proximal, of(&TrainSequence::proximal_logprobs));
+  if (p.kl != KlEstimator::none) column(&Objective::reference, of(&TrainSequence::reference_logprobs));
+  const auto any = [&](std::vector<float> TrainSequence::*member) {
+    return std::any_of(plan.origins.begin(), plan.origins.end(), [&](const RowPlan::Origin& o) { return !(data[o.sequence].*member).empty(); });
+  };
+  // Sequences without bounds of their own have the loss's.
+  const auto bounds = [&](View Objective::*view, std::vector<float> TrainSequence::*member, float otherwise) {
+    if (!any(member)) return;
+    std::map<std::size_t, std::vector<float>> own;
+    column(view, [&](std::size_t s) -> const std::vector<float>& {
+      if (!(data[s].*member).empty()) return data[s].*member;
+      return own[s] = std::vector<float>(data[s].targets.size(), otherwise);
+    });
+  };
+  bounds(&Objective::clip_low, &TrainSequence::clip_low, p.clip_low);
+  bounds(&Objective::clip_high, &TrainSequence::clip_high, p.clip_high);
+  ratios_of_sequences_ = loss.ratio_level != RatioLevel::token || (p.correction != Correction::none && loss.correction_level != RatioLevel::token);
+}
+
+template <class F>
+void LossColumns::column(View Objective::*view, const F& of) {
+  std::vector<float> values;
+  values.reserve(targets_.size());
+  for (std::size_t s = 0; s < plan_.slices.size(); ++s) {
+    const std::size_t sequence = plan_.origins[s].sequence, rows = plan_.slices[s].tokens.size();
+    if (plan_.origins[s].prefix) {
+      values.resize(values.size() + rows * static_cast<std::size_t>(width_), 0.0f);
+      continue;
+    }
+    const std::vector<float>& from = of(sequence);
+    const auto own = static_cast<std::size_t>(data_[sequence].targets_per_row);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const std::size_t at = (static_cast<std::size_t>(plan_.slices[s].begin) + i) * own;
+      values.insert(values.end(), from.begin() + static_cast<std::ptrdiff_t>(at), from.begin() + static_cast<std::ptrdiff_t>(at + own));
+      values.resize(values.size() + static_cast<std::size_t>(width_) - own, 0.0f);
+    }
+  }
+  buffers_.push_back(device_.upload(values, rows_, width_, MemoryCategory::activations));
+  objective_.*view = buffers_.back().view();
+}
+
+void LossColumns::sequence_column(View Objective::*view, const std::vector<float>& values) {
+  std::vector<float> all;
+  all.reserve(targets_.size());
+  for (std::size_t s = 0; s < plan_.slices.size(); ++s) all.resize(all.size() + plan_.slices[s].tokens.size() * static_cast<std::size_t>(width_), values[s]);
+  buffers_.push_back(device_.upload(all, rows_, width_, MemoryCategory::activations));
+  objective_.*view = buffers_.back().view();
+}
+
+void LossColumns::set_logprobs(const std::vector<float>& logprobs) {
+  const LossParameters& p = objective_.parameters;
+  std::vector<float> ratios, corrections;
+  std::size_t row = 0;
+  for (std::size_t s = 0; s < plan_.slices.size(); ++s) {
+    const TrainSequence& d = data_[plan_.origins[s].sequence];
+    std::vector<float> own(static_cast<std::size_t>(plan_.slices[s].begin * d.targets_per_row), 0.0f);  // a declared prefix is not scored
+    for (std::size_t i = 0; i < plan_.slices[s].tokens.size(); ++i, ++row) {
+      const auto at = logprobs.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(width_));
+      own.insert(own.end(), at, at + d.targets_per_row);
+    }
+    float ratio = 0, correction = 0;
+    if (!plan_.origins[s].prefix) {
+      const std::vector<float>& anchor = p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : d.old_logprobs;
+      if (p.anchor != RatioAnchor::current) ratio = static_cast<float>(sequence_ratio(d, own, anchor).at(loss_.ratio_level));
+      if (p.correction != Correction::none)
+        correction = static_cast<float>(sequence_ratio(d, p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : own, d.old_logprobs).at(loss_.correction_level));
+    }
+    ratios.push_back(ratio);
+    corrections.push_back(correction);
+  }
+  if (loss_.ratio_level != RatioLevel::token) sequence_column(&Objective::log_ratio, ratios);
+  if (p.correction != Correction::none && loss_.correction_level != RatioLevel::token) sequence_column(&Objective::log_correction, corrections);
+}
+
+}  // namespace lockstep
