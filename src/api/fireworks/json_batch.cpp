@@ -72,6 +72,7 @@ BatchMessage decode_json_batch(const TrainingJson& json, const std::string& enve
   out.sequence = required_integer(json, "seq_id");
   try {
     const TrainingJson input = object_field(json, envelope);
+    out.batch.loss.dialect = LossDialect::fireworks;
     out.batch.loss.name = text_field(input, "loss_fn", "cross_entropy");
     const TrainingJson config = object_field(input, "loss_fn_config");
     for (const auto& [name, value] : config.items()) {

@@ -3,8 +3,9 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <variant>
 #include <vector>
+
+#include "train/losses.h"
 
 namespace lockstep {
 
@@ -22,11 +23,13 @@ struct TrainingDatum {
   std::map<std::string, NamedTensor> inputs;
 };
 
-using LossSetting = std::variant<double, std::string, bool>;
+// The two SDKs mean different defaults by the same names (docs/losses.md).
+enum class LossDialect { tinker, fireworks };
 
 struct LossRequest {
   std::string name;
-  std::map<std::string, LossSetting> config;
+  std::map<std::string, LossValue> config;
+  LossDialect dialect = LossDialect::tinker;
 };
 
 struct TrainingBatch {

@@ -9,41 +9,33 @@
 namespace lockstep {
 namespace {
 
-struct LossRow {
-  const char* name;
-  LossKind kind;
-  std::vector<std::string> needs;  // beside target_tokens
-  std::vector<std::string> takes;
-  std::vector<std::string> settings;
-};
-const std::vector<LossRow>& loss_rows() {
-  static const std::vector<LossRow> rows = {
-      {"cross_entropy", LossKind::cross_entropy, {}, {"weights"}, {}},
-      {"ppo", LossKind::policy, {"logprobs", "advantages"}, {"mask"}, {"clip_low_threshold", "clip_high_threshold"}},
-  };
-  return rows;
-}
-
-const LossRow& loss_row(const std::string& name) {
-  std::vector<std::string> names;
-  for (const LossRow& row : loss_rows()) {
-    if (name == row.name) return row;
-    names.push_back(row.name);
-  }
-  fail(ErrorCode::invalid_argument, "loss_fn is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
-}
-
 std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
-const NamedTensor& need(const TrainingDatum& datum, const std::string& name, const std::string& where, const LossRow& row) {
-  const auto found = datum.inputs.find(name);
-  if (found != datum.inputs.end()) return found->second;
-  std::vector<std::string> missing;
-  std::vector<std::string> all = row.needs;
-  all.insert(all.begin(), "target_tokens");
-  for (const std::string& one : all)
-    if (!datum.inputs.contains(one)) missing.push_back(one);
-  fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), row.name);
+// Tensors by the names of the wire, and where they go.
+struct InputRow {
+  const char* name;
+  std::vector<float> TrainSequence::* values;
+};
+constexpr InputRow kInputs[] = {{"weights", &TrainSequence::weights},
+                                {"mask", &TrainSequence::weights},
+                                {"advantages", &TrainSequence::advantages},
+                                {"logprobs", &TrainSequence::old_logprobs},
+                                {"proximal_logprobs", &TrainSequence::proximal_logprobs},
+                                {"reference_logprobs", &TrainSequence::reference_logprobs},
+                                {"clip_low_threshold", &TrainSequence::clip_low},
+                                {"clip_high_threshold", &TrainSequence::clip_high},
+                                {"sequence_ratio_mask", &TrainSequence::ratio_mask}};
+
+// What every datum must bring beside its targets.
+std::vector<const char*> needed_inputs(const LossOptions& loss) {
+  if (!is_policy(loss.kind)) return {};
+  const LossParameters& p = loss.parameters;
+  std::vector<const char*> names;
+  if (loss.kind != LossKind::reinforce && p.anchor == RatioAnchor::sampler) names.push_back("logprobs");
+  if (p.anchor == RatioAnchor::proximal) names.push_back("proximal_logprobs");
+  names.push_back("advantages");
+  if (p.kl != KlEstimator::none && p.kl_coefficient != 0) names.push_back("reference_logprobs");
+  return names;
 }
 
 std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where, const std::vector<std::int64_t>& shape) {
@@ -55,31 +47,48 @@ std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where
   return values;
 }
 
-double number_setting(const LossRequest& loss, const std::string& name, double standard) {
-  const auto found = loss.config.find(name);
-  if (found == loss.config.end()) return standard;
-  if (const double* value = std::get_if<double>(&found->second); value && std::isfinite(*value)) return *value;
-  fail(ErrorCode::invalid_argument, "loss_fn_config.{} is not a finite number", name);
+LossOptions loss_options(const LossRequest& wanted) {
+  if (wanted.name == "stable_reinforce")
+    fail(ErrorCode::unsupported, "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead", fmt::join(loss_names(), ", "));
+  LossConfig config;
+  // What each SDK means where nothing is said, beside the table of train/losses.cpp.
+  if (wanted.dialect == LossDialect::tinker) {
+    if (wanted.name == "cispo") config = {{"clip_low_threshold", 0.0}, {"clip_high_threshold", 4.0}};
+    if (wanted.name == "dro") config = {{"gate_zero_advantage", false}};
+  } else if (wanted.name == "importance_sampling") {
+    config = {{"ratio_log_cap", 20.0}};
+  }
+  for (const auto& [name, value] : wanted.config) {
+    const auto* text = std::get_if<std::string>(&value);
+    if (name == "target_logprob_support" && text && *text == "full_vocabulary") continue;  // what there is
+    std::erase_if(config, [&](const auto& one) { return one.first == name; });
+    config.emplace_back(name, value);
+  }
+  return loss_by_name(wanted.name, config);
+}
+
+// Counts of the whole batch, which its pieces are divided by.
+double normaliser_of(const LossOptions& loss, const std::vector<TrainSequence>& data) {
+  if (loss.averaging == LossAveraging::sum) return 1;
+  double weights = 0, sequences = 0;
+  for (const TrainSequence& d : data) {
+    bool trains = false;
+    for (const float w : d.weights) weights += static_cast<double>(w), trains = trains || w != 0;
+    sequences += trains;
+  }
+  const double count = loss.averaging == LossAveraging::token_mean ? weights : sequences;
+  if (!(count > 0)) fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging divides by; allowed are sums above 0", count);
+  return count;
 }
 
 }  // namespace
 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
-  const LossRow& row = loss_row(batch.loss.name);
-  for (const auto& [name, value] : batch.loss.config)
-    if (std::find(row.settings.begin(), row.settings.end(), name) == row.settings.end())
-      fail(ErrorCode::invalid_argument, "loss_fn_config.{} is not known to the loss {}, {}", name, row.name,
-           row.settings.empty() ? std::string("which has no settings") : fmt::format("allowed are {}{}", fmt::join(row.settings, ", "), did_you_mean(name, row.settings)));
   PreparedBatch out;
-  out.elementwise_loss = row.kind == LossKind::cross_entropy;
-  out.loss.kind = row.kind;
-  out.loss.normaliser = 1;
-  if (row.kind == LossKind::policy) {
-    const double low = number_setting(batch.loss, "clip_low_threshold", 0.8), high = number_setting(batch.loss, "clip_high_threshold", 1.2);
-    if (low < 0 || high < low) fail(ErrorCode::invalid_argument, "loss_fn_config.clip_low_threshold is {} and clip_high_threshold is {}, allowed are ratios, 0 <= low <= high", low, high);
-    out.loss.clip_low = static_cast<float>(1 - low);
-    out.loss.clip_high = static_cast<float>(high - 1);
-  }
+  out.loss = loss_options(batch.loss);
+  if (batch.forward_only && is_policy(out.loss.kind)) fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is cross_entropy", batch.loss.name);
+  out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
+  const std::vector<const char*> needed = needed_inputs(out.loss);
   if (batch.data.empty()) fail(ErrorCode::invalid_argument, "data is empty, allowed is at least one datum");
   for (std::size_t d = 0; d < batch.data.size(); ++d) {
     const TrainingDatum& datum = batch.data[d];
@@ -90,37 +99,40 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     for (std::int64_t i = 0; i < tokens; ++i)
       if (datum.tokens[static_cast<std::size_t>(i)] < 0 || datum.tokens[static_cast<std::size_t>(i)] >= limits.vocabulary)
         fail(ErrorCode::invalid_argument, "{}.model_input token {} is {}, allowed are ids from 0 to {}", where, i, datum.tokens[static_cast<std::size_t>(i)], limits.vocabulary - 1);
-    const NamedTensor& targets = need(datum, "target_tokens", where, row);
+    std::vector<std::string> missing;
+    if (!datum.inputs.contains("target_tokens")) missing.push_back("target_tokens");
+    for (const char* name : needed)
+      if (!datum.inputs.contains(name)) missing.push_back(name);
+    if (!missing.empty()) fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), batch.loss.name);
+    const NamedTensor& targets = datum.inputs.at("target_tokens");
     const std::string target_name = where + ".loss_fn_inputs.target_tokens";
-    if (targets.shape.size() != 1)
-      fail(ErrorCode::unsupported, "{} has shape {}, allowed is one target a position", target_name, shape_text(targets.shape));
-    if (targets.shape[0] != tokens)
-      fail(ErrorCode::invalid_argument, "{} has {} values, allowed is {}, one a token of model_input", target_name, targets.shape[0], tokens);
     if (targets.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", target_name);
+    if (targets.shape[0] != tokens || targets.integers.empty())
+      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, shape_text(targets.shape), tokens, tokens);
     TrainSequence sequence;
     sequence.tokens = datum.tokens;
-    for (std::int64_t i = 0; i < tokens; ++i) {
-      const std::int64_t target = targets.integers[static_cast<std::size_t>(i)];
-      if (target < 0 || target >= limits.vocabulary)
-        fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are ids from 0 to {}", target_name, i, target, limits.vocabulary - 1);
+    sequence.targets_per_row = targets.shape.size() == 2 ? targets.shape[1] : 1;
+    for (std::size_t i = 0; i < targets.integers.size(); ++i) {
+      const std::int64_t target = targets.integers[i];
+      if (target < 0 || target >= limits.vocabulary) fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are ids from 0 to {}", target_name, i, target, limits.vocabulary - 1);
       sequence.targets.push_back(static_cast<std::int32_t>(target));
     }
-    sequence.weights.assign(static_cast<std::size_t>(tokens), 1.0f);
-    const auto read = [&](const char* name, std::vector<float>& into) {
-      if (const auto found = datum.inputs.find(name); found != datum.inputs.end())
-        into = floats_of(found->second, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
-    };
-    for (const std::string& name : row.needs) need(datum, name, where, row);
-    if (row.kind == LossKind::cross_entropy) {
-      read("weights", sequence.weights);
-    } else {
-      read("advantages", sequence.advantages);
-      read("logprobs", sequence.old_logprobs);
-      read("mask", sequence.weights);
+    sequence.weights.assign(sequence.targets.size(), 1.0f);
+    for (const auto& [name, tensor] : datum.inputs) {
+      if (name == "target_tokens") continue;
+      const auto row = std::find_if(std::begin(kInputs), std::end(kInputs), [&](const InputRow& r) { return name == r.name; });
+      if (row == std::end(kInputs)) {
+        std::vector<std::string> names{"target_tokens"};
+        for (const InputRow& r : kInputs) names.emplace_back(r.name);
+        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "), did_you_mean(name, names));
+      }
+      sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
     }
+    check_loss_data(sequence, d, out.loss, limits.vocabulary);
     out.sequences.push_back(std::move(sequence));
     out.shapes.push_back(targets.shape);
   }
+  if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
   return out;
 }
 
@@ -142,7 +154,8 @@ TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackward
     }
     out.data.push_back(std::move(datum));
   }
-  out.metrics["loss:sum"] = summed ? sum.total() : result.loss;
+  for (const auto& [name, value] : result.metrics) out.metrics[name] = value;
+  if (!out.metrics.contains("loss:sum")) out.metrics["loss:sum"] = summed ? sum.total() : result.loss;
   return out;
 }
 

@@ -29,8 +29,7 @@ fs::path TrainingService::living_folder(const ModelRecord& record) const { retur
 fs::path TrainingService::checkpoint_folder(const CheckpointRecord& record) const { return options_.state / "checkpoints" / folder_name(record.model) / record.kind / record.name; }
 fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { return options_.state / "samplers" / folder_name(record.id); }
 
-// Paths are "tinker://MODEL/KIND/NAME", or a bare name among the states of `hint` (a model's id, or a kind).
-CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& hint) {
+CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& model, const std::string& kind) {
   expire_checkpoints();
   const std::lock_guard lock(mutex_);
   std::string wanted = path;
@@ -38,8 +37,8 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
     const std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
     const CheckpointRecord* newest = nullptr;
     for (const auto& [key, record] : checkpoints_)
-      if (record.owner == owner && record.kind == "weights" && record.name == name &&
-          (!newest || (record.model == hint && newest->model != hint) || (newest->model != hint && record.created > newest->created)))
+      if (record.owner == owner && record.kind == kind && record.name == name &&
+          (!newest || (record.model == model && newest->model != model) || (newest->model != model && record.created > newest->created)))
         newest = &record;
     if (newest) wanted = newest->path();
   }
@@ -164,7 +163,7 @@ std::shared_ptr<const WeightSet> TrainingService::read_weights(const fs::path& f
 }
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
-  const CheckpointRecord from = checkpoint_at(owner, path);
+  const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
   return base_->executor->run(WorkPriority::training, [&] { return SamplerWeights{read_weights(checkpoint_folder(from))}; }).get();
 }
 

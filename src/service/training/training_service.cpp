@@ -194,7 +194,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       ModelSettings& settings = model->record.settings;
       std::optional<CheckpointRecord> from;
       if (!wanted.from.empty()) {
-        from = checkpoint_at(owner, wanted.from, "weights");
+        from = checkpoint_at(owner, wanted.from);
         const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
         const TrainingJson metadata = settings.user_metadata;
         settings = from->settings;

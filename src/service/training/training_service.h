@@ -54,7 +54,7 @@ class TrainingService {
   void stop();
 
   const TrainingBase& base() const { return *base_; }
-  GenerationService& generation() { return *generation_; }
+  GenerationService& generation() const { return *generation_; }
   Futures& futures() { return futures_; }
 
   // --- sessions
@@ -144,7 +144,8 @@ class TrainingService {
   std::filesystem::path living_folder(const ModelRecord& record) const;
   std::filesystem::path checkpoint_folder(const CheckpointRecord& record) const;
   std::filesystem::path sampler_folder(const SamplerRecord& record) const;
-  CheckpointRecord checkpoint_at(const std::string& owner, const std::string& path, const std::string& kind_hint = {});
+  // `path`: tinker://MODEL/KIND/NAME, or the bare name of one of `kind`: the newest, of `model` before others'.
+  CheckpointRecord checkpoint_at(const std::string& owner, const std::string& path, const std::string& model = {}, const std::string& kind = "weights");
   CheckpointRecord write_checkpoint(Model& model, const SaveRequest& request);  // executor
   std::shared_ptr<const WeightSet> read_weights(const std::filesystem::path& folder);  // executor
   void spill_samplers();  // executor

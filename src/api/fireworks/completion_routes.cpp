@@ -1,0 +1,135 @@
+// POST /inference/v1/completions: token ids in, token ids and both log-probabilities of each out, as one event stream.
+#include <cmath>
+
+#include "api/errors.h"
+#include "api/fireworks/fireworks_routes.h"
+#include "base/entropy.h"
+#include "base/seconds.h"
+
+namespace lockstep {
+namespace {
+
+struct CompletionOrder {
+  Request request;
+  std::string model;
+  bool echo = false, stream = true, logprobs = false;
+  std::int64_t echo_last = -1;  // of the prompt's tokens; -1: all
+  std::int64_t top_logprobs = 0;
+  std::vector<std::string> stops;
+};
+
+CompletionOrder completion_order(const TrainingJson& json, const TrainingService& service) {
+  CompletionOrder out;
+  out.model = required_text(json, "model");
+  out.stream = boolean_field(json, "stream", false);
+  if (integer_field(json, "n", 1) != 1) fail_value("n", "is not 1; several samples are several requests");
+  if (!json.contains("prompt") || !json["prompt"].is_array()) fail_value("prompt", "is missing, or no list of token ids");
+  const std::int64_t vocabulary = service.base().opened.loaded.model->vocabulary;
+  for (const TrainingJson& token : json["prompt"]) {
+    if (!token.is_number_integer() || token.get<std::int64_t>() < 0 || token.get<std::int64_t>() >= vocabulary)
+      fail_value(fmt::format("prompt[{}]", out.request.prompt.size()), fmt::format("is no token id, allowed are 0 to {}", vocabulary - 1));
+    out.request.prompt.push_back(token.get<std::int32_t>());
+  }
+  SamplingParameters& s = out.request.sampling;
+  s.temperature = static_cast<float>(number_field(json, "temperature", 1));
+  s.top_p = static_cast<float>(number_field(json, "top_p", 1));
+  const std::int64_t top_k = integer_field(json, "top_k", 0);
+  s.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(top_k, 0, vocabulary));
+  s.seed = json.contains("seed") && !json["seed"].is_null() ? static_cast<std::uint64_t>(integer_field(json, "seed", 0)) : random_seed();
+  out.echo = boolean_field(json, "echo", false);
+  out.echo_last = integer_field(json, "echo_last", -1);
+  out.logprobs = json.contains("logprobs") && !json["logprobs"].is_null() && json["logprobs"] != false;
+  out.top_logprobs = integer_field(json, "top_logprobs", 0);
+  if (out.top_logprobs < 0 || out.top_logprobs > SamplingParameters::kMaxTopLogprobs) fail_value("top_logprobs", fmt::format("is {}, allowed is 0 to {}", out.top_logprobs, SamplingParameters::kMaxTopLogprobs));
+  s.top_logprobs = static_cast<std::int32_t>(out.top_logprobs);
+  out.request.prompt_logprobs = out.echo || out.echo_last >= 0;
+  const std::int64_t room = service.base().opened.runtime->max_positions - static_cast<std::int64_t>(out.request.prompt.size());
+  s.max_tokens = static_cast<std::int32_t>(std::clamp<std::int64_t>(integer_field(json, "max_tokens", 16), 0, std::max<std::int64_t>(room, 0)));
+  if (json.contains("stop") && json["stop"].is_string()) out.stops = {json["stop"].get<std::string>()};
+  if (json.contains("stop") && json["stop"].is_array()) {
+    for (const TrainingJson& stop : json["stop"]) {
+      if (!stop.is_string()) fail_value("stop", "is no list of texts");
+      out.stops.push_back(stop.get<std::string>());
+    }
+  }
+  if (boolean_field(json, "include_routing_matrix", false)) fail_value("include_routing_matrix", "is not offered, allowed is false");
+  return out;
+}
+
+TrainingJson row_json(const Tokenizer* tokenizer, std::int32_t id, float raw, float sampling, const std::vector<TokenLogprob>& top) {
+  TrainingJson row{{"token", tokenizer ? tokenizer->token_bytes(id) : std::string()}, {"token_id", id}, {"logprob", raw}, {"sampling_logprob", sampling}};
+  if (!top.empty()) {
+    row["top_logprobs"] = TrainingJson::array();
+    for (const TokenLogprob& one : top) row["top_logprobs"].push_back({{"token_id", one.id}, {"logprob", one.logprob}});
+  }
+  return row;
+}
+
+TrainingJson completion_json(const TrainingService& service, const CompletionOrder& order, const Generation& generation, double seconds, const std::string& id) {
+  const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
+  TrainingJson rows = TrainingJson::array(), ids = TrainingJson::array();
+  const std::size_t prompt = order.request.prompt.size();
+  const std::size_t told = order.echo ? prompt : order.echo_last >= 0 ? std::min(prompt, static_cast<std::size_t>(order.echo_last)) : 0;
+  for (std::size_t i = prompt - told; i < prompt; ++i) {
+    const float logprob = i == 0 ? 0.0f : generation.prompt_logprobs[i - 1];  // nothing stands before the first
+    ids.push_back(order.request.prompt[i]);
+    rows.push_back(row_json(tokenizer, order.request.prompt[i], logprob, logprob, i > 0 && order.top_logprobs > 0 ? generation.prompt_top_logprobs[i - 1] : std::vector<TokenLogprob>{}));
+  }
+  std::string text;
+  std::vector<std::int32_t> generated;
+  for (const GeneratedToken& t : generation.tokens) {
+    ids.push_back(t.id);
+    generated.push_back(t.id);
+    rows.push_back(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top));
+  }
+  if (tokenizer) text = tokenizer->decode(generated, true);
+  TrainingJson choice{{"index", 0}, {"text", text}, {"finish_reason", generation.finish == FinishReason::stop ? "stop" : "length"}, {"raw_output", {{"completion_token_ids", ids}, {"prompt_token_ids", order.request.prompt}}}};
+  choice["logprobs"] = {{"content", rows}};
+  const auto number = [](double value) { return fmt::format("{:.6f}", value); };
+  return {{"id", id},
+          {"object", "text_completion"},
+          {"model", order.model},
+          {"choices", {choice}},
+          {"usage", {{"prompt_tokens", prompt}, {"completion_tokens", generated.size()}, {"total_tokens", prompt + generated.size()}}},
+          {"perf_metrics", {{"prefill-queue-duration", "0.000000"}, {"server-processing-time", number(seconds)}, {"prompt-tokens", std::to_string(prompt)}, {"cached-prompt-tokens", std::to_string(generation.cached_tokens)},
+                            {"num-concurrent-requests", std::to_string(std::max<std::int64_t>(service.generation().open(), 1))}}}};
+}
+
+void complete(const TrainingCall& call, const std::shared_ptr<Deployments>& deployments) {
+  auto order = std::make_shared<CompletionOrder>(completion_order(call.json(), call.service));
+  if (const std::optional<Deployment> deployment = deployments->find(call.owner, order->model)) {
+    order->request.weights = deployment->weights.weights;
+  } else if (!call.service.is_base(order->model)) {
+    throw RequestError(ErrorCode::not_found, "model", fmt::format("there is no deployment '{}'", shown(order->model)), 404);
+  }
+  GenerationService& generation = call.service.generation();
+  order->request.sampling.stop_tokens = generation.end_tokens();
+  GenerationService::OnToken on_token;
+  if (!order->stops.empty())
+    on_token = [order, tokenizer = call.service.base().opened.tokenizer, text = std::string()](const GeneratedToken& t) mutable {
+      if (!tokenizer) return true;
+      text += tokenizer->token_bytes(t.id);
+      return std::none_of(order->stops.begin(), order->stops.end(), [&](const std::string& stop) { return !stop.empty() && text.find(stop) != std::string::npos; });
+    };
+  Request request = order->request;
+  generation.generate(std::move(request), std::move(on_token), [out = call.out, service = &call.service, order, id = call.request.request_id, began = std::chrono::steady_clock::now()](Generation&& g) {
+    if (g.finish == FinishReason::error || g.finish == FinishReason::cancelled) {
+      const bool error = g.finish == FinishReason::error;
+      out->send({error ? 400 : 503, "application/json", TrainingJson{{"error", {{"message", error ? g.error : "the server stops"}, {"code", error ? "invalid_request" : "unavailable"}}}}.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
+      return;
+    }
+    const std::string json = completion_json(*service, *order, g, seconds_since(began), id).dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
+    if (!order->stream) return out->send({200, "application/json", json, {}});
+    out->begin_stream("text/event-stream");
+    out->stream("data: " + json + "\n\ndata: [DONE]\n\n");
+    out->end_stream();
+  });
+}
+}  // namespace
+
+void add_completion_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments) {
+  for (const char* prefix : {"", "/training/v1/serverless"})
+    routes.add_at_root("POST", fmt::format("{}/inference/v1/completions", prefix), [deployments](const TrainingCall& call) { complete(call, deployments); });
+}
+
+}  // namespace lockstep

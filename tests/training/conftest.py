@@ -1,0 +1,40 @@
+"""A `lockstep serve --training` on the shipped model, and the real SDKs against it.
+
+LOCKSTEP_BINARY names the binary (default build/lockstep under the repository). They need the packages of
+tools/oracle-requirements.txt: tinker, fireworks-ai, torch.
+"""
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # a name that is no folder must not be looked for elsewhere
+os.environ.setdefault("TINKER_TELEMETRY", "0")
+
+_spec = importlib.util.spec_from_file_location("lockstep_api_conftest", Path(__file__).resolve().parents[1] / "api/conftest.py")
+_api = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_api)
+Server = _api.Server
+
+
+
+@pytest.fixture(scope="session")
+def training_server(tmp_path_factory):
+    running = Server("--training", "--state", str(tmp_path_factory.mktemp("state")), "--alias", "Qwen/Qwen3-8B")
+    yield running
+    assert running.stop() == 0, "".join(running.errors)
+
+
+@pytest.fixture
+def start_server(tmp_path):
+    """start_server(*arguments): a server of the test's own on the same folder each time, stopped at its end."""
+    started = []
+
+    def start(*arguments):
+        started.append(Server("--training", "--state", str(tmp_path / "state"), *arguments))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()

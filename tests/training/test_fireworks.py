@@ -1,0 +1,68 @@
+"""The `fireworks-ai` package's training SDK, unmodified, against our server."""
+import pytest
+import torch
+from fireworks.training.sdk import FiretitanServiceClient, TrainerJobManager
+import fireworks.training.sdk.types as types
+
+BASE = "countdown-glm"
+TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
+
+
+def tensor(values, dtype):
+    return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
+
+
+def datum(tokens=TOKENS, **floats):
+    inputs = {"target_tokens": tensor(tokens[1:], "int64")}
+    inputs.update({name: tensor(values, "float32") for name, values in floats.items()})
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
+
+
+def logprobs_of(result):
+    return list(result.loss_fn_outputs[0]["logprobs"].data)
+
+
+@pytest.mark.parametrize("api_key", ["anything", "tml-dummy"])
+def test_the_published_snippet(training_server, api_key):
+    endpoint, base_model, data = training_server.url, BASE, [datum()]
+
+    def my_loss(data, logprobs):
+        return -torch.stack([lp.sum() for lp in logprobs]).sum(), {"custom_metric": 1.5}
+
+    service = FiretitanServiceClient(base_url=endpoint, api_key=api_key)
+    policy = service.create_training_client(base_model=base_model)
+    custom = policy.forward_backward_custom(data, my_loss)
+    refused = policy.forward_backward(data, "ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2})
+
+    custom = custom.result()
+    assert custom.metrics["custom_metric"] == 1.5 and custom.metrics["loss:sum"] > 0
+    with pytest.raises(Exception, match="has no logprobs and no advantages, which the loss ppo needs"):
+        refused.result()
+    proper = [datum(logprobs=logprobs_of(custom), advantages=[1.0] * 9)]
+    result = policy.forward_backward(proper, "ppo", {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}).result()
+    assert result.metrics["loss:sum"] == pytest.approx(-9)
+    step = policy.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+    assert step.metrics["grad_norm"] > 0
+
+
+def test_states_are_saved_and_loaded_at_any_point(training_server):
+    policy = FiretitanServiceClient(base_url=training_server.url, api_key="x").create_training_client(base_model=BASE)
+
+    def steps(count):
+        losses = []
+        for _ in range(count):
+            losses.append(policy.forward_backward([datum()], "cross_entropy").result().metrics["loss:sum"])
+            policy.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+        return losses
+
+    steps(2)
+    policy.save_state("middle").result()
+    went_on = steps(3)
+    policy.load_state_with_optimizer("middle").result()
+    assert steps(3) == went_on
+
+
+def test_training_profile_is_resolved(training_server):
+    manager = TrainerJobManager(api_key="x", base_url=training_server.url)
+    profile = manager.resolve_training_profile("accounts/fireworks/trainingShapes/qwen3-8b-128k")
+    assert profile.max_supported_context_length == 128000 and profile.accelerator_count == 4
