@@ -7,6 +7,7 @@ Four groups of checks, each with a name that --list prints and patterns select:
   layers, layers/self-test    tools/check_layers.py
   oracle/FILE::TEST           tests/oracle, pytest against transformers, where that environment exists
   api/FILE::TEST              tests/api, pytest with the openai client against the server, likewise
+  training/FILE::TEST         tests/training, pytest with the tinker and fireworks-ai clients, likewise
   page/FILE::TEST             tests/page, pytest with a headless browser against the live page, likewise
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
@@ -320,7 +321,7 @@ def run_fuzzers(build, tally, patterns, environment):
 
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
-PYTEST_FOLDERS = ("oracle", "api", "page")
+PYTEST_FOLDERS = ("oracle", "api", "training", "page")
 
 
 def oracle_names():

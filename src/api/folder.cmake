@@ -4,11 +4,11 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 set(messages ${CMAKE_BINARY_DIR}/messages)
 add_custom_command(
-  OUTPUT ${messages}/tinker_public.pb.cc ${messages}/tinker_public.pb.h
+  OUTPUT ${messages}/api/tinker/tinker_public.pb.cc ${messages}/api/tinker/tinker_public.pb.h
   COMMAND ${CMAKE_COMMAND} -E make_directory ${messages}
-  COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/src/api/tinker --cpp_out=${messages} tinker_public.proto
+  COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/src --cpp_out=${messages} api/tinker/tinker_public.proto
   DEPENDS ${CMAKE_SOURCE_DIR}/src/api/tinker/tinker_public.proto VERBATIM)
-target_sources(lockstep_api PRIVATE ${messages}/tinker_public.pb.cc ${messages}/tinker_public.pb.h)
+target_sources(lockstep_api PRIVATE ${messages}/api/tinker/tinker_public.pb.cc ${messages}/api/tinker/tinker_public.pb.h)
 target_include_directories(lockstep_api PRIVATE ${messages})
 target_link_libraries(lockstep_api PRIVATE protobuf::libprotobuf-lite PkgConfig::ZSTD)
-set_source_files_properties(${messages}/tinker_public.pb.cc ${CMAKE_SOURCE_DIR}/src/api/tinker/proto_codec.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS "-Wno-unused-parameter;-Wno-array-bounds")
+set_source_files_properties(${messages}/api/tinker/tinker_public.pb.cc ${CMAKE_SOURCE_DIR}/src/api/tinker/proto_codec.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON COMPILE_OPTIONS "-Wno-unused-parameter;-Wno-array-bounds")

@@ -6,14 +6,13 @@
 #include <cstdlib>
 #include <thread>
 
-#include "api/fireworks/fireworks_routes.h"
-#include "api/tinker/tinker_routes.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/openai_server.h"
 #include "http/page_server.h"
+#include "http/training_server.h"
 
 namespace lockstep {
 namespace {
@@ -139,9 +138,7 @@ int serve_command(const Arguments& arguments) {
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
-    if (!trainers) return;
-    add_tinker_routes(routes, trainers);
-    add_fireworks_routes(routes, trainers);
+    if (trainers) add_training_routes(routes, trainers);
   });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);

@@ -2,6 +2,7 @@
 sides, saved models go on, one client never sees another's."""
 import math
 import struct
+from pathlib import Path
 
 import pytest
 import tinker
@@ -9,6 +10,7 @@ from tinker import types
 
 
 BASE = "countdown-glm"
+FOLDER = str(Path(__file__).resolve().parents[2] / "models/countdown-glm")
 TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
 
 
@@ -168,7 +170,7 @@ def test_thousands_of_datums_in_chunks_out_of_order(service):
 
 
 def test_seeds_stops_and_many_samples(service):
-    sampler = service.create_sampling_client(base_model=BASE).result()
+    sampler = service.create_sampling_client(base_model=FOLDER).result()  # by its folder, where the tokenizer is
     prompt = types.ModelInput.from_ints(TOKENS[:4])
     ask = lambda **k: sampler.sample(prompt, num_samples=k.pop("num_samples", 1), sampling_params=types.SamplingParams(**k)).result()
     one = ask(max_tokens=12, seed=5, num_samples=3, stop=[])

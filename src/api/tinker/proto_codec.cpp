@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "api/tinker/sparse.h"
-#include "tinker_public.pb.h"
+#include "api/tinker/tinker_public.pb.h"
 
 namespace lockstep {
 namespace {

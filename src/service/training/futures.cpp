@@ -23,11 +23,40 @@ std::string failure_category(const std::exception& error) {
 
 Futures::Futures(std::shared_ptr<TrainingStore> store, std::int64_t most_bytes) : store_(std::move(store)), most_bytes_(most_bytes) {
   thread_ = std::thread([this] { watch(); });
+  if (store_) writer_ = std::thread([this] { write(); });
 }
 
 Futures::~Futures() {
   stop();
   thread_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  written_.notify_all();
+  if (writer_.joinable()) writer_.join();  // all results are in the store then
+}
+
+void Futures::write() {
+  constexpr std::int64_t kMostStoredBytes = std::int64_t{1} << 30;
+  constexpr int kTrimEvery = 1000;
+  int since_trim = 0;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    written_.wait(lock, [this] { return closing_ || !unwritten_.empty(); });
+    if (unwritten_.empty()) return;
+    const StoredResult result = unwritten_.front();
+    lock.unlock();
+    try {
+      store_->put_result(result);
+      if (++since_trim >= kTrimEvery) store_->trim_results(kMostStoredBytes), since_trim = 0;
+    } catch (const std::exception& e) {
+      log_warning("a result could not be kept for after a restart", {{"reason", e.what()}});
+    }
+    lock.lock();
+    unwritten_.pop_front();
+    forget_oldest();
+  }
 }
 
 void Futures::stop() {
@@ -54,7 +83,6 @@ std::string Futures::create(const std::string& owner, const std::string& scope) 
 void Futures::resolve(const std::string& id, Outcome outcome) {
   const auto shared = std::make_shared<const Outcome>(std::move(outcome));
   std::vector<std::function<void(const Outcome*)>> callbacks;
-  StoredResult stored;
   {
     const std::lock_guard lock(mutex_);
     const auto found = futures_.find(id);
@@ -69,14 +97,10 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
         waiters_.erase(w);
       }
     found->second.waiters.clear();
-    stored = {id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message};
-    forget_oldest();
+    if (store_) unwritten_.push_back({id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message});
+    else forget_oldest();
   }
-  if (store_) try {
-      store_->put_result(stored);
-    } catch (const std::exception& e) {
-      log_warning("a result could not be kept for after a restart", {{"reason", e.what()}});
-    }
+  written_.notify_one();
   for (const auto& callback : callbacks) callback(shared.get());
 }
 
@@ -87,7 +111,8 @@ void Futures::fail(const std::string& id, const std::exception& error) {
 
 void Futures::forget_oldest() {
   constexpr std::size_t kMostFinished = 200'000;
-  while (!finished_.empty() && (bytes_ > most_bytes_ || finished_.size() > kMostFinished)) {
+  // What is not in the store yet stays.
+  while (finished_.size() > unwritten_.size() && (bytes_ > most_bytes_ || finished_.size() > kMostFinished)) {
     const auto found = futures_.find(finished_.front());
     if (found != futures_.end()) {
       bytes_ -= static_cast<std::int64_t>(found->second.outcome->bytes.size());

@@ -6,6 +6,7 @@
 #pragma once
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <list>
 #include <map>
@@ -61,6 +62,7 @@ class Futures {
     std::vector<std::uint64_t> waiters;
   };
   void watch();
+  void write();
   void forget_oldest();
 
   std::shared_ptr<TrainingStore> store_;
@@ -74,7 +76,11 @@ class Futures {
   std::multimap<Clock::time_point, std::uint64_t> deadlines_;
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
-  std::thread thread_;
+  // Results on their way to the store: whoever resolves one (often the executor) does not wait for a disk.
+  std::deque<StoredResult> unwritten_;
+  std::condition_variable written_;
+  bool closing_ = false;
+  std::thread thread_, writer_;
 };
 
 // "user" for what the caller asked for, "server" for what went wrong here.
