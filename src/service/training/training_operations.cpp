@@ -1,9 +1,9 @@
 // What operations do to a model, on the executor: batches in pieces, optimizer steps, checkpoints.
 #include <algorithm>
+#include <cctype>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "checkpoint/run_directory.h"
 #include "service/training/training_service.h"
 
 namespace lockstep {
@@ -27,6 +27,17 @@ std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t b
     taken += more;
   }
   return end;
+}
+
+// A name is a folder's, and a part of a path with slashes.
+void check_checkpoint_name(const std::string& name) {
+  constexpr std::size_t kLongest = 128;
+  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
+  if (!name.empty() && name.size() <= kLongest && name[0] != '.' && std::all_of(name.begin(), name.end(), plain)) return;
+  std::string shown = name.substr(0, 80);
+  for (char& c : shown)
+    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
+  fail(ErrorCode::invalid_argument, "path is '{}', allowed is a name of 1 to {} letters, digits, '-', '_' and '.', which does not begin with '.'", shown, kLongest);
 }
 
 }  // namespace
@@ -111,7 +122,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
 }
 
 CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveRequest& wanted) {
-  check_run_name(wanted.name);
+  check_checkpoint_name(wanted.name);
   CheckpointRecord record;
   record.model = model.record.id;
   record.owner = model.record.owner;

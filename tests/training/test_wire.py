@@ -1,0 +1,143 @@
+"""The training protocol itself, without an SDK: orders of arrival, repetitions, hostile bodies and names, kills."""
+import signal
+import time
+
+import pytest
+import requests
+import zstandard
+
+BASE = "countdown-glm"
+TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
+
+
+class Client:
+    def __init__(self, url, key="tml-wire"):
+        self.url, self.key = url + "/api/v1/", key
+        self.session = self.post("create_session", tags=[], user_metadata={})["session_id"]
+
+    def raw(self, path, **arguments):
+        headers = {"X-API-Key": self.key, **arguments.pop("headers", {})}
+        return requests.post(self.url + path, headers=headers, timeout=60, **arguments)
+
+    def post(self, route, **fields):
+        answer = self.raw(route, json=fields)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def result(self, request_id):
+        while True:
+            answer = self.raw("retrieve_future", json={"request_id": request_id})
+            if answer.status_code == 408:
+                continue
+            assert answer.status_code == 200, answer.text
+            return answer.json() if "json" in answer.headers["content-type"] else answer.content
+
+    def model(self, number=0):
+        answer = self.post("create_model", session_id=self.session, model_seq_id=number, base_model=BASE)
+        return self.result(answer["request_id"])["model_id"]
+
+    def backward(self, model, sequence, tokens=TOKENS):
+        datum = {"model_input": {"chunks": [{"type": "encoded_text", "tokens": tokens[:-1]}]},
+                 "loss_fn_inputs": {"target_tokens": {"dtype": "int64", "data": tokens[1:]}}}
+        return self.post("forward_backward", model_id=model, seq_id=sequence, forward_backward_input={"data": [datum], "loss_fn": "cross_entropy"})["request_id"]
+
+    def step(self, model, sequence):
+        return self.post("optim_step", model_id=model, seq_id=sequence, adam_params={"learning_rate": 1e-3})["request_id"]
+
+
+@pytest.fixture(scope="module")
+def client(training_server):
+    return Client(training_server.url)
+
+
+OTHER = [2, 2, 7, 1, 4]
+
+
+def norm_of(client, model, order):
+    """The gradient norm of two batches and a step, submitted in that order, each twice."""
+    requests_of = {}
+    for sequence in order:
+        for _ in range(2):
+            if sequence == 3:
+                again = client.step(model, 3)
+            else:
+                again = client.backward(model, sequence, TOKENS if sequence == 1 else OTHER)
+            assert requests_of.setdefault(sequence, again) == again
+    return client.result(requests_of[3])["metrics"]["grad_norm"]
+
+
+def test_arrival_changes_nothing_and_a_repetition_is_done_once(client):
+    norms = {tuple(order): norm_of(client, client.model(10 + i), order) for i, order in enumerate([[1, 2, 3], [2, 3, 1], [3, 2, 1]])}
+    assert len(set(norms.values())) == 1, norms
+    control = client.model(20)
+    client.backward(control, 1)
+    assert client.result(client.step(control, 2))["metrics"]["grad_norm"] not in norms.values()
+
+
+def test_later_numbers_are_acknowledged_and_wait(client):
+    model = client.model(30)
+    request = client.step(model, 2)
+    time.sleep(0.3)
+    begin = time.time()
+    first = client.backward(model, 1)
+    assert "metrics" in client.result(request) and time.time() - begin < 30
+    assert client.result(first)
+
+
+def test_results_are_kept_after_their_delivery(client):
+    model = client.model(31)
+    request = client.backward(model, 1)
+    assert client.result(request) == client.result(request)
+
+
+def test_anothers_things_are_as_good_as_absent(client, training_server):
+    model = client.model(32)
+    request = client.backward(model, 1)
+    other = Client(training_server.url, "tml-other")
+    assert other.raw("retrieve_future", json={"request_id": request}).status_code == 410
+    assert other.raw("get_info", json={"model_id": model}).status_code == 404
+    assert other.raw("optim_step", json={"model_id": model, "seq_id": 2}).status_code == 404
+    assert other.raw("session_heartbeat", json={"session_id": client.session}).status_code == 404
+
+
+def test_names_that_are_no_names(client):
+    model = client.model(40)
+    for sequence, name in enumerate(["../../x", "a/b", "", ".hidden", "x" * 200, "a\0b"], 1):
+        result = client.result(client.post("save_weights", model_id=model, seq_id=sequence, path=name)["request_id"])
+        assert result["category"] == "user" and "letters, digits" in result["error"], (name, result)
+
+
+def test_hostile_bodies(client):
+    bomb = zstandard.ZstdCompressor().compress(b"\0" * (600 << 20))
+    assert len(bomb) < 1 << 20
+    protobuf = {"content-type": "application/x-protobuf"}
+    assert client.raw("forward_backward", data=bomb, headers={**protobuf, "content-encoding": "zstd"}).status_code == 413
+    assert client.raw("forward_backward", data=bomb[: len(bomb) // 2], headers={**protobuf, "content-encoding": "zstd"}).status_code in (400, 413)
+    assert client.raw("forward_backward", data=b"no zstd", headers={**protobuf, "content-encoding": "zstd"}).status_code == 400
+    assert client.raw("forward_backward", data=b"x", headers={**protobuf, "content-encoding": "br"}).status_code == 415
+    assert client.raw("forward_backward", data=b"\xff\xff\xff", headers=protobuf).status_code == 400
+    assert client.raw("create_model", data=b"{" * 100000, headers={"content-type": "application/json"}).status_code in (400, 422)
+    for fields in ({}, {"session_id": 5}, {"session_id": client.session, "model_seq_id": "x"}, {"session_id": client.session, "model_seq_id": 99, "lora_config": {"rank": -1}}):
+        answer = client.raw("create_model", json=fields)
+        assert answer.status_code in (400, 422) and answer.json()["detail"], answer.text
+    assert requests.get(client.url + "healthz", timeout=10).json() == {"status": "ok"}
+
+
+def test_a_kill_loses_no_acknowledged_checkpoint_and_nothing_silently(start_server):
+    server = start_server()
+    client = Client(server.url)
+    model = client.model()
+    client.backward(model, 1)
+    client.result(client.step(model, 2))
+    saved = client.result(client.post("save_weights", model_id=model, seq_id=3, path="kept")["request_id"])
+    client.backward(model, 4)
+    client.result(client.step(model, 5))
+    server.stop(signal.SIGKILL)
+    again = start_server()
+    client.url = again.url + "/api/v1/"
+    lost = client.result(client.backward(model, 6))
+    assert lost["category"] == "server" and "load_state" in lost["error"]
+    loaded = client.result(client.post("load_weights", model_id=model, seq_id=7, path=saved["path"], optimizer=True)["request_id"])
+    assert loaded["model_id"] == model
+    client.backward(model, 8)
+    assert client.result(client.step(model, 9))["metrics"]["weights_version"] == 2
