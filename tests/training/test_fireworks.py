@@ -66,3 +66,36 @@ def test_training_profile_is_resolved(training_server):
     manager = TrainerJobManager(api_key="x", base_url=training_server.url)
     profile = manager.resolve_training_profile("accounts/fireworks/trainingShapes/qwen3-8b-128k")
     assert profile.max_supported_context_length == 128000 and profile.accelerator_count == 4
+
+
+def test_weights_are_synced_and_sampled(training_server):
+    """WeightSyncer saves and hot-loads, DeploymentSampler samples: with the bits that the trainer gives."""
+    import asyncio
+    import struct
+    from fireworks.training.sdk.deployment import DeploymentConfig, DeploymentManager
+    from fireworks.training.sdk.sampling import DeploymentSampler
+    from fireworks.training.sdk.weight_syncer import WeightSyncer
+
+    url = training_server.url
+    bits = lambda values: [struct.pack("<f", v) for v in values]
+    policy = FiretitanServiceClient(base_url=url, api_key="sync").create_training_client(base_model=BASE)
+    manager = DeploymentManager(api_key="sync", base_url=url, inference_url=url, hotload_api_url=url)
+    manager.create_or_get(DeploymentConfig(deployment_id="rollouts", base_model=BASE, accept_shapeless_risk=True))
+    syncer = WeightSyncer(policy_client=policy, deploy_mgr=manager, deployment_id="rollouts", base_model=BASE)
+    model = f"accounts/{manager.account_id}/deployments/rollouts"
+    seen = []
+    for step in range(3):
+        policy.forward_backward([datum()], "cross_entropy").result()
+        policy.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+        assert syncer.save_and_hotload(f"step-{step}")
+        sampler = DeploymentSampler(inference_url=url, model=model, api_key="sync")
+        out = asyncio.run(sampler.sample_with_prompt_tokens(TOKENS[:4], n=2, max_tokens=6, temperature=0.7, seed=5, logprobs=True))
+        for completion in out:
+            tokens = list(completion.full_tokens)
+            trained = policy.forward([datum(tokens)], "cross_entropy").result()
+            assert bits(completion.inference_logprobs) == bits(logprobs_of(trained)[3:])
+            assert bits(completion.sampling_logprobs) != bits(completion.inference_logprobs)  # another temperature
+        seen.append(out[0].inference_logprobs)
+    assert bits(seen[0]) != bits(seen[2])
+    checkpoints = TrainerJobManager(api_key="sync", base_url=url)
+    assert checkpoints
