@@ -10,10 +10,13 @@
 namespace lockstep {
 
 namespace {
-constexpr double kFurthest = 80;  // beyond it a ratio says nothing
+constexpr double kFurthest = 20;  // beyond it a ratio says nothing, and sums of many would be out of an exact sum's range
 double ratio_of(double log_ratio) { return exp_double(std::clamp(log_ratio, -kFurthest, kFurthest)); }
 // e^-d + d - 1
-double k3_of(double d) { return ratio_of(-d) + (d - 1.0); }
+double k3_of(double d) {
+  const double near = std::clamp(d, -kFurthest, kFurthest);
+  return ratio_of(-near) + (near - 1.0);
+}
 }  // namespace
 
 void LossMetricSums::add_ratio(double log_ratio) {

@@ -333,7 +333,7 @@ TEST_P(LossSteps, HaveOneSetOfBits) {
     }
     // The control: a number of the data, changed by a little, is seen.
     std::vector<TrainSequence> changed = data;
-    changed[3].weights[5] *= 1.0001f;
+    changed[3].weights.back() *= 1.001f;
     EXPECT_NE(step_difference(loss_step(bench, changed, loss), want), "");
   }
 }
@@ -363,7 +363,7 @@ RC_GTEST_PROP(LossProperties, AnyLossOnAnyDataHasTheBitsOfItsPieces, ()) {
   for (const auto& row : want.result.losses)
     for (const float value : row) RC_ASSERT(std::isfinite(value));
   RC_ASSERT(step_difference(loss_step(bench, data, loss, {.options = {.micro_batch = *rc::gen::inRange<std::int64_t>(1, 4)}, .threads = 2}), want) == "");
-  RC_ASSERT(step_difference(loss_step(bench, data, loss, {}, {{2, 1}, {3}, {0}}), want) == "");
+  if (loss_normaliser(data, loss) > 0) RC_ASSERT(step_difference(loss_step(bench, data, loss, {}, {{2, 1}, {3}, {0}}), want) == "");
 }
 
 }  // namespace
