@@ -79,7 +79,8 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
 
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
   require_positions(opened, shape.length);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations});
+  Trainer trainer(*opened.runtime, opened.loaded.masters,
+                  {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder});
   opened.loaded.masters = {};  // the trainer's from here on
   std::vector<TrainSequence> data;
   for (std::int64_t i = 0; i < shape.sequences; ++i)

@@ -27,6 +27,7 @@ struct TrainCase {
   std::int64_t sequences = 4, length = 256;
   std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
+  std::string optimizer_folder;  // not empty: the optimizer's state is in a file there (train/options.h)
 };
 // forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);

@@ -1,6 +1,5 @@
 #include "service/machine.h"
 
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/processor_nodes.h"
 #include "base/seconds.h"
 #include "base/thread_pool.h"
 
@@ -49,13 +49,10 @@ void read_cpuinfo(const fs::path& root, MachineFacts& facts) {
 }
 
 void read_topology(const fs::path& root, MachineFacts& facts) {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const bool known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;
+  const std::vector<int> usable = usable_processors();
   std::set<std::string> cores;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!known || !CPU_ISSET(cpu, &allowed)) continue;
-    ++facts.usable_processors;
+  facts.usable_processors = static_cast<std::int64_t>(usable.size());
+  for (const int cpu : usable) {
     // The list of a core's siblings names the core.
     const std::string siblings =
         first_line(root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology/thread_siblings_list");
@@ -67,6 +64,7 @@ void read_topology(const fs::path& root, MachineFacts& facts) {
     const std::string name = entry.path().filename().string();
     facts.nodes += name.size() > 4 && name.starts_with("node") && std::all_of(name.begin() + 4, name.end(), ::isdigit);
   }
+  for (const auto& processors : processor_nodes(root, usable)) facts.node_processors.push_back(static_cast<std::int64_t>(processors.size()));
   facts.frequency_governor = first_line(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
 }
 
