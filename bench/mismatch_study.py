@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """The long study: what it costs that the sampler is not the trainer, and whether truncated importance sampling mends it.
 
-    bench/mismatch_study.py run --work FOLDER [--threads 1] [--seeds 1,2,3] [--rates 1.5e-4,5e-4,1.5e-3] [--hours H]
+    bench/mismatch_study.py run --work FOLDER [--threads 1] [--seeds 1,2,3] [--rates 1.5e-4,5e-4,5e-5] [--hours H]
     bench/mismatch_study.py page --work FOLDER
 
 run: every cell of rollout profile x correction x learning rate x seed is one `lockstep train rl` of recipes/mismatch_study.toml and
-one `lockstep eval` of what it exported. Seeds are the outermost loop, so that what is done at any time is whole. It may be stopped at
-any time and goes on where it was: a cell that began resumes from its checkpoint, to the same bits. One file of results a cell.
+one `lockstep eval` of what it exported. Learning rates are the outermost loop and seeds the next, so that what is done at any time can
+be compared. It may be stopped at any time and goes on where it was: a cell that began resumes from its checkpoint, to the same bits.
+One file of results a cell.
 page: writes docs/mismatch-study.md, its plots and docs/mismatch-study.json, from the cells that are done.
 """
 
@@ -36,8 +37,8 @@ def binary():
 
 
 def cells(seeds, rates):
-    for seed in seeds:
-        for rate in rates:
+    for rate in rates:
+        for seed in seeds:
             for mismatch in ROLLOUT_PROFILES:
                 for correction in ("none", "tis"):
                     # Without a mismatch every weight is exactly 1: one cell shows that nothing changes.
@@ -145,7 +146,7 @@ def main():
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[1, 2, 3])
-    parser.add_argument("--rates", type=lambda text: [float(r) for r in text.split(",")], default=[1.5e-4, 5e-4, 1.5e-3])
+    parser.add_argument("--rates", type=lambda text: [float(r) for r in text.split(",")], default=[1.5e-4, 5e-4, 5e-5])
     parser.add_argument("--hours", type=float, default=1000)
     options = parser.parse_args()
     (run if options.what == "run" else page)(options)

@@ -14,6 +14,7 @@ that others use too, the ratio of the least times beside them is the steadier nu
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
@@ -76,16 +77,15 @@ def threads(options):
 
 
 def bandwidth(options):
-    for weights in ("f32", "bf16", "int8"):
-        for rows in (1, 4):
-            reached, memory = [], []
-            for _ in range(options.rounds):
-                reached.append(gemm(options, "4096x4096", rows, weights=weights, cold_megabytes=512))
-                memory.append(lockstep("doctor", "--json", "--threads", options.threads)[0]["memory_gigabytes_per_second"])
-            shares = [r["gigabytes_per_second"] / m for r, m in zip(reached, memory)]
-            yield {"case": f"{weights}, M = {rows}", "first": statistics.median(memory), "second": statistics.median(r["gigabytes_per_second"] for r in reached),
-                   "ratio": statistics.median(shares), "ratio_range": [min(shares), max(shares)],
-                   "least_ratio": max(r["gigabytes_per_second"] * r["seconds"]["median"] / r["seconds"]["least"] for r in reached) / max(memory)}  # fmt: skip
+    for threads, weights, rows in itertools.product(sorted({1, options.threads}), ("f32", "bf16", "int8"), (1, 4)):
+        reached, memory = [], []
+        for _ in range(options.rounds):
+            reached.append(gemm(options, "4096x4096", rows, threads, weights=weights, cold_megabytes=512))
+            memory.append(lockstep("doctor", "--json", "--threads", threads)[0]["memory_gigabytes_per_second"])
+        shares = [r["gigabytes_per_second"] / m for r, m in zip(reached, memory)]
+        yield {"case": f"{weights}, M = {rows}, {threads} thread{'s' if threads > 1 else ''}", "first": statistics.median(memory),
+               "second": statistics.median(r["gigabytes_per_second"] for r in reached), "ratio": statistics.median(shares), "ratio_range": [min(shares), max(shares)],
+               "least_ratio": max(r["gigabytes_per_second"] * r["seconds"]["median"] / r["seconds"]["least"] for r in reached) / max(memory)}  # fmt: skip
 
 
 def prefix(options):

@@ -94,7 +94,7 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
 
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
   require_positions(opened, shape.prompt + shape.tokens);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, {});
+  Trainer trainer(*opened.runtime, opened.loaded.masters, {.share_prefixes = true});  // as `train rl` does unless told otherwise
   opened.loaded.masters = {};  // the trainer's from here on
   Engine engine(*opened.runtime, trainer.weights(), {.max_sequences = shape.prompts * shape.samples});
   LossOptions loss;
