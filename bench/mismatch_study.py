@@ -134,6 +134,7 @@ def run(options):
 
 def page(options):
     data = {"settings": json.loads((options.work / "settings.json").read_text()), "start": json.loads((options.work / "start.json").read_text()),
+            "grid": sum(1 for _ in cells(options.seeds, options.rates)),
             "cells": [json.loads(path.read_text()) for path in sorted((options.work / "results").glob("*.json"))]}  # fmt: skip
     if not data["cells"]:
         sys.exit("no cell is done")

@@ -105,32 +105,43 @@ def control(cells):
     return "Control: TIS without a mismatch was not run."
 
 
-def comparison(cells, title, pairs):
-    """One sentence over pairs of cells of one seed and rate: in how many the first is ahead, and the mean with its standard error."""
-    if len(pairs) < 2:
-        return f"- {title}: {len(pairs)} pairs, too few to say anything."
-    mean, error = statistics.fmean(pairs), statistics.stdev(pairs) / len(pairs) ** 0.5
+FEWEST = 5  # pairs that a verdict needs
+
+
+def comparison(title, pairs):
+    """One sentence over pairs of cells of one seed and rate. With few of them: each, beside the interval of the two measurements alone."""
+    differences = [pass_at_1(a) - pass_at_1(b) for a, b in pairs]
+    if not pairs:
+        return f"- {title}: not run yet."
+    if len(pairs) < FEWEST:
+        each = []
+        for (a, b), difference in zip(pairs, differences):
+            halves = [(c["end"]["pass_at_1"]["high"] - c["end"]["pass_at_1"]["low"]) / 2 for c in (a, b)]
+            own = (halves[0] ** 2 + halves[1] ** 2) ** 0.5
+            each.append(f"{difference:+.3f} ({'beyond' if abs(difference) > own else 'within'} the ±{own:.3f} of the two measurements)")
+        return f"- {title}: {'; '.join(each)}. Of {len(pairs)} pair{'s' if len(pairs) > 1 else ''} of one seed and learning rate: what other seeds do is not known."
+    mean, error = statistics.fmean(differences), statistics.stdev(differences) / len(pairs) ** 0.5
     verdict = "more than two standard errors from 0" if abs(mean) > 2 * error else "within two standard errors of 0: no difference shown"
-    return f"- {title}: {mean:+.4f} ± {error:.4f} (standard error over {len(pairs)} pairs of one seed and learning rate; {sum(p > 0 for p in pairs)} are ahead), {verdict}."
+    return (f"- {title}: {mean:+.4f} ± {error:.4f} (standard error over {len(pairs)} pairs of one seed and learning rate; {sum(d > 0 for d in differences)} "
+            f"are ahead), {verdict}.")  # fmt: skip
 
 
-def findings(cells):
-    by_name = {(c["mismatch"], c["correction"], c["rate"], c["seed"]): pass_at_1(c) for c in cells}
+def findings(cells, start):
+    by_name = {(c["mismatch"], c["correction"], c["rate"], c["seed"]): c for c in cells if "end" in c}
     keys = sorted({(c["rate"], c["seed"]) for c in cells})
 
-    def pairs(first, second, only=None):
-        found = [(by_name.get((*first, *key)), by_name.get((*second, *key))) for key in keys if only is None or key[0] == only]
-        return [a - b for a, b in found if a is not None and b is not None]
+    def pairs(first, second):
+        return [(by_name[*first, *key], by_name[*second, *key]) for key in keys if (*first, *key) in by_name and (*second, *key) in by_name]
 
-    lines = ["Of held-out pass@1 at the end, over all learning rates:", ""]
+    lines = ["Of held-out pass@1 at the end, over all learning rates that are done:", ""]
     for mismatch in list(COLOURS)[1:]:
-        lines.append(comparison(cells, f"{mismatch} without correction, minus no mismatch", pairs((mismatch, "none"), ("none", "none"))))
-        lines.append(comparison(cells, f"{mismatch} with TIS, minus no mismatch", pairs((mismatch, "tis"), ("none", "none"))))
-        lines.append(comparison(cells, f"{mismatch}: TIS minus no correction", pairs((mismatch, "tis"), (mismatch, "none"))))
-    highest = max(rate for rate, _ in keys)
-    lines += ["", f"At the highest learning rate alone ({highest:g}):", ""]
-    for mismatch in list(COLOURS)[1:]:
-        lines.append(comparison(cells, f"{mismatch} without correction, minus no mismatch", pairs((mismatch, "none"), ("none", "none"), highest)))
+        lines.append(comparison(f"{mismatch} without correction, minus no mismatch", pairs((mismatch, "none"), ("none", "none"))))
+        lines.append(comparison(f"{mismatch} with TIS, minus no mismatch", pairs((mismatch, "tis"), ("none", "none"))))
+        lines.append(comparison(f"{mismatch}, TIS minus no correction", pairs((mismatch, "tis"), (mismatch, "none"))))
+    falls = [f"{rate:g}, seed {seed}: {pass_at_1(c):.3f}" for (mismatch, correction, rate, seed), c in sorted(by_name.items())
+             if (mismatch, correction) == ("none", "none") and pass_at_1(c) < start]  # fmt: skip
+    if falls:
+        lines += ["", f"Runs without any mismatch that end below the start of {start:.3f} (at such a learning rate training itself does harm): {'; '.join(falls)}."]
     return lines
 
 
@@ -148,11 +159,11 @@ def write(data, docs):
              "the sampler said and clipped, which by itself limits what a mismatch does; with it, against the trainer's own log-probability. Measured at the end on the same held-out problems, in the trainer's profile "
              f"({settings['problems']} problems x {settings['samples']} samples; one",
              "measurement has a 95% interval of about ±0.02).", "",
-             f"Done: {len(cells)} cells; seeds {', '.join(map(str, seeds))}; learning rates {', '.join(f'{r:g}' for r in rates)}; "
+             f"Done: {len(cells)} cells of a grid of {data['grid']}; seeds {', '.join(map(str, seeds))}; learning rates {', '.join(f'{r:g}' for r in rates)}; "
              f"{' or '.join(map(str, steps))} steps a run. This is one small model, one task and short runs: it says what happens here, not",
              f"what happens at scale. Program: {settings['version']}.", "",
              f"At the start: pass@1 {start['pass_at_1']['value']:.3f} ({start['pass_at_1']['low']:.3f} to {start['pass_at_1']['high']:.3f}).", "",
-             "## What is seen", "", *findings(cells), "", control(cells), "",
+             "## What is seen", "", *findings(cells, start["pass_at_1"]["value"]), "", control(cells), "",
              "## Numbers", "", *table(cells), "",
              "k3: the KL estimate between sampler and trainer over sampled tokens. Tokens outside the clip range: whose ratio of the two probabilities",
              "alone, before any learning, is outside [0.8, 1.28], in the last tenth of steps.", "",

@@ -94,7 +94,7 @@ def prefix(options):
                        "--samples", 8, "--prompt", options.length, "--tokens", options.length) for _ in range(options.rounds)]  # fmt: skip
     for i, share in ((1, "forward"), (2, "backward")):
         ratios = [r[0]["seconds"]["median"] / r[i]["seconds"]["median"] for r in rounds]
-        yield {"case": f"{share} shared", "length": options.length, "first": statistics.median(r[i]["seconds"]["median"] for r in rounds),
+        yield {"case": f"{share} shared, {options.length} + {options.length} tokens", "first": statistics.median(r[i]["seconds"]["median"] for r in rounds),
                "second": statistics.median(r[0]["seconds"]["median"] for r in rounds), "ratio": statistics.median(ratios),
                "ratio_range": [min(ratios), max(ratios)],
                "least_ratio": min(r[0]["seconds"]["least"] for r in rounds) / min(r[i]["seconds"]["least"] for r in rounds)}  # fmt: skip

@@ -87,10 +87,14 @@ def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span,
         lines = [f"{what} {data['threads']} threads; {data['rounds']} rounds in turns.", "",
                  f"| case | {first} | {second} | ratio (range over rounds) | of the least times |", "|---|---|---|---|---|"]  # fmt: skip
         for r in data["rows"]:
-            lines.append(f"| {r['case']} | {r['first'] * of_first:.3g} | {r['second'] * of_second:.3g} | {ratio(r)} | {least(r['least_ratio'])} |")
+            lines.append(f"| {r['case']} | {number(r['first'] * of_first)} | {number(r['second'] * of_second)} | {ratio(r)} | {least(r['least_ratio'])} |")
         return lines
 
     return table
+
+
+def number(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def percent(value):
