@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Runs the peers beside us and writes docs/performance.md: every number in that page comes from here.
 
-    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,torch]
+    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--trl PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,...]
 
 FOLDER: where SmolLM2's files are made on first use. --peers: a Python with numpy, llama-cpp-python (built on this machine) and gguf;
---torch: one with torch and transformers. What is not run again keeps its last results, which are kept beside FOLDER's models.
+--torch: one with torch and transformers; --trl: one with trl too. A section says which machine it was measured on. One that is not run
+again stays as it is in the page, word for word; results of the last run are kept beside FOLDER's models. With --only none the page is
+written from those.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,7 +28,7 @@ TARGETS = {
 
 def run(python, script, *arguments):
     command = [python, str(ROOT / "bench" / script), *map(str, arguments)]
-    print("$", "bench/" + script, *arguments[:0], flush=True)
+    print("$", "bench/" + script, flush=True)
     subprocess.run(command, check=True)
 
 
@@ -33,9 +36,12 @@ def machine():
     text = subprocess.run(["lscpu"], capture_output=True, text=True).stdout
     field = dict(re.findall(r"^([^:]+):\s*(.+)$", text, re.M))
     sets = [s for s in ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if s in field.get("Flags", "").split()]
+    version = subprocess.run([os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "--version"], capture_output=True, text=True).stdout
+    used = re.search(r"instruction set (\w+)", version)
     caches = ", ".join(f"{name} {field[name]}" for name in ("L1d cache", "L2 cache", "L3 cache") if name in field)
     return (f"{field.get('Model name', platform.processor())} (family {field.get('CPU family')}, model {field.get('Model')}), "
-            f"{os.cpu_count()} processors, {', '.join(sets)}; {caches}; {platform.system()} {platform.release().split('-')[0]}")  # fmt: skip
+            f"{os.cpu_count()} processors, {', '.join(sets)}; {caches}; {platform.system()} {platform.release().split('-')[0]}. "
+            f"Instruction set used: {used[1] if used else 'the widest'}.")  # fmt: skip
 
 
 def span(row):
@@ -69,11 +75,93 @@ def torch_table(data):
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |"]  # fmt: skip
 
 
+def rl_table(data):
+    r = data["rows"][0]
+    return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. A llama of 4 million parameters, fp32, random weights. Target: 2.", "",
+            "| step | lockstep, samples/s | TRL, samples/s | ratio |", "|---|---|---|---|",
+            f"| {r['prompts']} prompts x {r['samples']} samples x {r['tokens']} tokens | {r['lockstep']:.1f} | {r['trl']:.1f} | {span(r)} |"]  # fmt: skip
+
+
+def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span, least=lambda value: f"{value:.2f}"):
+    def table(data):
+        lines = [f"{what} {data['threads']} threads; {data['rounds']} rounds in turns.", "",
+                 f"| case | {first} | {second} | ratio (range over rounds) | of the least times |", "|---|---|---|---|---|"]  # fmt: skip
+        for r in data["rows"]:
+            lines.append(f"| {r['case']} | {number(r['first'] * of_first)} | {number(r['second'] * of_second)} | {ratio(r)} | {least(r['least_ratio'])} |")
+        return lines
+
+    return table
+
+
+def number(value):
+    return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def percent(value):
+    return f"{value * 100:.0f}%"
+
+
+def percents(row):
+    return f"{percent(row['ratio'])} ({percent(row['ratio_range'][0])} to {percent(row['ratio_range'][1])})"
+
+
+def change(value):
+    return f"{(value - 1) * 100:+.1f}%"
+
+
+def changes(row):
+    return f"{change(row['ratio'])} ({change(row['ratio_range'][0])} to {change(row['ratio_range'][1])})"
+
+
 SECTIONS = {
     "gemm": ("Linear layers, fp32", "gemm_peers.py", gemm_table),
     "llama": ("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table),
     "torch": ("SmolLM2-135M: a training step", "torch_peers.py", torch_table),
-}
+    "rl": ("A GRPO step", "rl_peer.py", rl_table),
+    "tax": ("What the contract costs", "variants.py tax",
+            variants_table("Linear layers in fp32 with the contract's summation tree of 8 leaves, against the same kernels with one leaf. Target: at most 3%.",
+                           "one leaf, ms", "8 leaves, ms", ratio=changes, least=change)),
+    "threads": ("Two threads against one", "variants.py threads",
+                variants_table("fp32. Target: at least 1.7 where the cores are real ones.", "two threads, ms", "one thread, ms")),
+    "bandwidth": ("Share of the memory's speed", "variants.py bandwidth",
+                  variants_table("Linear layers of 4096 x 4096 in turns over 512 MB of weights, so that no cache holds them, against what `lockstep doctor` reads "
+                                 "from memory. Target: 80%.", "memory, GB/s", "layer, GB/s", 1, 1, percents, percent)),
+    "prefix": ("Sharing prompts in training", "variants.py prefix",
+               variants_table("SmolLM2-135M, fp32: a training step on 8 samples of one prompt, which is as long as each sample. Targets: 1.12 with the forward "
+                              "shared, 1.5 with the backward too.", "shared, ms", "nothing shared, ms")),
+    "state": ("The optimizer's state in a file", "variants.py state",
+              variants_table("SmolLM2-135M, fp32, a training step of all parameters. The ratio is time with the file over time without. The system keeps as "
+                             "much of the file in memory as there is room.", "in memory, ms", "in a file, ms")),
+}  # fmt: skip
+
+
+def measure(name, options, json_file):
+    """Runs the section's script and notes the machine beside its results."""
+    common = ["--threads", options.threads, "--rounds", options.rounds, "--json", json_file]
+    if name == "gemm":
+        run(options.peers, "gemm_peers.py", *common)
+    elif name == "llama":
+        run(options.peers, "llama_peers.py", "--models", options.models, "--weights", options.weights, *common)
+    elif name == "torch":
+        run(options.torch, "torch_peers.py", "--model", options.models / "fp32", *common)
+    elif name == "rl":
+        run(options.trl, "rl_peer.py", "--models", options.models, *common)
+    else:
+        if not (options.models / "fp32").is_dir():
+            subprocess.run([options.torch, str(ROOT / "tools/make_smollm2.py"), str(options.models)], check=True)
+        run(sys.executable, "variants.py", name, "--model", options.models / "fp32", "--disk", options.models, *common)
+    data = json.loads(json_file.read_text())
+    data["machine"] = machine() + (f" {options.note}" if options.note else "")
+    json_file.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def sections_of(page):
+    """Title -> its lines, of the page as it is."""
+    found = {}
+    for part in re.split(r"^## ", page, flags=re.M)[1:]:
+        title, _, text = part.partition("\n")
+        found[title] = text.strip("\n").split("\n")
+    return found
 
 
 def main():
@@ -83,31 +171,32 @@ def main():
     parser.add_argument("--torch", default="python3")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--trl", default="python3")
     parser.add_argument("--weights", default="f32,bf16")
     parser.add_argument("--only", default=",".join(SECTIONS))
+    parser.add_argument("--note", default="", help="a sentence about the machine, such as who else uses it")
     options = parser.parse_args()
-    common = ["--threads", options.threads, "--rounds", options.rounds]
     kept = options.models / "results"
     kept.mkdir(parents=True, exist_ok=True)
     for name in options.only.split(","):
-        if name not in SECTIONS:
-            parser.error(f"--only has '{name}', allowed are {', '.join(SECTIONS)}")
-        json_file = ["--json", kept / f"{name}.json"]
-        if name == "gemm":
-            run(options.peers, "gemm_peers.py", *common, *json_file)
-        elif name == "llama":
-            run(options.peers, "llama_peers.py", "--models", options.models, "--weights", options.weights, *common, *json_file)
-        else:
-            run(options.torch, "torch_peers.py", "--model", options.models / "fp32", *common, *json_file)
-    version = subprocess.run([os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "--version"], capture_output=True, text=True).stdout
-    used = re.search(r"instruction set (\w+)", version)
-    lines = ["# Performance", "", "Written by `bench/write_performance.py`, which runs each peer beside `lockstep bench`, in turns, on the same machine,",
-             "threads and values. Medians over rounds; a ratio above 1 means that lockstep is faster (or, of memory, holds more); in brackets the",
-             "least and the most of the rounds' ratios.", "", f"Machine: {machine()}. Instruction set used: {used[1] if used else 'the widest'}.", ""]  # fmt: skip
+        if name not in (*SECTIONS, "none"):
+            parser.error(f"--only has '{name}', allowed are {', '.join(SECTIONS)}, none")
+        if name != "none":
+            measure(name, options, kept / f"{name}.json")
+    lines = ["# Performance", "", "Written by `bench/write_performance.py`, which runs each peer beside `lockstep bench`, or lockstep beside itself with another choice, in",
+             "turns, on the same machine, threads and values. Medians over rounds; a ratio above 1 means that lockstep, or the choice, is faster (or, of",
+             "memory, holds more) unless the section says otherwise; in brackets the least and the most of the rounds' ratios. Times of sections that were",
+             "measured on different machines do not compare.", ""]  # fmt: skip
+    page = ROOT / "docs/performance.md"
+    earlier = sections_of(page.read_text()) if page.is_file() else {}
     for name, (title, script, table) in SECTIONS.items():
         if (kept / f"{name}.json").is_file():
-            lines += [f"## {title}", "", f"`bench/{script}`. " + (rows := table(json.loads((kept / f"{name}.json").read_text())))[0], *rows[1:], ""]
-    (ROOT / "docs/performance.md").write_text("\n".join(lines).rstrip() + "\n")
+            data = json.loads((kept / f"{name}.json").read_text())
+            rows = table(data)
+            lines += [f"## {title}", "", f"`bench/{script}`. {rows[0]}", "", f"Machine: {data['machine']}", *rows[1:], ""]
+        elif title in earlier:
+            lines += [f"## {title}", "", *earlier[title], ""]
+    page.write_text("\n".join(lines).rstrip() + "\n")
     print("docs/performance.md is written")
 
 

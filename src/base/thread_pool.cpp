@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <immintrin.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,6 +9,8 @@
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "base/processor_nodes.h"
 
 namespace lockstep {
 
@@ -28,6 +29,8 @@ struct ThreadPool::State {
   std::exception_ptr error;
   std::mutex error_mutex;
   std::vector<std::thread> workers;
+  NodePlacement* placement = nullptr;
+  std::vector<int> places;  // the caller's first
 
   // Runs indices until the job is used up.
   void take_part() {
@@ -66,8 +69,15 @@ struct ThreadPool::State {
   }
 };
 
+// On a machine with several NUMA nodes each worker stays on one; the caller goes where the system puts it.
 ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)), state_(std::make_unique<State>()) {
-  for (int i = 1; i < threads_; ++i) state_->workers.emplace_back([this] { state_->worker(); });
+  state_->placement = &current_placement();
+  state_->places = state_->placement->take(threads_);
+  for (int i = 1; i < threads_; ++i)
+    state_->workers.emplace_back([this, i] {
+      if (!state_->places.empty()) bind_this_thread(state_->placement->processors_of(state_->places[static_cast<std::size_t>(i)]));
+      state_->worker();
+    });
 }
 
 ThreadPool::~ThreadPool() {
@@ -77,6 +87,7 @@ ThreadPool::~ThreadPool() {
   }
   state_->wake.notify_all();
   for (std::thread& worker : state_->workers) worker.join();
+  state_->placement->give_back(state_->places);
 }
 
 void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
@@ -106,9 +117,8 @@ void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t)>
 }
 
 int available_processors() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-  return std::max(1u, std::thread::hardware_concurrency());
+  const std::size_t usable = usable_processors().size();
+  return usable > 0 ? static_cast<int>(usable) : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 }  // namespace lockstep

@@ -79,7 +79,8 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
 
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
   require_positions(opened, shape.length);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations});
+  Trainer trainer(*opened.runtime, opened.loaded.masters,
+                  {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder});
   opened.loaded.masters = {};  // the trainer's from here on
   std::vector<TrainSequence> data;
   for (std::int64_t i = 0; i < shape.sequences; ++i)
@@ -93,7 +94,7 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
 
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
   require_positions(opened, shape.prompt + shape.tokens);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, {});
+  Trainer trainer(*opened.runtime, opened.loaded.masters, {.share_prefixes = true});  // as `train rl` does unless told otherwise
   opened.loaded.masters = {};  // the trainer's from here on
   Engine engine(*opened.runtime, trainer.weights(), {.max_sequences = shape.prompts * shape.samples});
   LossOptions loss;

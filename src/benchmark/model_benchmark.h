@@ -27,6 +27,7 @@ struct TrainCase {
   std::int64_t sequences = 4, length = 256;
   std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
+  std::string optimizer_folder;  // not empty: the optimizer's state is in a file there (train/options.h)
 };
 // forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
@@ -36,7 +37,8 @@ struct RlCase {
   std::int64_t prompt = 16, tokens = 32;        // of each
 };
 // GRPO steps: sample all groups under the newest weights, advantages within each group (rewards are noise: what they are costs
-// nothing), the clipped policy loss, optim_step, and the engine takes the new weights. Tokens are the sampled ones.
+// nothing), the clipped policy loss with prompts' forwards shared, optim_step, and the engine takes the new weights. Tokens are the
+// sampled ones.
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds);
 
 // Training steps on groups of samples of one prompt, without sampling: each sequence computed whole, the prompt's forward shared, its

@@ -197,6 +197,7 @@ int bench_train(const Arguments& arguments) {
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
+  table.text("optimizer-folder", &shape.optimizer_folder, "DIR", "Keep the optimizer's state in a file there instead of in memory; no bit changes");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   bench.print("train", {{"sequences", shape.sequences}, {"length", shape.length}}, time_train(bench.open(), shape, bench.seconds));

@@ -43,6 +43,8 @@ int doctor_command(const Arguments& arguments) {
                                         {"processors", facts.processors},
                                         {"usable_processors", facts.usable_processors},
                                         {"cores", facts.cores},
+                                        {"nodes", facts.nodes},
+                                        {"node_processors", facts.node_processors},
                                         {"memory_bytes", facts.memory_bytes},
                                         {"memory_available_bytes", facts.memory_available_bytes},
                                         {"memory_gigabytes_per_second", bandwidth},

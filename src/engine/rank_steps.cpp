@@ -20,7 +20,10 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
     parts_[0].weights = std::move(weights);
     return;
   }
-  const WeightImages whole = weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
+  // A device that only counts has no values, and takes no memory of the host for them.
+  const WeightImages whole = runtime_.backend.device().counting()
+                                 ? WeightImages(runtime_.model->manifest().parameters().size())
+                                 : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
   ranks_.run([&](int rank) {
     Rank& part = parts_[static_cast<std::size_t>(rank)];
     part.weights = make_weight_set(runtime_of(rank).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,

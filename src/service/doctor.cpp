@@ -45,9 +45,17 @@ std::vector<Finding> cores(const MachineFacts& f) {
                      fmt::format("this container may use {:.1f} processors' time of {}: threads beyond that are stopped again and again",
                                  f.processor_quota, f.usable_processors),
                      fmt::format("--threads {}, or raise the container's cpu limit", std::max(1, static_cast<int>(f.processor_quota)))});
-  if (f.nodes > 1)
-    found.push_back({Level::note, "cores", fmt::format("{} NUMA nodes; lockstep does not place memory by node yet", f.nodes),
-                     "numactl --cpunodebind=0 --membind=0 lockstep ..."});
+  if (f.node_processors.size() == 1 && f.nodes <= 1) {
+    found.push_back({Level::good, "nodes", "1 NUMA node: threads go where the system puts them", ""});
+  } else if (f.nodes > 1 && f.node_processors.size() <= 1) {
+    found.push_back({Level::note, "nodes", fmt::format("{} NUMA nodes, usable processors on one or unknown: threads are not placed", f.nodes), ""});
+  } else if (f.nodes > 1) {
+    found.push_back({Level::note, "nodes",
+                     fmt::format("{} NUMA nodes, {} usable processors on them: threads are kept on a node, filled in this order; memory is not "
+                                 "placed, it lies where it was first written",
+                                 f.nodes, fmt::join(f.node_processors, " + ")),
+                     fmt::format("numactl --cpunodebind=0 --membind=0 lockstep --threads {} ... keeps all on one node", f.node_processors.front())});
+  }
   if (!f.frequency_governor.empty() && f.frequency_governor == "powersave")
     found.push_back({Level::note, "cores", "the frequency governor is 'powersave'", "cpupower frequency-set -g performance"});
   return found;

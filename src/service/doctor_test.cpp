@@ -47,7 +47,8 @@ TEST(Doctor, EachFaultIsFoundAndHasALineThatMendsIt) {
   expect(judged([](MachineFacts& f) { f.features = {"avx2", "f16c"}; }), "processor", Level::problem, "AVX2");
   expect(judged([](MachineFacts& f) { f.cores = 2; }), "cores", Level::note, "--threads 2");
   expect(judged([](MachineFacts& f) { f.processor_quota = 1.5; }), "cores", Level::warning, "--threads 1");
-  expect(judged([](MachineFacts& f) { f.nodes = 2; }), "cores", Level::note, "numactl");
+  expect(judged([](MachineFacts& f) { f.nodes = 2, f.node_processors = {2, 2}; }), "nodes", Level::note, "numactl --cpunodebind=0 --membind=0 lockstep --threads 2");
+  expect(judged([](MachineFacts& f) { f.nodes = 2, f.node_processors = {4}; }), "nodes", Level::note, "");
   expect(judged([](MachineFacts& f) { f.frequency_governor = "powersave"; }), "cores", Level::note, "cpupower");
   expect(judged([](MachineFacts& f) { f.memory_limit_bytes = std::int64_t{1} << 30; }), "memory", Level::warning, "memory");
   expect(judged([](MachineFacts& f) { f.open_files = 1024; }), "limits", Level::warning, "ulimit -n 65536");
@@ -69,7 +70,7 @@ TEST(Doctor, ReadsWhatTheSystemTells) {
   put("sys/fs/cgroup/memory.max", "4096\n");
   put("sys/devices/system/cpu/cpu0/topology/thread_siblings_list", "0-1\n");
   put("sys/devices/system/cpu/cpu1/topology/thread_siblings_list", "0-1\n");
-  put("sys/devices/system/node/node0/x", "");
+  put("sys/devices/system/node/node0/cpulist", "0-1023\n");
   const MachineFacts f = read_machine(root);
   EXPECT_EQ(f.processor, "Some CPU @ 2GHz");
   EXPECT_EQ(f.features, (std::vector<std::string>{"avx2", "fma", "f16c"}));
@@ -77,6 +78,7 @@ TEST(Doctor, ReadsWhatTheSystemTells) {
   EXPECT_TRUE(f.virtual_machine);
   EXPECT_EQ(f.cores, 1);
   EXPECT_EQ(f.nodes, 1);
+  EXPECT_EQ(f.node_processors, std::vector<std::int64_t>{f.usable_processors});
   EXPECT_EQ(f.processor_quota, 1.5);
   EXPECT_EQ(f.memory_bytes, 1000 << 10);
   EXPECT_EQ(f.memory_available_bytes, 500 << 10);

@@ -16,7 +16,8 @@ struct MachineFacts {
   std::int64_t processors = 0;          // logical ones that are online
   std::int64_t usable_processors = 0;   // of them, for this process (affinity)
   std::int64_t cores = 0;               // real ones among the usable: siblings of one core count once; 0: unknown
-  std::int64_t nodes = 0;               // NUMA
+  std::int64_t nodes = 0;               // NUMA, those without a usable processor too
+  std::vector<std::int64_t> node_processors;  // usable ones a node that has some; empty: unknown
   double processor_quota = 0;           // processors' worth of time a container may use; 0: no limit
   bool virtual_machine = false;         // then siblings may be hidden
   std::string frequency_governor;       // empty: unknown or the hypervisor's business

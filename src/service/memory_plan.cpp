@@ -11,7 +11,6 @@ namespace fs = std::filesystem;
 namespace {
 Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
   const Profile& profile = profile_by_name(settings.profile);
-  if (rank_layout(settings.ranks).size() > 1) fail(ErrorCode::invalid_argument, "ranks is '{}'; a plan is of one rank", settings.ranks);
   fs::path config = settings.model;
   if (fs::is_directory(config)) config /= "config.json";
   const std::shared_ptr<const Model> model = make_model(read_json_file(config), {.mla_norm_eps = settings.mla_norm_eps});
@@ -24,40 +23,50 @@ Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
 }
 
 WeightImages no_images(const Model& model) { return WeightImages(model.manifest().parameters().size()); }
+
+// Of a Trainer or of RankSteps.
+template <class Ranks>
+std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& model) {
+  std::vector<MemoryPlan> plans;
+  for (int rank = 0; rank < count; ++rank) {
+    plans.push_back(memory_of(ranks.memory(rank)));
+    plans.back().parameters = model.manifest().trained_size();
+  }
+  return plans;
+}
 }  // namespace
 
-MemoryPlan memory_of(const Device& device) {
+MemoryPlan memory_of(const MemoryAccounts& memory) {
   MemoryPlan plan;
-  for (int c = 0; c < kMemoryCategories; ++c) plan.peak[static_cast<std::size_t>(c)] = device.memory().peak(static_cast<MemoryCategory>(c));
-  plan.total = device.memory().peak_of_all();
+  for (int c = 0; c < kMemoryCategories; ++c) plan.peak[static_cast<std::size_t>(c)] = memory.peak(static_cast<MemoryCategory>(c));
+  plan.total = memory.peak_of_all();
   return plan;
 }
 
-MemoryPlan plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
+std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
   Runtime runtime = counting_runtime(settings, what.length);
-  Trainer trainer(runtime, no_images(*runtime.model), what.trainer);
+  TrainerOptions options = what.trainer;
+  options.ranks = rank_layout(settings.ranks);
+  Trainer trainer(runtime, no_images(*runtime.model), options);
   const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
   const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
   for (int step = 0; step < 2; ++step) {
     trainer.forward_backward(data, {});
     trainer.optim_step({});
   }
-  MemoryPlan plan = memory_of(runtime.backend.device());
-  plan.parameters = runtime.model->manifest().trained_size();
-  return plan;
+  return plans_of(trainer, options.ranks.size(), *runtime.model);
 }
 
-MemoryPlan plan_serving(const RuntimeSettings& settings, const ServingPlan& what) {
+std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what) {
   Runtime runtime = counting_runtime(settings, what.length);
-  const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0);
-  Engine engine(runtime, weights, what.engine);
+  EngineOptions options = what.engine;
+  options.ranks = rank_layout(settings.ranks);
+  Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0), options);
   // Prompts fill the forwards; then all sequences decode beside each other.
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  MemoryPlan plan = memory_of(runtime.backend.device());
-  plan.parameters = runtime.model->manifest().trained_size();
-  return plan;
+  return plans_of(engine.rank_steps(), options.ranks.tp * options.ranks.ep, *runtime.model);
 }
 
 }  // namespace lockstep

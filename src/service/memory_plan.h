@@ -1,9 +1,10 @@
 // How much memory training or serving takes, before it is tried: the trainer and the engine themselves run on a backend that counts
 // and computes nothing (BackendKind::counting), so that a plan is what the accounts would say. Needs config.json alone.
-//   const MemoryPlan plan = plan_training("model/config.json", settings, {.sequences = 4, .length = 256});
+//   const MemoryPlan plan = plan_training({.model = "model/config.json"}, {.sequences = 4, .length = 256})[0];
 #pragma once
 #include <array>
 #include <string>
+#include <vector>
 
 #include "engine/options.h"
 #include "service/loading.h"
@@ -15,10 +16,10 @@ namespace lockstep {
 struct MemoryPlan {
   std::array<std::int64_t, kMemoryCategories> peak{};  // bytes, the most that each category holds
   std::int64_t total = 0;                              // the most of all at one time
-  std::int64_t parameters = 0;
+  std::int64_t parameters = 0;                         // trained ones of the whole model
 };
-// What the accounts of a device say so far.
-MemoryPlan memory_of(const Device& device);
+// What a device's accounts say so far.
+MemoryPlan memory_of(const MemoryAccounts& memory);
 
 struct TrainingPlan {
   std::int64_t sequences = 4, length = 256;
@@ -29,9 +30,9 @@ struct ServingPlan {
   EngineOptions engine;
 };
 
-// `settings.model`: a model folder or a config.json. Errors: those of reading it; invalid_argument (a length beyond the context,
-// ranks: a plan is of one).
-MemoryPlan plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
-MemoryPlan plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
+// A plan a rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
+// of reading it; invalid_argument (a length beyond the context). dp is training's alone.
+std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
+std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 
 }  // namespace lockstep

@@ -102,7 +102,7 @@ void RankTrainer::use_bins(bool bins) {
 }
 
 void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<float>& image) {
-  if (!shared_out(i)) return runtime_.backend.stream().write(view, image);
+  if (!shared_out(i) || runtime_.backend.device().counting()) return runtime_.backend.stream().write(view, image);
   const ParameterShare& share = shares_[i];
   const auto begin = image.begin() + share.begin() * share.width;
   runtime_.backend.stream().write(view, std::vector<float>(begin, begin + share.count() * share.width));

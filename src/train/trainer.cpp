@@ -200,7 +200,7 @@ std::uint64_t Trainer::hash_images(const WeightImages& images) const {
 std::uint64_t Trainer::gradient_hash() { return hash_images(gradient_images()); }
 std::uint64_t Trainer::master_hash() { return hash_images(master_images()); }
 
-const MemoryAccounts& Trainer::memory(int rank) {
+const MemoryAccounts& Trainer::memory(int rank) const {
   return (rank > 0 ? *runtimes_[static_cast<std::size_t>(rank - 1)] : runtime_).backend.device().memory();
 }
 

@@ -48,7 +48,7 @@ class Trainer {
   std::uint64_t gradient_hash();
   std::uint64_t master_hash();
 
-  const MemoryAccounts& memory(int rank);
+  const MemoryAccounts& memory(int rank) const;
   // What ranks have sent each other so far: calls and bytes, of all groups and ranks.
   CommunicatorCounters traffic();
 

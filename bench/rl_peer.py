@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""A GRPO step on Countdown's tokens: `lockstep bench rl` beside TRL's GRPOTrainer on the CPU, in turns, on the same threads, of one
+model of 4 million parameters (llama, random weights, fp32), which both read from the same Hugging Face folder. A step samples 8 x 8
+completions of 32 tokens after prompts of 16, makes advantages from rewards that are noise, and takes one step of AdamW.
+
+    bench/rl_peer.py --models FOLDER [--threads N] [--rounds 3] [--prompts 8] [--samples 8] [--tokens 32] [--json FILE]
+
+The model is written to FOLDER/rl on first use. Needs torch, transformers, datasets and trl. TRL runs as it comes but for what would
+make it slower here: no gradient checkpointing, no logging, no reference model (beta 0, its default), one batch for the whole step.
+Samples never end early: every completion has its 32 tokens in both. Prints samples/s, medians over rounds, and the ratio (above 1:
+lockstep is faster).
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TOKENIZER = ROOT / "models/countdown-glm"
+PROMPT = 16
+
+
+def make_model(folder):
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(1)
+    config = LlamaConfig(vocab_size=512, hidden_size=256, intermediate_size=768, num_hidden_layers=5, num_attention_heads=4, num_key_value_heads=2,
+                         head_dim=64, max_position_embeddings=512, tie_word_embeddings=True, bos_token_id=101, eos_token_id=102, pad_token_id=103)  # fmt: skip
+    model = LlamaForCausalLM(config)
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TOKENIZER / name, folder / name)
+
+
+def lockstep(options):
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "rl", "--json", "--model", str(options.models / "rl"),
+               "--profile", "cpu-f32", "--threads", str(options.threads), "--prompts", str(options.prompts), "--samples", str(options.samples),
+               "--prompt", str(PROMPT), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
+    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
+    return row["tokens_per_second"] / options.tokens
+
+
+def trl_in_a_process(options):
+    command = [sys.executable, __file__, "--peer", "--models", str(options.models), "--threads", str(options.threads), "--prompts", str(options.prompts),
+               "--samples", str(options.samples), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
+    result = subprocess.run(command, capture_output=True, text=True)
+    if result.returncode:
+        raise SystemExit(f"rl_peer: TRL failed:\n{result.stderr[-3000:]}")
+    return json.loads(result.stdout.splitlines()[-1])["samples_per_second"]
+
+
+def run_peer(options):
+    import random
+
+    import torch
+    from datasets import Dataset
+    from transformers import AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    torch.set_num_threads(options.threads)
+    chance = random.Random(1)
+    tokenizer = AutoTokenizer.from_pretrained(options.models / "rl")
+    steps, batch = 4 + int(3 * options.seconds), options.prompts * options.samples
+    prompts = ["".join(f"{chance.randrange(1, 100)} " for _ in range(PROMPT // 2)) for _ in range(options.prompts * steps)]
+    if any(len(tokenizer(p).input_ids) != PROMPT for p in prompts):
+        raise SystemExit(f"a prompt has not {PROMPT} tokens")
+    lengths = set()
+
+    def reward(completion_ids, **_):
+        lengths.update(len(ids) for ids in completion_ids)
+        return [float(chance.random() < 0.5) for _ in completion_ids]
+
+    ends = []
+
+    class Clock(TrainerCallback):
+        def on_step_end(self, *_, **__):
+            ends.append(time.perf_counter())
+
+    with tempfile.TemporaryDirectory() as output:
+        config = GRPOConfig(output_dir=output, use_cpu=True, bf16=False, gradient_checkpointing=False, per_device_train_batch_size=batch,
+                            num_generations=options.samples, max_completion_length=options.tokens, max_steps=steps, learning_rate=1e-6, beta=0.0,
+                            temperature=1.0, generation_kwargs={"min_new_tokens": options.tokens}, logging_strategy="no", save_strategy="no",
+                            report_to=[], disable_tqdm=True, model_init_kwargs={"dtype": "float32"})  # fmt: skip
+        trainer = GRPOTrainer(model=str(options.models / "rl"), args=config, reward_funcs=reward, train_dataset=Dataset.from_dict({"prompt": prompts}),
+                              processing_class=tokenizer, callbacks=[Clock()])  # fmt: skip
+        trainer.train()
+    if lengths != {options.tokens}:
+        raise SystemExit(f"completions have {sorted(lengths)} tokens, {options.tokens} are asked for")
+    times = [b - a for a, b in zip(ends[1:], ends[2:])]  # the first steps warm up
+    print(json.dumps({"samples_per_second": batch / statistics.median(times), "runs": len(times)}))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        return run_peer(options)
+    import torch
+    import transformers
+    import trl
+
+    if not (options.models / "rl").is_dir():
+        make_model(options.models / "rl")
+    ours, theirs = [], []
+    for _ in range(options.rounds):
+        ours.append(lockstep(options))
+        theirs.append(trl_in_a_process(options))
+    ratios = [a / b for a, b in zip(ours, theirs)]
+    row = {"prompts": options.prompts, "samples": options.samples, "tokens": options.tokens, "lockstep": statistics.median(ours),
+           "trl": statistics.median(theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
+    peer = f"TRL {trl.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
+    print(f"peer: {peer}")
+    print(f"GRPO step, {options.prompts} x {options.samples} x {options.tokens} tokens: lockstep {row['lockstep']:.1f} samples/s, TRL {row['trl']:.1f}, "
+          f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f})")  # fmt: skip
+    if options.json:
+        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": [row]}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
