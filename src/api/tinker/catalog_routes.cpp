@@ -30,11 +30,11 @@ TrainingJson run_json(TrainingService& service, const std::string& owner, const 
   return json;
 }
 
-struct Page {
+struct CatalogPage {
   std::size_t begin = 0, count = 0;
 };
 // ?limit=&offset= over `total` things.
-Page page_of(const TrainingCall& call, std::size_t total) {
+CatalogPage page_of(const TrainingCall& call, std::size_t total) {
   const auto number = [&](const char* name, std::size_t standard, std::size_t most) {
     const std::optional<std::string> text = call.request.query_value(name);
     if (!text || text->empty()) return standard;
@@ -43,14 +43,14 @@ Page page_of(const TrainingCall& call, std::size_t total) {
     if (error != std::errc() || end != text->data() + text->size() || value > most) fail_value(name, fmt::format("is '{}', allowed is 0 to {}", shown(*text), most));
     return value;
   };
-  Page page{std::min(number("offset", 0, SIZE_MAX / 2), total), 0};
+  CatalogPage page{std::min(number("offset", 0, SIZE_MAX / 2), total), 0};
   page.count = std::min(number("limit", 100, 10'000), total - page.begin);
   return page;
 }
-TrainingJson cursor(const Page& page, std::size_t total) { return {{"offset", page.begin}, {"limit", page.count}, {"total_count", total}}; }
+TrainingJson cursor(const CatalogPage& page, std::size_t total) { return {{"offset", page.begin}, {"limit", page.count}, {"total_count", total}}; }
 
 template <class T, class F>
-TrainingJson listed(const std::vector<T>& all, const Page& page, const F& each) {
+TrainingJson listed(const std::vector<T>& all, const CatalogPage& page, const F& each) {
   TrainingJson out = TrainingJson::array();
   for (std::size_t i = page.begin; i < page.begin + page.count; ++i) out.push_back(each(all[i]));
   return out;
@@ -88,7 +88,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("weights_info", weights_info);
   routes.add("GET", "training_runs", [](const TrainingCall& call) {
     const std::vector<ModelRecord> all = call.service.models(call.owner);
-    const Page page = page_of(call, all.size());
+    const CatalogPage page = page_of(call, all.size());
     call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })}, {"cursor", cursor(page, all.size())}});
   });
   routes.add("GET", "training_runs/{run}", [](const TrainingCall& call) { call.answer(run_json(call.service, call.owner, call.service.model(call.owner, parameter(call, "run")))); });
@@ -100,7 +100,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
   });
   routes.add("GET", "checkpoints", [](const TrainingCall& call) {
     const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner);
-    const Page page = page_of(call, all.size());
+    const CatalogPage page = page_of(call, all.size());
     call.answer({{"checkpoints", listed(all, page, checkpoint_json)}, {"cursor", cursor(page, all.size())}});
   });
   const std::string one = "training_runs/{run}/checkpoints/{kind}/{name}";
@@ -120,7 +120,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
   });
   routes.add("GET", "sessions", [](const TrainingCall& call) {
     const std::vector<SessionRecord> all = call.service.sessions(call.owner);
-    const Page page = page_of(call, all.size());
+    const CatalogPage page = page_of(call, all.size());
     call.answer({{"sessions", listed(all, page, [](const SessionRecord& s) { return TrainingJson(s.id); })}});
   });
   routes.add("GET", "sessions/{session}", [](const TrainingCall& call) {

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+std::string tensor_shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 // Tensors by the names of the wire, and where they go.
 struct InputRow {
@@ -39,7 +39,7 @@ std::vector<const char*> needed_inputs(const LossOptions& loss) {
 }
 
 std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where, const std::vector<std::int64_t>& shape) {
-  if (tensor.shape != shape) fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}, the shape of target_tokens", where, shape_text(tensor.shape), shape_text(shape));
+  if (tensor.shape != shape) fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}, the shape of target_tokens", where, tensor_shape_text(tensor.shape), tensor_shape_text(shape));
   std::vector<float> values = tensor.floats;
   if (!tensor.is_float) values.assign(tensor.integers.begin(), tensor.integers.end());
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -108,7 +108,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     const std::string target_name = where + ".loss_fn_inputs.target_tokens";
     if (targets.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", target_name);
     if (targets.shape[0] != tokens || targets.integers.empty())
-      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, shape_text(targets.shape), tokens, tokens);
+      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, tensor_shape_text(targets.shape), tokens, tokens);
     TrainSequence sequence;
     sequence.tokens = datum.tokens;
     sequence.targets_per_row = targets.shape.size() == 2 ? targets.shape[1] : 1;

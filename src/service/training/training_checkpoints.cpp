@@ -12,7 +12,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // A model's id as a folder's name.
-std::string folder_name(const std::string& id) {
+std::string folder_of_id(const std::string& id) {
   std::string name = id;
   std::replace(name.begin(), name.end(), ':', '_');
   return name;
@@ -25,9 +25,9 @@ std::int64_t bytes_of(const WeightSet& weights) {
 }
 }  // namespace
 
-fs::path TrainingService::living_folder(const ModelRecord& record) const { return options_.state / "living" / folder_name(record.id); }
-fs::path TrainingService::checkpoint_folder(const CheckpointRecord& record) const { return options_.state / "checkpoints" / folder_name(record.model) / record.kind / record.name; }
-fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { return options_.state / "samplers" / folder_name(record.id); }
+fs::path TrainingService::living_folder(const ModelRecord& record) const { return options_.state / "living" / folder_of_id(record.id); }
+fs::path TrainingService::checkpoint_folder(const CheckpointRecord& record) const { return options_.state / "checkpoints" / folder_of_id(record.model) / record.kind / record.name; }
+fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { return options_.state / "samplers" / folder_of_id(record.id); }
 
 CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& model, const std::string& kind) {
   expire_checkpoints();

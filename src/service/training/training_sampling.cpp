@@ -38,7 +38,7 @@ struct SampleRun {
   std::vector<StopTexts> stops;
 };
 
-SampleResult sample_result(SampleRun& run, const SampleRequest& wanted) {
+SampleResult result_of_samples(SampleRun& run, const SampleRequest& wanted) {
   SampleResult out;
   for (Generation& g : run.generations) {
     if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
@@ -155,7 +155,7 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
     run->generations[i] = std::move(generation);
     if (--run->left > 0) return;
     try {
-      futures_.resolve(request, encode(sample_result(*run, wanted)));
+      futures_.resolve(request, encode(result_of_samples(*run, wanted)));
     } catch (const std::exception& e) {
       futures_.fail(request, e);
     }
