@@ -131,7 +131,7 @@ std::string encode_training(const TrainingOutput& output) {
   return message.SerializeAsString();
 }
 
-std::string encode_sample(const SampleResult& result, bool top_of_prompt, bool top_of_samples) {
+std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool top_of_samples) {
   pb::SampleResponse message;
   for (const SampledSequence& s : result.sequences) {
     pb::SampledSequence& sequence = *message.add_sequences();

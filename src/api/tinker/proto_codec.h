@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "service/training/datum.h"
-#include "service/training/sample_request.h"
+#include "service/training/sampling_request.h"
 
 namespace lockstep {
 
@@ -22,7 +22,7 @@ struct BatchMessage {
 BatchMessage decode_batch(std::string_view body);
 
 std::string encode_training(const TrainingOutput& output);
-std::string encode_sample(const SampleResult& result, bool top_of_prompt, bool top_of_samples);
+std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool top_of_samples);
 
 inline constexpr const char* kProtobufType = "application/x-protobuf";
 

@@ -23,8 +23,8 @@ std::vector<std::int32_t> prompt_tokens(const TrainingJson& prompt) {
   return tokens;
 }
 
-SampleRequest sample_request(const TrainingJson& json) {
-  SampleRequest out;
+SamplingRequest sample_request(const TrainingJson& json) {
+  SamplingRequest out;
   out.prompt = prompt_tokens(object_field(json, "prompt"));
   out.num_samples = integer_field(json, "num_samples", 1);
   const TrainingJson sampling = object_field(json, "sampling_params");
@@ -56,9 +56,9 @@ SampleRequest sample_request(const TrainingJson& json) {
 
 void start_sample(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const SampleRequest wanted = sample_request(json);
+  const SamplingRequest wanted = sample_request(json);
   const std::string sampler = required_text(json, "sampling_session_id");
-  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [top_prompt = wanted.topk_prompt_logprobs > 0, top = wanted.topk_sample_logprobs > 0](const SampleResult& result) {
+  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [top_prompt = wanted.topk_prompt_logprobs > 0, top = wanted.topk_sample_logprobs > 0](const SamplingResult& result) {
     return Outcome{kProtobufType, encode_sample(result, top_prompt, top), {}, {}};
   });
   TrainingJson ids = TrainingJson::array();

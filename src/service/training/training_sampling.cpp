@@ -38,8 +38,8 @@ struct SampleRun {
   std::vector<StopTexts> stops;
 };
 
-SampleResult result_of_samples(SampleRun& run, const SampleRequest& wanted) {
-  SampleResult out;
+SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) {
+  SamplingResult out;
   for (Generation& g : run.generations) {
     if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
     if (g.finish == FinishReason::cancelled) fail(ErrorCode::resource_exhausted, "the sample was cancelled: the server stops");
@@ -75,7 +75,7 @@ SampleResult result_of_samples(SampleRun& run, const SampleRequest& wanted) {
   return out;
 }
 
-void check_sample(const SampleRequest& wanted, std::int64_t max_positions) {
+void check_sample(const SamplingRequest& wanted, std::int64_t max_positions) {
   const auto within = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
     if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
   };
@@ -94,7 +94,7 @@ void check_sample(const SampleRequest& wanted, std::int64_t max_positions) {
 
 }  // namespace
 
-std::string TrainingService::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SampleRequest& wanted, Encode<SampleResult> encode) {
+std::string TrainingService::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
   sampler(owner, id);
   std::string request;
   {
@@ -118,7 +118,7 @@ std::string TrainingService::sample(const std::string& owner, const std::string&
   return request;
 }
 
-void TrainingService::begin_sample(const std::string& request, const SamplerWeights& weights, const SampleRequest& wanted, Encode<SampleResult> encode) {
+void TrainingService::begin_sample(const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
   const std::int64_t max_positions = base_->opened.runtime->max_positions;
   check_sample(wanted, max_positions);
   Request one;

@@ -13,7 +13,7 @@
 #include "base/folder_lock.h"
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
-#include "service/training/sample_request.h"
+#include "service/training/sampling_request.h"
 #include "service/training/trained_model.h"
 #include "service/training/training_queue.h"
 #include "service/training/training_records.h"
@@ -93,7 +93,7 @@ class TrainingService {
   SamplerRecord sampler(const std::string& owner, const std::string& id);
   std::vector<SamplerRecord> samplers(const std::string& owner, const std::string& session);
   std::int64_t join_sampler(const std::string& owner, const std::string& id);  // 1, 2, ...
-  std::string sample(const std::string& owner, const std::string& sampler, std::int64_t sequence, const SampleRequest& request, Encode<SampleResult> encode);
+  std::string sample(const std::string& owner, const std::string& sampler, std::int64_t sequence, const SamplingRequest& request, Encode<SamplingResult> encode);
   // The weights of a sampler, for other ways to sample.
   SamplerWeights weights_of_sampler(const std::string& owner, const std::string& id);
   SamplerWeights weights_of_checkpoint(const std::string& owner, const std::string& path);
@@ -151,7 +151,7 @@ class TrainingService {
   void spill_samplers();  // executor
   void expire_checkpoints();
   std::string new_sampler(SamplerRecord record, SamplerWeights weights);
-  void begin_sample(const std::string& request, const SamplerWeights& weights, const SampleRequest& wanted, Encode<SampleResult> encode);
+  void begin_sample(const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode);
 
   std::shared_ptr<TrainingBase> base_;
   std::shared_ptr<GenerationService> generation_;

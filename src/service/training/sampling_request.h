@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-struct SampleRequest {
+struct SamplingRequest {
   std::vector<std::int32_t> prompt;
   std::int64_t num_samples = 1;
   std::optional<std::int64_t> max_tokens;   // none: as many as the context holds
@@ -31,7 +31,7 @@ struct SampledSequence {
   bool stopped = false;                  // else its budget ended
 };
 
-struct SampleResult {
+struct SamplingResult {
   std::vector<SampledSequence> sequences;
   std::vector<float> prompt_logprobs;    // one a prompt token, the first NaN; empty: not asked for
   std::vector<std::vector<TokenLogprob>> prompt_top;
