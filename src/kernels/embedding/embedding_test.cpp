@@ -106,7 +106,7 @@ TEST(Embedding, APackedTableHasTheBitsOfARowMajorOne) {
       const auto backward = [&](const View& to, const View& bins, std::int64_t begin, std::int64_t count) {
         bench.launch(&KernelTable::head_weight,
                      HeadWeight{to, bins, !bins, bench.zeros(count, h), w, 0, false, none.row_range(begin, count), nothing.row_range(begin, count),
-                                nothing.row_range(begin, count), segment.row_range(begin, count), dy.row_range(begin, count), token.row_range(begin, count)});
+                                nothing.row_range(begin, count), segment.row_range(begin, count), {}, {}, dy.row_range(begin, count), token.row_range(begin, count)});
       };
       bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, bench.floats(table, V, h, DType::bf16), token});
       bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y_packed, bench.floats(in_panels(table, V, h), 1, size, DType::bf16), token, true});
