@@ -138,7 +138,8 @@ inline TargetLoss<V> target_loss(const Objective& o, std::int64_t t, std::int64_
   std::int32_t marks = 0;
   const Elem distance = o.log_ratio ? at(o.log_ratio) : logprob - in.anchor;
   const Elem l = clamp_element<V>(distance, element<Elem>(p.log_ratio_low), element<Elem>(p.log_ratio_high));
-  if (value_of(l) != value_of(distance)) in.moves = false, marks |= kMarkRatioCapped;
+  // A sequence's ratio is a number, capped or not: its gradient goes through each target's own log-probability.
+  if (value_of(l) != value_of(distance)) in.moves = static_cast<bool>(o.log_ratio), marks |= kMarkRatioCapped;
   in.ratio = exp_element<V>(l);
   if (p.correction != Correction::none) {
     const Elem own = (o.proximal ? at(o.proximal) : logprob) - at(o.old_logprob);
