@@ -9,6 +9,7 @@
 #include "base/signals.h"
 #include "checkpoint/safetensors.h"
 #include "service/score_input.h"
+#include "train/loss_input_names.h"
 
 namespace lockstep {
 
@@ -90,17 +91,8 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
 }
 
 std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path) {
-  const std::vector<std::pair<std::string, std::vector<float> TrainSequence::*>> columns = {
-      {"weights", &TrainSequence::weights},
-      {"advantages", &TrainSequence::advantages},
-      {"logprobs", &TrainSequence::old_logprobs},
-      {"proximal_logprobs", &TrainSequence::proximal_logprobs},
-      {"reference_logprobs", &TrainSequence::reference_logprobs},
-      {"clip_low_threshold", &TrainSequence::clip_low},
-      {"clip_high_threshold", &TrainSequence::clip_high},
-      {"sequence_ratio_mask", &TrainSequence::ratio_mask}};
   TokenBounds bounds{.vocabulary = opened.runtime->model->vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
-  for (const auto& [name, member] : columns) bounds.columns.push_back(name);
+  for (const auto& [name, member] : kLossInputNames) bounds.columns.push_back(name);
   std::vector<TrainSequence> data;
   for (const TokenLine& line : read_token_lines(path, bounds)) {
     const auto wrong = [&](const std::string& what) { fail(ErrorCode::corrupt_file, "'{}' line {}: {}", path.string(), line.line, what); };
@@ -121,7 +113,7 @@ std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const 
       d.targets_per_row = static_cast<std::int64_t>(d.targets.size() / d.tokens.size());
       d.weights.assign(d.targets.size(), 1.0f);
     }
-    for (const auto& [name, member] : columns)
+    for (const auto& [name, member] : kLossInputNames)
       if (const auto found = line.columns.find(name); found != line.columns.end()) {
         (d.*member).clear();
         for (const double value : found->second) (d.*member).push_back(static_cast<float>(value));

@@ -37,9 +37,7 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where) {
       into = dense_of_csr(into, numbers<std::int64_t>(json["sparse_crow_indices"], where + ".sparse_crow_indices"),
                           numbers<std::int64_t>(json.contains("sparse_col_indices") ? json["sparse_col_indices"] : TrainingJson(), where + ".sparse_col_indices"), tensor.shape, where);
     }
-    if (tensor.shape.empty()) tensor.shape = {static_cast<std::int64_t>(into.size())};
-    if (checked_size(tensor.shape, where) != static_cast<std::int64_t>(into.size()))
-      fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, into.size(), fmt::join(tensor.shape, ", "));
+    settle_shape(tensor.shape, into.size(), where);
   };
   if (tensor.is_float) read(tensor.floats);
   else read(tensor.integers);

@@ -37,9 +37,7 @@ NamedTensor tensor_of(const pb::Tensor& message, const std::string& where) {
     } else {
       into = elements_of<T>(message.dense(), where);
     }
-    if (tensor.shape.empty()) tensor.shape = {static_cast<std::int64_t>(into.size())};
-    if (checked_size(tensor.shape, where) != static_cast<std::int64_t>(into.size()))
-      fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, into.size(), fmt::join(tensor.shape, ", "));
+    settle_shape(tensor.shape, into.size(), where);
   };
   if (tensor.is_float) read(tensor.floats);
   else read(tensor.integers);

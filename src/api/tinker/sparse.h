@@ -1,5 +1,7 @@
 // Sparse matrices of the wire (compressed rows) become dense ones: what is not listed is 0. Pure function.
 #pragma once
+#include <fmt/ranges.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -39,6 +41,12 @@ inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const s
     size *= n;
   }
   return size;
+}
+
+// A tensor of `size` values without a shape is a row of them; one with a shape has as many as it says. Errors invalid_argument.
+inline void settle_shape(std::vector<std::int64_t>& shape, std::size_t size, const std::string& where) {
+  if (shape.empty()) shape = {static_cast<std::int64_t>(size)};
+  if (checked_size(shape, where) != static_cast<std::int64_t>(size)) fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, size, fmt::join(shape, ", "));
 }
 
 }  // namespace lockstep

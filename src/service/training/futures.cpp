@@ -76,7 +76,6 @@ std::string Futures::create(const std::string& owner, const std::string& scope) 
   const std::string id = "req-" + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
   const std::lock_guard lock(mutex_);
   futures_[id] = {owner, scope, nullptr, {}};
-  ++pending_;
   return id;
 }
 
@@ -88,7 +87,6 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
     const auto found = futures_.find(id);
     if (found == futures_.end() || found->second.outcome) return;
     found->second.outcome = shared;
-    --pending_;
     bytes_ += static_cast<std::int64_t>(shared->bytes.size());
     finished_.push_back(id);
     for (const std::uint64_t waiter : found->second.waiters)
@@ -156,11 +154,6 @@ bool Futures::done(const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = futures_.find(id);
   return found != futures_.end() && found->second.outcome;
-}
-
-std::int64_t Futures::pending() const {
-  const std::lock_guard lock(mutex_);
-  return pending_;
 }
 
 void Futures::watch() {

@@ -46,7 +46,6 @@ class Futures {
   bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
   // Whether an outcome is there.
   bool done(const std::string& id);
-  std::int64_t pending() const;
   // Nobody waits any longer: all are told "not yet".
   void stop();
 
@@ -67,11 +66,11 @@ class Futures {
 
   std::shared_ptr<TrainingStore> store_;
   const std::int64_t most_bytes_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<std::string, Future> futures_;
   std::list<std::string> finished_;  // oldest first
-  std::int64_t bytes_ = 0, pending_ = 0;
+  std::int64_t bytes_ = 0;
   std::unordered_map<std::uint64_t, Waiter> waiters_;
   std::multimap<Clock::time_point, std::uint64_t> deadlines_;
   std::uint64_t next_waiter_ = 1;

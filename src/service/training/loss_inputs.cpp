@@ -5,26 +5,12 @@
 
 #include "base/error.h"
 #include "numerics/accumulator.h"
+#include "train/loss_input_names.h"
 
 namespace lockstep {
 namespace {
 
 std::string tensor_shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-
-// Tensors by the names of the wire, and where they go.
-struct InputRow {
-  const char* name;
-  std::vector<float> TrainSequence::* values;
-};
-constexpr InputRow kInputs[] = {{"weights", &TrainSequence::weights},
-                                {"mask", &TrainSequence::weights},
-                                {"advantages", &TrainSequence::advantages},
-                                {"logprobs", &TrainSequence::old_logprobs},
-                                {"proximal_logprobs", &TrainSequence::proximal_logprobs},
-                                {"reference_logprobs", &TrainSequence::reference_logprobs},
-                                {"clip_low_threshold", &TrainSequence::clip_low},
-                                {"clip_high_threshold", &TrainSequence::clip_high},
-                                {"sequence_ratio_mask", &TrainSequence::ratio_mask}};
 
 // What every datum must bring beside its targets.
 std::vector<const char*> needed_inputs(const LossOptions& loss) {
@@ -120,10 +106,11 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     sequence.weights.assign(sequence.targets.size(), 1.0f);
     for (const auto& [name, tensor] : datum.inputs) {
       if (name == "target_tokens") continue;
-      const auto row = std::find_if(std::begin(kInputs), std::end(kInputs), [&](const InputRow& r) { return name == r.name; });
-      if (row == std::end(kInputs)) {
-        std::vector<std::string> names{"target_tokens"};
-        for (const InputRow& r : kInputs) names.emplace_back(r.name);
+      const std::string_view known = name == "mask" ? "weights" : std::string_view(name);
+      const auto row = std::find_if(std::begin(kLossInputNames), std::end(kLossInputNames), [&](const LossInputName& r) { return known == r.name; });
+      if (row == std::end(kLossInputNames)) {
+        std::vector<std::string> names{"target_tokens", "mask"};
+        for (const LossInputName& r : kLossInputNames) names.emplace_back(r.name);
         fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "), did_you_mean(name, names));
       }
       sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
