@@ -69,10 +69,16 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
       fail(ErrorCode::unsupported, "a request brings weights of its own, and {} ranks share the model; allowed is one rank", options_.ranks.size());
     check_weights(*request.weights, *runtime_.model, runtime_.profile);
   }
+  if (request.adapter) {
+    if (options_.ranks.size() > 1)
+      fail(ErrorCode::unsupported, "a request has an adapter, and {} ranks share the model; allowed is one rank", options_.ranks.size());
+    request.adapter->layout->check_fits(runtime_.model->manifest());
+  }
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
   s->sampling = std::move(request.sampling);
   s->weights = std::move(request.weights);
+  s->adapter = std::move(request.adapter);
   s->tokens = std::move(request.prompt);
   s->prompt_length = s->decode_from = s->known();
   s->on_token = std::move(on_token);
@@ -133,6 +139,7 @@ bool Engine::step() {
   try {
     steps_->run(plan, result_);
     counters_.own_weights_forwards += plan[0].sequence->weights != nullptr;
+    count_adapters(plan);
   } catch (...) {
     scheduler_->roll_back();
     throw;
@@ -161,6 +168,18 @@ void Engine::count_pairs(const std::vector<PlannedSlice>& plan) {
   counters_.pairs_visible += visible * model.layers;
   counters_.pairs_skipped += (visible - touched) * model.layers;
   counters_.expert_rows += rows * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size());
+}
+
+void Engine::count_adapters(const std::vector<PlannedSlice>& plan) {
+  const AdapterWeights* adapter = nullptr;
+  std::int64_t adapters = 0;
+  for (const PlannedSlice& p : plan) {
+    if (!p.sequence->adapter) continue;
+    counters_.adapter_rows += p.count;
+    adapters += p.sequence->adapter.get() != adapter;
+    adapter = p.sequence->adapter.get();
+  }
+  counters_.most_adapters = std::max(counters_.most_adapters, adapters);
 }
 
 void Engine::ask_constraints(const std::vector<PlannedSlice>& plan) {
@@ -222,8 +241,8 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector
   }
   s.adjustments.accept(sampled.token);
   s.tokens.push_back(sampled.token);
-  s.generation.tokens.push_back(
-      {sampled.token, sampled.raw_logprob, sampled.sampling_logprob, s.weights ? s.weights->version : version_, std::move(top)});
+  const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
+  s.generation.tokens.push_back({sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, std::move(top)});
   const GeneratedToken& token = s.generation.tokens.back();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;

@@ -65,6 +65,7 @@ class Engine {
   void absorb(const std::vector<PlannedSlice>& plan);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
   void count_pairs(const std::vector<PlannedSlice>& plan);
+  void count_adapters(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
   void accept(Sequence& s, const StepResult::Sampled& sampled, std::vector<TokenLogprob>&& top);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());

@@ -27,6 +27,7 @@ struct EngineCounters {
   std::int64_t cache_hit_tokens = 0;            // positions taken from the prefix cache
   std::int64_t preemptions = 0, evictions = 0;  // sequences put back; pages dropped from the prefix cache for others
   std::int64_t own_weights_forwards = 0;        // under weights that requests brought
+  std::int64_t adapter_rows = 0, most_adapters = 0;  // rows under an adapter; adapters in one forward
   std::int64_t sampled_tokens = 0;
   std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
   std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows, or a constraint

@@ -14,6 +14,7 @@
 namespace lockstep {
 
 struct WeightSet;
+struct AdapterWeights;
 
 struct LogitBias {
   std::int32_t token = 0;
@@ -48,6 +49,8 @@ struct Request {
   bool prompt_logprobs = false;  // log-probabilities of prompt tokens 1..n-1; such a prompt never uses cached pages
   // Weights of its own, on the engine's runtime, for all its tokens: a snapshot, another trainer's. Null: the engine's.
   std::shared_ptr<const WeightSet> weights = nullptr;
+  // An adapter over those weights, for all its tokens (model/adapter.h). Requests under several adapters share forwards. Null: none.
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
@@ -63,7 +66,7 @@ struct GeneratedToken {
   std::int32_t id = -1;
   float raw_logprob = 0;       // log-softmax of the logits, before penalties and biases
   float sampling_logprob = 0;  // of the distribution it was drawn from; temperature 0: the raw one
-  std::uint64_t weights_version = 0;  // of the forward that chose it
+  std::uint64_t weights_version = 0;  // of the forward that chose it; under an adapter, the adapter's
   std::vector<TokenLogprob> top;  // top_logprobs of them (fewer when fewer are allowed): raw, descending, ties to the
                                   // lower id; the token itself need not be among them
 };

@@ -127,6 +127,9 @@ const std::vector<PlannedSlice>& Scheduler::plan() {
     last_turn_[identity] = ++turn_;
     break;
   }
+  // Rows of one adapter stand together.
+  const auto adapter = [](const PlannedSlice& p) { return p.sequence->adapter ? p.sequence->adapter->identity : 0; };
+  std::stable_sort(plan_.begin(), plan_.end(), [&](const PlannedSlice& a, const PlannedSlice& b) { return adapter(a) < adapter(b); });
   count_plan();
   return plan_;
 }
@@ -174,7 +177,7 @@ void Scheduler::admit(std::uint64_t identity) {
       ++passed;
       continue;
     }
-    s.chain = {{identity, 0}};
+    s.chain = {{identity, s.adapter ? s.adapter->identity : 0}};
     if (options_.prefix_cache && s.most_hit_pages > 0) {
       // The last known token is always computed: its row gives the next one.
       cache_.match(s.chain.root, s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain,

@@ -19,7 +19,7 @@
 
 namespace lockstep {
 
-// Rows [begin, begin + count) of a sequence.
+// Rows [begin, begin + count) of a sequence. Slices of a plan stand adapter by adapter.
 struct PlannedSlice {
   Sequence* sequence = nullptr;
   std::int64_t begin = 0, count = 0;

@@ -70,6 +70,7 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
     request.sampling.max_tokens = 0;
     request.prompt_logprobs = true;
     request.weights = mode.weights;
+    request.adapter = mode.adapter;
     Generation result;
     bool done = false;
     Sequence& s = add(std::move(request), {}, [&](Generation&& g) {

@@ -1,13 +1,14 @@
 // The ways on which the engine can compute the same log-probabilities (Engine::score): all must give the same bits.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
-#include <memory>
 
 namespace lockstep {
 
 struct WeightSet;
+struct AdapterWeights;
 
 enum class ScoreKind {
   prefill,    // as few chunks as max_batch_rows allows
@@ -23,6 +24,7 @@ struct ScoreMode {
   std::uint64_t seed = 0;    // of random sizes and of the company
   std::int32_t company = 0;  // random requests that run beside it, under the engine's weights
   std::shared_ptr<const WeightSet> weights = nullptr;  // null: the engine's
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // null: none
 };
 
 std::string_view score_kind_name(ScoreKind kind);

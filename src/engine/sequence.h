@@ -8,7 +8,7 @@
 #include "engine/adjustments.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
-#include "model/weights.h"
+#include "model/adapter.h"
 
 namespace lockstep {
 
@@ -19,6 +19,7 @@ struct Sequence {
   std::int64_t prompt_length = 0;
   Generation generation;
   std::shared_ptr<const WeightSet> weights;  // null: the engine's newest
+  std::shared_ptr<const AdapterWeights> adapter;  // null: none
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
 

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/sampling_rows.h"
+#include "model/adapter_head.h"
 #include "model/rank_head.h"
 
 namespace lockstep {
@@ -13,6 +14,19 @@ namespace {
 // Logits at a time: the matrix of all rows never stands whole, however large the vocabulary.
 constexpr std::int64_t kLogitsChunk = std::int64_t{1} << 21;
 constexpr std::int64_t kScoredChunkRows = 64;
+
+// Runs of slices under one adapter.
+std::vector<AdapterRows> adapter_rows(const std::vector<PlannedSlice>& plan) {
+  std::vector<AdapterRows> rows;
+  std::int64_t row = 0;
+  for (const PlannedSlice& p : plan) {
+    const AdapterWeights* adapter = p.sequence->adapter.get();
+    if (adapter && (rows.empty() || rows.back().weights != adapter)) rows.push_back({adapter, nullptr, row, row});
+    row += p.count;
+    if (adapter) rows.back().end = row;
+  }
+  return rows;
+}
 }  // namespace
 
 StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding)
@@ -54,7 +68,10 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   }
   Backend& backend = runtime_.backend;
   const Batch batch(backend, slices_, cache_.page_size, false);
-  Context context = runtime_.context(weights, cache_, batch, {}, nullptr, sharding_);
+  const std::vector<AdapterRows> adapters = adapter_rows(plan);
+  ForwardOptions options;
+  if (!adapters.empty()) options.adapters = &adapters;
+  Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
   const Tensor hidden = runtime_.model->forward(context);
   const StepRecord record(backend.device(), sizes);
   if (sizes.scored > 0) score_prompts(context, plan, hidden.view(), record);
@@ -63,6 +80,17 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (!first()) return backend.stream().synchronize();
   result.row_flags = backend.stream().read_ints(context.flags()).get();
   record.read(backend.stream(), result);
+}
+
+// The adapters' part of logits y, of the rows that sampling_[begin] and those after it sample from.
+void StepRunner::add_adapters(Context& context, const View& y, const View& hidden, const View& index, std::int64_t begin) {
+  for (std::int64_t row = 0, end = 0; row < y.rows; row = end) {
+    const auto adapter_of = [&](std::int64_t r) { return sampling_[static_cast<std::size_t>(begin + r)]->adapter.get(); };
+    const AdapterWeights* adapter = adapter_of(row);
+    for (end = row + 1; end < y.rows && adapter_of(end) == adapter;) ++end;
+    if (adapts_head(adapter, runtime_.model->head))
+      adapter_head_logits(context, y.row_range(row, end - row), hidden, index.row_range(row, end - row), runtime_.model->head, *adapter);
+  }
 }
 
 void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
@@ -93,7 +121,9 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
       head.target = targets.view().row_range(out, n);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
-      if (shares_head()) head_loss_of_ranks(context, head, model.head);
+      const AdapterWeights* adapter = p.sequence->adapter.get();
+      if (adapts_head(adapter, model.head)) adapter_head_loss(context, head, model.head, {adapter}, {});
+      else if (shares_head()) head_loss_of_ranks(context, head, model.head);
       else backend.launch(&KernelTable::head_loss, head);
       out += n;
     }
@@ -120,6 +150,8 @@ void StepRunner::likeliest_of_prompts(Context& context, const std::vector<Planne
       const Buffer integers = backend.device().upload(integers_, rows, 3, MemoryCategory::activations);
       const View z = chunk.view().row_range(0, rows);
       logits(context, z, hidden, integers.view().column_range(0, 1));
+      if (adapts_head(p.sequence->adapter.get(), model.head))
+        adapter_head_logits(context, z, hidden, integers.view().column_range(0, 1), model.head, *p.sequence->adapter);
       TopTokens top;
       top.id = record.prompt_top_id().row_range(out, rows);
       top.logprob = record.prompt_top_logprob().row_range(out, rows);
@@ -168,6 +200,7 @@ void StepRunner::sample(Context& context, const std::vector<PlannedSlice>& plan,
                z = chunk.view().row_range(0, n);
     logits(context, z, hidden, i.column_range(0, 1));
     if (!first()) continue;
+    add_adapters(context, z, hidden, i.column_range(0, 1), begin);
     Sample sample;
     sample.token = record.token().row_range(begin, n);
     sample.raw_logprob = record.raw().row_range(begin, n);

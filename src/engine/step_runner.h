@@ -34,6 +34,7 @@ class StepRunner {
   void sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record);
   // Logits over the whole vocabulary of rows `index` of `hidden`.
   void logits(Context& context, const View& y, const View& hidden, const View& index);
+  void add_adapters(Context& context, const View& y, const View& hidden, const View& index, std::int64_t begin);
   bool first() const { return !sharding_ || sharding_->place().rank == 0; }
   bool shares_head() const;
 

@@ -52,6 +52,7 @@
   X(router_backward, RouterBackward)              \
   X(router_load, RouterLoad)                      \
   X(expert_plan, ExpertPlan)                      \
+  X(slot_ranges, SlotRanges)                      \
   X(expert_gather, ExpertGather)                  \
   X(expert_combine, ExpertCombine)                \
   X(expert_spread, ExpertSpread)                  \

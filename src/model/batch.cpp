@@ -58,7 +58,7 @@ View Batch::upload(Backend& backend, const std::vector<std::int32_t>& values, st
 // The forward's rows are those that no other sequence computes.
 void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slices) {
   std::vector<std::int32_t> tokens, positions, sequences, source;
-  std::vector<std::int64_t> begin;
+  std::vector<std::int64_t>& begin = forward_begin_;
   for (std::size_t s = 0; s < slices.size(); ++s) {
     begin.push_back(static_cast<std::int64_t>(tokens.size()));
     for (std::int64_t p = slices[s].shared; p < static_cast<std::int64_t>(slices[s].tokens.size()); ++p) {
@@ -74,6 +74,7 @@ void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slice
       source.push_back(static_cast<std::int32_t>(begin[from] + p - slices[from].shared));
     }
   count_ = static_cast<std::int64_t>(tokens.size());
+  begin.push_back(count_);
   rows_.token = upload(backend, tokens);
   rows_.position = upload(backend, positions);
   rows_.sequence = upload(backend, sequences);

@@ -40,6 +40,7 @@ class Batch {
   std::int64_t longest() const { return longest_; }          // longest sequence end (positions)
   const std::vector<std::int32_t>& tokens() const { return tokens_; }  // of the rows, on the host
   const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first tape row of each slice, and the end
+  const std::vector<std::int64_t>& forward_begin() const { return source_ ? forward_begin_ : row_begin_; }  // the same of the forward
 
  private:
   View upload(Backend& backend, const std::vector<std::int32_t>& values, std::int64_t cols = 1);
@@ -51,7 +52,7 @@ class Batch {
   KeySums key_sums_;
   std::vector<Buffer> buffers_;
   std::int64_t count_ = 0, tape_count_ = 0, longest_ = 0;
-  std::vector<std::int64_t> row_begin_;
+  std::vector<std::int64_t> row_begin_, forward_begin_;
   std::vector<std::int32_t> tokens_;
 };
 

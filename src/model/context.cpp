@@ -1,5 +1,7 @@
 #include "model/context.h"
 
+#include <algorithm>
+
 #include "model/sharding.h"
 
 namespace lockstep {
@@ -46,6 +48,13 @@ View Context::taped_flags() {
   return taped_flags_.view();
 }
 
+bool Context::reaches(Tensor& y, std::initializer_list<int> inputs, bool adapted) const {
+  if (!recording()) return false;
+  if (!tape_->frozen() || adapted || std::any_of(inputs.begin(), inputs.end(), [](int node) { return node >= 0; })) return true;
+  y.node = -1;
+  return false;
+}
+
 Tensor Context::embedding(ParameterId table) {
   if (split_of(table) == ParameterSplit::vocabulary) return embedding_by_vocabulary(table);
   const Parameter& p = manifest_.parameter(table);
@@ -54,12 +63,12 @@ Tensor Context::embedding(ParameterId table) {
   if (split_of(table) == ParameterSplit::columns) y.split = sharding_->bounds(table);
   if (p.inputs > 0) backend_.launch(&KernelTable::embedding_forward, EmbeddingForward{y.view(), weight(table), batch_.rows().token, packed, weight_bits(p, profile_), p.outputs});
   observe("embedding", y.view(), table);
-  if (recording())
+  if (reaches(y, {}))
     tape_->record([this, table, packed, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy || dy.view().cols == 0) return;
       if (packed) return tape_->keep_table_gradient(std::move(dy));
-      GradientSet& g = tape_->gradients();
+      GradientSet& g = *tape_->gradients();
       backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(),
                                                                           tape_rows().token, tape_rows().segment});
     });
@@ -87,34 +96,39 @@ Tensor Context::rms_norm_over(const Tensor& x, ParameterId w, float eps, std::in
   };
   forward(y.view(), x.view());
   if (!recording()) return y;
+  const bool below = reaches(y, {x.node});
   y.remade = std::make_shared<Remade>([this, forward, x = x.kept()] {
     Buffer again = allocate(DType::f32, x.view().rows, x.view().cols);
     forward(again.view(), x.view());
     return again;
   });
+  if (!below) return y;
   tape_->record([this, x = x.kept(), w, eps, heads, by_head, node = y.node] {
     Buffer dy = tape_->take(node);
     if (!dy) return;
-    GradientSet& g = tape_->gradients();
     const View all = taped(x);
     Buffer dx = allocate_tape(all.cols);
-    backend_.launch(&KernelTable::rms_norm_backward,
-                    RmsNormBackward{by_head(dx.view()), g.gradient(w), g.bins(w), g.finish_at_once(w), by_head(dy.view()),
-                                    by_head(all), weight(w), tape_rows().segment, eps, heads});
+    launch_rms_norm_backward(by_head(dx.view()), by_head(dy.view()), by_head(all), w, eps, heads);
     tape_->contribute(x.node, dx);
   });
   return y;
+}
+
+void Context::launch_rms_norm_backward(const View& dx, const View& dy, const View& x, ParameterId w, float eps, std::int64_t heads) {
+  RmsNormBackward backward{dx, {}, {}, true, dy, x, weight(w), tape_rows().segment, eps, heads};
+  if (GradientSet* g = tape_->gradients()) backward.gradient = g->gradient(w), backward.bins = g->bins(w), backward.finish = g->finish_at_once(w);
+  backend_.launch(&KernelTable::rms_norm_backward, backward);
 }
 
 Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float eps) {
   Tensor y = output(x.view().cols);
   backend_.launch(&KernelTable::layer_norm_forward, LayerNormForward{y.view(), x.view(), weight(w), weight(b), eps});
   observe("layer_norm", y.view(), w);
-  if (recording())
+  if (reaches(y, {x.node}))
     tape_->record([this, x = x.kept(), w, b, eps, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      GradientSet& g = tape_->gradients();
+      GradientSet& g = *tape_->gradients();  // the indexer's alone: nothing reaches it where the weights are frozen
       const View all = taped(x);
       Buffer dx = allocate_tape(all.cols);
       backend_.launch(&KernelTable::layer_norm_backward,
@@ -126,7 +140,7 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
 }
 
 LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, const View& x) const {
-  GradientSet& g = tape_->gradients();
+  GradientSet& g = *tape_->gradients();
   LinearBackwardWeight backward;
   backward.gradient = g.gradient(w);
   backward.bins = g.bins(w);
@@ -143,21 +157,31 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, Tensor y, std::int64
   LinearForward forward{y.view(), x.view(), packed(w), x_step, y_step, slots.offsets};
   forward.round_input_bf16 = round;
   backend_.launch(&KernelTable::linear_forward, forward);
-  if (recording())
-    tape_->record([this, x = x.kept(), w, x_step, y_step, slots, node = y.node] {
+  const bool adapts = adapted(w);
+  const bool by_head = x_step > 0;
+  if (adapts && by_head) adapter_values_forward(y.view(), x.view(), w);
+  else if (adapts) adapter_forward(y.view(), x.view(), w, slots);
+  if (reaches(y, {x.node}, adapts))
+    tape_->record([this, x = x.kept(), w, x_step, y_step, slots, adapts, by_head, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       const View all = taped(x);
-      LinearBackwardWeight backward = weight_gradient(w, dy.view(), all);
-      backward.x_step = x_step;
-      backward.y_step = y_step;
-      backward.offsets = slots.tape_offsets;
-      backward.row_of = slots.tape_row_of;
-      backend_.launch(&KernelTable::linear_backward_weight, backward);
-      if (x.node < 0) return;
-      Buffer dx = allocate(DType::f32, all.rows, all.cols);
-      backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w), x_step, y_step, slots.tape_offsets});
-      tape_->contribute(x.node, dx);
+      if (!tape_->frozen()) {
+        LinearBackwardWeight backward = weight_gradient(w, dy.view(), all);
+        backward.x_step = x_step;
+        backward.y_step = y_step;
+        backward.offsets = slots.tape_offsets;
+        backward.row_of = slots.tape_row_of;
+        backend_.launch(&KernelTable::linear_backward_weight, backward);
+      }
+      Buffer dx;
+      if (x.node >= 0) {
+        dx = allocate(DType::f32, all.rows, all.cols);
+        backend_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), packed(w), x_step, y_step, slots.tape_offsets});
+      }
+      if (adapts && by_head) adapter_values_backward(dx.view(), dy.view(), all, w);
+      else if (adapts) adapter_backward(dx.view(), dy.view(), all, w, slots);
+      if (dx) tape_->contribute(x.node, dx);
     });
   return y;
 }
@@ -186,7 +210,7 @@ Tensor Context::add(const Tensor& left, const Tensor& right) {
   Tensor y = output_rows(a.view().rows, a.view().cols);
   backend_.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
   observe("add", y.view());
-  if (recording())
+  if (reaches(y, {a.node, b.node}))
     tape_->record([this, a_node = a.node, b_node = b.node, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
@@ -210,11 +234,13 @@ Tensor Context::swiglu_over(const Tensor& gate, const Tensor& up) {
   };
   forward(y.view());
   if (!recording()) return y;
+  const bool below = reaches(y, {gate.node, up.node});
   y.remade = std::make_shared<Remade>([this, forward, rows = y.view().rows, cols = y.view().cols] {
     Buffer again = allocate(DType::f32, rows, cols);
     forward(again.view());
     return again;
   });
+  if (!below) return y;
   tape_->record([this, gate, up, node = y.node] {
     Buffer dy = tape_->take(node);
     if (!dy) return;
@@ -248,7 +274,7 @@ Tensor Context::rope_heads(const Tensor& input, std::int64_t all_heads, std::int
   y.split = x.split;
   launch_rope(y.view(), x.view(), heads, rotary, size - rotary, 0, size, 0, size, false);
   observe("rope_heads", y.view());
-  if (recording())
+  if (reaches(y, {x.node}))
     tape_->record([this, cols = x.view().cols, x_node = x.node, heads, size, rotary, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
@@ -269,19 +295,24 @@ Tensor Context::mla_query(const Tensor& input, ParameterId w_uk, std::int64_t ro
   absorb.round_input_bf16 = profile_.bf16_activations;
   backend_.launch(&KernelTable::linear_forward, absorb);
   launch_rope(y.view(), q.view(), heads, rotary, 0, nope, nope + rotary, latent, latent + rotary, false);
+  const bool adapts = adapted(w_uk);
+  if (adapts) adapter_query_forward(y.view(), q.view(), w_uk, rotary);
   observe("mla_query", y.view(), w_uk);
-  if (recording())
-    tape_->record([this, q = q.kept(), w_uk, rotary, heads, latent, nope, node = y.node] {
+  if (reaches(y, {q.node}, adapts))
+    tape_->record([this, q = q.kept(), w_uk, rotary, heads, latent, nope, adapts, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
       const View all = taped(q);
-      LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), all);
-      backward.x_step = nope + rotary;
-      backward.y_step = latent + rotary;
-      backend_.launch(&KernelTable::linear_backward_weight, backward);
+      if (!tape_->frozen()) {
+        LinearBackwardWeight backward = weight_gradient(w_uk, dy.view(), all);
+        backward.x_step = nope + rotary;
+        backward.y_step = latent + rotary;
+        backend_.launch(&KernelTable::linear_backward_weight, backward);
+      }
       Buffer dq = allocate_tape(all.cols);
       backend_.launch(&KernelTable::linear_backward_input,
                       LinearBackwardInput{dq.view(), dy.view(), packed(w_uk), nope + rotary, latent + rotary, {}});
+      if (adapts) adapter_query_backward(dq.view(), dy.view(), all, w_uk, rotary);
       launch_rope(dq.view(), dy.view(), heads, rotary, 0, latent, latent + rotary, nope, nope + rotary, true);
       tape_->contribute(q.node, dq);
     });
@@ -295,17 +326,13 @@ Tensor Context::mla_entry(const Tensor& kv, ParameterId norm, float eps, std::in
                   RmsNormForward{y.view().column_range(0, latent), kv.view().column_range(0, latent), weight(norm), eps});
   launch_rope(y.view(), kv.view(), 1, rotary, 0, latent, 0, latent, 0, false);
   observe("mla_entry", y.view(), norm);
-  if (recording())
+  if (reaches(y, {kv.node}))
     tape_->record([this, kv, norm, eps, rotary, latent, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
-      GradientSet& g = tape_->gradients();
       const View all = taped(kv);
       Buffer dkv = allocate_tape(all.cols);
-      backend_.launch(&KernelTable::rms_norm_backward,
-                      RmsNormBackward{dkv.view().column_range(0, latent), g.gradient(norm), g.bins(norm), g.finish_at_once(norm),
-                                      dy.view().column_range(0, latent), all.column_range(0, latent), weight(norm),
-                                      tape_rows().segment, eps});
+      launch_rms_norm_backward(dkv.view().column_range(0, latent), dy.view().column_range(0, latent), all.column_range(0, latent), norm, eps, 1);
       launch_rope(dkv.view(), dy.view(), 1, rotary, 0, latent, 0, latent, 0, true);
       tape_->contribute(kv.node, dkv);
     });
@@ -319,7 +346,7 @@ Tensor Context::gqa_entry(const Tensor& all_k, const Tensor& all_v, const Attent
   launch_rope(y.view(), k.view(), heads, size, 0, 0, size, 0, size, false);
   launch_rope(y.view(), v.view(), 1, 0, values, 0, 0, keys, 0, false);  // a copy
   observe("gqa_entry", y.view());
-  if (recording())
+  if (reaches(y, {k.node, v.node}))
     tape_->record([this, k_node = k.node, v_node = v.node, heads, size, keys, values, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
@@ -351,7 +378,7 @@ Tensor Context::attention(const Tensor& all_q, const Tensor& entry, int layer, S
     backend_.launch(&KernelTable::attention_forward,
                     AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), batch_.rows(), shape});
   observe("attention", o.view(), -1, layer);
-  if (!recording()) return o;
+  if (!reaches(o, {q.node, entry.node})) return o;
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const Buffer all_log_sum = gathered(log_sum.view(), head_columns(groups, heads_a_group)), whole_q = gathered(q.view(), q.split);
     backend_.launch(&KernelTable::attention_target,
@@ -446,7 +473,7 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
   if (options_.router_loads)
     backend_.launch(&KernelTable::router_load,
                     RouterLoad{(*options_.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.of_tape().expert.view()});
-  if (recording())
+  if (reaches(routing.weight, {logits.node}))
     tape_->record([this, logits, expert = routing.of_tape().expert, normalise, scaling, node = routing.weight.node] {
       Buffer dweight = tape_->take(node);
       if (!dweight) return;
@@ -460,7 +487,7 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
 
 SlotRows Context::slot_rows(const Routing& routing, std::int64_t first, std::int64_t experts) const {
   const ExpertSlots& tape = routing.of_tape();
-  return {routing.offsets.view().row_range(first, experts + 1), tape.offsets.view().row_range(first, experts + 1), tape.row_of.view(),
+  return {routing.offsets.view().row_range(first, experts + 1), routing.row_of.view(), tape.offsets.view().row_range(first, experts + 1), tape.row_of.view(),
           routing.tape_source.view()};
 }
 
@@ -473,7 +500,7 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
   const View slot_of = routing.slot_of.view();
   backend_.launch(&KernelTable::expert_gather, ExpertGather{gathered.view(), x.view(), routing.row_of.view()});
   observe("expert_gather", gathered.view(), -1, -1, slot_of);
-  if (recording())
+  if (reaches(gathered, {x.node}))
     tape_->record([this, x_node = x.node, routing, experts, node = gathered.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;
@@ -495,7 +522,7 @@ Tensor Context::experts(const Tensor& x, const Routing& routing, ParameterId gat
   backend_.launch(&KernelTable::expert_combine, ExpertCombine{y.view(), out.view(), routing.weight.view(), routing.expert.view(),
                                                               routing.slot_of.view(), experts});
   observe("expert_combine", y.view());
-  if (recording())
+  if (reaches(y, {out.node, routing.weight.node}))
     tape_->record([this, out, routing, node = y.node] {
       Buffer dy = tape_->take(node);
       if (!dy) return;

@@ -15,6 +15,7 @@
 namespace lockstep {
 
 class Sharding;
+struct AdapterRows;
 
 struct ForwardOptions {
   bool dense_attention = false;   // attend to all visible keys, whatever the indexer would select (indexer warm-up)
@@ -23,6 +24,7 @@ struct ForwardOptions {
   bool checkpoint = false;        // drop and replay segments of layers
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
+  const std::vector<AdapterRows>* adapters = nullptr;  // rows under adapters (model/adapter_rows.h); the others are the base's
 };
 
 // The table of model/rope_table.h on the device, and which columns it turns.
@@ -48,7 +50,7 @@ struct Routing : ExpertSlots {
 };
 // Rows that are slots of experts, for a product by expert: item g has rows offsets[g] .. offsets[g + 1].
 struct SlotRows {
-  View offsets, tape_offsets, tape_row_of, tape_source;
+  View offsets, row_of, tape_offsets, tape_row_of, tape_source;
 };
 
 class Context {
@@ -129,6 +131,24 @@ class Context {
   Buffer attention_backward(AttentionBackward backward, std::int64_t entry_columns);
   // Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
   LinearBackwardWeight weight_gradient(ParameterId w, const View& dy, const View& x) const;
+  // Whether the record of an operation is needed: not where the weights are frozen and no gradient is asked for below it; y then
+  // has no node.
+  bool reaches(Tensor& y, std::initializer_list<int> inputs, bool adapted = false) const;
+  bool adapted(ParameterId w) const;
+  // Adapters on a matrix: y += B (s (A x)) over each adapter's rows; and their adjoint, which adds to dx (none: nothing below).
+  void adapter_forward(const View& y, const View& x, ParameterId w, const SlotRows& slots);
+  void adapter_backward(const View& dx, const View& dy, const View& x, ParameterId w, const SlotRows& slots);
+  // The same of kv_b inside absorbed attention: its keys on a query, its values on what attention returns.
+  void adapter_query_forward(const View& y, const View& q, ParameterId w_uk, std::int64_t rotary);
+  void adapter_query_backward(const View& dq, const View& dy, const View& q, ParameterId w_uk, std::int64_t rotary);
+  void adapter_values_forward(const View& y, const View& o, ParameterId w_uv);
+  void adapter_values_backward(const View& dx, const View& dy, const View& o, ParameterId w_uv);
+  struct SlotSpan {
+    Buffer begin, end;
+  };
+  SlotSpan slot_span(const View& offsets, const View& row_of, std::int64_t row_begin, std::int64_t row_end);
+  // The row of the batch that row i of an activation seen head by head is of, for rows [0, rows * heads).
+  Buffer head_rows(std::int64_t rows, std::int64_t heads);
   ParameterSplit split_of(ParameterId w) const { return sharding_ ? manifest_.parameter(w).split : ParameterSplit::whole; }
   // All columns on every rank; and this rank's columns, cut as `split` says (null: all).
   Tensor whole(const Tensor& x);
@@ -145,6 +165,8 @@ class Context {
   Tensor experts_of_ranks(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);
   Tensor rms_norm_over(const Tensor& x, ParameterId w, float eps, std::int64_t heads);
   Tensor swiglu_over(const Tensor& gate, const Tensor& up);
+  // dw where the weights are not frozen.
+  void launch_rms_norm_backward(const View& dx, const View& dy, const View& x, ParameterId w, float eps, std::int64_t heads);
   void launch_rope(const View& y, const View& x, std::int64_t heads, std::int64_t rotary, std::int64_t pass, std::int64_t x_offset,
                    std::int64_t x_step, std::int64_t y_offset, std::int64_t y_step, bool inverse);
   bool recording() const { return tape_ != nullptr; }
@@ -181,12 +203,13 @@ Tensor Context::segment(const Tensor& input, const F& body) {
     Buffer dy = outer->take(y_node);
     if (!dy) return;
     Tape inner(backend_, outer->gradients());
+    const bool below = input.node >= 0 || !inner.frozen();
     const ForwardOptions options = options_;
     options_.checkpoint = false;
     options_.router_loads = nullptr;  // counted in the forward already
     if (options_.observer) options_.observer->replay_segment();
     tape_ = &inner;
-    const Tensor again = of_rows(input.buffer, inner.new_node());
+    const Tensor again = of_rows(input.buffer, below ? inner.new_node() : -1);
     const Tensor y2 = body(*this, again);
     inner.contribute(y2.node, dy);
     inner.backward();

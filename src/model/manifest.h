@@ -29,6 +29,9 @@ enum class ParameterSplit {
   vocabulary,  // the head, by its outputs; a tied table with it
 };
 
+// Which adapters may stand on a parameter (model/adapter.h).
+enum class AdapterKind { none, attention, mlp, unembedding };
+
 struct Parameter {
   std::string name;  // of the parameter here, for messages
   ParameterLayout layout = ParameterLayout::packed;
@@ -38,6 +41,7 @@ struct Parameter {
   ParameterSplit split = ParameterSplit::whole;
   bool tied = false;     // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
   bool exact = false;    // a matrix that stays as it is where a profile has integers (the router)
+  AdapterKind adapted = AdapterKind::none;
   std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
   std::int64_t size() const { return count * item_size(); }
   // Where element (n, k) of item g lies.
@@ -84,6 +88,10 @@ class Manifest {
     const ParameterId id = add({name, ParameterLayout::packed, count, outputs, inputs});
     for (std::int64_t g = 0; g < count; ++g) files_.push_back({file_of(g), {outputs, inputs}, false, {{id, g, 0, outputs, false}}});
     return id;
+  }
+  // Declares that adapters may stand on these parameters.
+  void adapt(AdapterKind kind, std::initializer_list<ParameterId> ids) {
+    for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].adapted = kind;
   }
   // Declares how ranks share parameters; the default is whole.
   void split(ParameterSplit how, std::initializer_list<ParameterId> ids) {

@@ -75,8 +75,10 @@ class GradientSet {
 
 class Tape {
  public:
-  Tape(Backend& backend, GradientSet& gradients) : backend_(backend), gradients_(gradients) {}
-  GradientSet& gradients() { return gradients_; }
+  // `gradients` null: the weights are frozen. Parameters get no gradient then, and activations only above an adapter.
+  Tape(Backend& backend, GradientSet* gradients) : backend_(backend), gradients_(gradients) {}
+  bool frozen() const { return gradients_ == nullptr; }
+  GradientSet* gradients() { return gradients_; }
   int new_node() {
     node_gradients_.emplace_back();
     return static_cast<int>(node_gradients_.size()) - 1;
@@ -94,7 +96,7 @@ class Tape {
 
  private:
   Backend& backend_;
-  GradientSet& gradients_;
+  GradientSet* gradients_;
   std::vector<std::function<void()>> records_;
   std::vector<Buffer> node_gradients_;
   Buffer table_gradient_;

@@ -114,6 +114,17 @@ std::string weights_sha256(const Manifest& manifest, const WeightImages& images)
   return hash.hex();
 }
 
+std::uint64_t images_hash(const Manifest& manifest, const WeightImages& images) {
+  std::uint64_t hash = 0;
+  std::vector<float> values;
+  for (const FileTensor& file : manifest.files()) {
+    values.resize(static_cast<std::size_t>(file.size()));
+    manifest.gather(file, images, values.data());
+    hash = xxh3(values.data(), values.size() * sizeof(float), hash);
+  }
+  return hash;
+}
+
 NamedUniform::NamedUniform(std::uint64_t seed, const std::string& name) : seed_(seed) {
   const std::string digest = sha256_hex(name);
   const auto word = [&](std::size_t at) {  // little-endian

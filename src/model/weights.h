@@ -55,6 +55,9 @@ PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, P
 // Each tensor contributes: name, '\0', "F32", '\0', shape as decimal joined by 'x', '\0', bytes.
 std::string weights_sha256(const Manifest& manifest, const WeightImages& images);
 
+// XXH3-64 chained over the file-order fp32 values of all tensors.
+std::uint64_t images_hash(const Manifest& manifest, const WeightImages& images);
+
 // Random initial weights: matrices uniform with standard deviation `deviation`, norm weights 1, biases 0; a function of
 // (seed, tensor name, index) alone.
 WeightImages initial_weights(const Manifest& manifest, std::uint64_t seed, double deviation);

@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+struct Runtime;
+
 // One sequence. Input row i predicts K = targets_per_row targets: targets[i * K + k] with weights[i * K + k]. `tokens` has one entry a row,
 // everything else one a target; what a loss does not need may be empty (train/losses.h).
 struct TrainSequence {
@@ -61,6 +63,16 @@ struct ForwardBackwardResult {
   double index_loss = 0;  // mean KL of the indexers per row, 0 when not trained
   std::int64_t rows = 0, scored = 0;  // scored: targets
   LossMetrics metrics;
+  // Places for so many sequences.
+  void make_room(std::size_t sequences, LossKind kind) {
+    logprobs.resize(sequences);
+    entropies.resize(sequences);
+    if (kind != LossKind::none) losses.resize(sequences);
+    if (kind != LossKind::none && kind != LossKind::cross_entropy) marks.resize(sequences);
+  }
 };
+
+// Errors invalid_argument: what no trainer takes. `declared_allowed`: TrainerOptions::declared_prefixes.
+void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed);
 
 }  // namespace lockstep

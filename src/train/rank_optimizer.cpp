@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "parallel/collectives.h"
+#include "train/adam.h"
 #include "train/rank_trainer.h"
 
 namespace lockstep {
@@ -52,13 +53,7 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
 
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
-  const auto power = [](double base, std::int64_t n) {
-    double result = 1;
-    for (; n > 0; n >>= 1, base *= base)
-      if (n & 1) result *= base;
-    return result;
-  };
-  const auto bias1 = static_cast<float>(1.0 - power(adam.beta1, step_)), bias2 = static_cast<float>(1.0 - power(adam.beta2, step_));
+  const AdamStep step(adam, step_);
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     const Parameter& p = manifest_.parameters()[i];
     if (!moves(p)) {
@@ -67,15 +62,12 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     }
     const DType dtype = compute_dtype(p, runtime_.profile);
     Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
-    const auto flat = [](const View& v) { return v.reshape(1, v.size()); };
-    const View own = flat(shared_out(i) ? shares_[i].rows(compute.view()) : compute.view()), old = flat(master(i));
+    const View own = shared_out(i) ? shares_[i].rows(compute.view()) : compute.view(), old = master(i);
     const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
     if (own.size() > 0)
       backend.launch(&KernelTable::adamw,
-                     AdamW{old, flat(first_moments_[i].view()), flat(second_moments_[i].view()), separate ? old : own, separate ? own : View{},
-                           flat(gradients_->gradient(static_cast<ParameterId>(i))), norm_buffer.view(), static_cast<float>(adam.learning_rate),
-                           static_cast<float>(adam.beta1), static_cast<float>(adam.beta2), static_cast<float>(adam.eps),
-                           static_cast<float>(decays ? adam.weight_decay : 0.0), bias1, bias2, static_cast<float>(adam.max_norm)});
+                     step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
+                             gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
     if (shared_out(i) && shares_[i].total() > 0) gather_rows(i, compute.view());
     if (!separate) masters_[i] = compute;
     gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's

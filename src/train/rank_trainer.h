@@ -8,8 +8,7 @@
 #include "model/parameter_share.h"
 #include "model/runtime.h"
 #include "parallel/rank_place.h"
-#include "train/data.h"
-#include "train/options.h"
+#include "train/forward_pass.h"
 
 namespace lockstep {
 
@@ -21,8 +20,10 @@ class RankTrainer {
   // `masters`: of the whole model.
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
 
-  // Errors invalid_argument: what no call takes. Ranks are given what has passed it.
-  void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const;
+  // check_data (train/data.h). Ranks are given what has passed it.
+  void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
+    check_data(runtime_, data, loss, index_loss, options_.declared_prefixes);
+  }
   // Error internal when gradients stand that no step has taken, and calls do not accumulate.
   void check_may_begin() const;
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
@@ -57,7 +58,6 @@ class RankTrainer {
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
-  bool shares_head() const;              // whether tensor-parallel ranks share the vocabulary
   bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
   // Of what several ranks hold alike, one is counted.
   bool answers_for(std::size_t i) const { return !sharding_ || sharding_->answers_for(static_cast<ParameterId>(i)); }
@@ -85,6 +85,7 @@ class RankTrainer {
   RankPlace place_;
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   const Manifest& manifest_;
+  ForwardPass pass_;
   std::vector<ParameterShare> shares_;
   std::shared_ptr<FileMemory> state_file_;
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
@@ -93,7 +94,6 @@ class RankTrainer {
   bool bins_ = false;  // whether gradients_ has accumulators
   std::unique_ptr<GradientSet> gradients_;
   std::vector<std::size_t> dealt_tokens_;  // to each data-parallel rank, since open_gradients
-  std::unique_ptr<KvCache> cache_;
   std::shared_ptr<const WeightSet> weights_;
   std::int64_t step_ = 0;
   int pending_calls_ = 0;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/hash.h"
 #include "train/loss_metrics.h"
 
 namespace lockstep {
@@ -186,19 +185,8 @@ void Trainer::restore(const TrainerState& state) {
   broken_off_ = false;
 }
 
-std::uint64_t Trainer::hash_images(const WeightImages& images) const {
-  std::uint64_t hash = 0;
-  std::vector<float> values;
-  for (const FileTensor& file : runtime_.model->manifest().files()) {
-    values.resize(static_cast<std::size_t>(file.size()));
-    runtime_.model->manifest().gather(file, images, values.data());
-    hash = xxh3(values.data(), values.size() * sizeof(float), hash);
-  }
-  return hash;
-}
-
-std::uint64_t Trainer::gradient_hash() { return hash_images(gradient_images()); }
-std::uint64_t Trainer::master_hash() { return hash_images(master_images()); }
+std::uint64_t Trainer::gradient_hash() { return images_hash(runtime_.model->manifest(), gradient_images()); }
+std::uint64_t Trainer::master_hash() { return images_hash(runtime_.model->manifest(), master_images()); }
 
 const MemoryAccounts& Trainer::memory(int rank) const {
   return (rank > 0 ? *runtimes_[static_cast<std::size_t>(rank - 1)] : runtime_).backend.device().memory();

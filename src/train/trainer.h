@@ -63,7 +63,6 @@ class Trainer {
   void check_no_batch() const;
   template <class F>
   WeightImages images(const F& of);  // of the whole model, put together from of(RankTrainer&)
-  std::uint64_t hash_images(const WeightImages& images) const;
 
   Runtime& runtime_;
   ThreadRanks ranks_;

@@ -11,6 +11,7 @@ from tinker import types
 
 BASE = "countdown-glm"
 FOLDER = str(Path(__file__).resolve().parents[2] / "models/countdown-glm")
+RATES = {0: 2e-3, 8: 2e-2}  # at which a short text is learnt by heart
 TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
 
 
@@ -20,6 +21,11 @@ def bits(values):
 
 def client_of(server, key="tml-dummy"):
     return tinker.ServiceClient(base_url=server.url, api_key=key)
+
+
+@pytest.fixture(params=[0, 8], ids=["full", "rank-8"])
+def rank(request):
+    return request.param
 
 
 def model_of(service, rank=0, **settings):
@@ -54,9 +60,9 @@ def logprobs_of(result, i=0):
     return result.loss_fn_outputs[i]["logprobs"].tolist()
 
 
-def test_training_lowers_the_loss_and_greedy_sampling_recites(service):
-    client = model_of(service)
-    losses = train(client, [weighted()], steps=40, learning_rate=2e-3)
+def test_training_lowers_the_loss_and_greedy_sampling_recites(service, rank):
+    client = model_of(service, rank, seed=7)
+    losses = train(client, [weighted()], steps=40, learning_rate=RATES[rank])
     assert losses[-1] < 0.05 * (len(TOKENS) - 1) < losses[0]
     sampler = client.save_weights_and_get_sampling_client().result()
     out = sampler.sample(types.ModelInput.from_ints(TOKENS[:2]), num_samples=1,
@@ -65,8 +71,8 @@ def test_training_lowers_the_loss_and_greedy_sampling_recites(service):
     assert out.sequences[0].stop_reason == "length"
 
 
-def test_trainer_and_sampler_have_the_same_bits(service):
-    client = model_of(service)
+def test_trainer_and_sampler_have_the_same_bits(service, rank):
+    client = model_of(service, rank, seed=7)
     train(client, [weighted()], steps=2)
     trained = logprobs_of(client.forward([weighted()], "cross_entropy").result())
     sampler = client.save_weights_and_get_sampling_client().result()
@@ -81,8 +87,8 @@ def test_trainer_and_sampler_have_the_same_bits(service):
     assert bits(logprobs_of(client.forward([weighted()], "cross_entropy").result())) != bits(trained)
 
 
-def test_a_snapshot_keeps_its_weights(service):
-    client = model_of(service)
+def test_a_snapshot_keeps_its_weights(service, rank):
+    client = model_of(service, rank, seed=7)
     train(client, [weighted()])
     sampler = client.save_weights_and_get_sampling_client().result()
     prompt = types.ModelInput.from_ints(TOKENS)
@@ -93,8 +99,8 @@ def test_a_snapshot_keeps_its_weights(service):
     assert bits(before[1:]) != bits(newer.compute_logprobs(prompt).result()[1:])
 
 
-def test_resume_with_optimizer_is_the_client_that_went_on(service):
-    client = model_of(service)
+def test_resume_with_optimizer_is_the_client_that_went_on(service, rank):
+    client = model_of(service, rank, seed=7)
     train(client, [weighted()], steps=2)
     path = client.save_state("here").result().path
     went_on = train(client, [weighted()], steps=3)
@@ -131,9 +137,9 @@ def test_losses_are_their_formulas(service, loss):
     client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
 
 
-def test_custom_loss_is_the_built_in_one(service):
+def test_custom_loss_is_the_built_in_one(service, rank):
     """DPO and friends: the function runs in the client, its gradient is sent as weights."""
-    built_in, custom = model_of(service), model_of(service)
+    built_in, custom = model_of(service, rank, seed=7), model_of(service, rank, seed=7)
     train(built_in, [weighted()])
 
     def loss(data, logprobs):
@@ -245,3 +251,34 @@ def test_a_client_goes_on_after_a_restart(start_server):
     assert server.stop() == 0
     start_server("--port", str(port))
     assert before + train(client, [weighted()], steps=2) == want
+
+
+def test_a_fresh_adapter_is_the_base(service):
+    client = model_of(service, 16)
+    base = service.create_sampling_client(base_model=BASE).result()
+    prompt = types.ModelInput.from_ints(TOKENS)
+    assert bits(logprobs_of(client.forward([weighted()], "cross_entropy").result())) == bits(base.compute_logprobs(prompt).result()[1:])
+
+
+def test_no_session_leaks_into_another(service):
+    """Alone, and among others of other ranks that are trained and sampled beside it: the same bits."""
+    def run():
+        client = model_of(service, 4, seed=3)
+        losses = train(client, [weighted()], steps=3)
+        sampler = client.save_weights_and_get_sampling_client().result()
+        out = sampler.sample(types.ModelInput.from_ints(TOKENS[:3]), num_samples=2, sampling_params=types.SamplingParams(max_tokens=8, seed=1, stop=[])).result()
+        return losses, [list(s.tokens) for s in out.sequences], [bits(s.logprobs) for s in out.sequences]
+
+    alone = run()
+    others = [model_of(service, 1 + i % 5, seed=100 + i) for i in range(10)]
+    pending = [o.forward_backward([weighted(TOKENS[i % 3:])], "cross_entropy") for i, o in enumerate(others)]
+    pending += [o.optim_step(types.AdamParams(learning_rate=1e-2)) for o in others]
+    samplers = [o.save_weights_and_get_sampling_client() for o in others]
+    crowded = run()
+    asked = [s.result().sample(types.ModelInput.from_ints(TOKENS[:4]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=8, stop=[])) for s in samplers]
+    among = run()
+    for future in pending + asked:
+        future.result()
+    assert alone == crowded == among
+    control = others[0].forward([weighted()], "cross_entropy").result()
+    assert bits(logprobs_of(control)) != bits(logprobs_of(others[1].forward([weighted()], "cross_entropy").result()))

@@ -99,6 +99,7 @@ void complete(const TrainingCall& call, const std::shared_ptr<Deployments>& depl
   auto order = std::make_shared<CompletionOrder>(completion_order(call.json(), call.service));
   if (const std::optional<Deployment> deployment = deployments->find(call.owner, order->model)) {
     order->request.weights = deployment->weights.weights;
+    order->request.adapter = deployment->weights.adapter;
   } else if (!call.service.is_base(order->model)) {
     throw RequestError(ErrorCode::not_found, "model", fmt::format("there is no deployment '{}'", shown(order->model)), 404);
   }

@@ -9,7 +9,7 @@ namespace {
 
 Outcome training_outcome(const TrainingOutput& output) { return {kProtobufType, encode_training(output), {}, {}}; }
 
-ModelSettings model_settings(const TrainingJson& json) {
+ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json) {
   ModelSettings s;
   s.base_model = text_field(json, "base_model");
   s.base_only = boolean_field(json, "base_only", false);
@@ -17,7 +17,7 @@ ModelSettings model_settings(const TrainingJson& json) {
   const TrainingJson lora = object_field(json, "lora_config");
   s.rank = integer_field(lora, "rank", 0);
   if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));
-  s.alpha = number_field(lora, "alpha", 32);
+  s.alpha = number_field(lora, "alpha", call.speaks_fireworks() && s.rank > 0 ? 2.0 * static_cast<double>(s.rank) : 32.0);
   s.train_attn = boolean_field(lora, "train_attn", true);
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
@@ -31,7 +31,7 @@ void create_model(const TrainingCall& call) {
   TrainingService::CreateModel wanted;
   wanted.session = required_text(json, "session_id");
   wanted.number = required_integer(json, "model_seq_id");
-  wanted.settings = model_settings(json);
+  wanted.settings = model_settings(call, json);
   call.answer_future(call.service.create_model(call.owner, wanted, [](const ModelRecord& model) {
     return json_outcome({{"type", "create_model"}, {"model_id", model.id}, {"comms", "v1"}});
   }), fmt::format("{}:train:{}", wanted.session, wanted.number));
@@ -122,7 +122,7 @@ void load_weights(const TrainingCall& call) {
   TrainingService::CreateModel wanted;
   wanted.session = required_text(json, "session_id");
   wanted.number = required_integer(json, "model_seq_id");
-  wanted.settings = model_settings(json);
+  wanted.settings = model_settings(call, json);
   wanted.from = path;
   wanted.with_optimizer = optimizer;
   call.answer_future(call.service.create_model(call.owner, wanted, loaded), fmt::format("{}:train:{}", wanted.session, wanted.number));

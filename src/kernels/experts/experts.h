@@ -1,5 +1,6 @@
 // Moving rows to experts and back. A slot is one (row, chosen expert) pair; slots are ordered by (expert, row).
 //   plan:     offsets[e] .. offsets[e+1] are the slots of expert e; row_of[slot]; slot_of[t, j] for the j-th chosen expert
+//   ranges:   of each expert's slots, those of rows [row_begin, row_end): begin[e] .. end[e] (rows of one adapter)
 //   gather:   y[slot] = x[row_of[slot]]
 //   combine:  y[t] = sum over the row's slots of weight * x[slot] in 8 fixed groups of expert ids, group(e) = floor(8 e / E):
 //             inside a group fma(w, x, acc) in ascending e from +0, empty groups +0, then the pairwise tree over the groups.
@@ -17,6 +18,11 @@ struct ExpertPlan {
   View row_of;   // i32 [T * k, 1]
   View slot_of;  // i32 [T, k]
   View expert;   // i32 [T, k], ascending in a row
+};
+struct SlotRanges {
+  View begin, end;       // i32 [E, 1]
+  View offsets, row_of;  // as planned
+  std::int64_t row_begin = 0, row_end = 0;
 };
 struct ExpertGather { View y, x, row_of; };
 struct ExpertCombine {

@@ -21,6 +21,20 @@ void expert_plan(const ExpertPlan& op, ThreadPool&) {
 }
 
 template <class V>
+void slot_ranges(const SlotRanges& op, ThreadPool&) {
+  const std::int32_t* row_of = ints(op.row_of);
+  for (std::int64_t e = 0; e < op.begin.rows; ++e) {
+    std::int32_t begin = ints(op.offsets)[e];
+    const std::int32_t last = ints(op.offsets)[e + 1];
+    while (begin < last && row_of[begin] < op.row_begin) ++begin;
+    std::int32_t end = begin;
+    while (end < last && row_of[end] < op.row_end) ++end;
+    ints(op.begin)[e] = begin;
+    ints(op.end)[e] = end;
+  }
+}
+
+template <class V>
 void expert_gather(const ExpertGather& op, ThreadPool& pool) {
   const std::int64_t h = op.y.cols;
   pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
@@ -89,6 +103,7 @@ void expert_spread(const ExpertSpread& op, ThreadPool& pool) {
 }
 
 LOCKSTEP_INSTANTIATE(expert_plan, ExpertPlan)
+LOCKSTEP_INSTANTIATE(slot_ranges, SlotRanges)
 LOCKSTEP_INSTANTIATE(expert_gather, ExpertGather)
 LOCKSTEP_INSTANTIATE(expert_combine, ExpertCombine)
 LOCKSTEP_INSTANTIATE(expert_spread, ExpertSpread)

@@ -50,6 +50,23 @@ TEST(Experts, ThePlanOrdersSlotsByExpertThenRow) {
   }
 }
 
+TEST(Experts, RangesAreTheSlotsOfSomeRows) {
+  const std::int64_t T = 100, k = 3, experts = 7;
+  KernelBench bench;
+  const Plan plan = make_plan(bench, random_choice(T, k, experts, 5), T, k, experts);
+  const auto offsets = bench.read_ints(plan.offsets), row_of = bench.read_ints(plan.row_of);
+  for (const auto& [first, last] : {std::pair<std::int64_t, std::int64_t>{0, 100}, {0, 1}, {13, 60}, {60, 60}, {99, 100}}) {
+    const View begin = bench.zeros(experts, 1, DType::i32), end = bench.zeros(experts, 1, DType::i32);
+    bench.launch(&KernelTable::slot_ranges, SlotRanges{begin, end, plan.offsets, plan.row_of, first, last});
+    const auto begins = bench.read_ints(begin), ends = bench.read_ints(end);
+    for (std::size_t e = 0; e < 7; ++e)
+      for (std::int32_t slot = offsets[e]; slot < offsets[e + 1]; ++slot) {
+        const std::int32_t row = row_of[static_cast<std::size_t>(slot)];
+        EXPECT_EQ(slot >= begins[e] && slot < ends[e], row >= first && row < last);
+      }
+  }
+}
+
 TEST(Experts, CombineFollowsTheWrittenOrder) {
   for (const std::int32_t experts : {3, 8, 12, 20}) {  // fewer than groups, one each, and several in a group
     const std::int64_t T = 19, k = 3, h = 17;

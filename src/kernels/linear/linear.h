@@ -5,7 +5,9 @@
 //                         order-free accumulator; lanes across n
 // A weight is packed in panels [N/16][K][16], N padded with zeros (docs/numerics.md section 4), fp32 or bf16 (widened exactly).
 // `count` weights lie one after another; item g reads x columns g * x_step.. and writes y columns g * y_step.. (heads), or,
-// where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then).
+// where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then); with `ends` too, rows
+// offsets[g] .. ends[g] (those of one adapter among an expert's).
+// `scale` multiplies a finished sum, one rounding; with `accumulate` the result is added to what stands there by one plain add.
 // Backward, items must not share columns or rows of dx (steps of 0 mean one item); rows outside every item are left as they are.
 // A weight of integers (PackedWeight::bits, forward alone) lies as numerics/quantised.h says. Rows of x are quantised in groups of 32
 // to 8 bits as weights are, their scale in fp32; of a group g the products of integers are summed exactly, and
@@ -39,6 +41,9 @@ struct LinearForward {
   // leaves joined by one add are the whole sum.
   int leaf_begin = 0, leaf_end = 8;
   bool round_input_bf16 = false;     // study profiles: x is rounded to bf16 before use
+  View ends{};                       // i32 [count, 1], or none
+  float scale = 1;                   // weights of numbers alone, as the next
+  bool accumulate = false;           // y += instead of y =
 };
 struct LinearBackwardInput {
   View dx{}, dy{};
@@ -46,6 +51,8 @@ struct LinearBackwardInput {
   std::int64_t x_step = 0, y_step = 0;
   View offsets{};
   bool accumulate = false;       // dx += (a plain add of the finished sum) instead of dx =
+  View ends{};
+  float scale = 1;
 };
 struct LinearBackwardWeight {
   View gradient{};  // fp32, packed as the weight; overwritten with the total when `bins` is absent or `finish`
@@ -57,6 +64,7 @@ struct LinearBackwardWeight {
   View offsets{};
   View segment{};    // i32 [T, 1]
   View row_of{};     // experts: i32 [rows, 1], row of the batch that an expert row came from (for its segment); else none
+  View ends{};
 };
 
 }  // namespace lockstep

@@ -8,9 +8,9 @@ namespace lockstep {
 struct RowRange {
   std::int64_t begin, end;
 };
-static RowRange rows_of(const View& offsets, std::int64_t g, std::int64_t all) {
+static RowRange rows_of(const View& offsets, std::int64_t g, std::int64_t all, const View& ends = {}) {
   if (!offsets) return {0, all};
-  return {ints(offsets)[g], ints(offsets)[g + 1]};
+  return {ints(offsets)[g], ends ? ints(ends)[g] : ints(offsets)[g + 1]};
 }
 
 // The same with a weight of integers. Items that read columns of their own (heads) have rows of x of their own.
@@ -100,9 +100,9 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
     run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
                        [&](std::int64_t g) -> RowsAndProduct<V, W> {
-      return {rows_of(op.offsets, g, op.x.rows),
+      return {rows_of(op.offsets, g, op.x.rows, op.ends),
               {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
-               weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, false}};
+               weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
     });
   });
 }
@@ -126,7 +126,7 @@ void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
         run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
           return {{0, rows},
                   {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
-                   op.w.inputs - begin * 16, 0, 0, 0, op.accumulate}};
+                   op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale}};
         });
       }
       return;
@@ -135,14 +135,14 @@ void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
     const std::int64_t block_items = (blocks + block_step - 1) / block_step;
     pool.run(op.w.count * block_items, [&](std::int64_t item) {
       const std::int64_t g = item / block_items, begin = item % block_items * block_step, end = std::min(blocks, begin + block_step);
-      const RowRange range = rows_of(op.offsets, g, rows);
+      const RowRange range = rows_of(op.offsets, g, rows, op.ends);
       if (range.end <= range.begin) return;
       Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
       for (std::int64_t b = begin; b < end; ++b)
         transpose_block<V, W>(scratch + (b - begin) * op.w.outputs * 16, weights + g * op.w.packed_size(), op.w.outputs, op.w.inputs, b);
       product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
                                 elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs,
-                                op.w.inputs - begin * 16, 0, 0, 0, op.accumulate},
+                                op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
                                range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
     });
   });
@@ -159,7 +159,7 @@ void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   const std::int64_t k_items = (op.w.inputs + k_step - 1) / k_step;
   pool.run(op.w.count * strips * k_items, [&](std::int64_t item) {
     const std::int64_t g = item / (strips * k_items), strip = item / k_items % strips * kPanels, k = item % k_items * k_step;
-    const RowRange range = rows_of(op.offsets, g, op.dy.rows);
+    const RowRange range = rows_of(op.offsets, g, op.dy.rows, op.ends);
     const std::int64_t base = g * op.w.packed_size();
     const std::int32_t* segment = ints(op.segment);
     const std::int32_t* row_of = op.row_of ? ints(op.row_of) : nullptr;

@@ -261,6 +261,81 @@ TEST(Linear, AdjointsMatchFiniteDifferences) {
                finite_difference([&](const std::vector<double>& v) { return loss(widened(x), v); }, widened(w)), 1e-5, "dw");
 }
 
+// scale multiplies a finished sum once; with accumulate the product is then added to what stood there, both ways of a product.
+TEST(Linear, ScaledSumsAreAddedToWhatStands) {
+  for (const Shape& s : {Shape{5, 64, 33}, Shape{13, 4, 160}, Shape{9, 17, 33, 5}})
+    for (const bool accumulate : {false, true}) {
+      const auto x = random_floats(s.rows * s.count * s.inputs, 1), w = random_floats(s.count * s.outputs * s.inputs, 2);
+      const auto dy = random_floats(s.rows * s.count * s.outputs, 3);
+      const float scale = 0.3f;
+      const auto expected = [&](std::vector<float> sums, const std::vector<float>& before) {
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          sums[i] *= scale;
+          if (accumulate) sums[i] = before[i] + sums[i];
+        }
+        return sums;
+      };
+      const auto want_y = expected(forward_by_hand(x, w, s), dy), want_dx = expected(input_by_hand(dy, w, s), x);
+      expect_same_everywhere([&](KernelBench& b) {
+        LinearForward forward = forward_of(b, s, x, w, DType::f32);
+        forward.y = b.floats(dy, s.rows, s.count * s.outputs);
+        forward.scale = scale;
+        forward.accumulate = accumulate;
+        b.launch(&KernelTable::linear_forward, forward);
+        expect_bits(b.read(forward.y), want_y, s.name());
+        LinearBackwardInput input{b.floats(x, s.rows, s.count * s.inputs), b.floats(dy, s.rows, s.count * s.outputs), forward.w, s.inputs, s.outputs};
+        input.scale = scale;
+        input.accumulate = accumulate;
+        b.launch(&KernelTable::linear_backward_input, input);
+        expect_bits(b.read(input.dx), want_dx, s.name());
+        b.record(forward.y);
+        b.record(input.dx);
+      });
+    }
+}
+
+// Of an expert's rows those up to `ends`: the others stay as they are, and give no gradient.
+TEST(Linear, ExpertsMayEndEarly) {
+  const Shape s{31, 40, 24, 3};
+  const std::vector<std::int32_t> begins = {2, 14, 20}, ends = {9, 14, 31};
+  const auto x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.count * s.outputs * s.inputs, 2), dy = random_floats(s.rows * s.outputs, 3);
+  KernelBench b;
+  LinearForward forward{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, w, s, DType::f32), 0, 0, b.ints(begins, s.count)};
+  forward.ends = b.ints(ends, s.count);
+  b.launch(&KernelTable::linear_forward, forward);
+  LinearBackwardInput input{b.junk(s.rows, s.inputs), b.floats(dy, s.rows, s.outputs), forward.w, 0, 0, forward.offsets};
+  input.ends = forward.ends;
+  b.launch(&KernelTable::linear_backward_input, input);
+  LinearBackwardWeight weight;
+  weight.gradient = b.junk(1, s.count * forward.w.packed_size());
+  weight.dy = input.dy;
+  weight.x = forward.x;
+  weight.w = forward.w;
+  weight.offsets = forward.offsets;
+  weight.ends = forward.ends;
+  weight.segment = b.ints(segments_of(s.rows, 4), s.rows);
+  b.launch(&KernelTable::linear_backward_weight, weight);
+  const std::vector<float> y = b.read(forward.y), dx = b.read(input.dx), dw = unpack(b.read(weight.gradient), s.outputs, s.inputs, s.count);
+  std::vector<float> want_y(y.size(), 12345.0f), want_dx(dx.size(), 12345.0f), want_dw;
+  for (std::int64_t g = 0; g < s.count; ++g) {
+    const Shape part{ends[static_cast<std::size_t>(g)] - begins[static_cast<std::size_t>(g)], s.inputs, s.outputs};
+    const auto rows_of = [&](const std::vector<float>& v, std::int64_t n) {
+      return std::vector<float>(v.begin() + begins[static_cast<std::size_t>(g)] * n, v.begin() + ends[static_cast<std::size_t>(g)] * n);
+    };
+    const std::vector<float> own(w.begin() + g * s.outputs * s.inputs, w.begin() + (g + 1) * s.outputs * s.inputs);
+    const auto all = segments_of(s.rows, 4);
+    const std::vector<std::int32_t> segment(all.begin() + begins[static_cast<std::size_t>(g)], all.begin() + ends[static_cast<std::size_t>(g)]);
+    const auto part_y = forward_by_hand(rows_of(x, s.inputs), own, part), part_dx = input_by_hand(rows_of(dy, s.outputs), own, part),
+               part_dw = weight_by_hand(rows_of(dy, s.outputs), rows_of(x, s.inputs), segment, part);
+    std::copy(part_y.begin(), part_y.end(), want_y.begin() + begins[static_cast<std::size_t>(g)] * s.outputs);
+    std::copy(part_dx.begin(), part_dx.end(), want_dx.begin() + begins[static_cast<std::size_t>(g)] * s.inputs);
+    want_dw.insert(want_dw.end(), part_dw.begin(), part_dw.end());
+  }
+  expect_bits(y, want_y, "y");
+  expect_bits(dx, want_dx, "dx");
+  expect_bits(dw, want_dw, "dw");
+}
+
 // Experts: rows of item g are offsets[g] .. offsets[g+1]; some experts get none.
 TEST(Linear, ExpertsUseTheirOwnRows) {
   const std::vector<std::int32_t> offsets = {0, 0, 13, 13, 14, 31, 31};

@@ -21,6 +21,7 @@ struct Product {
   std::int64_t inputs, outputs;
   int leaves, leaf_begin, leaf_end;
   bool accumulate = false;
+  float scale = 1;  // of the finished sum, before it is added to anything
 };
 
 template <class V, class W, int R, int P>
@@ -73,6 +74,7 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
       const int lanes = lanes_left(op.outputs, (panel + p) * 16);
+      if (op.scale != 1.0f) sum[r][p] = sum[r][p] * V::set1(op.scale);
       if (op.accumulate) sum[r][p] = V::load_partial(y + p * 16, lanes) + sum[r][p];
       if (lanes == 16) sum[r][p].store(y + p * 16);
       else sum[r][p].store_partial(y + p * 16, lanes);

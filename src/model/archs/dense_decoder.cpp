@@ -108,12 +108,15 @@ class DenseDecoder final : public Model {
       l.down = m.matrix(mlp + "down_proj.weight", hidden, intermediate_);
       m.split(ParameterSplit::outputs, {l.q, l.k, l.v, l.gate, l.up});
       m.split(ParameterSplit::inputs, {l.o, l.down});
+      m.adapt(AdapterKind::attention, {l.q, l.k, l.v, l.o});
+      m.adapt(AdapterKind::mlp, {l.gate, l.up, l.down});
     }
     final_norm_ = m.vector("model.norm.weight", hidden);
     head = tied_ ? embedding_ : m.matrix("lm_head.weight", vocabulary, hidden);
     if (tied_) m.add_alias("lm_head.weight", table);
     if (!tied_) m.split(ParameterSplit::columns, {embedding_});
     m.split(ParameterSplit::vocabulary, {head});
+    m.adapt(AdapterKind::unembedding, {head});
     active_size = m.trained_size() - (tied_ ? 0 : vocabulary * hidden);
   }
 

@@ -167,6 +167,7 @@ class GlmMoeDsa final : public Model {
     head = m.matrix("lm_head.weight", vocabulary, hidden);
     m.split(ParameterSplit::columns, {embedding_});
     m.split(ParameterSplit::vocabulary, {head});
+    m.adapt(AdapterKind::unembedding, {head});
   }
 
   void declare_layer(Layer& l, const std::string& prefix) {
@@ -218,6 +219,9 @@ class GlmMoeDsa final : public Model {
     m.split(ParameterSplit::inputs, {l.o, l.down});
     m.split(ParameterSplit::heads, {l.w_uk, l.w_uv});
     if (l.sparse) m.split(ParameterSplit::experts, {l.expert_gate, l.expert_up, l.expert_down});
+    m.adapt(AdapterKind::attention, {l.q_a, l.q_b, l.kv_a, l.w_uk, l.w_uv, l.o});
+    m.adapt(AdapterKind::mlp, {l.gate, l.up, l.down});
+    if (l.sparse) m.adapt(AdapterKind::mlp, {l.expert_gate, l.expert_up, l.expert_down});
     active_size += m.trained_size() - before - idle;
   }
 

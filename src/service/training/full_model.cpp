@@ -19,35 +19,9 @@ class FullModel : public TrainedModel {
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
   const Manifest& manifest() const override { return base_.opened.loaded.model->manifest(); }
 
-  TrainingCheckpoint checkpoint(bool optimizer) override {
-    TrainerState state = trainer_.state();
-    TrainingCheckpoint out;
-    out.step = state.step;
-    out.masters = std::move(state.masters);
-    out.first_moments = std::move(state.first_moments);
-    out.second_moments = std::move(state.second_moments);
-    if (!optimizer)
-      for (WeightImages* moments : {&out.first_moments, &out.second_moments})
-        for (std::vector<float>& image : *moments) image.clear();
-    out.profile_digest = base_.opened.runtime->profile.digest();
-    return out;
-  }
-
+  TrainingCheckpoint checkpoint(bool optimizer) override { return checkpoint_of(trainer_.state(), base_.opened.runtime->profile, optimizer); }
   void restore(TrainingCheckpoint&& checkpoint, bool optimizer) override {
-    const std::string digest = base_.opened.runtime->profile.digest();
-    if (checkpoint.profile_digest != digest)
-      fail(ErrorCode::invalid_argument, "the checkpoint was written under profile digest {}, this server's is {}; serve it under the same profile", checkpoint.profile_digest, digest);
-    TrainerState state{std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), checkpoint.step};
-    const std::vector<Parameter>& parameters = manifest().parameters();
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const bool moves = parameters[i].trained && !parameters[i].indexer;
-      for (WeightImages* moments : {&state.first_moments, &state.second_moments}) {
-        std::vector<float>& image = (*moments)[i];
-        if (!optimizer || (moves && image.empty())) image.assign(moves ? static_cast<std::size_t>(parameters[i].size()) : 0, 0.0f);
-      }
-    }
-    if (!optimizer) state.step = 0;
-    trainer_.restore(state);
+    trainer_.restore(state_of(std::move(checkpoint), base_.opened.runtime->profile, manifest(), optimizer));
   }
 
  private:
@@ -56,6 +30,34 @@ class FullModel : public TrainedModel {
 };
 
 }  // namespace
+
+TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, bool optimizer) {
+  TrainingCheckpoint out;
+  out.step = state.step;
+  out.masters = std::move(state.masters);
+  out.first_moments = std::move(state.first_moments);
+  out.second_moments = std::move(state.second_moments);
+  if (!optimizer)
+    for (WeightImages* moments : {&out.first_moments, &out.second_moments})
+      for (std::vector<float>& image : *moments) image.clear();
+  out.profile_digest = profile.digest();
+  return out;
+}
+
+TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, const Manifest& manifest, bool optimizer) {
+  if (checkpoint.profile_digest != profile.digest())
+    fail(ErrorCode::invalid_argument, "the checkpoint was written under profile digest {}, this server's is {}; serve it under the same profile", checkpoint.profile_digest, profile.digest());
+  TrainerState state{std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), optimizer ? checkpoint.step : 0};
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& parameter = manifest.parameters()[i];
+    const bool moves = parameter.trained && !parameter.indexer;
+    for (WeightImages* moments : {&state.first_moments, &state.second_moments}) {
+      std::vector<float>& image = (*moments)[i];
+      if (!optimizer || (moves && image.empty())) image.assign(moves ? static_cast<std::size_t>(parameter.size()) : 0, 0.0f);
+    }
+  }
+  return state;
+}
 
 std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base) { return std::make_unique<FullModel>(base); }
 

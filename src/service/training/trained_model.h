@@ -7,13 +7,17 @@
 #include "checkpoint/training_checkpoint.h"
 #include "service/loading.h"
 #include "service/training/training_records.h"
+#include "model/adapter.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 
+class FrozenBase;
+
 // What a sampler needs of a model at one moment; later steps of training do not change it.
 struct SamplerWeights {
-  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<const WeightSet> weights;       // null: not in memory
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
 };
 
 // What every model of a server starts from, and what they share.
@@ -24,6 +28,7 @@ struct TrainingBase {
   OpenedModel opened;                 // masters included: a new model starts with them
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
+  mutable std::shared_ptr<FrozenBase> frozen;  // executor; made with the first adapter
 };
 
 class TrainedModel {
@@ -51,5 +56,12 @@ std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const
 
 // All parameters move.
 std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base);
+// Executor.
+std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base);
+std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, const ModelSettings& settings);
+
+// Between a trainer's state and what a checkpoint holds of it. state_of throws invalid_argument for another profile's checkpoint.
+TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, bool optimizer);
+TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, const Manifest& manifest, bool optimizer);
 
 }  // namespace lockstep

@@ -18,9 +18,10 @@ std::string folder_of_id(const std::string& id) {
   return name;
 }
 
-std::int64_t bytes_of(const WeightSet& weights) {
+// Of what a sampler holds beyond the base.
+std::int64_t bytes_of(const SamplerWeights& weights) {
   std::int64_t bytes = 0;
-  for (const Buffer& buffer : weights.parameters) bytes += buffer.view().size() * buffer.view().element_bytes;
+  for (const Buffer& buffer : weights.adapter ? weights.adapter->parameters : weights.weights->parameters) bytes += buffer.view().size() * buffer.view().element_bytes;
   return bytes;
 }
 }  // namespace
@@ -124,6 +125,7 @@ std::string TrainingService::create_sampler(const std::string& owner, const std:
   if (!path.empty()) {
     const CheckpointRecord from = checkpoint_at(owner, path);
     record.model_path = from.path();
+    record.settings = from.settings;
     record.base_model = from.settings.base_model;
   } else if (!is_base(base_model)) {
     fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", base_model, fmt::join(base_->names, ", "), did_you_mean(base_model, base_->names));
@@ -154,17 +156,20 @@ std::int64_t TrainingService::join_sampler(const std::string& owner, const std::
   return ++samplers_[id]->joined;
 }
 
-std::shared_ptr<const WeightSet> TrainingService::read_weights(const fs::path& folder) {
-  const Manifest& manifest = base_->opened.loaded.model->manifest();
+SamplerWeights TrainingService::read_weights(const fs::path& folder, const ModelSettings& settings) {
+  Runtime& runtime = *base_->opened.runtime;
+  const auto layout = settings.rank > 0 ? adapter_layout(*base_, settings) : nullptr;
+  const Manifest& manifest = layout ? layout->manifest() : base_->opened.loaded.model->manifest();
   std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
   if (!loaded) fail(ErrorCode::corrupt_file, "the weights in {} are not there any more", folder.string());
-  Runtime& runtime = *base_->opened.runtime;
-  return make_weight_set(runtime.backend, manifest, loaded->checkpoint.masters, runtime.profile, static_cast<std::uint64_t>(loaded->checkpoint.step));
+  const auto version = static_cast<std::uint64_t>(loaded->checkpoint.step);
+  if (layout) return {base_->weights, make_adapter(runtime.backend, layout, loaded->checkpoint.masters, version)};
+  return {make_weight_set(runtime.backend, manifest, loaded->checkpoint.masters, runtime.profile, version)};
 }
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
   const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
-  return base_->executor->run(WorkPriority::training, [&] { return SamplerWeights{read_weights(checkpoint_folder(from))}; }).get();
+  return base_->executor->run(WorkPriority::training, [&] { return read_weights(checkpoint_folder(from), from.settings); }).get();
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
@@ -178,15 +183,15 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     if (sampler->weights.weights) return sampler->weights;
     if (!record.inflight_model.empty()) {
       const auto model = models_.find(record.inflight_model);
-      if (model == models_.end() || !model->second->inflight) fail(ErrorCode::not_found, "the model of sampler '{}' is not there any more", id);
-      return {model->second->inflight};
+      if (model == models_.end() || !model->second->inflight.weights) fail(ErrorCode::not_found, "the model of sampler '{}' is not there any more", id);
+      return model->second->inflight;
     }
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
   const fs::path folder = sampler->record.spilled ? sampler_folder(sampler->record) : checkpoint_folder(checkpoint_at(owner, sampler->record.model_path));
-  const std::shared_ptr<const WeightSet> read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder); }).get();
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder, sampler->record.settings); }).get();
   const std::lock_guard lock(mutex_);
-  if (!sampler->weights.weights) sampler->weights.weights = read;  // another may have been faster
+  if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
   return sampler->weights;
 }
 
@@ -200,18 +205,21 @@ void TrainingService::spill_samplers() {
     for (const auto& [id, sampler] : samplers_)
       if (sampler->weights.weights && sampler->record.inflight_model.empty()) {
         held.push_back(sampler);
-        bytes += bytes_of(*sampler->weights.weights);
+        bytes += bytes_of(sampler->weights);
       }
   }
   std::sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a->used < b->used; });
   Runtime& runtime = *base_->opened.runtime;
-  const Manifest& manifest = base_->opened.loaded.model->manifest();
   for (const auto& sampler : held) {
     if (bytes <= most) return;
-    bytes -= bytes_of(*sampler->weights.weights);
+    bytes -= bytes_of(sampler->weights);
     if (sampler->record.model_path.empty() && !sampler->record.spilled) {
       TrainingCheckpoint checkpoint;
-      checkpoint.masters = weight_images(runtime.backend, manifest, *sampler->weights.weights, runtime.profile);
+      const AdapterWeights* adapter = sampler->weights.adapter.get();
+      const Manifest& manifest = adapter ? adapter->layout->manifest() : base_->opened.loaded.model->manifest();
+      if (!adapter) checkpoint.masters = weight_images(runtime.backend, manifest, *sampler->weights.weights, runtime.profile);
+      else
+        for (const Buffer& buffer : adapter->parameters) checkpoint.masters.push_back(runtime.backend.stream().read(buffer.view()).get());
       checkpoint.first_moments.resize(checkpoint.masters.size());
       checkpoint.second_moments.resize(checkpoint.masters.size());
       checkpoint.profile_digest = runtime.profile.digest();

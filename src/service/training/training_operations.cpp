@@ -168,9 +168,10 @@ std::string TrainingService::save_sampler(const std::string& owner, const std::s
     record.session = model.record.session;
     record.owner = owner;
     record.base_model = model.record.settings.base_model;
+    record.settings = model.record.settings;
     if (inflight) {
       const std::lock_guard lock(mutex_);
-      model.inflight = weights.weights;
+      model.inflight = weights;
       record.inflight_model = model.record.id;
     }
     record.id = new_sampler(record, inflight ? SamplerWeights{} : weights);
@@ -186,8 +187,8 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
       [this, owner, path, optimizer, encode = std::move(encode)](Model& model, const std::string& request) {
         const CheckpointRecord from = checkpoint_at(owner, path, model.record.id);
         if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
-        if (from.settings.rank != model.record.settings.rank)
-          fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, the model of rank {}", from.path(), from.settings.rank, model.record.settings.rank);
+        if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.alpha != b.alpha || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
+          fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, alpha {}, the model of rank {}, alpha {}; allowed are equal ones, on equal layers", from.path(), a.rank, a.alpha, b.rank, b.alpha);
         auto fresh = make_trained_model(*base_, model.record.settings);
         std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
         if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());

@@ -62,10 +62,10 @@ CheckpointRecord checkpoint_record(const TrainingJson& j) {
 }
 
 TrainingJson to_json(const SamplerRecord& r) {
-  return {{"id", r.id}, {"session", r.session}, {"owner", r.owner}, {"base_model", r.base_model}, {"model_path", r.model_path}, {"inflight_model", r.inflight_model}, {"spilled", r.spilled}};
+  return {{"id", r.id}, {"session", r.session}, {"owner", r.owner}, {"base_model", r.base_model}, {"model_path", r.model_path}, {"inflight_model", r.inflight_model}, {"spilled", r.spilled}, {"settings", settings_json(r.settings)}};
 }
 SamplerRecord sampler_record(const TrainingJson& j) {
-  return {j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled")};
+  return {settings_of(j.at("settings")), j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled")};
 }
 
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }

@@ -52,6 +52,7 @@ struct CheckpointRecord {
 };
 
 struct SamplerRecord {
+  ModelSettings settings;      // of the model it is a snapshot of
   std::string id, session, owner, base_model, model_path;
   std::string inflight_model;  // not empty: it follows that model's inflight saves
   bool spilled = false;        // its weights are on disk

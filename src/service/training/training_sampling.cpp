@@ -124,6 +124,7 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
   Request one;
   one.prompt = wanted.prompt;
   one.weights = weights.weights;
+  one.adapter = weights.adapter;
   one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0;
   one.sampling.temperature = static_cast<float>(wanted.temperature);
   one.sampling.top_p = static_cast<float>(wanted.top_p);

@@ -72,7 +72,7 @@ void TrainingService::stop() {
           log_error("a model could not be written down", {{"model", id}, {"reason", e.what()}});
         }
         model->trained.reset();
-        model->inflight.reset();
+        model->inflight = {};
       }
       for (const auto& [id, sampler] : samplers_) sampler->used = 0;
       spill_samplers();
@@ -209,6 +209,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         const auto living = std::count_if(models_.begin(), models_.end(), [](const auto& m) { return m.second->trained != nullptr; });
         if (living >= options_.max_models) fail(ErrorCode::resource_exhausted, "there are {} living models, allowed are {}; unload some", living, options_.max_models);
       }
+      if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
       model->trained = make_trained_model(*base_, settings);
       if (from) {
         std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(*from), model->trained->manifest());
@@ -242,7 +243,7 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
   const std::string request = futures_.create(owner, id);
   queue_->submit(id, [this, model, request, encode = std::move(encode)] {
     model->trained.reset();
-    model->inflight.reset();
+    model->inflight = {};
     const std::lock_guard lock(mutex_);
     model->lost = fmt::format("model '{}' was unloaded", model->record.id);
     models_.erase(model->record.id);

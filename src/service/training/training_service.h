@@ -121,7 +121,7 @@ class TrainingService {
     std::unordered_map<std::int64_t, std::string> requests;  // sequence number -> request id
     std::int64_t next = 1;                              // sequence number whose turn it is
     double gap_since = 0;
-    std::shared_ptr<const WeightSet> inflight;          // newest weights of its inflight samplers
+    SamplerWeights inflight;                            // the newest, of its inflight samplers
   };
   struct Sampler {
     SamplerRecord record;
@@ -147,7 +147,7 @@ class TrainingService {
   // `path`: tinker://MODEL/KIND/NAME, or the bare name of one of `kind`: the newest, of `model` before others'.
   CheckpointRecord checkpoint_at(const std::string& owner, const std::string& path, const std::string& model = {}, const std::string& kind = "weights");
   CheckpointRecord write_checkpoint(Model& model, const SaveRequest& request);  // executor
-  std::shared_ptr<const WeightSet> read_weights(const std::filesystem::path& folder);  // executor
+  SamplerWeights read_weights(const std::filesystem::path& folder, const ModelSettings& settings);  // executor
   void spill_samplers();  // executor
   void expire_checkpoints();
   std::string new_sampler(SamplerRecord record, SamplerWeights weights);

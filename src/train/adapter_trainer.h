@@ -1,0 +1,75 @@
+// Training of adapters (model/adapter.h) over frozen weights: many trainers on one base, each with masters, moments and steps of its own.
+// The calls are Trainer's. Bits depend on the data and the adapter alone: not on which other adapters are trained, or stand in the same
+// forward. Knows no files. One thread at a time for a base and all its trainers.
+//   auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{});
+//   AdapterTrainer one(base, layout, initial_adapter(*layout, 1)); one.forward_backward(data, loss); one.optim_step(adam);
+//   request.adapter = one.weights();
+#pragma once
+#include "train/forward_pass.h"
+
+namespace lockstep {
+
+// Weights that stay as they are, and what forwards over them need.
+class FrozenBase {
+ public:
+  // Errors: unsupported for ranks, an optimizer's folder or an indexer that trains (TrainerOptions): adapters have none.
+  FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const TrainerOptions& options);
+  Runtime& runtime() { return runtime_; }
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
+  const TrainerOptions& options() const { return options_; }
+  ForwardPass& pass() { return pass_; }
+  // Log-probabilities of the targets without any adapter: what a reference policy says.
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+
+ private:
+  Runtime& runtime_;
+  std::shared_ptr<const WeightSet> weights_;
+  TrainerOptions options_;
+  ForwardPass pass_;
+};
+
+class AdapterTrainer {
+ public:
+  // `masters` by ParameterId of the layout's manifest.
+  AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters);
+
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
+  // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
+  struct Job {
+    AdapterTrainer* trainer = nullptr;
+    const std::vector<TrainSequence>* data = nullptr;
+    LossOptions loss;
+  };
+  static std::vector<ForwardBackwardResult> forward_backward_together(const std::vector<Job>& jobs);
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
+  OptimResult optim_step(const AdamParameters& adam);
+  // After an error in the middle of a call, or to begin again: no gradient is there, as after an optim_step.
+  void abandon_gradients();
+
+  const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }
+  const AdapterLayout& layout() const { return *layout_; }
+  std::int64_t step() const { return step_; }
+  WeightImages gradient_images();  // after forward_backward, without accumulation
+  WeightImages master_images();
+  TrainerState state();
+  void restore(const TrainerState& state);
+  // XXH3-64 over the file-order fp32 values of all gradients / masters.
+  std::uint64_t gradient_hash();
+  std::uint64_t master_hash();
+
+ private:
+  void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
+  WeightImages images(const std::vector<Buffer>& buffers);
+  Backend& backend() { return base_->runtime().backend; }
+
+  std::shared_ptr<FrozenBase> base_;
+  std::shared_ptr<const AdapterLayout> layout_;
+  std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
+  std::vector<Buffer> first_moments_, second_moments_;
+  GradientSet gradients_;
+  std::int64_t step_ = 0;
+  int pending_calls_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+#include "train/forward_pass.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "model/adapter_head.h"
+#include "model/rank_head.h"
+#include "train/loss_columns.h"
+#include "train/rank_record.h"
+
+namespace lockstep {
+
+// One job's part of a pass: its rows, what the head is told of them, and what it answers.
+struct ForwardPass::JobRows {
+  RowPlan plan;                            // of the job alone
+  std::size_t first_slice = 0;             // in the batch
+  std::int64_t begin = 0, end = 0;         // rows of the tape
+  std::optional<LossColumns> columns;
+  Buffer logprob, entropy, loss, marks, log_sum, slope, entropy_slope;
+  std::int64_t count() const { return end - begin; }
+};
+
+ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
+    : runtime_(runtime), options_(options), sharding_(sharding) {}
+
+bool ForwardPass::shares_head() const {
+  return sharding_ && sharding_->manifest().parameter(runtime_.model->head).split == ParameterSplit::vocabulary;
+}
+
+void ForwardPass::run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
+  Backend& backend = runtime_.backend;
+  Device& device = backend.device();
+  const Model& model = *runtime_.model;
+  // Rows of all jobs, one job after another. Several have pages of one position, whatever each would have alone.
+  std::vector<JobRows> rows(jobs.size());
+  std::vector<SequenceSlice> slices;
+  std::int64_t page_size = 0, all_pages = 0;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    RowPlan& plan = rows[j].plan = plan_rows(*jobs[j].data, jobs[j].part, jobs.size() > 1 ? 1 : options_.page_size, options_.share_prefixes);
+    rows[j].first_slice = slices.size();
+    for (SequenceSlice slice : plan.slices) {
+      slice.owner += rows[j].first_slice;
+      for (std::int32_t& page : slice.pages) page += static_cast<std::int32_t>(all_pages);
+      slices.push_back(std::move(slice));
+    }
+    page_size = plan.page_size;
+    all_pages += plan.pages;
+  }
+  const std::int64_t pages = (all_pages * page_size + options_.page_size - 1) / options_.page_size;
+  if (!cache_ || cache_->pages < pages)
+    cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, pages + pages / 4, options_.page_size);
+  const Batch batch(backend, slices, page_size, true);
+  std::vector<AdapterRows> adapters;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const std::size_t first = rows[j].first_slice, end = first + rows[j].plan.slices.size();
+    rows[j].begin = batch.row_begin()[first];
+    rows[j].end = batch.row_begin()[end];
+    if (jobs[j].adapter)
+      adapters.push_back({jobs[j].adapter, settings.gradient ? jobs[j].adapter_gradients : nullptr, batch.forward_begin()[first], batch.forward_begin()[end], rows[j].begin, rows[j].end});
+  }
+
+  ForwardOptions options;
+  options.dense_attention = settings.index.dense_attention;
+  options.index_loss = settings.index.index_loss && settings.gradient;
+  options.index_loss_weight = static_cast<float>(settings.index_weight);
+  options.checkpoint = options_.checkpoint_activations;
+  options.router_loads = settings.router_loads;
+  if (!adapters.empty()) options.adapters = &adapters;
+  Tape tape(backend, settings.gradients);
+  Context ctx = runtime_.context(weights, *cache_, batch, options, settings.gradient ? &tape : nullptr, sharding_);
+  const Tensor hidden = model.forward(ctx);
+
+  const std::int64_t count = batch.tape_count();
+  // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
+  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
+  const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.head).outputs, MemoryCategory::workspace);
+  HeadLoss all;
+  const View row_flags = ctx.taped_flags();
+  all.flags = row_flags;
+  all.x = ctx.taped(hidden);
+  all.w = ctx.packed(model.head);
+  all.round_input_bf16 = runtime_.profile.bf16_activations;
+  all.logits_chunk = logits.view();
+  const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, hidden.view().cols, MemoryCategory::activations) : Buffer();
+  if (settings.gradient) all.dx = dx.view();
+  for (std::size_t j = 0; j < jobs.size(); ++j) run_head(ctx, all, jobs[j], rows[j], adapters, batch);
+  if (settings.gradient) {
+    tape.contribute(hidden.node, dx);
+    tape.backward();
+    // Last, when the activations are gone. Weights that move have one job alone.
+    if (GradientSet* g = settings.gradients; g && all.w.outputs > 0) {
+      const Buffer table_dy = tape.take_table_gradient();
+      const JobRows& own = rows.front();
+      backend.launch(&KernelTable::head_weight,
+                     HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(model.head), all.x, all.w,
+                                shares_head() ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
+                                batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(), batch.tape_rows().token});
+    }
+  }
+
+  // The record of this pass: everything that goes back to the host.
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(row_flags).get();
+  for (std::size_t j = 0; j < jobs.size(); ++j) keep(jobs[j], rows[j], batch, flags);
+  for (const Buffer& buffer : ctx.index_losses())
+    for (const float kl : backend.stream().read(buffer.view()).get())
+      jobs[0].sums->index_losses.push_back(static_cast<double>(kl) / static_cast<double>(ctx.index_losses().size()));
+}
+
+// The head over one job's rows: `all` has the views of every row.
+void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch) {
+  if (rows.count() == 0) return;
+  Backend& backend = runtime_.backend;
+  Device& device = backend.device();
+  const bool trains = job.loss->kind != LossKind::none, marked = trains && job.loss->kind != LossKind::cross_entropy;
+  LossColumns& columns = rows.columns.emplace(device, *job.data, rows.plan, *job.loss, job.normaliser);
+  const std::int64_t width = columns.targets_per_row();
+  const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, rows.count(), cols, MemoryCategory::activations); };
+  HeadLoss head = all;
+  for (View* view : {&head.flags, &head.x}) *view = view->row_range(rows.begin, rows.count());
+  head.dx = View{};
+  head.target = columns.target();
+  rows.logprob = output(width), rows.entropy = output(1);
+  head.logprob = rows.logprob.view();
+  const ParameterId id = runtime_.model->head;
+  const auto launch = [&] {
+    if (adapts_head(job.adapter, id)) {
+      const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
+      adapter_head_loss(context, head, id, *own, batch.tape_rows().segment.row_range(rows.begin, rows.count()));
+    } else if (shares_head()) {
+      head_loss_of_ranks(context, head, id);
+    } else {
+      backend.launch(&KernelTable::head_loss, head);
+    }
+  };
+  // Ratios of whole sequences want all their log-probabilities first.
+  if (trains && columns.needs_logprobs()) {
+    launch();
+    columns.set_logprobs(backend.stream().read(rows.logprob.view()).get());
+  }
+  head.objective = columns.objective();
+  head.entropy = rows.entropy.view();
+  if (trains) {
+    rows.loss = output(width);
+    head.loss = rows.loss.view();
+  }
+  if (marked) {
+    rows.marks = device.allocate(DType::i32, rows.count(), width, MemoryCategory::activations);
+    head.marks = rows.marks.view();
+  }
+  if (columns.entropy_bonus()) {
+    rows.entropy_slope = output(1);
+    head.entropy_slope = rows.entropy_slope.view();
+  }
+  if (all.dx) {
+    head.dx = all.dx.row_range(rows.begin, rows.count());
+    rows.log_sum = output(1), rows.slope = output(width);
+    head.log_sum = rows.log_sum.view();
+    head.slope = rows.slope.view();
+  }
+  launch();
+}
+
+// One job's results, from the device.
+void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags) {
+  if (rows.count() == 0) return;
+  Stream& stream = runtime_.backend.stream();
+  const std::int64_t width = rows.columns->targets_per_row();
+  const std::vector<float> logprobs = stream.read(rows.logprob.view()).get(), entropies = stream.read(rows.entropy.view()).get();
+  const std::vector<float> losses = rows.loss ? stream.read(rows.loss.view()).get() : std::vector<float>();
+  const std::vector<std::int32_t> marks = rows.marks ? stream.read_ints(rows.marks.view()).get() : std::vector<std::int32_t>();
+  for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
+    const RowPlan::Origin& origin = rows.plan.origins[k];
+    const std::int64_t first = rows.plan.slices[k].begin, begin = batch.row_begin()[rows.first_slice + k], end = batch.row_begin()[rows.first_slice + k + 1];
+    for (std::int64_t r = begin; r < end; ++r)
+      if (flags[static_cast<std::size_t>(r)])
+        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", origin.sequence, first + r - begin, flags[static_cast<std::size_t>(r)]);
+    if (origin.prefix) continue;
+    const TrainSequence& d = (*job.data)[origin.sequence];
+    job.result->scored += std::count_if(d.targets.begin(), d.targets.end(), [](std::int32_t token) { return token >= 0; });
+    // `own` values a row, of the `columns` that a row has here.
+    const auto put = [&](auto& to, const auto& from, std::int64_t own, std::int64_t columns) {
+      to.assign(static_cast<std::size_t>(first * own), {});  // a declared prefix is not scored
+      for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) to.insert(to.end(), from.begin() + r * columns, from.begin() + r * columns + own);
+    };
+    put(job.result->logprobs[origin.sequence], logprobs, d.targets_per_row, width);
+    put(job.result->entropies[origin.sequence], entropies, 1, 1);
+    if (rows.loss) put(job.result->losses[origin.sequence], losses, d.targets_per_row, width);
+    if (rows.marks) put(job.result->marks[origin.sequence], marks, d.targets_per_row, width);
+    job.result->rows += first + end - begin;
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// One micro-batch through the one forward, with or without a gradient: rows planned, the model, the head and its losses, backward,
+// results back on the host. Several jobs may stand in one pass, each with data, a loss and an adapter of its own over the same weights;
+// a job's bits are those it has alone. Keeps the cache between passes. Knows no optimizer. One thread at a time.
+//   ForwardPass pass(runtime, {.page_size = 16}); pass.run(weights, settings, {{&data, &loss, normaliser, part, &result, &sums}});
+#pragma once
+#include <memory>
+
+#include "model/adapter_rows.h"
+#include "model/runtime.h"
+#include "train/micro_batch.h"
+#include "train/options.h"
+
+namespace lockstep {
+
+struct RowSums;
+
+class ForwardPass {
+ public:
+  // `sharding` null: this rank has the whole model.
+  ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding = nullptr);
+
+  struct Settings {
+    bool gradient = false;
+    GradientSet* gradients = nullptr;  // of the weights; null with `gradient`: they are frozen
+    const std::vector<Buffer>* router_loads = nullptr;
+    IndexTraining index;
+    double index_weight = 0;  // of one row
+  };
+  struct Job {
+    const std::vector<TrainSequence>* data = nullptr;
+    const LossOptions* loss = nullptr;
+    double normaliser = 1;
+    std::vector<std::size_t> part;            // sequences of the data that are in this pass
+    ForwardBackwardResult* result = nullptr;  // one entry a sequence of the data; those of `part` are filled
+    RowSums* sums = nullptr;
+    const AdapterWeights* adapter = nullptr;        // null: the weights alone
+    GradientSet* adapter_gradients = nullptr;
+  };
+  // Errors numeric: a value that is not finite, with the sequence and the token.
+  void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
+
+ private:
+  struct JobRows;
+  void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
+  void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
+  bool shares_head() const;  // whether tensor-parallel ranks share the vocabulary
+
+  Runtime& runtime_;
+  TrainerOptions options_;
+  const Sharding* sharding_;
+  std::unique_ptr<KvCache> cache_;
+};
+
+}  // namespace lockstep
