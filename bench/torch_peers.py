@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A full-parameter training step of SmolLM2-135M in fp32: `lockstep bench train` beside torch and transformers, in turns, on the
-same threads: forward, backward and AdamW of 4 x 256 tokens, each step one call.
+"""A training step of SmolLM2-135M in fp32: `lockstep bench train` beside torch and transformers, in turns, on the same threads: forward,
+backward and AdamW of 4 x 256 tokens, each step one call; of all parameters, or of an adapter beside PEFT's.
 
-    bench/torch_peers.py --model FOLDER/fp32 [--threads N] [--rounds 3] [--sequences 4] [--length 256] [--json FILE]
+    bench/torch_peers.py --model FOLDER/fp32 [--lora-rank R] [--threads N] [--rounds 3] [--sequences 4] [--length 256] [--json FILE]
 
-FOLDER is made by tools/make_smollm2.py. Needs torch and transformers. Peak memory is the most that each process held (getrusage).
+FOLDER is made by tools/make_smollm2.py. Needs torch and transformers, with --lora-rank peft too. Peak memory is the most that each
+process held (getrusage).
 """
 
 import argparse
@@ -22,14 +23,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def lockstep(options):
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "train", "--json", "--model", str(options.model), "--profile", "cpu-f32",
-               "--threads", str(options.threads), "--sequences", str(options.sequences), "--length", str(options.length), "--seconds", str(options.seconds)]  # fmt: skip
+               "--threads", str(options.threads), "--sequences", str(options.sequences), "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
     return row["tokens_per_second"], row["peak_memory_bytes"]
 
 
 def torch_in_a_process(options):
     command = [sys.executable, __file__, "--peer", "--model", str(options.model), "--threads", str(options.threads), "--sequences", str(options.sequences),
-               "--length", str(options.length), "--seconds", str(options.seconds)]  # fmt: skip
+               "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     return row["tokens_per_second"], row["peak_memory_bytes"]
 
@@ -41,8 +42,13 @@ def run_peer(options):
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    if options.lora_rank:
+        from peft import LoraConfig, get_peft_model
+
+        # The matrices that lockstep adapts: attention and MLP, not the head.
+        model = get_peft_model(model, LoraConfig(r=options.lora_rank, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM"))
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6)
+    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-6)
     tokens = torch.randint(0, model.config.vocab_size, (options.sequences, options.length))
 
     def step():
@@ -68,6 +74,7 @@ def main():
     parser.add_argument("--sequences", type=int, default=4)
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=2)
+    parser.add_argument("--lora-rank", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -82,12 +89,16 @@ def main():
         theirs.append(torch_in_a_process(options))
     ratios = [a[0] / b[0] for a, b in zip(ours, theirs)]
     memory = [max(m for _, m in rows) for rows in (ours, theirs)]
-    row = {"case": "train", "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
+    row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
            "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1]}  # fmt: skip
     peer = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    if options.lora_rank:
+        import peft
+
+        peer += f", peft {peft.__version__}"
     print(f"peer: {peer}")
-    print(f"training step, {options.sequences} x {options.length} tokens: lockstep {row['lockstep']:.1f} tok/s, torch {row['torch']:.1f}, "
+    print(f"training step{f' of rank {options.lora_rank}' if options.lora_rank else ''}, {options.sequences} x {options.length} tokens: lockstep {row['lockstep']:.1f} tok/s, torch {row['torch']:.1f}, "
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}); peak memory {memory[0] / 1e9:.2f} GB, {memory[1] / 1e9:.2f} GB, "
           f"ratio {row['memory_ratio']:.2f}")  # fmt: skip
     if options.json:

@@ -69,9 +69,11 @@ def llama_table(data):
 
 def torch_table(data):
     r = data["rows"][0]
-    return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. Targets: 1.5 in tokens, 0.65 in memory.", "",
+    what = f"adapter of rank {r['lora_rank']}" if r.get("lora_rank") else "all parameters"
+    targets = "Target: 1.5 in tokens." if r.get("lora_rank") else "Targets: 1.5 in tokens, 0.65 in memory."
+    return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. {targets}", "",
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
-            f"| {r['sequences']} x {r['length']} tokens, fp32, all parameters | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
+            f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |"]  # fmt: skip
 
 
@@ -117,6 +119,7 @@ SECTIONS = {
     "gemm": ("Linear layers, fp32", "gemm_peers.py", gemm_table),
     "llama": ("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table),
     "torch": ("SmolLM2-135M: a training step", "torch_peers.py", torch_table),
+    "lora": ("SmolLM2-135M: a training step of an adapter", "torch_peers.py --lora-rank 8", torch_table),
     "rl": ("A GRPO step", "rl_peer.py", rl_table),
     "tax": ("What the contract costs", "variants.py tax",
             variants_table("Linear layers in fp32 with the contract's summation tree of 8 leaves, against the same kernels with one leaf. Target: at most 3%.",
@@ -144,6 +147,8 @@ def measure(name, options, json_file):
         run(options.peers, "llama_peers.py", "--models", options.models, "--weights", options.weights, *common)
     elif name == "torch":
         run(options.torch, "torch_peers.py", "--model", options.models / "fp32", *common)
+    elif name == "lora":
+        run(options.torch, "torch_peers.py", "--model", options.models / "fp32", "--lora-rank", 8, *common)
     elif name == "rl":
         run(options.trl, "rl_peer.py", "--models", options.models, *common)
     else:

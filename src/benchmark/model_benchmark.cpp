@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "engine/engine.h"
+#include "train/adapter_trainer.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -79,17 +80,25 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
 
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
   require_positions(opened, shape.length);
-  Trainer trainer(*opened.runtime, opened.loaded.masters,
-                  {.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder});
-  opened.loaded.masters = {};  // the trainer's from here on
   std::vector<TrainSequence> data;
   for (std::int64_t i = 0; i < shape.sequences; ++i)
     data.push_back(TrainSequence::next_token(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i))));
-  const Timing time = time_repeated(seconds, [&] {
-    trainer.forward_backward(data, {});
-    trainer.optim_step({.learning_rate = 1e-6});
-  });
-  return per_second(time, shape.sequences * shape.length);
+  const TrainerOptions options{.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder};
+  const auto time = [&](auto& trainer) {
+    opened.loaded.masters = {};  // the trainer has what it needs of them
+    return per_second(time_repeated(seconds, [&] {
+                        trainer.forward_backward(data, {});
+                        trainer.optim_step({.learning_rate = 1e-6});
+                      }),
+                      shape.sequences * shape.length);
+  };
+  if (shape.lora_rank == 0) {
+    Trainer trainer(*opened.runtime, opened.loaded.masters, options);
+    return time(trainer);
+  }
+  const auto layout = std::make_shared<const AdapterLayout>(opened.loaded.model->manifest(), AdapterSettings{.rank = shape.lora_rank});
+  AdapterTrainer trainer(std::make_shared<FrozenBase>(*opened.runtime, serving_model(opened).weights, options), layout, initial_adapter(*layout, 1));
+  return time(trainer);
 }
 
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {

@@ -28,8 +28,9 @@ struct TrainCase {
   std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
   std::string optimizer_folder;  // not empty: the optimizer's state is in a file there (train/options.h)
+  std::int64_t lora_rank = 0;    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
 };
-// forward_backward of all sequences with cross-entropy and optim_step, full-parameter.
+// forward_backward of all sequences with cross-entropy and optim_step.
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
 
 struct RlCase {

@@ -192,15 +192,16 @@ int bench_train(const Arguments& arguments) {
   ModelBench bench;
   bench.runtime.profile = "cpu-f32";
   TrainCase shape;
-  OptionTable table("bench train", "Times full-parameter training steps: forward, backward, AdamW.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
+  OptionTable table("bench train", "Times training steps: forward, backward, AdamW; of all parameters, or of an adapter.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
   table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences a step");
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
   table.text("optimizer-folder", &shape.optimizer_folder, "DIR", "Keep the optimizer's state in a file there instead of in memory; no bit changes");
+  table.integer("lora-rank", &shape.lora_rank, 0, 256, "N", "Train an adapter of attention and MLP of this rank over frozen weights; 0: all parameters");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  bench.print("train", {{"sequences", shape.sequences}, {"length", shape.length}}, time_train(bench.open(), shape, bench.seconds));
+  bench.print("train", {{"sequences", shape.sequences}, {"length", shape.length}, {"lora_rank", shape.lora_rank}}, time_train(bench.open(), shape, bench.seconds));
   return kExitOk;
 }
 
