@@ -122,7 +122,18 @@ void AdapterTrainer::abandon_gradients() {
   }
 }
 
-OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
+std::vector<std::pair<std::string, double>> AdapterTrainer::group_norms(double scale) {
+  GradientGroups groups;
+  const Manifest& model = base_->runtime().model->manifest();
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const AdapterLayout::Place& place = layout_->place(static_cast<ParameterId>(i));
+    for (const ParameterId id : {place.a, place.b})
+      if (id >= 0) add_to_group(groups, gradient_group(model.parameters()[i]), gradients_.gradient(id));
+  }
+  return lockstep::group_norms(backend(), groups, scale);
+}
+
+OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
   if (base_->options().accumulate) gradients_.finish();
   pending_calls_ = 0;
@@ -133,6 +144,10 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
   backend().launch(&KernelTable::square_sum, squares);
   const double norm = backend().stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the adapter is unchanged", step_);
+  OptimResult result;
+  if (wanted.group_norms) result.group_norms = group_norms(wanted.gradient_scale);
+  AdamParameters adam = wanted;
+  result.gradient_norm = take_scale(backend(), norm_buffer.view(), norm, adam);
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(++step_);
@@ -145,7 +160,9 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
     gradients_.drop(id);
   }
   weights_ = std::move(next);
-  return {norm, weights_->version};
+  result.version = weights_->version;
+  for (const Parameter& p : layout_->manifest().parameters()) result.elements += p.count * p.outputs * p.inputs;
+  return result;
 }
 
 WeightImages AdapterTrainer::images(const std::vector<Buffer>& buffers) {

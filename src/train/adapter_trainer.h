@@ -61,6 +61,7 @@ class AdapterTrainer {
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
   WeightImages images(const std::vector<Buffer>& buffers);
+  std::vector<std::pair<std::string, double>> group_norms(double scale);
   Backend& backend() { return base_->runtime().backend; }
 
   std::shared_ptr<FrozenBase> base_;

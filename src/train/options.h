@@ -1,6 +1,8 @@
 // What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/weights.h"
 #include "parallel/layout.h"
@@ -36,11 +38,16 @@ struct AdamParameters {
   double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
   double max_norm = 1.0;         // 0: no clipping
   double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
+  double gradient_scale = 1;    // above 0, at most 1: of every gradient, before its norm and the clip
+  bool group_norms = false;     // OptimResult::group_norms is wanted
 };
 
 struct OptimResult {
-  double gradient_norm = 0;
+  double gradient_norm = 0;  // after gradient_scale, before the clip
   std::uint64_t version = 0;
+  std::int64_t elements = 0;  // of the gradient: weights that move
+  // Of groups of parameters (attention, mlp, unembedding, embedding, norm, other), scaled too; one rank alone.
+  std::vector<std::pair<std::string, double>> group_norms;
 };
 
 // Everything that a restart needs, on the host; images are packed (model/weights.h).

@@ -42,7 +42,7 @@ Buffer RankTrainer::gradient_norm() {
   return norm;
 }
 
-OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
+OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
   Backend& backend = runtime_.backend;
   if (options_.accumulate) finish_gradients();
@@ -50,6 +50,10 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
   const Buffer norm_buffer = gradient_norm();
   const double norm = backend.stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", step_);
+  OptimResult result;
+  if (wanted.group_norms && !place_.world) result.group_norms = group_norms(wanted.gradient_scale);
+  AdamParameters adam = wanted;
+  result.gradient_norm = take_scale(backend, norm_buffer.view(), norm, adam);
 
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
@@ -78,7 +82,17 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     backend.stream().fill_zero(router_loads_[layer].view());
   }
   weights_ = std::move(next);
-  return {norm, weights_->version};
+  result.version = weights_->version;
+  for (const Parameter& p : manifest_.parameters())
+    if (moves(p)) result.elements += p.count * p.outputs * p.inputs;
+  return result;
+}
+
+std::vector<std::pair<std::string, double>> RankTrainer::group_norms(double scale) {
+  GradientGroups groups;
+  for (std::size_t i = 0; i < masters_.size(); ++i)
+    if (const Parameter& p = manifest_.parameters()[i]; moves(p)) add_to_group(groups, gradient_group(p), gradients_->gradient(static_cast<ParameterId>(i)));
+  return lockstep::group_norms(runtime_.backend, groups, scale);
 }
 
 // The aim is an even load; counted exactly over all ranks' rows, moved by a fixed rate.

@@ -75,6 +75,7 @@ class RankTrainer {
   void upload_masters(const WeightImages& masters);
   void finish_gradients();
   Buffer gradient_norm();
+  std::vector<std::pair<std::string, double>> group_norms(double scale);
   void move_router_bias(std::size_t layer, double rate, WeightSet& next);
   void gather_rows(std::size_t i, const View& whole);
   std::vector<float> image(std::size_t i, const View& rows);

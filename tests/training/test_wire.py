@@ -141,3 +141,14 @@ def test_a_kill_loses_no_acknowledged_checkpoint_and_nothing_silently(start_serv
     assert loaded["model_id"] == model
     client.backward(model, 8)
     assert client.result(client.step(model, 9))["metrics"]["weights_version"] == 2
+
+
+def test_steps_with_values_that_there_are_not(client):
+    model = client.model(50)
+    client.backward(model, 1)
+    for sequence, (fields, error) in enumerate(
+        [({"grad_accumulation_normalization": "mean"}, "grad_accumulation_normalization is 'mean', allowed are none, num_loss_tokens, num_sequences"),
+         ({"adam_params": {"emit_grad_norm_metrics": "all"}}, "adam_params.emit_grad_norm_metrics is 'all', allowed are true, false, off, basic, detailed")], 2):  # fmt: skip
+        result = client.result(client.post("optim_step", model_id=model, seq_id=sequence, **fields)["request_id"])
+        assert result["category"] == "user" and error in result["error"], result
+    assert client.result(client.step(model, 4))["metrics"]["grad_norm"] > 0  # the gradient is still there

@@ -54,6 +54,25 @@ void submit_batch(const TrainingCall& call, const std::string& envelope, bool fo
   call.answer_future(call.service.forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome), message.model);
 }
 
+GradientDivisor gradient_divisor(const TrainingJson& json) {
+  const std::string name = text_field(json, "grad_accumulation_normalization", "none");
+  if (name == "none") return GradientDivisor::none;
+  if (name == "num_loss_tokens") return GradientDivisor::loss_tokens;
+  if (name == "num_sequences") return GradientDivisor::sequences;
+  fail_value("grad_accumulation_normalization", fmt::format("is '{}', allowed are none, num_loss_tokens, num_sequences", name));
+}
+
+// A word, or true and false.
+GradientNorms gradient_norms(const TrainingJson& adam) {
+  const char* const field = "emit_grad_norm_metrics";
+  if (adam.contains(field) && adam[field].is_boolean()) return adam[field].get<bool>() ? GradientNorms::basic : GradientNorms::off;
+  const std::string name = text_field(adam, field, "off");
+  if (name == "off") return GradientNorms::off;
+  if (name == "basic") return GradientNorms::basic;
+  if (name == "detailed") return GradientNorms::detailed;
+  fail_value(std::string("adam_params.") + field, fmt::format("is '{}', allowed are true, false, off, basic, detailed", name));
+}
+
 void optim_step(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string model = required_text(json, "model_id");
@@ -65,10 +84,12 @@ void optim_step(const TrainingCall& call) {
     OptimizerRequest request;
     request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4), .beta1 = number_field(adam, "beta1", 0.9), .beta2 = number_field(adam, "beta2", 0.95),
                     .eps = number_field(adam, "eps", 1e-12), .weight_decay = number_field(adam, "weight_decay", 0), .max_norm = number_field(adam, "grad_clip_norm", 0)};
-    const std::string normalisation = text_field(json, "grad_accumulation_normalization", "none");
-    if (normalisation != "none") fail(ErrorCode::unsupported, "grad_accumulation_normalization is '{}', allowed is none", normalisation);
-    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimResult& result) {
-      return json_outcome({{"metrics", {{"grad_norm", result.gradient_norm}, {"weights_version", result.version}}}, {"type", "optim_step"}});
+    request.divisor = gradient_divisor(json);
+    request.norms = gradient_norms(adam);
+    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimizerOutput& output) {
+      TrainingJson metrics{{"weights_version", output.version}};
+      for (const auto& [name, value] : output.metrics) metrics[name] = value;
+      return json_outcome({{"metrics", metrics}, {"type", "optim_step"}});
     }), model);
   } catch (const RequestError& e) {
     if (e.code() == ErrorCode::not_found) throw;
