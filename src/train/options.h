@@ -19,6 +19,8 @@ struct TrainerOptions {
   std::int64_t page_size = 16;
   // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.
   std::string optimizer_folder;
+  // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
+  bool release_state = false;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 

@@ -68,12 +68,14 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
     Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
     const View own = shared_out(i) ? shares_[i].rows(compute.view()) : compute.view(), old = master(i);
     const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
+    fetch_state(i);
     if (own.size() > 0)
       backend.launch(&KernelTable::adamw,
                      step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
                              gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
     if (shared_out(i) && shares_[i].total() > 0) gather_rows(i, compute.view());
     if (!separate) masters_[i] = compute;
+    leave_state(i);
     gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
     next->parameters.push_back(std::move(compute));
   }
@@ -81,6 +83,7 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
     if (adam.router_bias_rate > 0) move_router_bias(layer, adam.router_bias_rate, *next);
     backend.stream().fill_zero(router_loads_[layer].view());
   }
+  gradients_.reset();
   weights_ = std::move(next);
   result.version = weights_->version;
   for (const Parameter& p : manifest_.parameters())
@@ -141,6 +144,7 @@ std::vector<float> RankTrainer::image(std::size_t i, const View& rows) {
 
 WeightImages RankTrainer::gradient_images() {
   if (options_.accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
+  if (!gradients_) use_bins(several_parts());  // +0
   WeightImages images;
   for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, gradients_->gradient(static_cast<ParameterId>(i))));
   return images;
@@ -148,13 +152,19 @@ WeightImages RankTrainer::gradient_images() {
 
 WeightImages RankTrainer::master_images() {
   WeightImages images;
-  for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, master(i)));
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    images.push_back(image(i, master(i)));
+    leave_state(i);
+  }
   return images;
 }
 
 WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
   WeightImages images;
-  for (std::size_t i = 0; i < moments.size(); ++i) images.push_back(moments[i] ? image(i, moments[i].view()) : std::vector<float>());
+  for (std::size_t i = 0; i < moments.size(); ++i) {
+    images.push_back(moments[i] ? image(i, moments[i].view()) : std::vector<float>());
+    leave_state(i);
+  }
   return images;
 }
 
@@ -164,8 +174,10 @@ void RankTrainer::restore(const TrainerState& state) {
   upload_masters(state.masters);
   const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
     const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();
-    for (std::size_t i = 0; i < moments.size(); ++i)
+    for (std::size_t i = 0; i < moments.size(); ++i) {
       if (moments[i]) write_rows(i, moments[i].view(), sharding_ ? shares[i] : whole[i]);
+      leave_state(i);
+    }
   };
   write(first_moments_, state.first_moments);
   write(second_moments_, state.second_moments);

@@ -19,14 +19,13 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()), pass_(runtime, options, sharding_.get()) {
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
-  use_bins(several_parts());
   if (!options.optimizer_folder.empty()) reserve_state_file();
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto moments = [&] {
       if (!moves(manifest_.parameters()[i])) return Buffer();
       Buffer b = allocate_state(i, MemoryCategory::optimizer);
-      runtime.backend.stream().fill_zero(b.view());
+      if (!state_file_) runtime.backend.stream().fill_zero(b.view());  // a file begins with zeros
       return b;
     };
     first_moments_.push_back(moments());
@@ -57,8 +56,19 @@ View RankTrainer::master(std::size_t i) const {
 Buffer RankTrainer::allocate_state(std::size_t i, MemoryCategory category) {
   if (options_.optimizer_folder.empty()) return allocate_rows(i, category);
   const auto [rows, cols] = own_shape(i);
-  return runtime_.backend.device().allocate_in(state_file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+  const std::size_t begin = state_file_ ? state_file_->taken() : 0;
+  Buffer buffer = runtime_.backend.device().allocate_in(state_file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+  if (state_file_) state_blocks_[i].push_back({begin, state_file_->taken() - begin});
+  return buffer;
 }
+
+void RankTrainer::advise_state(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) {
+  if (!state_file_ || !options_.release_state) return;
+  for (const StateBlock& block : state_blocks_[i])
+    runtime_.backend.stream().enqueue([file = state_file_, block, advice] { (file.get()->*advice)(block.begin, block.bytes); });
+}
+void RankTrainer::fetch_state(std::size_t i) { advise_state(i, &FileMemory::prepare); }
+void RankTrainer::leave_state(std::size_t i) { advise_state(i, &FileMemory::release); }
 
 // All of it before anything is computed: a disk without room is an error now.
 void RankTrainer::reserve_state_file() {
@@ -71,13 +81,15 @@ void RankTrainer::reserve_state_file() {
     bytes += blocks * device.file_bytes(DType::f32, rows * cols);
   }
   state_file_ = std::make_shared<FileMemory>(options_.optimizer_folder, bytes);
+  state_blocks_.resize(manifest_.parameters().size());
 }
 
-void RankTrainer::use_bins(bool bins) {
-  if (gradients_ && bins_ == bins) return;
-  if (gradients_) gradients_->clear();  // its memory first
+bool RankTrainer::use_bins(bool bins) {
+  if (gradients_ && bins_ == bins) return false;
+  gradients_.reset();  // its memory first
   gradients_ = std::make_unique<GradientSet>(runtime_.backend, manifest_, bins, place_.layout.dp > 1 ? &shares_ : nullptr);
   bins_ = bins;
+  return true;
 }
 
 void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<float>& image) {
@@ -101,6 +113,7 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
     } else {
       next.push_back(state_file_ && !masters_.empty() ? masters_[i] : allocate_state(i, MemoryCategory::weights));  // a file has room for one
       write_rows(i, next.back().view(), masters[i]);
+      leave_state(i);
     }
     set->parameters.push_back(std::move(compute));
   }
@@ -131,8 +144,7 @@ void RankTrainer::check_may_begin() const {
 void RankTrainer::open_gradients(bool in_pieces) {
   dealt_tokens_.clear();
   if (pending_calls_ == 0) {
-    use_bins(in_pieces || several_parts());
-    gradients_->clear();
+    if (!use_bins(in_pieces || several_parts())) gradients_->clear();
     for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
   }
   ++pending_calls_;
@@ -156,6 +168,7 @@ void RankTrainer::abandon_gradients() {
     runtime_.backend.stream().synchronize();
   } catch (const std::exception&) {  // of the work that is abandoned
   }
+  gradients_.reset();
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {

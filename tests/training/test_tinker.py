@@ -281,3 +281,20 @@ def test_no_session_leaks_into_another(service):
     assert alone == crowded == among
     control = others[0].forward([weighted()], "cross_entropy").result()
     assert bits(logprobs_of(control)) != bits(logprobs_of(others[1].forward([weighted()], "cross_entropy").result()))
+
+
+def test_an_offloaded_optimizer_changes_no_bit(start_server, service, tmp_path, rank):
+    def run(at):
+        client = model_of(at, rank, seed=7)
+        losses = train(client, [weighted()], steps=3)
+        path = client.save_state("offloaded").result().path
+        again = at.create_training_client_from_state_with_optimizer(path).result()
+        return losses, train(again, [weighted()], steps=2)
+
+    server = start_server("--offload-optimizer")
+    assert run(client_of(server)) == run(service)
+    assert not list((tmp_path / "state/optimizer").iterdir())  # its files have no name
+    mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "state/optimizer/.optimizer-" in mapped
+    server.stop(9)
+    assert not list((tmp_path / "state/optimizer").iterdir())

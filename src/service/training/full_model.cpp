@@ -7,7 +7,7 @@ namespace {
 class FullModel : public TrainedModel {
  public:
   explicit FullModel(const TrainingBase& base)
-      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, {.accumulate = true, .share_prefixes = true}) {}
+      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, trainer_options(base)) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override { trainer_.begin_batch({.sequences = sequences}, loss); }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
@@ -57,6 +57,10 @@ TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, c
     }
   }
   return state;
+}
+
+TrainerOptions trainer_options(const TrainingBase& base) {
+  return {.accumulate = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty()};
 }
 
 std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base) { return std::make_unique<FullModel>(base); }

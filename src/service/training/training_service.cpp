@@ -16,6 +16,15 @@ std::unique_ptr<FolderLock> locked(const std::filesystem::path& folder) {
   return std::make_unique<FolderLock>(folder);
 }
 
+// Files there have no name; what has one was left by a server that was killed at that moment.
+std::string emptied(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!error) std::filesystem::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
+  return folder.string();
+}
+
 [[noreturn]] void fail_unknown(const char* what, const std::string& id) { fail(ErrorCode::not_found, "there is no {} '{}'", what, id); }
 }  // namespace
 
@@ -26,6 +35,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       lock_(locked(options.state)),
       futures_(store_ = std::make_shared<TrainingStore>(options.state)),
       queue_(std::make_shared<TrainingQueue>(base_->executor)) {
+  if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
   load_records();
 }
 
