@@ -9,6 +9,7 @@
 #include "train/adam.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
+#include "train/muon.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -42,11 +43,12 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
 
 std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, data); }
 
-AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters)
-    : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)) {
+AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters, OptimizerFamily optimizer)
+    : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)), optimizer_(optimizer) {
   reserve_state_file();
   for (const Parameter& p : layout_->manifest().parameters())
     for (std::vector<Buffer>* moments : {&first_moments_, &second_moments_}) {
+      if (moments == &second_moments_ && optimizer_ == OptimizerFamily::dimuon) continue;
       if (state_file_) {  // which begins with zeros
         moments->push_back(backend().device().allocate_in(state_file_, DType::f32, 1, p.size(), MemoryCategory::optimizer_file));
         continue;
@@ -66,7 +68,7 @@ void AdapterTrainer::reserve_state_file() {
   const std::string& folder = base_->options().optimizer_folder;
   if (folder.empty() || device.counting()) return;
   std::size_t bytes = 0;
-  for (const Parameter& p : layout_->manifest().parameters()) bytes += 2 * device.file_bytes(DType::f32, p.size());
+  for (const Parameter& p : layout_->manifest().parameters()) bytes += (optimizer_ == OptimizerFamily::dimuon ? 1 : 2) * device.file_bytes(DType::f32, p.size());
   state_file_ = std::make_shared<FileMemory>(folder, bytes);
 }
 
@@ -178,11 +180,15 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(++step_);
   const AdamStep step(adam, step_);
+  Muon muon(backend(), {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
   for (ParameterId id = 0; id < count; ++id) {
     const auto at = static_cast<std::size_t>(id);
     next->parameters.push_back(allocate_parameter(backend(), layout_->manifest().parameter(id), DType::f32, MemoryCategory::weights));
-    backend().launch(&KernelTable::adamw, step.of(weights_->parameters[at].view(), first_moments_[at].view(), second_moments_[at].view(),
-                                                  next->parameters.back().view(), {}, gradients_->gradient(id), norm_buffer.view(), true));
+    const View old = weights_->parameters[at].view(), out = next->parameters.back().view();
+    if (optimizer_ == OptimizerFamily::dimuon)
+      muon.step(layout_->manifest().parameter(id), {old, first_moments_[at].view(), out, {}, gradients_->gradient(id)});
+    else
+      backend().launch(&KernelTable::adamw, step.of(old, first_moments_[at].view(), second_moments_[at].view(), out, {}, gradients_->gradient(id), norm_buffer.view(), true));
     gradients_->drop(id);
   }
   leave_state();
@@ -212,6 +218,8 @@ WeightImages AdapterTrainer::master_images() { return images(weights_->parameter
 
 TrainerState AdapterTrainer::state() {
   TrainerState state{master_images(), images(first_moments_), images(second_moments_), step_};
+  if (optimizer_ == OptimizerFamily::dimuon)
+    for (const std::vector<float>& momentum : state.first_moments) state.second_moments.emplace_back(momentum.size(), 0.0f);
   leave_state();
   return state;
 }
@@ -222,7 +230,7 @@ void AdapterTrainer::restore(const TrainerState& state) {
   weights_ = make_adapter(backend(), layout_, state.masters, static_cast<std::uint64_t>(state.step));
   for (std::size_t i = 0; i < first_moments_.size(); ++i) {
     backend().stream().write(first_moments_[i].view(), state.first_moments[i]);
-    backend().stream().write(second_moments_[i].view(), state.second_moments[i]);
+    if (!second_moments_.empty()) backend().stream().write(second_moments_[i].view(), state.second_moments[i]);
   }
   leave_state();
 }

@@ -33,8 +33,9 @@ class FrozenBase {
 
 class AdapterTrainer {
  public:
-  // `masters` by ParameterId of the layout's manifest.
-  AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters);
+  // `masters` by ParameterId of the layout's manifest. dimuon: A and B are matrices, so that Muon steps all.
+  AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
+                 OptimizerFamily optimizer = OptimizerFamily::adamw);
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
   // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
@@ -74,7 +75,8 @@ class AdapterTrainer {
   std::shared_ptr<const AdapterLayout> layout_;
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
   std::shared_ptr<FileMemory> state_file_;         // null: the moments are in memory
-  std::vector<Buffer> first_moments_, second_moments_;
+  OptimizerFamily optimizer_;
+  std::vector<Buffer> first_moments_, second_moments_;  // second: none with dimuon
   std::unique_ptr<GradientSet> gradients_;  // null: no gradient, and no accumulator, until a forward_backward
   std::int64_t step_ = 0;
   int pending_calls_ = 0;

@@ -9,6 +9,9 @@
 
 namespace lockstep {
 
+// dimuon: Muon (train/muon.h) for matrices, AdamW for the rest.
+enum class OptimizerFamily { adamw, dimuon };
+
 struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
@@ -21,6 +24,7 @@ struct TrainerOptions {
   std::string optimizer_folder;
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
   bool release_state = false;
+  OptimizerFamily optimizer = OptimizerFamily::adamw;  // of a Trainer; an adapter is told its own
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 

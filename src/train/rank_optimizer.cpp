@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "parallel/collectives.h"
 #include "train/adam.h"
+#include "train/muon.h"
 #include "train/rank_trainer.h"
 
 namespace lockstep {
@@ -57,6 +58,12 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
 
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
+  Muon muon(backend, {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
+  if (options_.optimizer == OptimizerFamily::dimuon) {
+    const AdamParameters standard;
+    adam.learning_rate *= Muon::kAdamRate;
+    adam.beta2 = standard.beta2, adam.eps = standard.eps, adam.weight_decay = 0;
+  }
   const AdamStep step(adam, step_);
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     const Parameter& p = manifest_.parameters()[i];
@@ -69,7 +76,9 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
     const View own = shared_out(i) ? shares_[i].rows(compute.view()) : compute.view(), old = master(i);
     const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
     fetch_state(i);
-    if (own.size() > 0)
+    if (muon_steps(i))
+      muon.step(p, {old, first_moments_[i].view(), separate ? old : own, separate ? own : View{}, gradients_->gradient(static_cast<ParameterId>(i))});
+    else if (own.size() > 0)
       backend.launch(&KernelTable::adamw,
                      step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
                              gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
@@ -156,6 +165,13 @@ WeightImages RankTrainer::master_images() {
     images.push_back(image(i, master(i)));
     leave_state(i);
   }
+  return images;
+}
+
+WeightImages RankTrainer::second_moment_images() {
+  WeightImages images = moment_images(second_moments_);
+  for (std::size_t i = 0; i < images.size(); ++i)
+    if (muon_steps(i)) images[i].assign(static_cast<std::size_t>(manifest_.parameters()[i].size()), 0.0f);
   return images;
 }
 

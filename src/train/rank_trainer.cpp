@@ -17,6 +17,8 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
     : runtime_(runtime), options_(options), place_(place),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()), pass_(runtime, options, sharding_.get()) {
+  if (options.optimizer == OptimizerFamily::dimuon && place.layout.size() > 1)
+    fail(ErrorCode::unsupported, "the optimizer dimuon over {} ranks: it needs whole matrices; allowed is one rank", place.layout.size());
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
   if (!options.optimizer_folder.empty()) reserve_state_file();
@@ -29,10 +31,16 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       return b;
     };
     first_moments_.push_back(moments());
-    second_moments_.push_back(moments());
+    second_moments_.push_back(muon_steps(i) ? Buffer() : moments());
   }
   for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
     router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+}
+
+bool RankTrainer::muon_steps(std::size_t i) const {
+  const Parameter& p = manifest_.parameters()[i];
+  return options_.optimizer == OptimizerFamily::dimuon && moves(p) && p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied &&
+         static_cast<ParameterId>(i) != runtime_.model->head;
 }
 
 bool RankTrainer::shared_out(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
@@ -77,7 +85,7 @@ void RankTrainer::reserve_state_file() {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto [rows, cols] = own_shape(i);
-    const std::size_t blocks = (moves(manifest_.parameters()[i]) ? 2 : 0) + (separate_master(i) ? 1 : 0);
+    const std::size_t moments = moves(manifest_.parameters()[i]) ? (muon_steps(i) ? 1 : 2) : 0, blocks = moments + (separate_master(i) ? 1 : 0);
     bytes += blocks * device.file_bytes(DType::f32, rows * cols);
   }
   state_file_ = std::make_shared<FileMemory>(options_.optimizer_folder, bytes);

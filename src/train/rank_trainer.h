@@ -47,7 +47,7 @@ class RankTrainer {
   WeightImages gradient_images();
   WeightImages master_images();
   WeightImages first_moment_images() { return moment_images(first_moments_); }
-  WeightImages second_moment_images() { return moment_images(second_moments_); }
+  WeightImages second_moment_images();  // of what Muon steps: zeros
   void restore(const TrainerState& state);  // of the whole model
 
  private:
@@ -58,6 +58,8 @@ class RankTrainer {
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
+  // Whether Muon steps it: a matrix that is neither embedding nor head.
+  bool muon_steps(std::size_t i) const;
   bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
   // Of what several ranks hold alike, one is counted.
   bool answers_for(std::size_t i) const { return !sharding_ || sharding_->answers_for(static_cast<ParameterId>(i)); }

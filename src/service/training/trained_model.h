@@ -56,7 +56,9 @@ class TrainedModel {
 std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const ModelSettings& settings);
 
 // All parameters move.
-std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base);
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base, const ModelSettings& settings);
+// Error unsupported for one that there is not.
+OptimizerFamily optimizer_family(const ModelSettings& settings);
 // What all trainers of a server have in common.
 TrainerOptions trainer_options(const TrainingBase& base);
 // Executor.

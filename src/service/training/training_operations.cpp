@@ -101,8 +101,12 @@ std::string TrainingService::forward_backward(const std::string& owner, const st
 std::string TrainingService::optim_step(const std::string& owner, const std::string& id, std::int64_t sequence, const OptimizerRequest& wanted, Encode<OptimizerOutput> encode) {
   return submit(owner, id, sequence, [this, wanted, encode = std::move(encode)](Model& model, const std::string& request) {
     AdamParameters a = wanted.adam;
-    const auto require = [](bool right, const char* name, double value, const char* allowed) {
-      if (!right) fail(ErrorCode::invalid_argument, "adam_params.{} is {}, allowed is {}", name, value, allowed);
+    const std::string& family = model.record.settings.optimizer;
+    if (wanted.optimizer != family)
+      fail(ErrorCode::invalid_argument, "the step is of optimizer '{}', the model's is {}, chosen when it was created; allowed are {}", wanted.optimizer, family,
+           family == "adamw" ? "adam_params" : "optimizer_params of type " + family);
+    const auto require = [&](bool right, const char* name, double value, const char* allowed) {
+      if (!right) fail(ErrorCode::invalid_argument, "{}.{} is {}, allowed is {}", family == "adamw" ? "adam_params" : "optimizer_params", name, value, allowed);
     };
     require(a.learning_rate >= 0 && a.learning_rate <= 1e3, "learning_rate", a.learning_rate, "0 to 1000");
     require(a.beta1 >= 0 && a.beta1 < 1, "beta1", a.beta1, "0 to below 1");
@@ -205,6 +209,9 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
         if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
         if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.alpha != b.alpha || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
           fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, alpha {}, the model of rank {}, alpha {}; allowed are equal ones, on equal layers", from.path(), a.rank, a.alpha, b.rank, b.alpha);
+        if (optimizer && from.settings.optimizer != model.record.settings.optimizer)
+          fail(ErrorCode::invalid_argument, "the checkpoint {} has the state of optimizer {}, the model's is {}; load_state without the optimizer takes its weights", from.path(),
+               from.settings.optimizer, model.record.settings.optimizer);
         auto fresh = make_trained_model(*base_, model.record.settings);
         std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
         if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());

@@ -207,13 +207,15 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         from = checkpoint_at(owner, wanted.from);
         const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
         const TrainingJson metadata = settings.user_metadata;
+        const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
         settings = from->settings;
+        settings.optimizer = optimizer;
         settings.base_model = base_model;
         settings.user_metadata = metadata;
       }
       if (!is_base(settings.base_model))
         fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", settings.base_model, fmt::join(base_->names, ", "), did_you_mean(settings.base_model, base_->names));
-      if (settings.optimizer != "adamw") fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed is adamw", settings.optimizer);
+      optimizer_family(settings);
       {
         const std::lock_guard lock(mutex_);
         const auto living = std::count_if(models_.begin(), models_.end(), [](const auto& m) { return m.second->trained != nullptr; });

@@ -33,7 +33,8 @@ enum class GradientDivisor { none, loss_tokens, sequences };
 enum class GradientNorms { off, basic, detailed };
 
 struct OptimizerRequest {
-  AdamParameters adam;
+  AdamParameters adam;  // of dimuon: learning_rate, beta1, max_norm
+  std::string optimizer = "adamw";  // must be the model's
   GradientDivisor divisor = GradientDivisor::none;
   GradientNorms norms = GradientNorms::off;
 };
