@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """The training API's costs, measured through the real `tinker` SDK against a server that this script starts: a fused loss
 beside the same loss as a function in the client, a training step over HTTP beside one in process, many samplers and
-trainers at once, and how long a new version takes to be sampled. Ratios are of runs in turns; medians.
+trainers at once, and how long a new version takes to be sampled. Ratios are of runs in turns; medians. With --offload instead: a
+server with --offload-optimizer beside one without, each training --trainers models by turns: peak memory and time of a step.
 
     python3 bench/training_api.py --model models/countdown-glm [--lockstep build/lockstep] [--rounds 7] [--json FILE]
+    python3 bench/training_api.py --offload --model FOLDER [--trainers 4] [--rank 0] [--profile cpu-f32] [--state DIR]
 
 Needs the packages of tools/oracle-requirements.txt (tinker, torch)."""
 import argparse
@@ -135,13 +137,86 @@ def checkpoint_to_live(service, base, versions=10):
     return {"seconds": median_range(times), "all_versions_seconds": sum(times), "versions": versions}
 
 
+def write(options, result):
+    text = json.dumps(result, indent=2)
+    print(text)
+    if options.json:
+        Path(options.json).write_text(text + "\n")
+
+
+class BenchServer:
+    def __init__(self, options, state, *arguments):
+        command = [options.lockstep, "serve", "--model", options.model, "--training", "--state", str(state), "--port", "0", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        self.url = self.process.stdout.readline().split()[-1]
+
+    def memory(self, field):
+        """VmHWM, VmRSS, RssFile, ... in bytes."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+
+    def stop(self):
+        self.process.terminate()
+        self.process.wait()
+
+
+def offloaded(options):
+    """Both servers train the same models in turns; what they say must be equal to the bit."""
+    base = Path(options.model).name
+    data = make_data(options.sequences, options.length)
+    with tempfile.TemporaryDirectory(dir=options.state) as folder:
+        servers = {name: BenchServer(options, Path(folder) / name, "--profile", options.profile, *more) for name, more in
+                   (("memory", []), ("file", ["--offload-optimizer"]))}  # fmt: skip
+        try:
+            idle = {name: server.memory("VmHWM") for name, server in servers.items()}
+            clients = {}
+            for name, server in servers.items():
+                service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
+                clients[name] = [service.create_lora_training_client(base_model=base, rank=options.rank, seed=i + 1).result() for i in range(options.trainers)]
+            steps, forwards, losses = ({name: [] for name in servers} for _ in range(3))
+            for _ in range(options.rounds):
+                for i in range(options.trainers):
+                    for name in servers:
+                        client = clients[name][i]
+                        begin = time.perf_counter()
+                        losses[name].append(client.forward_backward(data, "cross_entropy").result().metrics["loss:sum"])
+                        middle = time.perf_counter()
+                        client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
+                        forwards[name].append(middle - begin)
+                        steps[name].append(time.perf_counter() - begin)
+            peak = {name: server.memory("VmHWM") for name, server in servers.items()}
+            now = {name: {field: server.memory(field) for field in ("VmRSS", "RssFile")} for name, server in servers.items()}
+        finally:
+            for server in servers.values():
+                server.stop()
+    assert losses["memory"] == losses["file"], "the two servers do not agree"
+    grown = {name: peak[name] - idle[name] for name in servers}
+    skip = options.trainers  # the first round warms up
+    pairs = list(zip(steps["memory"][skip:], steps["file"][skip:]))
+    return {"model": base, "profile": options.profile, "rank": options.rank, "trainers": options.trainers, "tokens": options.sequences * options.length,
+            "peak_bytes": peak, "peak_ratio": peak["file"] / peak["memory"], "before_training_bytes": idle, "grown_ratio": grown["file"] / grown["memory"],
+            "at_the_end": now, "step_seconds": {name: median_range(values[skip:]) for name, values in steps.items()},
+            "forward_backward_seconds": {name: median_range(values[skip:]) for name, values in forwards.items()},
+            "speed_ratio": median_range([m / f for m, f in pairs]), "speed_of_least": min(m for m, _ in pairs) / min(f for _, f in pairs)}  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/countdown-glm")
     parser.add_argument("--lockstep", default="build/lockstep")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", help="the figures go there, too")
+    parser.add_argument("--offload", action="store_true")
+    parser.add_argument("--trainers", type=int, default=4)
+    parser.add_argument("--rank", type=int, default=0)
+    parser.add_argument("--profile", default="cpu-f32")
+    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--length", type=int, default=64)
+    parser.add_argument("--state", help="a folder on the disk where the files go")
     options = parser.parse_args()
+    if options.offload:
+        return write(options, offloaded(options))
     with tempfile.TemporaryDirectory() as state:
         server = subprocess.Popen([options.lockstep, "serve", "--model", options.model, "--training", "--state", state, "--port", "0"],
                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -156,10 +231,7 @@ def main():
         finally:
             server.terminate()
             server.wait()
-    text = json.dumps(result, indent=2)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+    write(options, result)
 
 
 if __name__ == "__main__":

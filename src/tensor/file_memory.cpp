@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
@@ -50,6 +51,24 @@ FileMemory::FileMemory(const std::filesystem::path& folder, std::size_t bytes) :
 
 FileMemory::~FileMemory() {
   if (map_) munmap(map_, bytes_);
+}
+
+// Whole pages, those at both ends too: a neighbour's values stay as well.
+void FileMemory::advise(std::size_t begin, std::size_t bytes, int advice) const {
+  if (!map_ || bytes == 0) return;
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  const std::size_t first = begin / page * page, end = std::min(bytes_, begin + bytes);
+  if (first < end) madvise(static_cast<std::byte*>(map_) + first, end - first, advice);  // a hint: what it says does not matter
+}
+
+void FileMemory::release(std::size_t begin, std::size_t bytes) const { advise(begin, bytes, MADV_DONTNEED); }
+
+void FileMemory::prepare(std::size_t begin, std::size_t bytes) const {
+#ifdef MADV_POPULATE_WRITE
+  advise(begin, bytes, MADV_POPULATE_WRITE);
+#else
+  advise(begin, bytes, MADV_WILLNEED);
+#endif
 }
 
 void* FileMemory::take(std::size_t bytes) {

@@ -22,8 +22,13 @@ class FileMemory {
   // Zeros, aligned to 64. Error internal beyond the file's end.
   void* take(std::size_t bytes);
   std::size_t taken() const { return taken_; }
+  // Hints about [begin, begin + bytes) of the file, whose values stay: that part leaves this process's memory until it is touched
+  // again (the system writes it to the disk when it wants the room); or it is about to be used, all of it. Any thread, at any time.
+  void release(std::size_t begin, std::size_t bytes) const;
+  void prepare(std::size_t begin, std::size_t bytes) const;
 
  private:
+  void advise(std::size_t begin, std::size_t bytes, int advice) const;
   std::size_t bytes_, taken_ = 0;
   void* map_ = nullptr;
 };

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <string>
 
 #include "base/error.h"
 #include "tensor/device.h"
@@ -58,6 +60,35 @@ TEST(FileMemory, ABufferKeepsItsFileOnEveryDevice) {
     device.stream().write(a.view(), std::vector<float>(300, 2.5f));
     EXPECT_EQ(device.stream().read(a.view()).get(), std::vector<float>(300, 2.5f));
   }
+}
+
+// Bytes of files that this process has in memory, those of a file system in memory too.
+std::int64_t file_bytes_in_memory() {
+  std::ifstream status("/proc/self/status");
+  std::int64_t bytes = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssFile:") || line.starts_with("RssShmem:")) bytes += std::stoll(line.substr(line.find(':') + 1)) * 1024;
+  return bytes;
+}
+
+TEST(FileMemory, WhatIsReleasedLeavesMemoryAndKeepsItsValues) {
+  const Folder folder;
+  constexpr std::size_t kBytes = std::size_t{32} << 20;
+  FileMemory file(folder.path, 2 * kBytes);
+  auto* const a = static_cast<unsigned char*>(file.take(kBytes));
+  auto* const b = static_cast<unsigned char*>(file.take(kBytes));
+  const std::int64_t before = file_bytes_in_memory();
+  std::fill(a, a + kBytes, 7);
+  std::fill(b, b + kBytes, 9);
+  const std::int64_t used = file_bytes_in_memory();
+  EXPECT_GT(used - before, std::int64_t{60} << 20);
+  file.release(100, kBytes - 100);  // not at a page: the neighbours stay as they are
+  EXPECT_LT(file_bytes_in_memory() - before, std::int64_t{36} << 20);
+  EXPECT_TRUE(std::all_of(a, a + kBytes, [](unsigned char c) { return c == 7; }));
+  file.release(0, 2 * kBytes);
+  file.prepare(kBytes, kBytes);
+  EXPECT_LT(file_bytes_in_memory() - before, std::int64_t{36} << 20);
+  EXPECT_TRUE(std::all_of(b, b + kBytes, [](unsigned char c) { return c == 9; }));
 }
 
 // Work that is queued on a deferred device may touch what its last buffer has dropped.

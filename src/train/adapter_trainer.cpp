@@ -5,9 +5,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "tensor/file_memory.h"
 #include "train/adam.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
+#include "train/muon.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -36,20 +38,44 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
     : runtime_(runtime), weights_(std::move(weights)), options_(options), pass_(runtime, options) {
   if (options.ranks.size() > 1)
     fail(ErrorCode::unsupported, "adapters over {} ranks: ranks do not share weights that have adapters; allowed is one rank", options.ranks.size());
-  if (!options.optimizer_folder.empty()) fail(ErrorCode::unsupported, "optimizer_folder is '{}': an adapter's optimizer is in memory; allowed is none", options.optimizer_folder);
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
 }
 
 std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, data); }
 
-AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters)
-    : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)),
-      gradients_(backend(), layout_->manifest(), true) {
+AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters, OptimizerFamily optimizer)
+    : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)), optimizer_(optimizer) {
+  reserve_state_file();
   for (const Parameter& p : layout_->manifest().parameters())
     for (std::vector<Buffer>* moments : {&first_moments_, &second_moments_}) {
+      if (moments == &second_moments_ && optimizer_ == OptimizerFamily::dimuon) continue;
+      if (state_file_) {  // which begins with zeros
+        moments->push_back(backend().device().allocate_in(state_file_, DType::f32, 1, p.size(), MemoryCategory::optimizer_file));
+        continue;
+      }
       moments->push_back(allocate_parameter(backend(), p, DType::f32, MemoryCategory::optimizer));
       backend().stream().fill_zero(moments->back().view());
     }
+}
+
+void AdapterTrainer::new_gradients() {
+  gradients_.reset();  // its memory first
+  gradients_ = std::make_unique<GradientSet>(backend(), layout_->manifest(), true);
+}
+
+void AdapterTrainer::reserve_state_file() {
+  Device& device = backend().device();
+  const std::string& folder = base_->options().optimizer_folder;
+  if (folder.empty() || device.counting()) return;
+  std::size_t bytes = 0;
+  for (const Parameter& p : layout_->manifest().parameters()) bytes += (optimizer_ == OptimizerFamily::dimuon ? 1 : 2) * device.file_bytes(DType::f32, p.size());
+  state_file_ = std::make_shared<FileMemory>(folder, bytes);
+}
+
+// All of it: an adapter's state is small.
+void AdapterTrainer::leave_state() {
+  if (!state_file_ || !base_->options().release_state) return;
+  backend().stream().enqueue([file = state_file_] { file->release(0, file->taken()); });
 }
 
 void AdapterTrainer::begin(const std::vector<TrainSequence>& data, const LossOptions& loss) {
@@ -76,17 +102,18 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
   std::vector<ForwardPass::Job> all;
   std::vector<std::vector<std::vector<std::size_t>>> parts;
   std::size_t passes = 0;
-  for (std::size_t j = 0; j < jobs.size(); ++j) {
-    const Job& job = jobs[j];
-    AdapterTrainer& trainer = *job.trainer;
-    results[j].make_room(job.data->size(), job.loss.kind);
-    if (trainer.pending_calls_++ == 0) trainer.gradients_.clear();
-    const double normaliser = loss_normaliser(*job.data, job.loss);
-    all.push_back({job.data, &job.loss, normaliser, {}, &results[j], &sums[j], trainer.weights_.get(), &trainer.gradients_});
-    parts.push_back(normaliser == 0 ? std::vector<std::vector<std::size_t>>() : parts_of(*job.data, base.options()));  // all masked: no gradient
-    passes = std::max(passes, parts.back().size());
-  }
   try {
+    for (std::size_t j = 0; j < jobs.size(); ++j) {
+      const Job& job = jobs[j];
+      AdapterTrainer& trainer = *job.trainer;
+      results[j].make_room(job.data->size(), job.loss.kind);
+      if (trainer.pending_calls_ == 0) trainer.new_gradients();
+      ++trainer.pending_calls_;
+      const double normaliser = loss_normaliser(*job.data, job.loss);
+      all.push_back({job.data, &job.loss, normaliser, {}, &results[j], &sums[j], trainer.weights_.get(), trainer.gradients_.get()});
+      parts.push_back(normaliser == 0 ? std::vector<std::vector<std::size_t>>() : parts_of(*job.data, base.options()));  // all masked: no gradient
+      passes = std::max(passes, parts.back().size());
+    }
     for (std::size_t pass = 0; pass < passes; ++pass) {
       std::vector<ForwardPass::Job> now;
       for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -103,7 +130,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
       LossMetricSums metrics(jobs[j].loss);
       if (results[j].rows > 0) metrics.add(*jobs[j].data, results[j]);  // none: everything is masked, and nothing was computed
       results[j].metrics = metrics.metrics(results[j]);
-      if (!base.options().accumulate) jobs[j].trainer->gradients_.finish();
+      if (!base.options().accumulate) jobs[j].trainer->gradients_->finish();
     }
   } catch (...) {
     for (const Job& job : jobs) job.trainer->abandon_gradients();
@@ -120,32 +147,56 @@ void AdapterTrainer::abandon_gradients() {
     backend().stream().synchronize();
   } catch (const std::exception&) {  // of the work that is abandoned
   }
+  gradients_.reset();
 }
 
-OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
+std::vector<std::pair<std::string, double>> AdapterTrainer::group_norms(double scale) {
+  GradientGroups groups;
+  const Manifest& model = base_->runtime().model->manifest();
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const AdapterLayout::Place& place = layout_->place(static_cast<ParameterId>(i));
+    for (const ParameterId id : {place.a, place.b})
+      if (id >= 0) add_to_group(groups, gradient_group(model.parameters()[i]), gradients_->gradient(id));
+  }
+  return lockstep::group_norms(backend(), groups, scale);
+}
+
+OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
-  if (base_->options().accumulate) gradients_.finish();
+  if (base_->options().accumulate) gradients_->finish();
   pending_calls_ = 0;
   const Buffer norm_buffer = backend().device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
   SquareSum squares{norm_buffer.view(), {}};
   const auto count = static_cast<ParameterId>(layout_->manifest().parameters().size());
-  for (ParameterId id = 0; id < count; ++id) squares.gradients.push_back(gradients_.gradient(id));
+  for (ParameterId id = 0; id < count; ++id) squares.gradients.push_back(gradients_->gradient(id));
   backend().launch(&KernelTable::square_sum, squares);
   const double norm = backend().stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the adapter is unchanged", step_);
+  OptimResult result;
+  if (wanted.group_norms) result.group_norms = group_norms(wanted.gradient_scale);
+  AdamParameters adam = wanted;
+  result.gradient_norm = take_scale(backend(), norm_buffer.view(), norm, adam);
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(++step_);
   const AdamStep step(adam, step_);
+  Muon muon(backend(), {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
   for (ParameterId id = 0; id < count; ++id) {
     const auto at = static_cast<std::size_t>(id);
     next->parameters.push_back(allocate_parameter(backend(), layout_->manifest().parameter(id), DType::f32, MemoryCategory::weights));
-    backend().launch(&KernelTable::adamw, step.of(weights_->parameters[at].view(), first_moments_[at].view(), second_moments_[at].view(),
-                                                  next->parameters.back().view(), {}, gradients_.gradient(id), norm_buffer.view(), true));
-    gradients_.drop(id);
+    const View old = weights_->parameters[at].view(), out = next->parameters.back().view();
+    if (optimizer_ == OptimizerFamily::dimuon)
+      muon.step(layout_->manifest().parameter(id), {old, first_moments_[at].view(), out, {}, gradients_->gradient(id)});
+    else
+      backend().launch(&KernelTable::adamw, step.of(old, first_moments_[at].view(), second_moments_[at].view(), out, {}, gradients_->gradient(id), norm_buffer.view(), true));
+    gradients_->drop(id);
   }
+  leave_state();
+  gradients_.reset();
   weights_ = std::move(next);
-  return {norm, weights_->version};
+  result.version = weights_->version;
+  for (const Parameter& p : layout_->manifest().parameters()) result.elements += p.count * p.outputs * p.inputs;
+  return result;
 }
 
 WeightImages AdapterTrainer::images(const std::vector<Buffer>& buffers) {
@@ -156,15 +207,22 @@ WeightImages AdapterTrainer::images(const std::vector<Buffer>& buffers) {
 
 WeightImages AdapterTrainer::gradient_images() {
   if (base_->options().accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
+  if (!gradients_) new_gradients();  // +0
   WeightImages images;
   for (std::size_t i = 0; i < layout_->manifest().parameters().size(); ++i)
-    images.push_back(backend().stream().read(gradients_.gradient(static_cast<ParameterId>(i))).get());
+    images.push_back(backend().stream().read(gradients_->gradient(static_cast<ParameterId>(i))).get());
   return images;
 }
 
 WeightImages AdapterTrainer::master_images() { return images(weights_->parameters); }
 
-TrainerState AdapterTrainer::state() { return {master_images(), images(first_moments_), images(second_moments_), step_}; }
+TrainerState AdapterTrainer::state() {
+  TrainerState state{master_images(), images(first_moments_), images(second_moments_), step_};
+  if (optimizer_ == OptimizerFamily::dimuon)
+    for (const std::vector<float>& momentum : state.first_moments) state.second_moments.emplace_back(momentum.size(), 0.0f);
+  leave_state();
+  return state;
+}
 
 void AdapterTrainer::restore(const TrainerState& state) {
   abandon_gradients();
@@ -172,8 +230,9 @@ void AdapterTrainer::restore(const TrainerState& state) {
   weights_ = make_adapter(backend(), layout_, state.masters, static_cast<std::uint64_t>(state.step));
   for (std::size_t i = 0; i < first_moments_.size(); ++i) {
     backend().stream().write(first_moments_[i].view(), state.first_moments[i]);
-    backend().stream().write(second_moments_[i].view(), state.second_moments[i]);
+    if (!second_moments_.empty()) backend().stream().write(second_moments_[i].view(), state.second_moments[i]);
   }
+  leave_state();
 }
 
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }

@@ -9,10 +9,13 @@
 
 namespace lockstep {
 
+class FileMemory;
+
 // Weights that stay as they are, and what forwards over them need.
 class FrozenBase {
  public:
-  // Errors: unsupported for ranks, an optimizer's folder or an indexer that trains (TrainerOptions): adapters have none.
+  // Errors: unsupported for ranks or an indexer that trains (TrainerOptions): adapters have none. With an optimizer_folder the moments
+  // of each adapter are in a file of its own there.
   FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const TrainerOptions& options);
   Runtime& runtime() { return runtime_; }
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
@@ -30,8 +33,9 @@ class FrozenBase {
 
 class AdapterTrainer {
  public:
-  // `masters` by ParameterId of the layout's manifest.
-  AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters);
+  // `masters` by ParameterId of the layout's manifest. dimuon: A and B are matrices, so that Muon steps all.
+  AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
+                 OptimizerFamily optimizer = OptimizerFamily::adamw);
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
   // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
@@ -61,13 +65,19 @@ class AdapterTrainer {
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
   WeightImages images(const std::vector<Buffer>& buffers);
+  std::vector<std::pair<std::string, double>> group_norms(double scale);
+  void new_gradients();
+  void reserve_state_file();
+  void leave_state();  // moments in a file leave memory, where they do (TrainerOptions::release_state)
   Backend& backend() { return base_->runtime().backend; }
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
-  std::vector<Buffer> first_moments_, second_moments_;
-  GradientSet gradients_;
+  std::shared_ptr<FileMemory> state_file_;         // null: the moments are in memory
+  OptimizerFamily optimizer_;
+  std::vector<Buffer> first_moments_, second_moments_;  // second: none with dimuon
+  std::unique_ptr<GradientSet> gradients_;  // null: no gradient, and no accumulator, until a forward_backward
   std::int64_t step_ = 0;
   int pending_calls_ = 0;
 };

@@ -62,6 +62,8 @@ struct ForwardBackwardResult {
   double loss = 0;        // normalised
   double index_loss = 0;  // mean KL of the indexers per row, 0 when not trained
   std::int64_t rows = 0, scored = 0;  // scored: targets
+  // Rows that a gradient of the loss comes from, and sequences with such a row; 0 when only scored.
+  std::int64_t gradient_tokens = 0, gradient_sequences = 0;
   LossMetrics metrics;
   // Places for so many sequences.
   void make_room(std::size_t sequences, LossKind kind) {

@@ -168,6 +168,9 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch, 
   const std::int64_t width = rows.columns->targets_per_row();
   const std::vector<float> logprobs = stream.read(rows.logprob.view()).get(), entropies = stream.read(rows.entropy.view()).get();
   const std::vector<float> losses = rows.loss ? stream.read(rows.loss.view()).get() : std::vector<float>();
+  const bool moves = rows.slope && job.loss->kind != LossKind::none;
+  const std::vector<float> slopes = moves ? stream.read(rows.slope.view()).get() : std::vector<float>();
+  const std::vector<float> entropy_slopes = moves && rows.entropy_slope ? stream.read(rows.entropy_slope.view()).get() : std::vector<float>();
   const std::vector<std::int32_t> marks = rows.marks ? stream.read_ints(rows.marks.view()).get() : std::vector<std::int32_t>();
   for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
     const RowPlan::Origin& origin = rows.plan.origins[k];
@@ -188,6 +191,14 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch, 
     if (rows.loss) put(job.result->losses[origin.sequence], losses, d.targets_per_row, width);
     if (rows.marks) put(job.result->marks[origin.sequence], marks, d.targets_per_row, width);
     job.result->rows += first + end - begin;
+    if (!moves) continue;
+    std::int64_t moving = 0;
+    for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) {
+      const auto slope = slopes.begin() + r * width;
+      moving += std::any_of(slope, slope + width, [](float s) { return s != 0; }) || (!entropy_slopes.empty() && entropy_slopes[static_cast<std::size_t>(r)] != 0);
+    }
+    job.result->gradient_tokens += moving;
+    job.result->gradient_sequences += moving > 0;
   }
 }
 

@@ -52,6 +52,8 @@ void OpenBatch::put(const std::vector<std::size_t>& places, const std::vector<Tr
   }
   result_.rows += result.rows;
   result_.scored += result.scored;
+  result_.gradient_tokens += result.gradient_tokens;
+  result_.gradient_sequences += result.gradient_sequences;
   sums_.append(sums);
 }
 

@@ -1,11 +1,16 @@
 // What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
 #pragma once
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "model/weights.h"
 #include "parallel/layout.h"
 
 namespace lockstep {
+
+// dimuon: Muon (train/muon.h) for matrices, AdamW for the rest.
+enum class OptimizerFamily { adamw, dimuon };
 
 struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
@@ -17,6 +22,9 @@ struct TrainerOptions {
   std::int64_t page_size = 16;
   // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.
   std::string optimizer_folder;
+  // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
+  bool release_state = false;
+  OptimizerFamily optimizer = OptimizerFamily::adamw;  // of a Trainer; an adapter is told its own
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 
@@ -36,11 +44,16 @@ struct AdamParameters {
   double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
   double max_norm = 1.0;         // 0: no clipping
   double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
+  double gradient_scale = 1;    // above 0, at most 1: of every gradient, before its norm and the clip
+  bool group_norms = false;     // OptimResult::group_norms is wanted
 };
 
 struct OptimResult {
-  double gradient_norm = 0;
+  double gradient_norm = 0;  // after gradient_scale, before the clip
   std::uint64_t version = 0;
+  std::int64_t elements = 0;  // of the gradient: weights that move
+  // Of groups of parameters (attention, mlp, unembedding, embedding, norm, other), scaled too; one rank alone.
+  std::vector<std::pair<std::string, double>> group_norms;
 };
 
 // Everything that a restart needs, on the host; images are packed (model/weights.h).

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "parallel/collectives.h"
 #include "train/adam.h"
+#include "train/muon.h"
 #include "train/rank_trainer.h"
 
 namespace lockstep {
@@ -42,7 +43,7 @@ Buffer RankTrainer::gradient_norm() {
   return norm;
 }
 
-OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
+OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
   Backend& backend = runtime_.backend;
   if (options_.accumulate) finish_gradients();
@@ -50,9 +51,19 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
   const Buffer norm_buffer = gradient_norm();
   const double norm = backend.stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", step_);
+  OptimResult result;
+  if (wanted.group_norms && !place_.world) result.group_norms = group_norms(wanted.gradient_scale);
+  AdamParameters adam = wanted;
+  result.gradient_norm = take_scale(backend, norm_buffer.view(), norm, adam);
 
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
+  Muon muon(backend, {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
+  if (options_.optimizer == OptimizerFamily::dimuon) {
+    const AdamParameters standard;
+    adam.learning_rate *= Muon::kAdamRate;
+    adam.beta2 = standard.beta2, adam.eps = standard.eps, adam.weight_decay = 0;
+  }
   const AdamStep step(adam, step_);
   for (std::size_t i = 0; i < masters_.size(); ++i) {
     const Parameter& p = manifest_.parameters()[i];
@@ -64,12 +75,16 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
     const View own = shared_out(i) ? shares_[i].rows(compute.view()) : compute.view(), old = master(i);
     const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
-    if (own.size() > 0)
+    fetch_state(i);
+    if (muon_steps(i))
+      muon.step(p, {old, first_moments_[i].view(), separate ? old : own, separate ? own : View{}, gradients_->gradient(static_cast<ParameterId>(i))});
+    else if (own.size() > 0)
       backend.launch(&KernelTable::adamw,
                      step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
                              gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
     if (shared_out(i) && shares_[i].total() > 0) gather_rows(i, compute.view());
     if (!separate) masters_[i] = compute;
+    leave_state(i);
     gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
     next->parameters.push_back(std::move(compute));
   }
@@ -77,8 +92,19 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     if (adam.router_bias_rate > 0) move_router_bias(layer, adam.router_bias_rate, *next);
     backend.stream().fill_zero(router_loads_[layer].view());
   }
+  gradients_.reset();
   weights_ = std::move(next);
-  return {norm, weights_->version};
+  result.version = weights_->version;
+  for (const Parameter& p : manifest_.parameters())
+    if (moves(p)) result.elements += p.count * p.outputs * p.inputs;
+  return result;
+}
+
+std::vector<std::pair<std::string, double>> RankTrainer::group_norms(double scale) {
+  GradientGroups groups;
+  for (std::size_t i = 0; i < masters_.size(); ++i)
+    if (const Parameter& p = manifest_.parameters()[i]; moves(p)) add_to_group(groups, gradient_group(p), gradients_->gradient(static_cast<ParameterId>(i)));
+  return lockstep::group_norms(runtime_.backend, groups, scale);
 }
 
 // The aim is an even load; counted exactly over all ranks' rows, moved by a fixed rate.
@@ -127,6 +153,7 @@ std::vector<float> RankTrainer::image(std::size_t i, const View& rows) {
 
 WeightImages RankTrainer::gradient_images() {
   if (options_.accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
+  if (!gradients_) use_bins(several_parts());  // +0
   WeightImages images;
   for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, gradients_->gradient(static_cast<ParameterId>(i))));
   return images;
@@ -134,13 +161,26 @@ WeightImages RankTrainer::gradient_images() {
 
 WeightImages RankTrainer::master_images() {
   WeightImages images;
-  for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, master(i)));
+  for (std::size_t i = 0; i < masters_.size(); ++i) {
+    images.push_back(image(i, master(i)));
+    leave_state(i);
+  }
+  return images;
+}
+
+WeightImages RankTrainer::second_moment_images() {
+  WeightImages images = moment_images(second_moments_);
+  for (std::size_t i = 0; i < images.size(); ++i)
+    if (muon_steps(i)) images[i].assign(static_cast<std::size_t>(manifest_.parameters()[i].size()), 0.0f);
   return images;
 }
 
 WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
   WeightImages images;
-  for (std::size_t i = 0; i < moments.size(); ++i) images.push_back(moments[i] ? image(i, moments[i].view()) : std::vector<float>());
+  for (std::size_t i = 0; i < moments.size(); ++i) {
+    images.push_back(moments[i] ? image(i, moments[i].view()) : std::vector<float>());
+    leave_state(i);
+  }
   return images;
 }
 
@@ -150,8 +190,10 @@ void RankTrainer::restore(const TrainerState& state) {
   upload_masters(state.masters);
   const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
     const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();
-    for (std::size_t i = 0; i < moments.size(); ++i)
+    for (std::size_t i = 0; i < moments.size(); ++i) {
       if (moments[i]) write_rows(i, moments[i].view(), sharding_ ? shares[i] : whole[i]);
+      leave_state(i);
+    }
   };
   write(first_moments_, state.first_moments);
   write(second_moments_, state.second_moments);

@@ -50,8 +50,8 @@ struct Reader {
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums) {
   std::string mine;
-  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.index_losses.size())};
-  put(mine, head, 3);
+  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.index_losses.size()), result.gradient_tokens, result.gradient_sequences};
+  put(mine, head, 5);
   put(mine, sums.index_losses.data(), sums.index_losses.size());
   for (const std::size_t s : dealt[static_cast<std::size_t>(group.rank())]) {
     put(mine, result.logprobs[s].data(), result.logprobs[s].size());
@@ -63,10 +63,12 @@ void join_records(Communicator& group, const std::vector<std::vector<std::size_t
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (rank == static_cast<std::size_t>(group.rank())) continue;
     Reader reader{all[rank]};
-    std::int64_t theirs[3];
-    reader.take(theirs, 3);
+    std::int64_t theirs[5];
+    reader.take(theirs, 5);
     result.rows += theirs[0];
     result.scored += theirs[1];
+    result.gradient_tokens += theirs[3];
+    result.gradient_sequences += theirs[4];
     const std::size_t index_losses = sums.index_losses.size();
     sums.index_losses.resize(index_losses + static_cast<std::size_t>(theirs[2]));
     reader.take(sums.index_losses.data() + index_losses, static_cast<std::size_t>(theirs[2]));

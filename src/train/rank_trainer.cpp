@@ -17,23 +17,30 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
     : runtime_(runtime), options_(options), place_(place),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       manifest_(sharding_ ? sharding_->manifest() : runtime.model->manifest()), pass_(runtime, options, sharding_.get()) {
+  if (options.optimizer == OptimizerFamily::dimuon && place.layout.size() > 1)
+    fail(ErrorCode::unsupported, "the optimizer dimuon over {} ranks: it needs whole matrices; allowed is one rank", place.layout.size());
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i)
     shares_.push_back(parameter_share(manifest_.parameters()[i], static_cast<ParameterId>(i), place_.data_rank(), place_.layout.dp));
-  use_bins(several_parts());
   if (!options.optimizer_folder.empty()) reserve_state_file();
   upload_masters(masters);
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto moments = [&] {
       if (!moves(manifest_.parameters()[i])) return Buffer();
       Buffer b = allocate_state(i, MemoryCategory::optimizer);
-      runtime.backend.stream().fill_zero(b.view());
+      if (!state_file_) runtime.backend.stream().fill_zero(b.view());  // a file begins with zeros
       return b;
     };
     first_moments_.push_back(moments());
-    second_moments_.push_back(moments());
+    second_moments_.push_back(muon_steps(i) ? Buffer() : moments());
   }
   for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
     router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+}
+
+bool RankTrainer::muon_steps(std::size_t i) const {
+  const Parameter& p = manifest_.parameters()[i];
+  return options_.optimizer == OptimizerFamily::dimuon && moves(p) && p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied &&
+         static_cast<ParameterId>(i) != runtime_.model->head;
 }
 
 bool RankTrainer::shared_out(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
@@ -57,8 +64,19 @@ View RankTrainer::master(std::size_t i) const {
 Buffer RankTrainer::allocate_state(std::size_t i, MemoryCategory category) {
   if (options_.optimizer_folder.empty()) return allocate_rows(i, category);
   const auto [rows, cols] = own_shape(i);
-  return runtime_.backend.device().allocate_in(state_file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+  const std::size_t begin = state_file_ ? state_file_->taken() : 0;
+  Buffer buffer = runtime_.backend.device().allocate_in(state_file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+  if (state_file_) state_blocks_[i].push_back({begin, state_file_->taken() - begin});
+  return buffer;
 }
+
+void RankTrainer::advise_state(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) {
+  if (!state_file_ || !options_.release_state) return;
+  for (const StateBlock& block : state_blocks_[i])
+    runtime_.backend.stream().enqueue([file = state_file_, block, advice] { (file.get()->*advice)(block.begin, block.bytes); });
+}
+void RankTrainer::fetch_state(std::size_t i) { advise_state(i, &FileMemory::prepare); }
+void RankTrainer::leave_state(std::size_t i) { advise_state(i, &FileMemory::release); }
 
 // All of it before anything is computed: a disk without room is an error now.
 void RankTrainer::reserve_state_file() {
@@ -67,17 +85,19 @@ void RankTrainer::reserve_state_file() {
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < manifest_.parameters().size(); ++i) {
     const auto [rows, cols] = own_shape(i);
-    const std::size_t blocks = (moves(manifest_.parameters()[i]) ? 2 : 0) + (separate_master(i) ? 1 : 0);
+    const std::size_t moments = moves(manifest_.parameters()[i]) ? (muon_steps(i) ? 1 : 2) : 0, blocks = moments + (separate_master(i) ? 1 : 0);
     bytes += blocks * device.file_bytes(DType::f32, rows * cols);
   }
   state_file_ = std::make_shared<FileMemory>(options_.optimizer_folder, bytes);
+  state_blocks_.resize(manifest_.parameters().size());
 }
 
-void RankTrainer::use_bins(bool bins) {
-  if (gradients_ && bins_ == bins) return;
-  if (gradients_) gradients_->clear();  // its memory first
+bool RankTrainer::use_bins(bool bins) {
+  if (gradients_ && bins_ == bins) return false;
+  gradients_.reset();  // its memory first
   gradients_ = std::make_unique<GradientSet>(runtime_.backend, manifest_, bins, place_.layout.dp > 1 ? &shares_ : nullptr);
   bins_ = bins;
+  return true;
 }
 
 void RankTrainer::write_rows(std::size_t i, const View& view, const std::vector<float>& image) {
@@ -101,6 +121,7 @@ void RankTrainer::upload_masters(const WeightImages& whole) {
     } else {
       next.push_back(state_file_ && !masters_.empty() ? masters_[i] : allocate_state(i, MemoryCategory::weights));  // a file has room for one
       write_rows(i, next.back().view(), masters[i]);
+      leave_state(i);
     }
     set->parameters.push_back(std::move(compute));
   }
@@ -131,8 +152,7 @@ void RankTrainer::check_may_begin() const {
 void RankTrainer::open_gradients(bool in_pieces) {
   dealt_tokens_.clear();
   if (pending_calls_ == 0) {
-    use_bins(in_pieces || several_parts());
-    gradients_->clear();
+    if (!use_bins(in_pieces || several_parts())) gradients_->clear();
     for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
   }
   ++pending_calls_;
@@ -156,6 +176,7 @@ void RankTrainer::abandon_gradients() {
     runtime_.backend.stream().synchronize();
   } catch (const std::exception&) {  // of the work that is abandoned
   }
+  gradients_.reset();
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {

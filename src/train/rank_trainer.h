@@ -47,7 +47,7 @@ class RankTrainer {
   WeightImages gradient_images();
   WeightImages master_images();
   WeightImages first_moment_images() { return moment_images(first_moments_); }
-  WeightImages second_moment_images() { return moment_images(second_moments_); }
+  WeightImages second_moment_images();  // of what Muon steps: zeros
   void restore(const TrainerState& state);  // of the whole model
 
  private:
@@ -58,6 +58,8 @@ class RankTrainer {
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
+  // Whether Muon steps it: a matrix that is neither embedding nor head.
+  bool muon_steps(std::size_t i) const;
   bool shared_out(std::size_t i) const;  // whether data-parallel ranks share the parameter's optimizer state
   // Of what several ranks hold alike, one is counted.
   bool answers_for(std::size_t i) const { return !sharding_ || sharding_->answers_for(static_cast<ParameterId>(i)); }
@@ -66,15 +68,21 @@ class RankTrainer {
   // fp32 values that only a step touches: in the optimizer's file, where there is one.
   Buffer allocate_state(std::size_t i, MemoryCategory category);
   void reserve_state_file();
+  // Around the use of a parameter's state in the file, where it leaves memory (TrainerOptions::release_state).
+  void fetch_state(std::size_t i);
+  void leave_state(std::size_t i);
+  void advise_state(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const);
   bool separate_master(std::size_t i) const { return compute_dtype(manifest_.parameters()[i], runtime_.profile) != DType::f32; }
   void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
   View master(std::size_t i) const;      // this rank's rows of it
   // Whether gradients come in several parts: from more than one backward, or rank.
   bool several_parts() const { return options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1; }
-  void use_bins(bool bins);
+  // Whether a new set was made, which is empty.
+  bool use_bins(bool bins);
   void upload_masters(const WeightImages& masters);
   void finish_gradients();
   Buffer gradient_norm();
+  std::vector<std::pair<std::string, double>> group_norms(double scale);
   void move_router_bias(std::size_t layer, double rate, WeightSet& next);
   void gather_rows(std::size_t i, const View& whole);
   std::vector<float> image(std::size_t i, const View& rows);
@@ -88,11 +96,15 @@ class RankTrainer {
   ForwardPass pass_;
   std::vector<ParameterShare> shares_;
   std::shared_ptr<FileMemory> state_file_;
+  struct StateBlock {
+    std::size_t begin = 0, bytes = 0;
+  };
+  std::vector<std::vector<StateBlock>> state_blocks_;  // of each parameter, in the file
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
   std::vector<Buffer> masters_, first_moments_, second_moments_;
   std::vector<Buffer> router_loads_;
   bool bins_ = false;  // whether gradients_ has accumulators
-  std::unique_ptr<GradientSet> gradients_;
+  std::unique_ptr<GradientSet> gradients_;  // null: no gradient, and no accumulator, until open_gradients
   std::vector<std::size_t> dealt_tokens_;  // to each data-parallel rank, since open_gradients
   std::shared_ptr<const WeightSet> weights_;
   std::int64_t step_ = 0;

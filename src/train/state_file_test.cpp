@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -22,12 +23,14 @@ struct StateCase {
   std::string profile, folder;
   RankLayout ranks;
   BackendKind backend = BackendKind::cpu;
+  bool release = false;
+  OptimizerFamily optimizer = OptimizerFamily::adamw;
 };
 
 TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
   const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
-  Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .ranks = c.ranks});
+  Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .release_state = c.release, .optimizer = c.optimizer, .ranks = c.ranks});
   if (from) {
     trainer.restore(*from);
     trainer.restore(*from);  // the file has room for one state: a second is written over the first
@@ -58,8 +61,54 @@ TEST(StateFile, HasTheBitsOfMemory) {
         expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, ranks}, 2, &early), want, what + ", restored");
       }
       expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, {1, 2, 1}, BackendKind::deferred}, 3), want, "deferred");
+      for (const BackendKind kind : {BackendKind::cpu, BackendKind::deferred}) {
+        expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, {}, kind, true}, 3), want, "released after each use");
+        expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, {}, kind, true}, 2, &early), want, "released and restored");
+      }
       EXPECT_NE(difference(bench.model->manifest(), early.first_moments, want.first_moments), "");  // the control
     }
+  }
+  EXPECT_TRUE(folder.empty());
+}
+
+TEST(StateFile, MuonHasTheBitsOfMemory) {
+  const StateFolder folder;
+  const TrainBench bench(kLlama);
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    StateCase c{.profile = profile, .optimizer = OptimizerFamily::dimuon};
+    const TrainerState want = steps_of(bench, c, 3), early = steps_of(bench, c, 1);
+    c.folder = folder.path, c.release = true;
+    expect_state(bench.model->manifest(), steps_of(bench, c, 3), want, profile);
+    expect_state(bench.model->manifest(), steps_of(bench, c, 2, &early), want, std::string(profile) + ", restored");
+    EXPECT_NE(difference(bench.model->manifest(), steps_of(bench, {.profile = profile}, 3).masters, want.masters), "");
+  }
+}
+
+TEST(StateFile, AnAdaptersMomentsMayLieThere) {
+  const StateFolder folder;
+  const TrainBench m(kLlama);
+  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary, 1)[0]};
+  for (const OptimizerFamily optimizer : {OptimizerFamily::adamw, OptimizerFamily::dimuon}) {
+    const auto state_of = [&](const TrainerOptions& options, int steps, const TrainerState* from = nullptr) {
+      Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
+      const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1), options);
+      const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
+      AdapterTrainer trainer(base, layout, initial_adapter(*layout, 1), optimizer);
+      EXPECT_EQ(runtime.backend.device().memory().current(MemoryCategory::optimizer) == 0, !options.optimizer_folder.empty());
+      if (from) trainer.restore(*from);
+      for (int step = 0; step < steps; ++step) {
+        trainer.forward_backward(data, {});
+        trainer.optim_step({});
+      }
+      EXPECT_EQ(runtime.backend.device().memory().current(MemoryCategory::gradients), 0);  // an idle trainer has none
+      return std::pair(trainer.state(), layout);
+    };
+    const TrainerOptions in_file{.accumulate = true, .optimizer_folder = folder.path, .release_state = true};
+    const auto [want, layout] = state_of({.accumulate = true}, 3);
+    const TrainerState early = state_of({.accumulate = true}, 1).first;
+    expect_state(layout->manifest(), state_of(in_file, 3).first, want, "an adapter");
+    expect_state(layout->manifest(), state_of(in_file, 2, &early).first, want, "an adapter, restored");
+    EXPECT_NE(difference(layout->manifest(), early.first_moments, want.first_moments), "");
   }
   EXPECT_TRUE(folder.empty());
 }

@@ -4,6 +4,8 @@ import torch
 from fireworks.training.sdk import FiretitanServiceClient, TrainerJobManager
 import fireworks.training.sdk.types as types
 
+from optimizer_oracle import saved_state
+
 BASE = "countdown-glm"
 TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
 
@@ -60,6 +62,76 @@ def test_states_are_saved_and_loaded_at_any_point(training_server):
     went_on = steps(3)
     policy.load_state_with_optimizer("middle").result()
     assert steps(3) == went_on
+
+
+# eps is large, so that the size of a gradient shows in the update.
+STEP = dict(learning_rate=1e-2, eps=0.05)
+OTHER = [4, 4, 9, 2, 12, 3, 7, 10, 5, 1]
+
+
+def stepped(client, batches, factor=1.0, **step):
+    """A forward_backward a batch, one step; its metrics, and what the model then says."""
+    for batch in batches:
+        client.forward_backward([datum(tokens, weights=[w * factor for w in weights]) for tokens, weights in batch], "cross_entropy").result()
+    metrics = client.optim_step(types.AdamParams(**STEP), **step).result().metrics
+    return metrics, logprobs_of(client.forward([datum()], "cross_entropy").result())
+
+
+@pytest.fixture(params=[0, 8], ids=["full", "rank-8"])
+def trained_model(request, training_server):
+    return lambda: FiretitanServiceClient(base_url=training_server.url, api_key="x").create_training_client(base_model=BASE, lora_rank=request.param, seed=7)
+
+
+def test_gradients_are_divided_by_what_they_came_from(trained_model):
+    five, three = [0, 0, 0, 0, 1.0, 2.0, 1.0, 1.0, 0.5], [1.0, 1.0, -1.0, 0, 0, 0, 0, 0, 0]
+    batches = [[(TOKENS, five)], [(OTHER, three), (TOKENS, [0.0] * 9)]]  # 8 tokens, 2 sequences, over two calls
+    plain_metrics, plain = stepped(trained_model(), batches)
+    for name, count in (("num_loss_tokens", 8), ("num_sequences", 2)):
+        client = trained_model()
+        with pytest.raises(Exception, match="is not known"):  # what is refused counts nothing, and takes nothing away
+            client.forward_backward([datum(weight=[1.0] * 9)], "cross_entropy").result()
+        metrics, got = stepped(client, batches, grad_accumulation_normalization=name)
+        want_metrics, want = stepped(trained_model(), batches, 1 / count)
+        assert got == want != plain
+        assert metrics["grad_norm"] == want_metrics["grad_norm"] == plain_metrics["grad_norm"] / count
+        assert metrics["num_loss_tokens"] == 8 and metrics["num_sequences"] == 2
+        # The counts begin anew, as the gradients do.
+        again, _ = stepped(client, [[(TOKENS, five)]], grad_accumulation_normalization=name)
+        assert again["num_loss_tokens"] == 5 and again["num_sequences"] == 1
+        none, _ = stepped(client, [[(TOKENS, [0.0] * 9)]], grad_accumulation_normalization=name)
+        assert none["num_loss_tokens"] == 0 and none["grad_norm"] == 0
+
+
+def test_normalised_steps_are_torchs_adamw(start_server, tmp_path):
+    service = FiretitanServiceClient(base_url=start_server().url, api_key="x")
+    batches = [[(TOKENS, [1.0] * 9)], [(OTHER, [1.0] * 4 + [0.0] * 5)], [(TOKENS[::-1], [0.5] * 9)]]
+    for name, count in (("none", 1), ("num_sequences", 3), ("num_loss_tokens", 22)):
+        client = service.create_training_client(base_model=BASE)
+        label = name.replace("_", "-")
+        client.save_state("before-" + label).result()
+        stepped(client, batches, grad_accumulation_normalization=name)
+        client.save_state("after-" + label).result()
+    raw = {tensor: m / 0.1 for tensor, m in saved_state(tmp_path / "state", "after-none")["m"].items()}  # m = (1 - beta1) g
+    for label, count in (("num-sequences", 3), ("num-loss-tokens", 22)):
+        before, after = (saved_state(tmp_path / "state", f"{when}-{label}")["master"] for when in ("before", "after"))
+        for tensor, gradient in raw.items():
+            parameter = torch.nn.Parameter(before[tensor].clone())
+            parameter.grad = gradient / count
+            torch.optim.AdamW([parameter], lr=STEP["learning_rate"], betas=(0.9, 0.95), eps=STEP["eps"], weight_decay=0.0).step()
+            assert torch.allclose(parameter, after[tensor], rtol=1e-6, atol=2e-7), tensor
+        assert any(not torch.allclose(after[t], saved_state(tmp_path / "state", "after-none")["master"][t], atol=1e-5) for t in raw)
+
+
+def test_norms_are_told_as_wanted(trained_model):
+    def metrics_of(**step):
+        return stepped(trained_model(), [[(TOKENS, [1.0] * 9)]], **step)[0]
+
+    quiet, basic, detailed = metrics_of(), metrics_of(emit_grad_norm_metrics=True), metrics_of(emit_grad_norm_metrics="detailed")
+    assert not [k for k in quiet if k.startswith("grad_norm") and k != "grad_norm"]
+    assert 0 < basic["grad_norm_rms"] < basic["grad_norm"] == quiet["grad_norm"]
+    groups = {k: v for k, v in detailed.items() if k.startswith("grad_norm/")}
+    assert {"grad_norm/attention", "grad_norm/mlp"} <= set(groups)
+    assert sum(v * v for v in groups.values()) ** 0.5 == pytest.approx(detailed["grad_norm"], rel=1e-5)
 
 
 def test_training_profile_is_resolved(training_server):

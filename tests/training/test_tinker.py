@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 import tinker
+import torch
 from tinker import types
 
+from optimizer_oracle import muon_in_double, saved_state
 
 BASE = "countdown-glm"
 FOLDER = str(Path(__file__).resolve().parents[2] / "models/countdown-glm")
@@ -281,3 +283,111 @@ def test_no_session_leaks_into_another(service):
     assert alone == crowded == among
     control = others[0].forward([weighted()], "cross_entropy").result()
     assert bits(logprobs_of(control)) != bits(logprobs_of(others[1].forward([weighted()], "cross_entropy").result()))
+
+
+DIMUON = types.DimuonOptimizerConfig()
+
+
+def muon_steps(client, count, **params):
+    losses = []
+    for i in range(count):
+        losses.append(client.forward_backward([weighted(), weighted(TOKENS[i % 4:])], "cross_entropy").result().metrics["loss:sum"])
+        client.optim_step(types.DimuonParams(**{"learning_rate": 0.02, **params})).result()
+    return losses
+
+
+def test_dimuon_is_torchs_muon(start_server, tmp_path, rank):
+    """Every matrix that one tensor of the checkpoint holds whole; kv_b lies here as a matrix a head."""
+    client = model_of(client_of(start_server()), rank, seed=7, optimizer=DIMUON)
+    steps, beta, rate = 3, 0.9, 0.02
+    for step in range(steps):
+        client.save_state(f"step{step}").result()
+        muon_steps(client, 1, learning_rate=rate, beta1=beta)
+    client.save_state(f"step{steps}").result()
+    states = [saved_state(tmp_path / "state", f"step{step}") for step in range(steps + 1)]
+    checked = 0
+    for name, want in states[-1]["master"].items():
+        if want.dim() != 2 or "kv_b" in name or "indexer" in name or (rank == 0 and ("embed" in name or "lm_head" in name)):
+            continue
+        moments = [s["m"][name] for s in states]
+        gradients = [(after - beta * before) / (1 - beta) for before, after in zip(moments, moments[1:])]
+        oracle = muon_in_double(states[0]["master"][name], gradients, lr=rate, momentum=beta)
+        moved = (want - states[0]["master"][name]).abs().max()
+        if all((g == 0).all() for g in gradients):  # an expert that no token came to
+            assert moved == 0
+            continue
+        assert moved > 1e-4 and torch.allclose(want, oracle, rtol=0, atol=float(moved) * 2e-3), name
+        checked += 1
+    assert checked >= 6
+
+
+def test_dimuon_learns_and_goes_on_with_the_same_bits(service, rank):
+    client = model_of(service, rank, seed=7, optimizer=DIMUON)
+    losses = muon_steps(client, 4)
+    assert losses[-1] < losses[0]
+    path = client.save_state("muon").result().path
+    went_on = muon_steps(client, 3)
+    resumed = service.create_training_client_from_state_with_optimizer(path).result()
+    assert resumed.get_info().optimizer_config == DIMUON
+    assert muon_steps(resumed, 3) == went_on
+    client.load_state_with_optimizer(path).result()
+    assert muon_steps(client, 3) == went_on
+    fresh = service.create_training_client_from_state(path, optimizer=DIMUON).result()
+    other = muon_steps(fresh, 3)
+    assert other[0] == went_on[0] and other != went_on  # new momentum
+    assert service.create_training_client_from_state(path).result().get_info().optimizer_config == types.AdamOptimizerConfig()
+
+
+def test_optimizers_are_not_mixed(service, training_server):
+    muon, adam = model_of(service, 8, optimizer=DIMUON), model_of(service, 8)
+    assert muon.get_info().optimizer_config == DIMUON and adam.get_info().optimizer_config == types.AdamOptimizerConfig()
+    with pytest.raises(tinker.RequestFailedError, match="the step is of optimizer 'adamw', the model's is dimuon"):
+        train(muon, [weighted()])
+    with pytest.raises(tinker.RequestFailedError, match="the step is of optimizer 'dimuon', the model's is adamw"):
+        muon_steps(adam, 1)
+    assert muon_steps(muon, 1)[0] > 0 and train(adam, [weighted()])[0] > 0  # the gradients are still there
+    path = muon.save_state("of-muon").result().path
+    info = tinker.RestClient(base_url=training_server.url, api_key="tml-dummy").get_weights_info_by_tinker_path(path).result()
+    assert info.optimizer_config == DIMUON
+    with pytest.raises(tinker.RequestFailedError, match="has the state of optimizer dimuon"):
+        adam.load_state_with_optimizer(path).result()
+    adam.load_state(path).result()
+
+    class Unknown(types.DimuonOptimizerConfig.__mro__[1], frozen=True):
+        type: str = "adam"
+
+    with pytest.raises(tinker.RequestFailedError, match="optimizer_config.type is 'adam', allowed are adamw, dimuon"):
+        model_of(service, 8, optimizer=Unknown())
+
+
+def test_dimuon_clips_and_offers_no_surprise(service):
+    client = model_of(service, 8, seed=7, optimizer=DIMUON)
+    client.forward_backward([weighted()], "cross_entropy").result()
+    norm = client.optim_step(types.DimuonParams(learning_rate=0.02, grad_clip_norm=-1)).result().metrics["grad_norm"]
+    clipped = model_of(service, 8, seed=7, optimizer=DIMUON)
+    clipped.forward_backward([weighted()], "cross_entropy").result()
+    assert clipped.optim_step(types.DimuonParams(learning_rate=0.02, grad_clip_norm=norm / 4)).result().metrics["grad_norm"] == norm
+    # A power of two: the momentum is a quarter, its direction the same to the bit; the second step tells.
+    first, second = (logprobs_of(c.forward([weighted()], "cross_entropy").result()) for c in (client, clipped))
+    assert bits(first) == bits(second)
+    muon_steps(client, 1), muon_steps(clipped, 1)
+    first, second = (logprobs_of(c.forward([weighted()], "cross_entropy").result()) for c in (client, clipped))
+    assert bits(first) != bits(second)
+
+
+def test_an_offloaded_optimizer_changes_no_bit(start_server, service, tmp_path, rank):
+    def run(at, optimizer):
+        client = model_of(at, rank, seed=7, optimizer=optimizer)
+        losses = muon_steps(client, 3) if optimizer else train(client, [weighted()], steps=3)
+        path = client.save_state("offloaded").result().path
+        again = at.create_training_client_from_state_with_optimizer(path).result()
+        return losses, muon_steps(again, 2) if optimizer else train(again, [weighted()], steps=2)
+
+    server = start_server("--offload-optimizer")
+    for optimizer in (None, DIMUON):
+        assert run(client_of(server), optimizer) == run(service, optimizer)
+    assert not list((tmp_path / "state/optimizer").iterdir())  # its files have no name
+    mapped = Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert "state/optimizer/.optimizer-" in mapped
+    server.stop(9)
+    assert not list((tmp_path / "state/optimizer").iterdir())

@@ -141,3 +141,20 @@ def test_a_kill_loses_no_acknowledged_checkpoint_and_nothing_silently(start_serv
     assert loaded["model_id"] == model
     client.backward(model, 8)
     assert client.result(client.step(model, 9))["metrics"]["weights_version"] == 2
+
+
+def test_steps_with_values_that_there_are_not(client):
+    model = client.model(50)
+    client.backward(model, 1)
+    for sequence, (fields, error) in enumerate(
+        [({"grad_accumulation_normalization": "mean"}, "grad_accumulation_normalization is 'mean', allowed are none, num_loss_tokens, num_sequences"),
+         ({"adam_params": {"emit_grad_norm_metrics": "all"}}, "adam_params.emit_grad_norm_metrics is 'all', allowed are true, false, off, basic, detailed"),
+         ({"optimizer_params": {"type": "dimuon"}}, "learning_rate is missing"),
+         ({"optimizer_params": {"type": "sgd", "learning_rate": 1}}, "the step is of optimizer 'sgd', the model's is adamw")], 2):  # fmt: skip
+        result = client.result(client.post("optim_step", model_id=model, seq_id=sequence, **fields)["request_id"])
+        assert result["category"] == "user" and error in result["error"], result
+    assert client.result(client.step(model, 6))["metrics"]["grad_norm"] > 0  # the gradient is still there
+    answer = client.post("create_model", session_id=client.session, model_seq_id=51, base_model=BASE, optimizer_config={"type": "adam"})
+    assert "did you mean 'adamw'" in client.result(answer["request_id"])["error"]
+    assert client.raw("create_model", json={"session_id": client.session, "model_seq_id": 52, "base_model": BASE,
+                                            "optimizer_config": {"type": "dimuon", "version": 2}}).status_code == 422  # fmt: skip

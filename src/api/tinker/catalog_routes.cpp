@@ -60,7 +60,7 @@ void weights_info(const TrainingCall& call) {
   const CheckpointRecord r = call.service.checkpoint(call.owner, required_text(call.json(), "tinker_path"));
   const ModelSettings& s = r.settings;
   call.answer({{"base_model", s.base_model}, {"is_lora", s.rank > 0}, {"lora_rank", s.rank}, {"train_unembed", s.train_unembed}, {"train_mlp", s.train_mlp}, {"train_attn", s.train_attn},
-               {"optimizer_config", {{"type", s.optimizer}}}});
+               {"optimizer_config", optimizer_config(s)}});
 }
 
 void search_sessions(const TrainingCall& call) {

@@ -1,4 +1,6 @@
 // Models and their operations: create, forward, forward_backward, optimizer steps, saving and loading.
+#include <algorithm>
+
 #include "api/errors.h"
 #include "api/fireworks/json_batch.h"
 #include "api/tinker/proto_codec.h"
@@ -22,7 +24,9 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
   if (lora.contains("seed") && !lora["seed"].is_null()) s.seed = static_cast<std::uint64_t>(integer_field(lora, "seed", 0));
-  s.optimizer = text_field(object_field(json, "optimizer_config"), "type", "adamw");
+  const TrainingJson optimizer = object_field(json, "optimizer_config");
+  s.optimizer = text_field(optimizer, "type", "adamw");
+  if (const std::int64_t version = integer_field(optimizer, "version", 1); version != 1) fail_value("optimizer_config.version", fmt::format("is {}, allowed is 1", version));
   return s;
 }
 
@@ -43,7 +47,7 @@ void get_info(const TrainingCall& call) {
   TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
   if (base.opened.tokenizer) data["tokenizer_id"] = base.folder;
   call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
-               {"model_name", model.settings.base_model}, {"optimizer_config", {{"type", model.settings.optimizer}}}});
+               {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
 }
 
 // One route of protobuf with a flag, two routes of JSON.
@@ -54,21 +58,51 @@ void submit_batch(const TrainingCall& call, const std::string& envelope, bool fo
   call.answer_future(call.service.forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome), message.model);
 }
 
+double required_number(const TrainingJson& json, const std::string& name) {
+  const std::optional<double> value = optional_number(json, name);
+  if (!value) fail_value(name, "is missing");
+  return *value;
+}
+
+GradientDivisor gradient_divisor(const TrainingJson& json) {
+  const std::string name = text_field(json, "grad_accumulation_normalization", "none");
+  if (name == "none") return GradientDivisor::none;
+  if (name == "num_loss_tokens") return GradientDivisor::loss_tokens;
+  if (name == "num_sequences") return GradientDivisor::sequences;
+  fail_value("grad_accumulation_normalization", fmt::format("is '{}', allowed are none, num_loss_tokens, num_sequences", name));
+}
+
+// A word, or true and false.
+GradientNorms gradient_norms(const TrainingJson& adam) {
+  const char* const field = "emit_grad_norm_metrics";
+  if (adam.contains(field) && adam[field].is_boolean()) return adam[field].get<bool>() ? GradientNorms::basic : GradientNorms::off;
+  const std::string name = text_field(adam, field, "off");
+  if (name == "off") return GradientNorms::off;
+  if (name == "basic") return GradientNorms::basic;
+  if (name == "detailed") return GradientNorms::detailed;
+  fail_value(std::string("adam_params.") + field, fmt::format("is '{}', allowed are true, false, off, basic, detailed", name));
+}
+
 void optim_step(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string model = required_text(json, "model_id");
   const std::int64_t sequence = required_integer(json, "seq_id");
   try {
-    if (json.contains("optimizer_params") && !json["optimizer_params"].is_null())
-      fail(ErrorCode::unsupported, "optimizer_params.type is '{}', the model's optimizer is adamw", text_field(json["optimizer_params"], "type", "dimuon"));
-    const TrainingJson adam = object_field(json, "adam_params");
+    const TrainingJson other = object_field(json, "optimizer_params"), adam = object_field(json, "adam_params");
     OptimizerRequest request;
-    request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4), .beta1 = number_field(adam, "beta1", 0.9), .beta2 = number_field(adam, "beta2", 0.95),
+    request.optimizer = other.empty() ? "adamw" : required_text(other, "type");
+    // A clip that is not positive is off.
+    if (!other.empty())
+      request.adam = {.learning_rate = required_number(other, "learning_rate"), .beta1 = number_field(other, "beta1", 0.9), .max_norm = std::max(0.0, number_field(other, "grad_clip_norm", 0))};
+    else
+      request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4), .beta1 = number_field(adam, "beta1", 0.9), .beta2 = number_field(adam, "beta2", 0.95),
                     .eps = number_field(adam, "eps", 1e-12), .weight_decay = number_field(adam, "weight_decay", 0), .max_norm = number_field(adam, "grad_clip_norm", 0)};
-    const std::string normalisation = text_field(json, "grad_accumulation_normalization", "none");
-    if (normalisation != "none") fail(ErrorCode::unsupported, "grad_accumulation_normalization is '{}', allowed is none", normalisation);
-    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimResult& result) {
-      return json_outcome({{"metrics", {{"grad_norm", result.gradient_norm}, {"weights_version", result.version}}}, {"type", "optim_step"}});
+    request.divisor = gradient_divisor(json);
+    request.norms = gradient_norms(adam);
+    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimizerOutput& output) {
+      TrainingJson metrics{{"weights_version", output.version}};
+      for (const auto& [name, value] : output.metrics) metrics[name] = value;
+      return json_outcome({{"metrics", metrics}, {"type", "optim_step"}});
     }), model);
   } catch (const RequestError& e) {
     if (e.code() == ErrorCode::not_found) throw;
@@ -129,6 +163,12 @@ void load_weights(const TrainingCall& call) {
 }
 
 }  // namespace
+
+TrainingJson optimizer_config(const ModelSettings& settings) {
+  TrainingJson config{{"type", settings.optimizer}};
+  if (settings.optimizer == "dimuon") config["version"] = 1;
+  return config;
+}
 
 void add_model_routes(TrainingRoutes& routes) {
   routes.post("create_model", create_model);

@@ -15,4 +15,7 @@ void add_model_routes(TrainingRoutes& routes);
 void add_sampling_routes(TrainingRoutes& routes);
 void add_catalog_routes(TrainingRoutes& routes);
 
+// A model's optimizer as both routes name it: {"type": "adamw"}, {"type": "dimuon", "version": 1}.
+TrainingJson optimizer_config(const ModelSettings& settings);
+
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace {
 class AdapterModel : public TrainedModel {
  public:
   AdapterModel(const TrainingBase& base, const ModelSettings& settings)
-      : base_(base), layout_(adapter_layout(base, settings)), trainer_(frozen_base(base), layout_, initial_adapter(*layout_, *settings.seed)) {}
+      : base_(base), layout_(adapter_layout(base, settings)), trainer_(frozen_base(base), layout_, initial_adapter(*layout_, *settings.seed), optimizer_family(settings)) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override {
     loss_ = loss;
@@ -83,14 +83,14 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, co
 }
 
 std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base) {
-  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, TrainerOptions{.accumulate = true, .share_prefixes = true});
+  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, trainer_options(base));
   return base.frozen;
 }
 
 std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const ModelSettings& settings) {
   if (settings.base_only) return std::make_unique<FrozenModel>(base);
   if (settings.rank > 0) return std::make_unique<AdapterModel>(base, settings);
-  return make_full_model(base);
+  return make_full_model(base, settings);
 }
 
 }  // namespace lockstep

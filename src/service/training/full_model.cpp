@@ -6,8 +6,8 @@ namespace {
 
 class FullModel : public TrainedModel {
  public:
-  explicit FullModel(const TrainingBase& base)
-      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, {.accumulate = true, .share_prefixes = true}) {}
+  FullModel(const TrainingBase& base, const ModelSettings& settings)
+      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, options_of(base, settings)) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override { trainer_.begin_batch({.sequences = sequences}, loss); }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
@@ -25,6 +25,11 @@ class FullModel : public TrainedModel {
   }
 
  private:
+  static TrainerOptions options_of(const TrainingBase& base, const ModelSettings& settings) {
+    TrainerOptions options = trainer_options(base);
+    options.optimizer = optimizer_family(settings);
+    return options;
+  }
   const TrainingBase& base_;
   Trainer trainer_;
 };
@@ -59,6 +64,17 @@ TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, c
   return state;
 }
 
-std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base) { return std::make_unique<FullModel>(base); }
+TrainerOptions trainer_options(const TrainingBase& base) {
+  return {.accumulate = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty()};
+}
+
+OptimizerFamily optimizer_family(const ModelSettings& settings) {
+  if (settings.optimizer == "adamw") return OptimizerFamily::adamw;
+  if (settings.optimizer == "dimuon") return OptimizerFamily::dimuon;
+  const std::vector<std::string> names{"adamw", "dimuon"};
+  fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "), did_you_mean(settings.optimizer, names));
+}
+
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base, const ModelSettings& settings) { return std::make_unique<FullModel>(base, settings); }
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ struct TrainingBase {
   OpenedModel opened;                 // masters included: a new model starts with them
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
+  std::string optimizer_folder;       // not empty: trainers keep their optimizer's state in files there
   mutable std::shared_ptr<FrozenBase> frozen;  // executor; made with the first adapter
 };
 
@@ -55,7 +56,11 @@ class TrainedModel {
 std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const ModelSettings& settings);
 
 // All parameters move.
-std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base);
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base, const ModelSettings& settings);
+// Error unsupported for one that there is not.
+OptimizerFamily optimizer_family(const ModelSettings& settings);
+// What all trainers of a server have in common.
+TrainerOptions trainer_options(const TrainingBase& base);
 // Executor.
 std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, const ModelSettings& settings);

@@ -1,6 +1,7 @@
 // What operations do to a model, on the executor: batches in pieces, optimizer steps, checkpoints.
 #include <algorithm>
 #include <cctype>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -87,19 +88,25 @@ std::string TrainingService::forward_backward(const std::string& owner, const st
       if (end < all.size()) return true;
       if (!forward) run->result = trained.finish();
     } catch (...) {
-      if (run->begun && !forward) trained.drop();
+      if (run->begun && !forward) trained.drop(), model.forget_gradients();
       throw;
     }
+    model.gradient_tokens += run->result.gradient_tokens;
+    model.gradient_sequences += run->result.gradient_sequences;
     futures_.resolve(request, encode(training_output(*run->prepared, run->result)));
     return false;
   });
 }
 
-std::string TrainingService::optim_step(const std::string& owner, const std::string& id, std::int64_t sequence, const OptimizerRequest& wanted, Encode<OptimResult> encode) {
+std::string TrainingService::optim_step(const std::string& owner, const std::string& id, std::int64_t sequence, const OptimizerRequest& wanted, Encode<OptimizerOutput> encode) {
   return submit(owner, id, sequence, [this, wanted, encode = std::move(encode)](Model& model, const std::string& request) {
-    const AdamParameters& a = wanted.adam;
-    const auto require = [](bool right, const char* name, double value, const char* allowed) {
-      if (!right) fail(ErrorCode::invalid_argument, "adam_params.{} is {}, allowed is {}", name, value, allowed);
+    AdamParameters a = wanted.adam;
+    const std::string& family = model.record.settings.optimizer;
+    if (wanted.optimizer != family)
+      fail(ErrorCode::invalid_argument, "the step is of optimizer '{}', the model's is {}, chosen when it was created; allowed are {}", wanted.optimizer, family,
+           family == "adamw" ? "adam_params" : "optimizer_params of type " + family);
+    const auto require = [&](bool right, const char* name, double value, const char* allowed) {
+      if (!right) fail(ErrorCode::invalid_argument, "{}.{} is {}, allowed is {}", family == "adamw" ? "adam_params" : "optimizer_params", name, value, allowed);
     };
     require(a.learning_rate >= 0 && a.learning_rate <= 1e3, "learning_rate", a.learning_rate, "0 to 1000");
     require(a.beta1 >= 0 && a.beta1 < 1, "beta1", a.beta1, "0 to below 1");
@@ -108,6 +115,11 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
     require(a.weight_decay >= 0 && a.weight_decay <= 1e3, "weight_decay", a.weight_decay, "0 to 1000");
     require(a.max_norm >= 0 && a.max_norm <= 1e30, "grad_clip_norm", a.max_norm, "0 (off) and up");
     TrainedModel& trained = this->trained(model);
+    const std::int64_t tokens = model.gradient_tokens, sequences = model.gradient_sequences;
+    if (const std::int64_t count = wanted.divisor == GradientDivisor::loss_tokens ? tokens : sequences; wanted.divisor != GradientDivisor::none && count > 0)
+      a.gradient_scale = 1.0 / static_cast<double>(count);
+    a.group_norms = wanted.norms == GradientNorms::detailed;
+    model.forget_gradients();  // a step that fails has dropped them, too
     const OptimResult result = trained.optim_step(a);
     {
       const std::lock_guard lock(mutex_);
@@ -116,7 +128,15 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
       model.record.changed = true;
     }
     keep(model.record);
-    futures_.resolve(request, encode(result));
+    OptimizerOutput output{result.version, {{"grad_norm", result.gradient_norm}}};
+    if (wanted.norms != GradientNorms::off)
+      output.metrics.emplace_back("grad_norm_rms", result.gradient_norm / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, result.elements))));
+    for (const auto& [name, norm] : result.group_norms) output.metrics.emplace_back("grad_norm/" + name, norm);
+    if (wanted.divisor != GradientDivisor::none) {
+      output.metrics.emplace_back("num_loss_tokens", static_cast<double>(tokens));
+      output.metrics.emplace_back("num_sequences", static_cast<double>(sequences));
+    }
+    futures_.resolve(request, encode(output));
     return false;
   });
 }
@@ -189,11 +209,15 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
         if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
         if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.alpha != b.alpha || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
           fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, alpha {}, the model of rank {}, alpha {}; allowed are equal ones, on equal layers", from.path(), a.rank, a.alpha, b.rank, b.alpha);
+        if (optimizer && from.settings.optimizer != model.record.settings.optimizer)
+          fail(ErrorCode::invalid_argument, "the checkpoint {} has the state of optimizer {}, the model's is {}; load_state without the optimizer takes its weights", from.path(),
+               from.settings.optimizer, model.record.settings.optimizer);
         auto fresh = make_trained_model(*base_, model.record.settings);
         std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
         if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
         fresh->restore(std::move(loaded->checkpoint), optimizer);
         model.trained = std::move(fresh);
+        model.forget_gradients();
         ModelRecord record;
         {
           const std::lock_guard lock(mutex_);

@@ -16,6 +16,15 @@ std::unique_ptr<FolderLock> locked(const std::filesystem::path& folder) {
   return std::make_unique<FolderLock>(folder);
 }
 
+// Files there have no name; what has one was left by a server that was killed at that moment.
+std::string emptied(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::remove_all(folder, error);
+  if (!error) std::filesystem::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
+  return folder.string();
+}
+
 [[noreturn]] void fail_unknown(const char* what, const std::string& id) { fail(ErrorCode::not_found, "there is no {} '{}'", what, id); }
 }  // namespace
 
@@ -26,6 +35,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       lock_(locked(options.state)),
       futures_(store_ = std::make_shared<TrainingStore>(options.state)),
       queue_(std::make_shared<TrainingQueue>(base_->executor)) {
+  if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
   load_records();
 }
 
@@ -197,13 +207,15 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         from = checkpoint_at(owner, wanted.from);
         const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
         const TrainingJson metadata = settings.user_metadata;
+        const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
         settings = from->settings;
+        settings.optimizer = optimizer;
         settings.base_model = base_model;
         settings.user_metadata = metadata;
       }
       if (!is_base(settings.base_model))
         fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", settings.base_model, fmt::join(base_->names, ", "), did_you_mean(settings.base_model, base_->names));
-      if (settings.optimizer != "adamw") fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed is adamw", settings.optimizer);
+      optimizer_family(settings);
       {
         const std::lock_guard lock(mutex_);
         const auto living = std::count_if(models_.begin(), models_.end(), [](const auto& m) { return m.second->trained != nullptr; });

@@ -24,11 +24,24 @@ struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
   std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
+  bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk
 };
 
+// What gradients are divided by: tokens or sequences that a gradient came from, of all forward_backward calls since the last step.
+enum class GradientDivisor { none, loss_tokens, sequences };
+enum class GradientNorms { off, basic, detailed };
+
 struct OptimizerRequest {
-  AdamParameters adam;
+  AdamParameters adam;  // of dimuon: learning_rate, beta1, max_norm
+  std::string optimizer = "adamw";  // must be the model's
+  GradientDivisor divisor = GradientDivisor::none;
+  GradientNorms norms = GradientNorms::off;
+};
+
+struct OptimizerOutput {
+  std::uint64_t version = 0;
+  std::vector<std::pair<std::string, double>> metrics;
 };
 
 struct SaveRequest {
@@ -80,7 +93,7 @@ class TrainingService {
   // --- operations of a model, in order of `sequence`
   // An error of a submission itself (a body that cannot be read) takes its number too: `prepare` runs when the turn comes.
   std::string forward_backward(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
-  std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimResult> encode);
+  std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimizerOutput> encode);
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
@@ -122,6 +135,9 @@ class TrainingService {
     std::int64_t next = 1;                              // sequence number whose turn it is
     double gap_since = 0;
     SamplerWeights inflight;                            // the newest, of its inflight samplers
+    // executor: what the gradients came from that no step has taken
+    std::int64_t gradient_tokens = 0, gradient_sequences = 0;
+    void forget_gradients() { gradient_tokens = gradient_sequences = 0; }
   };
   struct Sampler {
     SamplerRecord record;
