@@ -58,6 +58,8 @@ std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const
 std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base);
 // Executor.
 std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base);
+// How the adapter of a new model begins: its init_method and seed. Error invalid_argument for a method that there is not.
+WeightImages adapter_images(const AdapterLayout& layout, const ModelSettings& settings);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, const ModelSettings& settings);
 
 // Between a trainer's state and what a checkpoint holds of it. state_of throws invalid_argument for another profile's checkpoint.
