@@ -1,5 +1,6 @@
 """What the tests with the `fireworks-ai` package share."""
 import asyncio
+import contextlib
 import struct
 import warnings
 
@@ -78,6 +79,16 @@ def sample(url, key, model, prompt=TOKENS[:4], **arguments):
     sampler = DeploymentSampler(inference_url=url, model=model, api_key=key)
     settings = {"n": 1, "max_tokens": 6, "temperature": 0.7, "seed": 5, "logprobs": True, **arguments}
     return asyncio.run(sampler.sample_with_prompt_tokens(prompt, **settings))[0]
+
+
+@contextlib.contextmanager
+def served(like, folder, scratch):
+    """Another server, on a model's folder."""
+    server = type(like)("--training", "--state", str(scratch / "other-state"), model=folder)
+    try:
+        yield server
+    finally:
+        server.stop()
 
 
 def same_bits(client, completion, prompt=TOKENS[:4]):

@@ -9,7 +9,7 @@ from fireworks.training.sdk.trainer import TrainerJobConfig
 from fireworks.training.sdk.weight_syncer import WeightSyncer
 import fireworks.training.sdk.types as types
 
-from fireworks_tools import BASE, TOKENS, Deployed, bits, client_of, datum, same_bits, sample, scored, trained
+from fireworks_tools import BASE, TOKENS, Deployed, bits, client_of, datum, same_bits, sample, scored, served, trained
 
 KEY = "control"
 
@@ -81,7 +81,7 @@ def test_another_keys_deployment_is_absent(training_server):
     assert Deployed(training_server.url, "owner-b", "private").manager.get("private") is not None
 
 
-def test_checkpoints_are_listed_and_promoted(start_server):
+def test_checkpoints_are_listed_and_promoted(start_server, tmp_path):
     server = start_server()
     policy = client_of(server.url, KEY)
     trained(policy)
@@ -105,6 +105,8 @@ def test_checkpoints_are_listed_and_promoted(start_server):
 
     sampled = sample(server.url, KEY, model["name"])
     assert same_bits(policy, sampled)
+    with served(server, next((tmp_path / "state/models").glob("*/promoted")), tmp_path) as other:  # a model like any other
+        assert bits(sample(other.url, KEY, "promoted").inference_logprobs) == bits(sampled.inference_logprobs)
     begun = FiretitanServiceClient(base_url=server.url, api_key=KEY).create_training_client(base_model=model["name"])
     assert bits(scored(begun)) == bits(scored(policy)) != bits(scored(client_of(server.url, KEY)))
     trained(begun, steps=1)
@@ -221,3 +223,36 @@ def test_the_managed_service_from_end_to_end(start_server, rank):
     assert manager.try_get(job) is None
     assert requests.get(f"{server.url}/v1/accounts/local/deployments/{deployment}", headers={"X-Api-Key": KEY}).status_code == 404
     assert sample(server.url, KEY, promoted["name"]).full_tokens  # the model outlives them
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(training_server):
+    headers = {"X-Api-Key": "hostile"}
+    policy = client_of(training_server.url, "hostile", lora_rank=8)
+    snapshot = policy.save_weights_for_sampler_ext("snapshot").snapshot_name
+
+    def refused(method, path, status, sentence, **fields):
+        answer = requests.request(method, training_server.url + path, headers={**headers, **fields.pop("headers", {})}, json=fields or None)
+        assert answer.status_code == status and sentence in answer.json()["error"]["message"], answer.text
+
+    account = "/v1/accounts/local/"
+    refused("POST", f"{account}deployments", 422, "deploymentId is missing", baseModel=BASE)
+    refused("POST", f"{account}deployments?deploymentId=d", 404, f"did you mean '{BASE}'", baseModel="countdown-gml")
+    refused("GET", f"{account}deployments/absent", 404, "there is no deployment")
+    refused("POST", f"{account}rlorTrainerJobs?rlorTrainerJobId=j", 404, "baseModel is 'another'", trainingConfig={"baseModel": "another"})
+    refused("POST", f"{account}rlorTrainerJobs?rlorTrainerJobId=j", 422, "loraRank", trainingConfig={"loraRank": "eight"})
+    refused("GET", f"{account}rlorTrainerJobs/j", 404, "there is no trainer job")  # the refused one was not made
+    refused("POST", f"{account}rlorTrainerJobs/local:explode", 404, "ends otherwise than with :resume")
+    refused("DELETE", f"{account}rlorTrainerJobs/local", 404, "there is no trainer job")
+    refused("GET", f"{account}rlorTrainerJobs/local/checkpoints?pageToken=-1", 422, "allowed is a whole number")
+    for name in ["accounts/local/models/../../x", "accounts/local/models/", "accounts/local/models/UPPER", "accounts/local/models/" + "a" * 64]:
+        refused("POST", f"{account}checkpoints/{snapshot}:promote", 400, "allowed are 1 to 63 of a-z, 0-9 and -", output_model=name, base_model=BASE)
+    refused("POST", f"{account}checkpoints/{snapshot}:promote", 400, "allowed is accounts/ACCOUNT/models/NAME", output_model="name", base_model=BASE)
+    refused("POST", f"{account}checkpoints/..%2F..%2Fstate:promote", 404, "there is no checkpoint", output_model="accounts/local/models/x", base_model=BASE)
+    refused("GET", f"{account}trainingSessions/s-1", 404, "there is no training session")
+    refused("GET", f"{account}operations/other", 404, "there is no operation")
+    refused("POST", "/hot_load/v1/models/hot_load", 422, "fireworks-deployment is missing", identity="x")
+    refused("POST", "/inference/v1/completions", 404, "there is no model 'accounts/local/deployments/absent'", model="accounts/local/deployments/absent", prompt=[1, 2])
+    refused("POST", "/training/v1/serverless/api/v1/create_sampling_route", 404, "is not there, or has no checkpoint", training_run="accounts/local/trainingRuns/run-0")
+    with pytest.raises(Exception, match="allowed are 1 to 63 of a-z"):
+        policy.load_adapter("accounts/local/models/../../checkpoints").result()
+    trained(policy, steps=1)

@@ -10,7 +10,7 @@ from fireworks.training.sdk import FiretitanServiceClient
 from safetensors.torch import load_file
 import fireworks.training.sdk.types as types
 
-from fireworks_tools import BASE, OTHER, TOKENS, Deployed, bits, client_of, datum, same_bits, sample, scored, trained
+from fireworks_tools import BASE, OTHER, TOKENS, Deployed, bits, client_of, datum, same_bits, sample, scored, served, trained
 
 number = itertools.count()
 
@@ -122,7 +122,8 @@ def test_a_promoted_adapter_is_loaded_sampled_and_refused_where_it_does_not_fit(
 
 @pytest.mark.parametrize("precision", [None, "source", "bf16"])
 def test_an_adapter_is_merged_into_whole_weights(start_server, tmp_path, precision):
-    url, key = start_server().url, "merge"
+    server, key = start_server(), "merge"
+    url = server.url
     policy = client_of(url, key, lora_rank=8, seed=3)
     base = scored(policy)
     trained(policy, steps=3)
@@ -141,6 +142,8 @@ def test_an_adapter_is_merged_into_whole_weights(start_server, tmp_path, precisi
     merged = deployment.score()
     assert merged == pytest.approx(unmerged, abs=0.1)
     assert not base == pytest.approx(unmerged, abs=0.5)  # the tolerance tells merged from base
+    with served(server, folder, tmp_path) as other:  # a model like any other
+        assert bits(Deployed(other.url, key, "base", base_model="model").score()) == bits(merged)
 
 
 def test_other_precisions_and_whole_models_are_not_merged(lora):

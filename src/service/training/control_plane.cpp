@@ -60,7 +60,12 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
     const std::size_t slash = rest->find("/checkpoints/");
     const std::string session = rest->substr(0, slash);
     service_.session(owner, session);  // an error where there is no such session
-    if (slash == std::string::npos) return {};
+    if (slash == std::string::npos) {
+      for (const ModelRecord& model : service_.models(owner))  // what its models began with
+        if (model.session == session)
+          if (const auto promoted = models.find(owner, model.settings.base_model)) return service_.weights_of_promoted(*promoted);
+      return {};
+    }
     return service_.weights_of_checkpoint(owner, rest->substr(slash + std::string("/checkpoints/").size()));
   }
   fail(ErrorCode::not_found, "there is no model '{}'; allowed are the base ({}), deployments, promoted models and sampler checkpoints of this key", name, fmt::join(service_.base().names, ", "));
