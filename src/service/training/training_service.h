@@ -26,7 +26,7 @@ struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
   std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
-  std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk
+  std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk. As much again of sampled checkpoints
 };
 
 struct OptimizerRequest {
