@@ -65,7 +65,7 @@ int serve_command(const Arguments& arguments) {
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
-  table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots; more are kept on disk");
+  table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");

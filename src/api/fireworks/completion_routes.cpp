@@ -95,14 +95,11 @@ TrainingJson completion_json(const TrainingService& service, const CompletionOrd
                             {"num-concurrent-requests", std::to_string(std::max<std::int64_t>(service.generation().open(), 1))}}}};
 }
 
-void complete(const TrainingCall& call, const std::shared_ptr<Deployments>& deployments) {
+void complete(const TrainingCall& call) {
   auto order = std::make_shared<CompletionOrder>(completion_order(call.json(), call.service));
-  if (const std::optional<Deployment> deployment = deployments->find(call.owner, order->model)) {
-    order->request.weights = deployment->weights.weights;
-    order->request.adapter = deployment->weights.adapter;
-  } else if (!call.service.is_base(order->model)) {
-    throw RequestError(ErrorCode::not_found, "model", fmt::format("there is no deployment '{}'", shown(order->model)), 404);
-  }
+  const SamplerWeights weights = call.service.control().weights(call.owner, order->model);
+  order->request.weights = weights.weights;
+  order->request.adapter = weights.adapter;
   GenerationService& generation = call.service.generation();
   order->request.sampling.stop_tokens = generation.end_tokens();
   GenerationService::OnToken on_token;
@@ -128,9 +125,9 @@ void complete(const TrainingCall& call, const std::shared_ptr<Deployments>& depl
 }
 }  // namespace
 
-void add_completion_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments) {
+void add_completion_routes(TrainingRoutes& routes) {
   for (const char* prefix : {"", "/training/v1/serverless"})
-    routes.add_at_root("POST", fmt::format("{}/inference/v1/completions", prefix), [deployments](const TrainingCall& call) { complete(call, deployments); });
+    routes.add_at_root("POST", fmt::format("{}/inference/v1/completions", prefix), complete);
 }
 
 }  // namespace lockstep

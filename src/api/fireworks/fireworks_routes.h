@@ -1,9 +1,8 @@
 // What the Fireworks training SDK asks for beside the training protocol it shares with Tinker (api/tinker): completions of its
 // sampler, hot load of snapshots into deployments, and the control plane (accounts, training shapes, jobs, deployments, checkpoints,
-// promotion). Knows no socket. Any thread.
+// promotion, models, serverless sessions). Knows no socket. Any thread.
 //   add_fireworks_routes(routes, service);
 #pragma once
-#include "api/fireworks/deployments.h"
 #include "api/tinker/wire.h"
 
 namespace lockstep {
@@ -11,8 +10,25 @@ namespace lockstep {
 void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
 
 // The parts, one file each.
-void add_completion_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments);
-void add_hot_load_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments);
-void add_control_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments);
+void add_completion_routes(TrainingRoutes& routes);
+void add_hot_load_routes(TrainingRoutes& routes);
+void add_control_routes(TrainingRoutes& routes);
+void add_job_routes(TrainingRoutes& routes);
+void add_deployment_routes(TrainingRoutes& routes);
+void add_promotion_routes(TrainingRoutes& routes);
+void add_serverless_routes(TrainingRoutes& routes);
+
+// --- what the parts share
+// A parameter of the path; `without`: a custom verb at its end ("c:promote"), taken off. Error not_found where that is missing.
+std::string path_segment(const TrainingCall& call, std::string_view name, std::string_view without = {});
+std::string resource_name(const TrainingCall& call, std::string_view collection, const std::string& id);
+// A 409, which create calls of the SDK take as "it is there".
+void answer_conflict(const TrainingCall& call, const std::string& message);
+// Error not_found: the name is neither the base's nor a promoted model's.
+void check_base_model(const TrainingCall& call, const std::string& name);
+// One page of rows below `field`, by pageSize and pageToken.
+void answer_page(const TrainingCall& call, const char* field, const TrainingJson& rows);
+// A checkpoint as control planes list it; `parent`: the job's or session's name.
+TrainingJson checkpoint_row(const std::string& parent, const CheckpointRecord& record);
 
 }  // namespace lockstep

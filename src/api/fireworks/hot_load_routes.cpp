@@ -11,25 +11,14 @@ std::string deployment_of(const TrainingCall& call) {
   return name;
 }
 
-void load_snapshot(const TrainingCall& call, Deployments& deployments) {
-  const std::string name = deployment_of(call), identity = required_text(call.json(), "identity");
-  if (const Deployment now = deployments.at(call.owner, name); now.identity == identity && now.failed.empty()) return call.answer({{"identity", identity}});
-  try {
-    const SamplerWeights weights = call.service.weights_of_checkpoint(call.owner, identity);
-    deployments.change(call.owner, name, [&](Deployment& d) {
-      d.base_model = call.request.header("fireworks-model");
-      d.identity = identity;
-      d.weights = weights;
-      d.failed.clear();
-    });
-  } catch (const Error& e) {
-    deployments.change(call.owner, name, [&](Deployment& d) { d.failed = identity, d.failure = e.what(); });
-  }
+void load_snapshot(const TrainingCall& call) {
+  const std::string identity = required_text(call.json(), "identity");
+  call.service.control().hot_load(call.owner, deployment_of(call), identity, std::string(call.request.header("fireworks-model")));
   call.answer({{"identity", identity}});
 }
 
-void status(const TrainingCall& call, Deployments& deployments) {
-  const Deployment d = deployments.at(call.owner, deployment_of(call));
+void hot_load_status(const TrainingCall& call) {
+  const Deployment d = call.service.control().deployments.find(call.owner, deployment_of(call)).value_or(Deployment{});
   TrainingJson state = d.failed.empty() ? TrainingJson{{"stage", "ready"}, {"target_snapshot_identity", d.identity}}
                                         : TrainingJson{{"stage", "error"}, {"target_snapshot_identity", d.failed}, {"message", d.failure}};
   TrainingJson replica{{"readiness", true}, {"current_snapshot_identity", d.identity}, {"loading_state", state}};
@@ -37,10 +26,10 @@ void status(const TrainingCall& call, Deployments& deployments) {
 }
 }  // namespace
 
-void add_hot_load_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments) {
+void add_hot_load_routes(TrainingRoutes& routes) {
   const std::string path = "/hot_load/v1/models/hot_load";
-  routes.add_at_root("POST", path, [deployments](const TrainingCall& call) { load_snapshot(call, *deployments); });
-  routes.add_at_root("GET", path, [deployments](const TrainingCall& call) { status(call, *deployments); });
+  routes.add_at_root("POST", path, load_snapshot);
+  routes.add_at_root("GET", path, hot_load_status);
 }
 
 }  // namespace lockstep

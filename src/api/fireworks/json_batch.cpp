@@ -1,6 +1,7 @@
 #include "api/fireworks/json_batch.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "api/errors.h"
 #include "api/tinker/sparse.h"
@@ -74,6 +75,12 @@ BatchMessage decode_json_batch(const TrainingJson& json, const std::string& enve
     out.batch.loss.name = text_field(input, "loss_fn", "cross_entropy");
     const TrainingJson config = object_field(input, "loss_fn_config");
     for (const auto& [name, value] : config.items()) {
+      if (name == "top_k" && envelope == "forward_input" && !value.is_null()) {
+        const double top_k = number_field(config, name, 0);  // the client may write 5.0
+        if (top_k != std::floor(top_k) || std::abs(top_k) > 1e9) fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed are whole numbers", top_k);
+        out.top_k = static_cast<std::int64_t>(top_k);
+        continue;
+      }
       if (value.is_boolean()) out.batch.loss.config[name] = value.get<bool>();
       else if (value.is_number()) out.batch.loss.config[name] = value.get<double>();
       else if (value.is_string()) out.batch.loss.config[name] = value.get<std::string>();

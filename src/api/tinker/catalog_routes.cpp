@@ -134,8 +134,9 @@ void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("sessions/search", search_sessions);
   routes.add("GET", "list_checkpoints", [](const TrainingCall& call) {
     TrainingJson names = TrainingJson::array();
-    for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
-      if (r.kind == "weights") names.push_back(r.name);
+    const std::string job = parameter(call, "job");
+    for (const CheckpointRecord& r : job.empty() ? call.service.checkpoints(call.owner) : call.service.checkpoints_of_job(call.owner, job))
+      if (r.kind == "weights") names.push_back(r.reference());
     call.answer({{"checkpoints", names}});
   });
 }

@@ -20,6 +20,7 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   s.rank = integer_field(lora, "rank", 0);
   if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));
   s.alpha = number_field(lora, "alpha", call.speaks_fireworks() && s.rank > 0 ? 2.0 * static_cast<double>(s.rank) : 32.0);
+  s.init_method = text_field(lora, "init_method", "kaiming");
   s.train_attn = boolean_field(lora, "train_attn", true);
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
@@ -38,7 +39,7 @@ void create_model(const TrainingCall& call) {
   wanted.settings = model_settings(call, json);
   call.answer_future(call.service.create_model(call.owner, wanted, [](const ModelRecord& model) {
     return json_outcome({{"type", "create_model"}, {"model_id", model.id}, {"comms", "v1"}});
-  }), fmt::format("{}:train:{}", wanted.session, wanted.number));
+  }), TrainingService::model_id(wanted));
 }
 
 void get_info(const TrainingCall& call) {
@@ -55,6 +56,7 @@ void submit_batch(const TrainingCall& call, const std::string& envelope, bool fo
   BatchMessage message = call.is_protobuf() ? decode_batch(call.body()) : decode_json_batch(call.json(), envelope);
   message.batch.forward_only |= forward_only;
   if (message.error) return call.answer_future(call.service.refuse(call.owner, message.model, message.sequence, *message.error), message.model);
+  if (message.top_k) return call.answer_future(call.service.forward_top_k(call.owner, message.model, message.sequence, std::move(message.batch), *message.top_k, training_outcome), message.model);
   call.answer_future(call.service.forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome), message.model);
 }
 
@@ -120,6 +122,8 @@ SaveRequest save_request(const TrainingJson& json, const std::string& kind) {
   save.overwrite = boolean_field(json, "overwrite", false);
   save.ttl_seconds = optional_number(json, "ttl_seconds");
   save.user_metadata = object_field(json, "user_metadata");
+  save.type = text_field(json, "checkpoint_type");
+  save.precision = text_field(json, "export_precision");
   return save;
 }
 
@@ -128,7 +132,7 @@ void save_weights(const TrainingCall& call) {
   const std::string model = required_text(json, "model_id");
   const bool bare = call.speaks_fireworks();  // its client takes no tinker:// path back
   call.answer_future(call.service.save(call.owner, model, required_integer(json, "seq_id"), save_request(json, "weights"), [bare](const CheckpointRecord& r) {
-    return json_outcome({{"path", bare ? r.name : r.path()}, {"type", "save_weights"}});
+    return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights"}});
   }), model);
 }
 
@@ -142,7 +146,7 @@ void save_weights_for_sampler(const TrainingCall& call) {
     }), model);
   const bool bare = call.speaks_fireworks();
   call.answer_future(call.service.save(call.owner, model, sequence, save_request(json, "sampler_weights"), [bare](const CheckpointRecord& r) {
-    return json_outcome({{"path", bare ? r.name : r.path()}, {"type", "save_weights_for_sampler"}});
+    return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
   }), model);
 }
 
@@ -159,7 +163,15 @@ void load_weights(const TrainingCall& call) {
   wanted.settings = model_settings(call, json);
   wanted.from = path;
   wanted.with_optimizer = optimizer;
-  call.answer_future(call.service.create_model(call.owner, wanted, loaded), fmt::format("{}:train:{}", wanted.session, wanted.number));
+  call.answer_future(call.service.create_model(call.owner, wanted, loaded), TrainingService::model_id(wanted));
+}
+
+void load_adapter(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string model = required_text(json, "model_id"), path = required_text(json, "adapter_path");
+  call.answer_future(call.service.load_adapter(call.owner, model, required_integer(json, "seq_id"), path, [path](const ModelRecord& r) {
+    return json_outcome({{"model_id", r.id}, {"adapter_path", path}, {"type", "load_adapter"}});
+  }), model);
 }
 
 }  // namespace
@@ -179,6 +191,7 @@ void add_model_routes(TrainingRoutes& routes) {
   routes.post("save_weights", save_weights);
   routes.post("save_weights_for_sampler", save_weights_for_sampler);
   routes.post("load_weights", load_weights);
+  routes.post("load_adapter", load_adapter);
   routes.post("unload_model", [](const TrainingCall& call) {
     const std::string model = required_text(call.json(), "model_id");
     call.answer_future(call.service.unload_model(call.owner, model, [](const ModelRecord& r) { return json_outcome({{"model_id", r.id}, {"type", "unload_model"}}); }), model);

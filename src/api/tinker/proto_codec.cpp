@@ -124,6 +124,21 @@ std::string encode_training(const TrainingOutput& output) {
     };
     field("logprobs", &DatumOutput::logprobs);
     if (!output.data[begin].elementwise_loss.empty()) field("elementwise_loss", &DatumOutput::elementwise_loss);
+    if (const std::int64_t k = output.data[begin].top_k; k > 0) {
+      const auto rows_of_k = [&](const char* name, pb::DType dtype, const auto& values) {
+        pb::BatchedTensor& tensor = (*record.mutable_fields())[name];
+        tensor.set_dtype(dtype);
+        tensor.add_trailing_shape(k);
+        std::vector<std::int64_t> offsets{0};
+        for (std::size_t d = begin; d < end; ++d) {
+          tensor.mutable_data()->append(bytes_of(output.data[d].*values));
+          offsets.push_back(static_cast<std::int64_t>(tensor.data().size()));
+        }
+        tensor.set_offsets(bytes_of(offsets));
+      };
+      rows_of_k("top_k_logprobs", pb::FLOAT32, &DatumOutput::top_k_logprobs);
+      rows_of_k("top_k_indices", pb::INT64, &DatumOutput::top_k_indices);
+    }
     begin = end;
   }
   return message.SerializeAsString();

@@ -16,6 +16,7 @@ struct BatchMessage {
   std::string model;
   std::int64_t sequence = 0;
   TrainingBatch batch;
+  std::optional<std::int64_t> top_k;  // of a forward: tell the likeliest tokens of each row
   std::optional<Error> error;  // model and sequence could be read, the rest not: it names what is wrong
 };
 // Error invalid_argument: no such message.

@@ -11,6 +11,7 @@ void create_session(const TrainingCall& call) {
   const TrainingJson json = call.json();
   SessionRecord wanted;
   wanted.id = call.request.path.starts_with("/training/v1/serverless") ? "ts-" : "s-";
+  wanted.job = call.request.parameter("job");
   wanted.project = text_field(json, "project_id");
   wanted.display_name = text_field(json, "display_name");
   if (json.contains("tags") && json["tags"].is_array()) wanted.tags = json["tags"];
@@ -43,7 +44,11 @@ void retrieve(const TrainingCall& call) {
 }  // namespace
 
 void add_session_routes(TrainingRoutes& routes) {
-  routes.add("GET", "healthz", [](const TrainingCall& call) { call.answer({{"status", "ok"}}); });
+  routes.add("GET", "healthz", [](const TrainingCall& call) {
+    const auto job = call.service.control().jobs.find(call.owner, fmt::format("accounts/{}/rlorTrainerJobs/{}", call.request.parameter("account"), call.request.parameter("job")));
+    const bool runs = !job || job->state == "JOB_STATE_RUNNING";
+    call.answer({{"status", runs ? "ok" : job->state}}, runs ? 200 : 503);
+  });
   routes.post("client/config", [](const TrainingCall& call) { call.answer(TrainingJson::object()); });
   routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}, {"sample_cancel_max_batch_size", 64}}); });
   routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {

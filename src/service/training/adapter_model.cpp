@@ -2,6 +2,7 @@
 
 #include "base/entropy.h"
 #include "base/error.h"
+#include "model/adapter_initial.h"
 #include "service/training/trained_model.h"
 #include "train/adapter_trainer.h"
 #include "train/open_batch.h"
@@ -14,7 +15,7 @@ namespace {
 class AdapterModel : public TrainedModel {
  public:
   AdapterModel(const TrainingBase& base, const ModelSettings& settings)
-      : base_(base), layout_(adapter_layout(base, settings)), trainer_(frozen_base(base), layout_, initial_adapter(*layout_, *settings.seed), optimizer_family(settings)) {}
+      : base_(base), layout_(adapter_layout(base, settings)), trainer_(frozen_base(base), layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override {
     loss_ = loss;
@@ -76,6 +77,13 @@ class FrozenModel : public TrainedModel {
 };
 
 }  // namespace
+
+WeightImages adapter_images(const AdapterLayout& layout, const ModelSettings& settings) {
+  if (settings.init_method == "nora") return nora_adapter(layout, *settings.seed);
+  if (settings.init_method == "kaiming") return initial_adapter(layout, *settings.seed);
+  const std::vector<std::string> methods{"kaiming", "nora"};
+  fail(ErrorCode::invalid_argument, "init_method is '{}', allowed are {}{}", settings.init_method, fmt::join(methods, " and "), did_you_mean(settings.init_method, methods));
+}
 
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, const ModelSettings& settings) {
   const AdapterSettings adapter{.rank = settings.rank, .alpha = settings.alpha, .attention = settings.train_attn, .mlp = settings.train_mlp, .unembedding = settings.train_unembed};

@@ -43,6 +43,10 @@ struct DatumOutput {
   std::vector<std::int64_t> shape;  // of the targets
   std::vector<float> logprobs;
   std::vector<float> elementwise_loss;  // empty: the loss has none
+  // The likeliest tokens of each row and their log-probabilities, [rows, top_k], descending; 0: not asked for.
+  std::int64_t top_k = 0;
+  std::vector<std::int64_t> top_k_indices;
+  std::vector<float> top_k_logprobs;
 };
 
 struct TrainingOutput {

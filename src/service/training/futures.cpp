@@ -48,7 +48,8 @@ void Futures::write() {
     const StoredResult result = unwritten_.front();
     lock.unlock();
     try {
-      store_->put_result(result);
+      if (result.id.empty()) store_->remove_results(result.scope);
+      else store_->put_result(result);
       if (++since_trim >= kTrimEvery) store_->trim_results(kMostStoredBytes), since_trim = 0;
     } catch (const std::exception& e) {
       log_warning("a result could not be kept for after a restart", {{"reason", e.what()}});
@@ -105,6 +106,15 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
 void Futures::fail(const std::string& id, const std::exception& error) {
   resolve(id, {{}, {}, failure_category(error), dynamic_cast<const Error*>(&error) ? error.what() : "an internal error; the server's log says more"});
   if (!dynamic_cast<const Error*>(&error)) log_error("an operation failed", {{"reason", error.what()}});
+}
+
+void Futures::forget(const std::string& scope) {
+  if (!store_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    unwritten_.push_back({{}, {}, scope, {}, {}, {}, {}});
+  }
+  written_.notify_one();
 }
 
 void Futures::forget_oldest() {

@@ -44,6 +44,8 @@ class Futures {
   // Calls back exactly once, now or later, on any thread: with the outcome, or with null after `seconds` without one. False, and no
   // call: nobody of that owner has such a request (after a restart also: it was never finished).
   bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
+  // What the store keeps of a scope's results goes, once those under way are written; in memory they stay until they are the oldest.
+  void forget(const std::string& scope);
   // Whether an outcome is there.
   bool done(const std::string& id);
   // Nobody waits any longer: all are told "not yet".

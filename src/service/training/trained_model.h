@@ -63,6 +63,8 @@ OptimizerFamily optimizer_family(const ModelSettings& settings);
 TrainerOptions trainer_options(const TrainingBase& base);
 // Executor.
 std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base);
+// How the adapter of a new model begins: its init_method and seed. Error invalid_argument for a method that there is not.
+WeightImages adapter_images(const AdapterLayout& layout, const ModelSettings& settings);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, const ModelSettings& settings);
 
 // Between a trainer's state and what a checkpoint holds of it. state_of throws invalid_argument for another profile's checkpoint.

@@ -18,11 +18,24 @@ std::string folder_of_id(const std::string& id) {
   return name;
 }
 
-// Of what a sampler holds beyond the base.
-std::int64_t bytes_of(const SamplerWeights& weights) {
-  std::int64_t bytes = 0;
-  for (const Buffer& buffer : weights.adapter ? weights.adapter->parameters : weights.weights->parameters) bytes += buffer.view().size() * buffer.view().element_bytes;
-  return bytes;
+// What a client's words for a checkpoint say.
+struct CheckpointWords {
+  std::string name, run, job;  // empty: not said
+};
+CheckpointWords words_of(const std::string& path) {
+  constexpr std::string_view kCrossJob = "cross_job://";
+  CheckpointWords words;
+  const std::size_t last = path.rfind('/');
+  words.name = last == std::string::npos ? path : path.substr(last + 1);
+  if (last == std::string::npos) return words;
+  if (path.starts_with(kCrossJob)) {
+    words.job = path.substr(kCrossJob.size(), last - std::min(last, kCrossJob.size()));
+    return words;
+  }
+  const std::size_t before = last == 0 ? std::string::npos : path.rfind('/', last - 1);
+  const std::string owner_of_name = path.substr(before == std::string::npos ? 0 : before + 1, last - (before == std::string::npos ? 0 : before + 1));
+  if (owner_of_name.starts_with("run-")) words.run = owner_of_name;
+  return words;
 }
 }  // namespace
 
@@ -35,10 +48,10 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
   const std::lock_guard lock(mutex_);
   std::string wanted = path;
   if (!path.starts_with("tinker://")) {
-    const std::string name = path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+    const CheckpointWords words = words_of(path);
     const CheckpointRecord* newest = nullptr;
     for (const auto& [key, record] : checkpoints_)
-      if (record.owner == owner && record.kind == kind && record.name == name &&
+      if (record.owner == owner && record.kind == kind && record.name == words.name && (words.run.empty() || record.run() == words.run) && (words.job.empty() || job_of(record) == words.job) &&
           (!newest || (record.model == model && newest->model != model) || (newest->model != model && record.created > newest->created)))
         newest = &record;
     if (newest) wanted = newest->path();
@@ -48,7 +61,19 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
   return found->second;
 }
 
-CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std::string& path) { return checkpoint_at(owner, path); }
+CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std::string& path, const std::string& kind) { return checkpoint_at(owner, path, {}, kind); }
+
+std::string TrainingService::job_of(const CheckpointRecord& record) const {
+  const auto session = sessions_.find(record.session);
+  return session == sessions_.end() || session->second.job.empty() ? "local" : session->second.job;
+}
+
+std::vector<CheckpointRecord> TrainingService::checkpoints_of_job(const std::string& owner, const std::string& job) {
+  std::vector<CheckpointRecord> all = checkpoints(owner);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(all, [&](const CheckpointRecord& record) { return job_of(record) != job; });
+  return all;
+}
 
 std::vector<CheckpointRecord> TrainingService::checkpoints(const std::string& owner, const std::string& model) {
   expire_checkpoints();
@@ -158,6 +183,8 @@ std::int64_t TrainingService::join_sampler(const std::string& owner, const std::
 
 SamplerWeights TrainingService::read_weights(const fs::path& folder, const ModelSettings& settings) {
   Runtime& runtime = *base_->opened.runtime;
+  if (fs::exists(folder / kMergedFolder))
+    return {make_weight_set(runtime.backend, base_->opened.loaded.model->manifest(), load_model_folder(folder / kMergedFolder).masters, runtime.profile, 0)};
   const auto layout = settings.rank > 0 ? adapter_layout(*base_, settings) : nullptr;
   const Manifest& manifest = layout ? layout->manifest() : base_->opened.loaded.model->manifest();
   std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
@@ -169,7 +196,7 @@ SamplerWeights TrainingService::read_weights(const fs::path& folder, const Model
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
   const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
-  return base_->executor->run(WorkPriority::training, [&] { return read_weights(checkpoint_folder(from), from.settings); }).get();
+  return cache_.get(fmt::format("{} {}", from.path(), from.created), [&] { return read_weights(checkpoint_folder(from), from.settings); });
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {

@@ -151,6 +151,8 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   record.settings = model.record.settings;
   record.optimizer = wanted.kind == "weights";
   record.user_metadata = wanted.user_metadata;
+  record.session = model.record.session;
+  record.type = wanted.type;
   record.created = unix_now();
   if (wanted.ttl_seconds) record.expires = record.created + *wanted.ttl_seconds;
   {
@@ -159,13 +161,20 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
       fail(ErrorCode::already_exists, "the checkpoint {} exists already; overwrite=true replaces it", record.path());
   }
   TrainedModel& trained = this->trained(model);
+  const bool merged = wanted.type == "merged_base";
+  if (merged) check_merge(model.record.settings, wanted.precision);
   TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
   record.steps = checkpoint.step;
   const std::filesystem::path folder = checkpoint_folder(record);
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
-  save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
+  if (merged) {
+    write_merged(record.settings, checkpoint.masters, wanted.precision, folder);
+    record.settings.rank = 0;
+  } else {
+    save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
+  }
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
     if (entry.is_regular_file()) record.bytes += static_cast<std::int64_t>(entry.file_size());
   const std::lock_guard lock(mutex_);
@@ -207,12 +216,14 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
       [this, owner, path, optimizer, encode = std::move(encode)](Model& model, const std::string& request) {
         const CheckpointRecord from = checkpoint_at(owner, path, model.record.id);
         if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
-        if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.alpha != b.alpha || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
-          fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, alpha {}, the model of rank {}, alpha {}; allowed are equal ones, on equal layers", from.path(), a.rank, a.alpha, b.rank, b.alpha);
+        if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
+          fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, the model of rank {}; allowed are equal ones, on equal layers", from.path(), a.rank, b.rank);
         if (optimizer && from.settings.optimizer != model.record.settings.optimizer)
           fail(ErrorCode::invalid_argument, "the checkpoint {} has the state of optimizer {}, the model's is {}; load_state without the optimizer takes its weights", from.path(),
                from.settings.optimizer, model.record.settings.optimizer);
-        auto fresh = make_trained_model(*base_, model.record.settings);
+        ModelSettings settings = model.record.settings;
+        settings.alpha = from.settings.alpha;  // the adapter's scale is part of what it is
+        auto fresh = make_trained_model(*base_, settings);
         std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
         if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
         fresh->restore(std::move(loaded->checkpoint), optimizer);
@@ -222,6 +233,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
         {
           const std::lock_guard lock(mutex_);
           model.lost.clear();
+          model.record.settings = settings;
           model.record.steps = model.trained->steps();
           model.record.open_gradients = false;
           model.record.changed = true;

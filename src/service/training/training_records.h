@@ -9,11 +9,15 @@ namespace lockstep {
 
 using TrainingJson = nlohmann::ordered_json;
 
+// The one account there is.
+inline constexpr const char* kTrainingAccount = "local";
+
 struct SessionRecord {
   std::string id, owner, project, display_name, status = "active", finish_detail;
   double created = 0, seen = 0;  // Unix seconds
   TrainingJson tags = TrainingJson::array(), user_metadata = TrainingJson::object();
   std::string idempotency_key;
+  std::string job;  // the trainer job that it was made through; empty: none
 };
 
 // What a model is made of; fixed at its creation.
@@ -25,6 +29,7 @@ struct ModelSettings {
   std::optional<std::uint64_t> seed;
   bool base_only = false;       // the frozen base, forward only
   std::string optimizer = "adamw";
+  std::string init_method = "kaiming";  // of an adapter: kaiming, nora
   TrainingJson user_metadata = TrainingJson::object();
 };
 
@@ -47,8 +52,16 @@ struct CheckpointRecord {
   std::int64_t bytes = 0, steps = 0;
   bool optimizer = false, is_public = false;
   TrainingJson user_metadata = TrainingJson::object();
+  std::string session;  // of the model
+  // What the client asked a sampler's checkpoint to be: base, delta, merged_base; empty: it did not say. All hold whole weights;
+  // merged_base holds a Hugging Face folder, the others our own files.
+  std::string type;
   std::string id() const { return kind + "/" + name; }
   std::string path() const { return "tinker://" + model + "/" + id(); }
+  // The run of a serverless model: "run-<32 hex>"; empty for others.
+  std::string run() const { return model.starts_with("run-") ? model.substr(0, model.find(':')) : std::string(); }
+  // What Fireworks' client calls it: ACCOUNT/RUN/NAME of a serverless model, else NAME.
+  std::string reference() const;
 };
 
 struct SamplerRecord {
@@ -58,10 +71,12 @@ struct SamplerRecord {
   bool spilled = false;        // its weights are on disk
 };
 
+TrainingJson to_json(const ModelSettings& settings);
 TrainingJson to_json(const SessionRecord& record);
 TrainingJson to_json(const ModelRecord& record);
 TrainingJson to_json(const CheckpointRecord& record);
 TrainingJson to_json(const SamplerRecord& record);
+ModelSettings model_settings_of(const TrainingJson& json);
 SessionRecord session_record(const TrainingJson& json);
 ModelRecord model_record(const TrainingJson& json);
 CheckpointRecord checkpoint_record(const TrainingJson& json);

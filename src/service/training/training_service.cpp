@@ -34,6 +34,8 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       options_(options),
       lock_(locked(options.state)),
       futures_(store_ = std::make_shared<TrainingStore>(options.state)),
+      control_(*this, store_, options.state),
+      cache_(base_->executor, options.sampler_bytes),
       queue_(std::make_shared<TrainingQueue>(base_->executor)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
   load_records();
@@ -87,6 +89,7 @@ void TrainingService::stop() {
       for (const auto& [id, sampler] : samplers_) sampler->used = 0;
       spill_samplers();
       for (const auto& [id, sampler] : samplers_) sampler->weights = {};
+      cache_.clear();
     }).get();
   } catch (const std::exception& e) {
     log_error("the training service did not stop cleanly", {{"reason", e.what()}});
@@ -175,9 +178,14 @@ std::vector<ModelRecord> TrainingService::models(const std::string& owner) {
 
 void TrainingService::keep(const ModelRecord& record) { store_->put("model", record.id, to_json(record).dump()); }
 
+std::string TrainingService::model_id(const CreateModel& wanted) {
+  const bool run = wanted.session.starts_with("ts-") && !wanted.settings.base_only;
+  return fmt::format("{}:train:{}", run ? "run-" + sha256_hex(fmt::format("{}:{}", wanted.session, wanted.number)).substr(0, 32) : wanted.session, wanted.number);
+}
+
 std::string TrainingService::create_model(const std::string& owner, const CreateModel& wanted, Encode<ModelRecord> encode) {
   session(owner, wanted.session);
-  const std::string id = fmt::format("{}:train:{}", wanted.session, wanted.number);
+  const std::string id = model_id(wanted);
   std::string request;
   std::shared_ptr<Model> model;
   {
@@ -213,7 +221,10 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         settings.base_model = base_model;
         settings.user_metadata = metadata;
       }
-      if (!is_base(settings.base_model))
+      const std::optional<PromotedModel> promoted = control_.models.find(owner, settings.base_model);
+      if (promoted && (promoted->adapter() || settings.rank > 0 || settings.base_only))
+        fail(ErrorCode::unsupported, "base_model '{}' is a promoted model; allowed are whole weights, all of them trained (rank 0); load_adapter takes a promoted adapter", settings.base_model);
+      if (!is_base(settings.base_model) && !promoted)
         fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", settings.base_model, fmt::join(base_->names, ", "), did_you_mean(settings.base_model, base_->names));
       optimizer_family(settings);
       {
@@ -229,11 +240,17 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());
         model->trained->restore(std::move(loaded->checkpoint), wanted.with_optimizer);
       }
+      if (promoted && !from) {
+        TrainingCheckpoint begin{.masters = load_model_folder(control_.folder(*promoted)).masters, .profile_digest = base_->opened.runtime->profile.digest()};
+        begin.first_moments.resize(begin.masters.size());
+        begin.second_moments.resize(begin.masters.size());
+        model->trained->restore(std::move(begin), false);
+      }
       ModelRecord record;
       {
         const std::lock_guard lock(mutex_);
         model->record.steps = model->trained->steps();
-        model->record.changed = from.has_value();
+        model->record.changed = from.has_value() || promoted.has_value();
         record = model->record;
       }
       keep(record);
@@ -262,10 +279,22 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
     store_->remove("model", model->record.id);
     std::error_code ignored;
     std::filesystem::remove_all(living_folder(model->record), ignored);
+    futures_.forget(model->record.id);
     futures_.resolve(request, encode(model->record));
     return false;
   });
   return request;
+}
+
+void TrainingService::drop_models(const std::string& owner, const std::string& session) {
+  for (const ModelRecord& model : models(owner)) {
+    if (model.session != session) continue;
+    try {
+      unload_model(owner, model.id, [](const ModelRecord&) { return Outcome{"application/json", "{}", {}, {}}; });
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::not_found) throw;  // its client was faster
+    }
+  }
 }
 
 // --- the order of operations

@@ -14,9 +14,11 @@
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
 #include "service/training/sampling_request.h"
+#include "service/training/control_plane.h"
 #include "service/training/trained_model.h"
 #include "service/training/training_queue.h"
 #include "service/training/training_records.h"
+#include "service/training/weight_cache.h"
 
 namespace lockstep {
 
@@ -25,7 +27,7 @@ struct TrainingServiceOptions {
   std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
-  std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk
+  std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk. As much again of sampled checkpoints
 };
 
 // What gradients are divided by: tokens or sequences that a gradient came from, of all forward_backward calls since the last step.
@@ -49,6 +51,9 @@ struct SaveRequest {
   bool overwrite = false;
   std::optional<double> ttl_seconds;
   TrainingJson user_metadata = TrainingJson::object();
+  // Of a sampler's: base, delta, merged_base (an adapter folded into whole weights); empty: not said.
+  std::string type;
+  std::string precision;  // of merged_base: source (the base's, also where it is empty), bf16
 };
 
 class TrainingService {
@@ -69,6 +74,7 @@ class TrainingService {
   const TrainingBase& base() const { return *base_; }
   GenerationService& generation() const { return *generation_; }
   Futures& futures() { return futures_; }
+  ControlPlane& control() { return control_; }
 
   // --- sessions
   std::string create_session(const std::string& owner, SessionRecord wanted);
@@ -77,7 +83,8 @@ class TrainingService {
   std::vector<SessionRecord> sessions(const std::string& owner);
   SessionRecord session(const std::string& owner, const std::string& id);
 
-  // --- models. `from` not empty: a checkpoint's path; settings then come from it, but for what is told beside it.
+  // --- models. Of a serverless session (ts-...) a model is a run: its id is run-<32 hex>:train:N, but for base_only ones.
+  // `from` not empty: a checkpoint's path; settings then come from it, but for what is told beside it.
   struct CreateModel {
     std::string session;
     std::int64_t number = 0;
@@ -85,10 +92,13 @@ class TrainingService {
     std::string from;
     bool with_optimizer = false;
   };
+  static std::string model_id(const CreateModel& wanted);
   std::string create_model(const std::string& owner, const CreateModel& wanted, Encode<ModelRecord> encode);
   ModelRecord model(const std::string& owner, const std::string& id);
   std::vector<ModelRecord> models(const std::string& owner);
   std::string unload_model(const std::string& owner, const std::string& id, Encode<ModelRecord> encode);
+  // Unloads all models of a session; nobody is told.
+  void drop_models(const std::string& owner, const std::string& session);
 
   // --- operations of a model, in order of `sequence`
   // An error of a submission itself (a body that cannot be read) takes its number too: `prepare` runs when the turn comes.
@@ -98,6 +108,11 @@ class TrainingService {
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
   std::string load(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& path, bool optimizer, Encode<ModelRecord> encode);
+  // A forward that tells the `top_k` likeliest tokens of every row too, 1 to SamplingParameters::kMaxTopLogprobs.
+  std::string forward_top_k(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, std::int64_t top_k, Encode<TrainingOutput> encode);
+  // An adapter's weights, and nothing else, into a model of the same rank: a promoted adapter's name, or a checkpoint of an adapter.
+  // Matrices that it lacks begin anew.
+  std::string load_adapter(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& from, Encode<ModelRecord> encode);
   // A number whose operation cannot even be read: it fails in its turn.
   std::string refuse(const std::string& owner, const std::string& model, std::int64_t sequence, const Error& error);
 
@@ -110,10 +125,16 @@ class TrainingService {
   // The weights of a sampler, for other ways to sample.
   SamplerWeights weights_of_sampler(const std::string& owner, const std::string& id);
   SamplerWeights weights_of_checkpoint(const std::string& owner, const std::string& path);
+  SamplerWeights weights_of_promoted(const PromotedModel& model);
 
   // --- checkpoints
   std::vector<CheckpointRecord> checkpoints(const std::string& owner, const std::string& model = {});
-  CheckpointRecord checkpoint(const std::string& owner, const std::string& path);
+  // `path`: tinker://MODEL/KIND/NAME; ACCOUNT/RUN/NAME; cross_job://JOB/NAME; the bare name of one of `kind`: the newest.
+  CheckpointRecord checkpoint(const std::string& owner, const std::string& path, const std::string& kind = "weights");
+  // Of the models of a job's sessions, oldest first; "local": of sessions that were made through none.
+  std::vector<CheckpointRecord> checkpoints_of_job(const std::string& owner, const std::string& job);
+  // A sampler's checkpoint as others read it: a Hugging Face folder in fp32 (merged_base: as it is), of an adapter a PEFT folder.
+  void export_checkpoint(const CheckpointRecord& record, const std::filesystem::path& folder);
   void remove_checkpoint(const std::string& owner, const std::string& path);
   // Errors not_found.
   void change_checkpoint(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change);
@@ -160,14 +181,22 @@ class TrainingService {
   std::filesystem::path living_folder(const ModelRecord& record) const;
   std::filesystem::path checkpoint_folder(const CheckpointRecord& record) const;
   std::filesystem::path sampler_folder(const SamplerRecord& record) const;
-  // `path`: tinker://MODEL/KIND/NAME, or the bare name of one of `kind`: the newest, of `model` before others'.
+  std::string job_of(const CheckpointRecord& record) const;  // mutex_ is held
+  // As checkpoint(); of `model` before others'.
   CheckpointRecord checkpoint_at(const std::string& owner, const std::string& path, const std::string& model = {}, const std::string& kind = "weights");
   CheckpointRecord write_checkpoint(Model& model, const SaveRequest& request);  // executor
+  void check_merge(const ModelSettings& settings, const std::string& precision) const;
+  void write_merged(const ModelSettings& settings, const WeightImages& adapter, const std::string& precision, const std::filesystem::path& folder);
+  // A model with an adapter takes another adapter's numbers; executor.
+  void take_adapter(Model& model, const AdapterLayout& layout, const WeightImages& images);
   SamplerWeights read_weights(const std::filesystem::path& folder, const ModelSettings& settings);  // executor
   void spill_samplers();  // executor
   void expire_checkpoints();
   std::string new_sampler(SamplerRecord record, SamplerWeights weights);
   void begin_sample(const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode);
+
+  // Of a merged_base checkpoint, below its folder.
+  static constexpr const char* kMergedFolder = "model";
 
   std::shared_ptr<TrainingBase> base_;
   std::shared_ptr<GenerationService> generation_;
@@ -175,6 +204,8 @@ class TrainingService {
   std::shared_ptr<TrainingStore> store_;
   std::unique_ptr<FolderLock> lock_;
   Futures futures_;
+  ControlPlane control_;
+  WeightCache cache_;
   std::shared_ptr<TrainingQueue> queue_;
 
   std::mutex mutex_;  // what follows

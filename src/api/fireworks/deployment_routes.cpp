@@ -1,0 +1,67 @@
+// Deployments: names under which models are sampled. One is ready at once.
+#include "api/errors.h"
+#include "api/fireworks/fireworks_routes.h"
+
+namespace lockstep {
+namespace {
+constexpr const char* kDeployments = "deployments";
+
+TrainingJson deployment_json(const Deployment& d) {
+  TrainingJson json{{"name", d.name}, {"state", "READY"}, {"baseModel", d.base_model}, {"description", d.description}, {"createTime", iso_time(d.created)},
+                    {"minReplicaCount", d.min_replicas}, {"maxReplicaCount", d.max_replicas}, {"deploymentShape", d.shape.empty() ? fmt::format("accounts/{}/deploymentShapes/local/versions/1", kTrainingAccount) : d.shape},
+                    {"hotLoadTrainerJob", d.trainer_job}};
+  if (!d.transition_type.empty()) json["hotLoadTransitionType"] = d.transition_type;
+  return json;
+}
+
+Deployment deployment_at(const TrainingCall& call) {
+  const std::string name = resource_name(call, kDeployments, path_segment(call, "deployment"));
+  const auto found = call.service.control().deployments.find(call.owner, name);
+  if (!found) throw RequestError(ErrorCode::not_found, "deployment", fmt::format("there is no deployment '{}'", shown(name)), 404);
+  return *found;
+}
+
+void take_fields(const TrainingJson& json, Deployment& d) {
+  d.trainer_job = text_field(json, "hotLoadTrainerJob", d.trainer_job);
+  d.transition_type = text_field(json, "hotLoadTransitionType", d.transition_type);
+  d.description = text_field(json, "description", d.description);
+  d.min_replicas = integer_field(json, "minReplicaCount", d.min_replicas);
+  d.max_replicas = integer_field(json, "maxReplicaCount", d.max_replicas);
+}
+
+void create_deployment(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string id = call.request.query_value("deploymentId").value_or("");
+  if (id.empty()) fail_value("deploymentId", "is missing");
+  const std::string name = resource_name(call, kDeployments, id), base_model = text_field(json, "baseModel", call.service.base().name);
+  check_base_model(call, base_model);
+  KeptRecords<Deployment>& deployments = call.service.control().deployments;
+  if (deployments.find(call.owner, name)) return answer_conflict(call, fmt::format("the deployment '{}' exists already", name));
+  call.answer(deployment_json(deployments.change(call.owner, name, [&](Deployment& d) {
+    d.base_model = base_model;
+    d.shape = text_field(json, "deploymentShape");
+    take_fields(json, d);
+  })));
+}
+}  // namespace
+
+void add_deployment_routes(TrainingRoutes& routes) {
+  const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kDeployments), one = all + "/{deployment}";
+  routes.add_at_root("POST", all, create_deployment);
+  routes.add_at_root("GET", all, [](const TrainingCall& call) {
+    TrainingJson rows = TrainingJson::array();
+    for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
+    answer_page(call, kDeployments, rows);
+  });
+  routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(deployment_json(deployment_at(call))); });
+  routes.add_at_root("PATCH", one, [](const TrainingCall& call) {
+    const TrainingJson json = call.json();
+    call.answer(deployment_json(call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
+  });
+  routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
+    call.service.control().deployments.remove(call.owner, deployment_at(call).name);
+    call.answer(TrainingJson::object());
+  });
+}
+
+}  // namespace lockstep

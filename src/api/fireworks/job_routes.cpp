@@ -1,0 +1,91 @@
+// Trainer jobs: names under which sessions are made, all of them this server. A job runs at once; one that was cancelled has no models
+// any more and can be resumed; one that was deleted is gone but for its checkpoints.
+#include "api/errors.h"
+#include "api/fireworks/fireworks_routes.h"
+#include "base/entropy.h"
+#include "base/hash.h"
+
+namespace lockstep {
+namespace {
+constexpr const char* kJobs = "rlorTrainerJobs";
+
+TrainingJson job_json(const TrainingCall& call, const TrainerJob& job) {
+  const std::int64_t most = call.service.base().opened.runtime->max_positions;
+  return {{"name", job.name},
+          {"state", job.state},
+          {"displayName", job.display_name},
+          {"createTime", iso_time(job.created)},
+          {"updateTime", iso_time(job.updated)},
+          {"forwardOnly", job.forward_only},
+          {"trainingShape", job.shape},
+          {"trainingConfig", {{"baseModel", job.base_model}, {"loraRank", job.rank}, {"maxContextLength", job.max_context > 0 ? std::min(job.max_context, most) : most}}},
+          {"status", {{"code", "OK"}, {"message", ""}}}};
+}
+
+TrainerJob living_job(const TrainingCall& call, const std::string& id) {
+  const std::string name = resource_name(call, kJobs, id);
+  const TrainerJob job = call.service.control().job(call.owner, name);
+  if (job.state == "JOB_STATE_DELETED") throw RequestError(ErrorCode::not_found, "job", fmt::format("the trainer job '{}' was deleted", shown(name)), 404);
+  return job;
+}
+
+void create_job(const TrainingCall& call) {
+  const TrainingJson json = call.json(), config = object_field(json, "trainingConfig");
+  const std::string wanted = call.request.query_value("rlorTrainerJobId").value_or("");
+  const std::string name = resource_name(call, kJobs, wanted.empty() ? "job-" + hex64(random_bits()) : wanted);
+  const std::string base_model = text_field(config, "baseModel", call.service.base().name);
+  check_base_model(call, base_model);
+  KeptRecords<TrainerJob>& jobs = call.service.control().jobs;
+  if (const auto same = jobs.find(call.owner, name); same && same->state != "JOB_STATE_DELETED") return answer_conflict(call, fmt::format("the trainer job '{}' exists already", name));
+  call.answer(job_json(call, jobs.change(call.owner, name, [&](TrainerJob& job) {
+    job.created = job.updated = unix_now();
+    job.state = "JOB_STATE_RUNNING";
+    job.base_model = base_model;
+    job.display_name = text_field(json, "displayName");
+    job.shape = call.request.query_value("trainingShape").value_or("");
+    job.rank = integer_field(config, "loraRank", 0);
+    job.max_context = integer_field(config, "maxContextLength", 0);
+    job.forward_only = boolean_field(json, "forwardOnly", false);
+  })));
+}
+
+// POST .../{job}:resume and :cancel.
+void change_job(const TrainingCall& call) {
+  const std::string segment = path_segment(call, "job");
+  ControlPlane& control = call.service.control();
+  if (segment.ends_with(":cancel"))
+    return call.answer(job_json(call, control.end_job(call.owner, living_job(call, path_segment(call, "job", ":cancel")).name, "JOB_STATE_CANCELLED")));
+  const TrainerJob job = living_job(call, path_segment(call, "job", ":resume"));
+  if (!control.jobs.find(call.owner, job.name)) return call.answer(job_json(call, job));  // the job "local" always runs
+  call.answer(job_json(call, control.jobs.change(call.owner, job.name, [](TrainerJob& changed) {
+    changed.state = "JOB_STATE_RUNNING";
+    changed.updated = unix_now();
+  })));
+}
+}  // namespace
+
+void add_job_routes(TrainingRoutes& routes) {
+  const std::string jobs = fmt::format("/v1/accounts/{{account}}/{}", kJobs), one = jobs + "/{job}";
+  routes.add_at_root("POST", jobs, create_job);
+  routes.add_at_root("GET", jobs, [](const TrainingCall& call) {
+    TrainingJson rows = TrainingJson::array();
+    for (const TrainerJob& job : call.service.control().jobs.all(call.owner))
+      if (job.state != "JOB_STATE_DELETED") rows.push_back(job_json(call, job));
+    answer_page(call, kJobs, rows);
+  });
+  routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(job_json(call, living_job(call, path_segment(call, "job")))); });
+  routes.add_at_root("POST", one, change_job);
+  routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
+    call.service.control().end_job(call.owner, living_job(call, path_segment(call, "job")).name, "JOB_STATE_DELETED");
+    call.answer(TrainingJson::object());
+  });
+  routes.add_at_root("GET", one + "/checkpoints", [](const TrainingCall& call) {
+    const std::string id = path_segment(call, "job");
+    const TrainerJob job = call.service.control().job(call.owner, resource_name(call, kJobs, id));  // also one that was deleted
+    TrainingJson rows = TrainingJson::array();
+    for (const CheckpointRecord& r : call.service.checkpoints_of_job(call.owner, id)) rows.push_back(checkpoint_row(job.name, r));
+    answer_page(call, "checkpoints", rows);
+  });
+}
+
+}  // namespace lockstep

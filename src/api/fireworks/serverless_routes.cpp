@@ -1,0 +1,58 @@
+// Serverless training: sessions (ts-...) whose models are runs, sampled by name without a deployment.
+#include "api/errors.h"
+#include "api/fireworks/fireworks_routes.h"
+
+namespace lockstep {
+namespace {
+constexpr const char* kSessions = "trainingSessions";
+
+TrainingJson session_json(const TrainingCall& call, const SessionRecord& s) {
+  return {{"name", resource_name(call, kSessions, s.id)}, {"createTime", iso_time(s.created)}, {"updateTime", iso_time(s.seen)}, {"state", s.status == "active" ? "ACTIVE" : "CLOSED"}};
+}
+
+SessionRecord serverless_session(const TrainingCall& call) {
+  const std::string id = path_segment(call, "session");
+  if (!id.starts_with("ts-")) throw RequestError(ErrorCode::not_found, "session", fmt::format("there is no training session '{}'", shown(id)), 404);
+  return call.service.session(call.owner, id);
+}
+
+// A route to sample without a session of one's own: every name is routed here, so that it is only looked up.
+void create_sampling_route(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  if (const std::string base = text_field(json, "base_model"); !base.empty()) {
+    check_base_model(call, base);
+    return call.answer(TrainingJson::object());
+  }
+  const std::string name = required_text(json, "training_run"), run = name.substr(name.rfind('/') + 1);
+  for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
+    if (r.run() == run) return call.answer(TrainingJson::object());
+  throw RequestError(ErrorCode::not_found, "training_run", fmt::format("the training run '{}' is not there, or has no checkpoint", shown(name)), 404);
+}
+}  // namespace
+
+void add_serverless_routes(TrainingRoutes& routes) {
+  routes.post("create_sampling_route", create_sampling_route);
+  const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kSessions), one = all + "/{session}";
+  routes.add_at_root("GET", all, [](const TrainingCall& call) {
+    TrainingJson rows = TrainingJson::array();
+    for (const SessionRecord& s : call.service.sessions(call.owner))
+      if (s.id.starts_with("ts-")) rows.push_back(session_json(call, s));
+    answer_page(call, kSessions, rows);
+  });
+  routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(session_json(call, serverless_session(call))); });
+  routes.add_at_root("GET", one + "/checkpoints", [](const TrainingCall& call) {
+    const SessionRecord session = serverless_session(call);
+    TrainingJson rows = TrainingJson::array();
+    for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
+      if (r.session == session.id) rows.push_back(checkpoint_row(resource_name(call, kSessions, session.id), r));
+    answer_page(call, "trainingSessionCheckpoints", rows);
+  });
+  routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
+    const SessionRecord session = serverless_session(call);
+    call.service.finish_session(call.owner, session.id, "finished: deleted", {});
+    call.service.drop_models(call.owner, session.id);  // its checkpoints stay
+    call.answer(TrainingJson::object());
+  });
+}
+
+}  // namespace lockstep
