@@ -17,11 +17,20 @@ std::uint64_t WeightSet::next_identity() {
   return ++last;
 }
 
+namespace {
+PackedShape packed_shape_of(const Parameter& p, int bits) { return {p.outputs, p.inputs, static_cast<PackedFormat>(bits)}; }
+}  // namespace
+
 int weight_bits(const Parameter& p, const Profile& profile) {
-  return p.layout == ParameterLayout::packed && p.trained && !p.exact ? profile.weight_bits : 0;
+  if (p.layout != ParameterLayout::packed || !p.trained || p.exact) return 0;
+  if (profile.packed == PackedFormat::none) return profile.weight_bits;
+  return profile.packed_experts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(profile.packed);
 }
 
-QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
+std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
+  const int bits = weight_bits(p, profile);
+  return is_packed_format(bits) ? packed_shape_of(p, bits).bytes() : QuantisedShape{p.outputs, p.inputs, bits}.bytes();
+}
 
 DType compute_dtype(const Parameter& parameter, const Profile& profile) {
   if (weight_bits(parameter, profile)) return DType::u8;
@@ -29,10 +38,35 @@ DType compute_dtype(const Parameter& parameter, const Profile& profile) {
 }
 
 std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
-  return weight_bits(p, profile) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
+  const int bits = weight_bits(p, profile);
+  return bits && !is_packed_format(bits) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
 }
 
 void check_trainable(const Profile& profile) {
+  check_differentiable(profile);
+  if (!profile.trains_weights())
+    fail(ErrorCode::unsupported, "profile '{}' has its weights packed ({}) and frozen: adapters (a rank of 1 or more, over the training API) train over them; train all parameters under cpu-bf16w or cpu-f32",
+         profile.name, packed_format_name(profile.packed));
+}
+
+void check_packable(const Manifest& manifest, const Profile& profile) {
+  if (profile.packed == PackedFormat::none) return;
+  for (const Parameter& p : manifest.parameters())
+    if (weight_bits(p, profile)) return;
+  fail(ErrorCode::unsupported, "profile '{}' packs the weights of experts, and the model has none; allowed is cpu-{}-base", profile.name, packed_format_name(profile.packed));
+}
+
+WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile) {
+  WeightBytes bytes;
+  for (const Parameter& p : manifest.parameters()) {
+    const std::int64_t packed = weight_bits(p, profile) ? p.count * item_bytes(p, profile) : 0;
+    bytes.packed += packed;
+    bytes.all += packed ? packed : p.size() * (compute_dtype(p, profile) == DType::bf16 ? 2 : 4);
+  }
+  return bytes;
+}
+
+void check_differentiable(const Profile& profile) {
   if (profile.weight_bits)
     fail(ErrorCode::unsupported, "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32",
          profile.name, profile.weight_bits);
@@ -50,15 +84,19 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     backend.stream().write(copy.view(), image);
     return copy;
   }
-  const QuantisedShape shape = quantised_shape(p, profile);
-  Buffer copy = backend.device().allocate(DType::u8, p.count, shape.bytes(), MemoryCategory::weights);
+  const int bits = weight_bits(p, profile);
+  const std::int64_t item = item_bytes(p, profile), panels = (p.outputs + 15) / 16;
+  Buffer copy = backend.device().allocate(DType::u8, p.count, item, MemoryCategory::weights);
   if (backend.device().counting()) return copy;
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * shape.bytes()));
-  constexpr std::int64_t kPanels = 16;
-  const std::int64_t blocks = (shape.panels() + kPanels - 1) / kPanels;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * item));
+  constexpr std::int64_t kPanels = 16;  // whole blocks of fp8
+  const std::int64_t blocks = (panels + kPanels - 1) / kPanels;
   const auto quantise = [&](std::int64_t i) {
-    const std::int64_t g = i / blocks, panel = i % blocks * kPanels;
-    quantise_panels(image.data() + g * p.item_size(), shape, bytes.data() + g * shape.bytes(), panel, std::min(shape.panels(), panel + kPanels));
+    const std::int64_t g = i / blocks, panel = i % blocks * kPanels, end = std::min(panels, panel + kPanels);
+    const float* from = image.data() + g * p.item_size();
+    std::uint8_t* to = bytes.data() + g * item;
+    if (is_packed_format(bits)) pack_panels(from, packed_shape_of(p, bits), to, panel, end);
+    else quantise_panels(from, {p.outputs, p.inputs, bits}, to, panel, end);
   };
   // On a deferred device the threads may be at work for queued kernels.
   if (!backend.stream().deferred()) backend.device().threads().run(p.count * blocks, quantise);
@@ -86,10 +124,15 @@ WeightImages weight_images(Backend& backend, const Manifest& manifest, const Wei
       images.push_back(backend.stream().read(copy).get());
       continue;
     }
-    const QuantisedShape shape = quantised_shape(p, profile);
+    const int bits = weight_bits(p, profile);
+    const std::int64_t item = item_bytes(p, profile);
     const std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
     images.emplace_back(static_cast<std::size_t>(p.size()));
-    for (std::int64_t g = 0; g < p.count; ++g) dequantise_panels(bytes.data() + g * shape.bytes(), shape, images.back().data() + g * p.item_size());
+    for (std::int64_t g = 0; g < p.count; ++g) {
+      float* to = images.back().data() + g * p.item_size();
+      if (is_packed_format(bits)) unpack_panels(bytes.data() + g * item, packed_shape_of(p, bits), to);
+      else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
+    }
   }
   return images;
 }

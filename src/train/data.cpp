@@ -20,7 +20,7 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
 }
 
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed) {
-  if (loss.kind != LossKind::none) check_trainable(runtime.profile);
+  if (loss.kind != LossKind::none) check_differentiable(runtime.profile);
   check_loss_options(loss);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {

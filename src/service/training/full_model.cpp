@@ -59,6 +59,9 @@ TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, c
   return state;
 }
 
-std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base) { return std::make_unique<FullModel>(base); }
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base) {
+  check_trainable(base.opened.runtime->profile);
+  return std::make_unique<FullModel>(base);
+}
 
 }  // namespace lockstep
