@@ -8,13 +8,14 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "checkpoint/safetensors_header.h"
-#include "numerics/element.h"
+#include "numerics/packed.h"
 
 namespace lockstep {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian, and read as they lie");
@@ -172,6 +173,19 @@ void SafetensorsFile::read(const SafetensorsTensor& t, std::span<float> values, 
       for (std::size_t i = 0; i < count; ++i) to[i] = widen_half(block[i]);
     done += count;
     at += count * 2;
+  }
+}
+
+void SafetensorsFile::read_e4m3(const SafetensorsTensor& t, std::span<float> values) const {
+  if (t.type != SafetensorsType::f8_e4m3 || static_cast<std::int64_t>(values.size()) != t.elements())
+    fail(ErrorCode::internal, "'{}': tensor {} has {} elements of {}, {} of F8_E4M3 were asked for", label_, quoted_name(t.name), t.elements(),
+         safetensors_type_name(t.type), values.size());
+  std::vector<std::uint8_t> block(std::min(values.size(), kBlockBytes));
+  for (std::size_t done = 0; done < values.size();) {
+    const std::size_t count = std::min(block.size(), values.size() - done);
+    source_->read(data_at_ + t.begin + done, block.data(), count, label_);
+    for (std::size_t i = 0; i < count; ++i) values[done + i] = (block[i] & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN() : widen_e4m3(block[i]);
+    done += count;
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/philox.h"
@@ -77,7 +78,7 @@ TEST(E4m3, RoundsToNearestEvenAndSaturates) {
 
 TEST(PackedWeights, AreThoseOfTheDefinition) {
   for (const PackedFormat format : kFormats)
-    for (const auto& [outputs, inputs] : {std::pair<std::int64_t, std::int64_t>{300, 290}, {128, 128}, {17, 33}, {1, 1}, {129, 64}}) {
+    for (const auto& [outputs, inputs] : std::vector<std::pair<std::int64_t, std::int64_t>>{{300, 290}, {128, 128}, {17, 33}, {1, 1}, {129, 64}}) {
       const PackedShape s{outputs, inputs, format};
       const std::vector<float> image = random_image(s, 7), got = unpacked(packed(image, s), s);
       const auto at = [&](std::int64_t n, std::int64_t k) { return static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16); };

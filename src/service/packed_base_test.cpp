@@ -128,9 +128,9 @@ TEST(PackedBase, MemoryAccountsSayThePackedBytes) {
     return static_cast<double>(bytes);
   };
   const double bf16 = bytes_of("cpu-bf16w");
-  EXPECT_LT(bytes_of("cpu-int4-base"), 0.30 * bf16);  // norms, too, in a model this small
+  EXPECT_LT(bytes_of("cpu-int4-base"), 0.31 * bf16);  // 264 inputs are 8.25 groups, and there are norms
   EXPECT_LT(bytes_of("cpu-fp8-base"), 0.53 * bf16);
-  EXPECT_LT(bytes_of("cpu-mxfp8-base"), 0.54 * bf16);
+  EXPECT_LT(bytes_of("cpu-mxfp8-base"), 0.53 * bf16);
 }
 
 TEST(PackedBase, OnlyAdaptersTrainAndRanksAreRefused) {

@@ -9,7 +9,8 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
 HIDDEN, LAYERS, HEADS, KV, HEAD, INNER, VOCABULARY = 272, 2, 4, 2, 68, 200, 150  # neither 32 nor 128 divides them all
 F32 = np.float32
@@ -58,9 +59,9 @@ def int4(w):
     return (q * scale).astype(F32).reshape(w.shape[0], -1)[:, : w.shape[1]]
 
 
-def write(folder, tensors):
+def write(folder, tensors, save=save_file):
     folder.mkdir()
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    save(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     config = {"model_type": "llama", "vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
               "num_key_value_heads": KV, "head_dim": HEAD, "intermediate_size": INNER, "max_position_embeddings": 256, "rms_norm_eps": 1e-5,
               "tie_word_embeddings": True, "hidden_act": "silu", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}}  # fmt: skip
@@ -139,6 +140,41 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(lockstep, folders):
     assert "adapters" in refused("grad", "--model", model, "--tokens", tokens, "--profile", "cpu-fp8-base", "--out", lockstep.folder / "g")
     assert "the model has none" in refused("score", "--model", model, "--tokens", tokens, "--profile", "cpu-fp8-experts")
     assert "allowed is one rank" in refused("score", "--model", model, "--tokens", tokens, "--profile", "cpu-int4-base", "--ranks", "tp=2")
+
+
+def block_fp8(tensors, power_of_two):
+    """As published folders have it: E4M3 and `weight_scale_inv`; and the numbers that they stand for."""
+    stored, stands_for = {}, {}
+    for name, w in tensors.items():
+        stored[name], stands_for[name] = torch.from_numpy(w), w
+        if w.ndim != 2 or "embed" in name:
+            continue
+        scales = np.empty((-(-w.shape[0] // 128), -(-w.shape[1] // 128)), F32)
+        codes, numbers = torch.empty(w.shape, dtype=torch.float8_e4m3fn), np.empty_like(w)
+        for i, j in np.ndindex(scales.shape):
+            at = (slice(i * 128, i * 128 + 128), slice(j * 128, j * 128 + 128))
+            scale = np.abs(w[at]).max() / F32(448)
+            scales[i, j] = np.exp2(np.ceil(np.log2(scale))) if power_of_two else scale
+            codes[at] = torch.from_numpy(w[at] / scales[i, j]).clamp(-448, 448).to(torch.float8_e4m3fn)
+            numbers[at] = codes[at].to(torch.float32).numpy() * scales[i, j]
+        stored[name], stored[name + "_scale_inv"], stands_for[name] = codes, torch.from_numpy(scales), numbers
+    return stored, stands_for
+
+
+@pytest.mark.parametrize("power_of_two", [True, False])
+def test_published_block_fp8_folders_are_read(lockstep, folders, tmp_path, power_of_two):
+    tensors = load_file(folders["plain"] / "model.safetensors")
+    stored, stands_for = block_fp8(tensors, power_of_two)
+    folder, numbers = write(tmp_path / "fp8", stored, save_torch), write(tmp_path / "numbers", stands_for)
+    for profile in ("cpu-f32", "cpu-bf16w"):
+        assert bits(lockstep, folder, profile) == bits(lockstep, numbers, profile), profile
+    assert bits(lockstep, folder, "cpu-f32") != bits(lockstep, folders["plain"], "cpu-f32"), "the control"
+    if power_of_two:  # packed again they are the numbers of the file
+        embedded = {n: w if "embed" not in n else fp8(w) for n, w in stands_for.items()}
+        assert bits(lockstep, folder, "cpu-fp8-base") == bits(lockstep, write(tmp_path / "again", embedded), "cpu-bf16w")
+    lacking = write(tmp_path / "lacking", {n: w for n, w in stored.items() if n != "model.layers.1.mlp.up_proj.weight_scale_inv"}, save_torch)
+    done = subprocess.run([str(lockstep.binary), "info", str(lacking)], capture_output=True, text=True)
+    assert done.returncode != 0 and "weight_scale_inv" in done.stderr
 
 
 @pytest.mark.parametrize("kind,most", [("int4", 0.29), ("fp8", 0.53), ("mxfp8", 0.53)])
