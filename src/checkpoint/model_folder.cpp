@@ -118,10 +118,10 @@ class Loader {
 
   // What Hugging Face folders of block-128 FP8 have beside a matrix: `scale_inv`, by which its numbers are multiplied.
   ModelFiles::Found scales_of(const FileTensor& file, const ModelFiles::Found& found) {
-    if (found.tensor->type != SafetensorsType::f8_e4m3 || file.shape.size() != 2) return {};
+    if (found.tensor->type != SafetensorsType::f8_e4m3) return {};
     const std::string name = file.name + "_scale_inv";
     const auto scales = files_.find(name);
-    if (!scales) fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with its scales", found.file->label(), quoted_name(file.name), quoted_name(name));
+    if (!scales || file.shape.size() != 2) fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", found.file->label(), quoted_name(file.name), quoted_name(name));
     const auto blocks = [](std::int64_t n) { return (n + kPackedBlock - 1) / kPackedBlock; };
     check_shape(*scales.file, *scales.tensor, {blocks(file.rows()), blocks(file.columns())});
     used_.insert(name);
@@ -129,7 +129,7 @@ class Loader {
   }
 
   static void read_blocks(const Placed& placed, std::vector<float>& values) {
-    placed.found.file->read_e4m3(*placed.found.tensor, values);
+    placed.found.file->read(*placed.found.tensor, values);
     const std::vector<float> scales = placed.scales.file->read(*placed.scales.tensor);
     const std::int64_t columns = placed.file->columns(), blocks = (columns + kPackedBlock - 1) / kPackedBlock;
     for (std::int64_t n = 0; n < placed.file->rows(); ++n)
@@ -144,6 +144,7 @@ class Loader {
     const std::string fused = name->experts + (down ? ".down_proj" : ".gate_up_proj");
     const auto found = files_.find(fused);
     if (!found) return false;
+    if (found.tensor->type == SafetensorsType::f8_e4m3) fail(ErrorCode::unsupported, "'{}': tensor {} holds all experts in F8_E4M3; allowed are F32, BF16 and F16, or a tensor an expert", found.file->label(), quoted_name(fused));
     const std::int64_t rows = down ? file.rows() : 2 * file.rows();
     check_shape(*found.file, *found.tensor, {expert_counts_[name->experts], rows, file.columns()});
     used_.insert(fused);

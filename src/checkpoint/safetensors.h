@@ -79,8 +79,6 @@ class SafetensorsFile {
   // unsupported.
   void read(const SafetensorsTensor& tensor, std::span<float> values, std::int64_t first = 0) const;
   std::vector<float> read(const SafetensorsTensor& tensor) const;
-  // All elements of an F8_E4M3 tensor, whose scales are another tensor's.
-  void read_e4m3(const SafetensorsTensor& tensor, std::span<float> values) const;
   // I32 and I64 only.
   std::vector<std::int64_t> read_integers(const SafetensorsTensor& tensor) const;
   std::string sha256() const;  // of the whole file

@@ -133,7 +133,7 @@ int serve_command(const Arguments& arguments) {
     }
     service = std::make_shared<GenerationService>(std::move(model), serving);
     if (training) {
-      if (!opened.runtime->profile.trains_weights()) opened.loaded.masters = {};  // no model starts from them
+      if (opened.runtime->profile.weight_bits != 0) opened.loaded.masters = {};  // no model starts from them
       base->opened = std::move(opened);
     }
   }  // without training the masters are not needed any more

@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "model/packed_weights.h"
 
 namespace lockstep {
 

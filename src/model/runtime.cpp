@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/packed_weights.h"
 
 namespace lockstep {
 

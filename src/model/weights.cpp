@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "model/packed_weights.h"
 #include "numerics/form.h"
 
 namespace lockstep {
@@ -17,20 +18,13 @@ std::uint64_t WeightSet::next_identity() {
   return ++last;
 }
 
-namespace {
-PackedShape packed_shape_of(const Parameter& p, int bits) { return {p.outputs, p.inputs, static_cast<PackedFormat>(bits)}; }
-}  // namespace
-
 int weight_bits(const Parameter& p, const Profile& profile) {
   if (p.layout != ParameterLayout::packed || !p.trained || p.exact) return 0;
-  if (profile.packed == PackedFormat::none) return profile.weight_bits;
-  return profile.packed_experts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(profile.packed);
+  if (!is_packed_format(profile.weight_bits)) return profile.weight_bits;
+  return profile.weight_bits & kPackedExperts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(packed_format_of(profile.weight_bits));
 }
 
-std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
-  const int bits = weight_bits(p, profile);
-  return is_packed_format(bits) ? packed_shape_of(p, bits).bytes() : QuantisedShape{p.outputs, p.inputs, bits}.bytes();
-}
+QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
 
 DType compute_dtype(const Parameter& parameter, const Profile& profile) {
   if (weight_bits(parameter, profile)) return DType::u8;
@@ -43,30 +37,9 @@ std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
 }
 
 void check_trainable(const Profile& profile) {
-  check_differentiable(profile);
-  if (!profile.trains_weights())
+  if (is_packed_format(profile.weight_bits))
     fail(ErrorCode::unsupported, "profile '{}' has its weights packed ({}) and frozen: adapters (a rank of 1 or more, over the training API) train over them; train all parameters under cpu-bf16w or cpu-f32",
-         profile.name, packed_format_name(profile.packed));
-}
-
-void check_packable(const Manifest& manifest, const Profile& profile) {
-  if (profile.packed == PackedFormat::none) return;
-  for (const Parameter& p : manifest.parameters())
-    if (weight_bits(p, profile)) return;
-  fail(ErrorCode::unsupported, "profile '{}' packs the weights of experts, and the model has none; allowed is cpu-{}-base", profile.name, packed_format_name(profile.packed));
-}
-
-WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile) {
-  WeightBytes bytes;
-  for (const Parameter& p : manifest.parameters()) {
-    const std::int64_t packed = weight_bits(p, profile) ? p.count * item_bytes(p, profile) : 0;
-    bytes.packed += packed;
-    bytes.all += packed ? packed : p.size() * (compute_dtype(p, profile) == DType::bf16 ? 2 : 4);
-  }
-  return bytes;
-}
-
-void check_differentiable(const Profile& profile) {
+         profile.name, packed_format_name(packed_format_of(profile.weight_bits)));
   if (profile.weight_bits)
     fail(ErrorCode::unsupported, "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32",
          profile.name, profile.weight_bits);
@@ -95,7 +68,7 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     const std::int64_t g = i / blocks, panel = i % blocks * kPanels, end = std::min(panels, panel + kPanels);
     const float* from = image.data() + g * p.item_size();
     std::uint8_t* to = bytes.data() + g * item;
-    if (is_packed_format(bits)) pack_panels(from, packed_shape_of(p, bits), to, panel, end);
+    if (is_packed_format(bits)) pack_panels(from, packed_shape(p, profile), to, panel, end);
     else quantise_panels(from, {p.outputs, p.inputs, bits}, to, panel, end);
   };
   // On a deferred device the threads may be at work for queued kernels.
@@ -130,7 +103,7 @@ WeightImages weight_images(Backend& backend, const Manifest& manifest, const Wei
     images.emplace_back(static_cast<std::size_t>(p.size()));
     for (std::int64_t g = 0; g < p.count; ++g) {
       float* to = images.back().data() + g * p.item_size();
-      if (is_packed_format(bits)) unpack_panels(bytes.data() + g * item, packed_shape_of(p, bits), to);
+      if (is_packed_format(bits)) unpack_panels(bytes.data() + g * item, packed_shape(p, profile), to);
       else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
     }
   }

@@ -16,7 +16,7 @@ namespace lockstep {
 // The compute copy of all parameters under one profile, at one version. Never written after it is published.
 struct WeightSet {
   std::uint64_t version = 0;
-  // By ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table; or u8 [count, bytes], matrices in few bits.
+  // By ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table; or u8 [count, bytes], matrices of integers.
   std::vector<Buffer> parameters;
   // No other set of this process has it, while trainers may publish equal versions: what a cache of results goes by.
   const std::uint64_t identity = next_identity();
@@ -30,34 +30,25 @@ struct WeightSet {
 // The host's fp32 image of every parameter (packed), by ParameterId.
 using WeightImages = std::vector<std::vector<float>>;
 
-// What PackedWeight::bits says of this parameter under a profile: integers of so many bits, or a PackedFormat; 0: neither, it is a number
-// format (compute_dtype).
+// Of how many bits a profile's integers of this parameter are; 0: none, it is a number format (compute_dtype).
 int weight_bits(const Parameter& parameter, const Profile& profile);
-// How many bytes one item of it then has (numerics/quantised.h, numerics/packed.h).
-std::int64_t item_bytes(const Parameter& parameter, const Profile& profile);
-// The dtype of a parameter's compute copy; u8: few bits.
+// How one item of it then lies (numerics/quantised.h).
+QuantisedShape quantised_shape(const Parameter& parameter, const Profile& profile);
+// The dtype of a parameter's compute copy; u8: integers.
 DType compute_dtype(const Parameter& parameter, const Profile& profile);
 // Leaves of the sum over a parameter's inputs.
 std::int64_t input_leaves(const Parameter& parameter, const Profile& profile);
 // Allocates a buffer in the shape kernels want; contents undefined.
 Buffer allocate_parameter(Backend& backend, const Parameter& parameter, DType dtype, MemoryCategory category);
-// The compute copy of one parameter: an image uploaded as it is, rounded to bf16, quantised, or packed.
+// The compute copy of one parameter: an image uploaded as it is, rounded to bf16, or quantised.
 Buffer make_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile, const std::vector<float>& image);
 // The same of all parameters.
 std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images,
                                                  const Profile& profile, std::uint64_t version);
 // What kernels compute with, as numbers (widened, dequantised); made into a weight set again it has the same bits.
 WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile);
-// Errors: unsupported under a profile whose weights no optimizer step can move; check_differentiable: whose forward has no backward.
+// Errors: unsupported under a profile whose weights are integers, which no optimizer step can move.
 void check_trainable(const Profile& profile);
-void check_differentiable(const Profile& profile);
-// Errors: unsupported for a profile that packs the weights of experts of a model without them.
-void check_packable(const Manifest& manifest, const Profile& profile);
-// Bytes of the compute copies of all parameters, and of those alone that `profile` packs or quantises; exactly what memory accounts of them say.
-struct WeightBytes {
-  std::int64_t all = 0, packed = 0;
-};
-WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile);
 PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, ParameterId id, const Profile& profile);
 
 // The published hash: SHA-256 over (name, dtype, shape, little-endian row-major bytes) of the fp32 masters, by file name.

@@ -15,9 +15,12 @@
 
 namespace lockstep {
 
-// What PackedWeight::bits says; 8 and 4 there are integers whose rows are quantised too (numerics/quantised.h).
+// What PackedWeight::bits and Profile::weight_bits say; 8 and 4 there are integers whose rows are quantised too (numerics/quantised.h).
 enum class PackedFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18 };
+inline constexpr int kPackedExperts = 64;  // beside the format in Profile::weight_bits: of routed experts alone
+inline constexpr int kPackedVersion = 1;   // of the formats and their quantisers, in a profile's digest
 [[gnu::always_inline]] inline bool is_packed_format(int bits) { return bits >= static_cast<int>(PackedFormat::int4); }
+[[gnu::always_inline]] inline PackedFormat packed_format_of(int bits) { return is_packed_format(bits) ? static_cast<PackedFormat>(bits & ~kPackedExperts) : PackedFormat::none; }
 const char* packed_format_name(PackedFormat format);  // int4, fp8, mxfp8
 
 inline constexpr std::int64_t kPackedBlock = 128;  // of fp8, outputs and inputs

@@ -160,8 +160,8 @@ TEST(PackedWeights, ProfilesDiffer) {
   for (const Profile& p : profiles()) digests.push_back(p.digest());
   std::sort(digests.begin(), digests.end());
   EXPECT_EQ(std::adjacent_find(digests.begin(), digests.end()), digests.end());
-  EXPECT_FALSE(profile_by_name("cpu-fp8-base").trains_weights());
-  EXPECT_TRUE(profile_by_name("cpu-bf16w").trains_weights());
+  EXPECT_EQ(packed_format_of(profile_by_name("cpu-fp8-experts").weight_bits), PackedFormat::fp8);
+  EXPECT_EQ(packed_format_of(profile_by_name("cpu-int4w").weight_bits), PackedFormat::none);
 }
 
 }  // namespace

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "numerics/packed.h"
-
 namespace lockstep {
 
 struct Profile {
@@ -19,11 +17,6 @@ struct Profile {
   int maximum_leaves;     // of chain(G); 8 in every published profile
   bool study;             // never chosen silently: names a mismatch to be studied
   int weight_bits = 0;    // matrices of linear layers as integers of 8 or 4 bits (numerics/quantised.h), for serving; 0: none
-  // Matrices of linear layers, or those of experts alone, packed and frozen (numerics/packed.h): adapters train over them. Not beside weight_bits.
-  PackedFormat packed = PackedFormat::none;
-  bool packed_experts = false;
-  // Whether an optimizer can move all parameters.
-  bool trains_weights() const { return weight_bits == 0 && packed == PackedFormat::none; }
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
   // Of a trainer's state: with declared shared prefixes (train/data.h) gradients have other bits, and the digest is another one.
@@ -34,7 +27,6 @@ struct Profile {
 inline constexpr int kFormVersion = 1;
 inline constexpr int kElementaryVersion = 1;
 inline constexpr int kQuantiserVersion = 1;  // of profiles with integer weights
-inline constexpr int kPackedVersion = 1;     // of profiles with packed weights
 inline constexpr int kDeclaredPrefixVersion = 1;  // of training with declared shared prefixes
 
 const std::vector<Profile>& profiles();

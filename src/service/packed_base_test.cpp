@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
+#include "model/packed_weights.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -64,7 +65,7 @@ PackedOutcome train_packed(PackedPlant& plant, const std::vector<TrainSequence>&
 std::vector<std::string> packed_profiles(const TrainBench& m) {
   std::vector<std::string> names;
   for (const Profile& p : profiles())
-    if (p.packed != PackedFormat::none && (!p.packed_experts || m.model->experts_a_token > 0)) names.push_back(p.name);
+    if (is_packed_format(p.weight_bits) && (!(p.weight_bits & kPackedExperts) || m.model->experts_a_token > 0)) names.push_back(p.name);
   return names;
 }
 

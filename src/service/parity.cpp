@@ -25,7 +25,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("training_forwards", true);
   for (const char* name : {"chunks", "cache_hits", "preemptions", "evictions", "mixed_batches"}) add(name, long_enough);
   add("decode_tokens", true);
-  const bool ranks = scene.profile.packed == PackedFormat::none;
+  const bool ranks = !is_packed_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
@@ -65,7 +65,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
          model.model->max_positions);
   ParityReport report;
   report.profile = options.profile;
-  report.trains = profile_by_name(options.profile).trains_weights();
+  report.trains = profile_by_name(options.profile).weight_bits == 0;
   report.seed = options.seed;
   const double begin = now();
   Progress::Options shown{.label = "parity", .unit = "tokens", .quiet = options.quiet};

@@ -47,7 +47,7 @@ std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
     const bool wide = profile.weight_bits == 8;
     return {&profile_by_name(wide ? "cpu-int8w" : "cpu-int4w"), &profile_by_name(wide ? "study-leaves-int8" : "study-leaves-int4")};
   }
-  if (profile.packed != PackedFormat::none) {
+  if (is_packed_format(profile.weight_bits)) {
     // A twin of the same format: no name of a profile is worth one that controls alone use.
     static std::map<std::string, Profile> twins;
     Profile& twin = twins[profile.name] = profile;

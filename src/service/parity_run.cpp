@@ -35,7 +35,7 @@ std::vector<ParityPlace> scalar_parity_places() {
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   std::vector<RankLayout> layouts;
   if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
-  if (profile_by_name(options.profile).packed != PackedFormat::none) {  // ranks do not share packed weights
+  if (is_packed_format(profile_by_name(options.profile).weight_bits)) {  // ranks do not share packed weights
     layouts.push_back({});
     return layouts;
   }

@@ -43,7 +43,7 @@ struct ParityScene {
   std::map<std::string, std::int64_t> counters;
 
   // A profile for serving alone has no steps to compare.
-  bool trains() const { return profile.trains_weights(); }
+  bool trains() const { return profile.weight_bits == 0; }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).

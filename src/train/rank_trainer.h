@@ -22,7 +22,6 @@ class RankTrainer {
 
   // check_data (train/data.h). Ranks are given what has passed it.
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
-    if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
     check_data(runtime_, data, loss, index_loss, options_.declared_prefixes);
   }
   // Error internal when gradients stand that no step has taken, and calls do not accumulate.
