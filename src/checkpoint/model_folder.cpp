@@ -12,6 +12,7 @@
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_files.h"
 #include "model/kv_cache.h"
+#include "numerics/packed.h"
 #include "numerics/profile.h"
 
 namespace lockstep {
@@ -85,7 +86,8 @@ class Loader {
     std::vector<float> values;
     for (const Placed& placed : placed_) {
       values.resize(static_cast<std::size_t>(placed.file->size()));
-      placed.found.file->read(*placed.found.tensor, values, placed.first);
+      if (placed.scales) read_blocks(placed, values);
+      else placed.found.file->read(*placed.found.tensor, values, placed.first);
       check_values(placed, values);
       manifest_.scatter(*placed.file, values.data(), loaded.masters);
       all_bf16 = all_bf16 && (placed.file->fp32 || placed.found.tensor->type == SafetensorsType::bf16);
@@ -101,16 +103,38 @@ class Loader {
     const FileTensor* file;
     ModelFiles::Found found;
     std::int64_t first = 0;
+    ModelFiles::Found scales{};  // of blocks of 128 x 128, where the tensor is F8_E4M3
   };
 
   void place(const FileTensor& file) {
     if (const auto found = files_.find(file.name)) {
       check_shape(*found.file, *found.tensor, file.shape);
       used_.insert(file.name);
-      placed_.push_back({&file, found, 0});
+      placed_.push_back({&file, found, 0, scales_of(file, found)});
     } else if (!place_fused(file)) {
       missing_.push_back(file.name);
     }
+  }
+
+  // What Hugging Face folders of block-128 FP8 have beside a matrix: `scale_inv`, by which its numbers are multiplied.
+  ModelFiles::Found scales_of(const FileTensor& file, const ModelFiles::Found& found) {
+    if (found.tensor->type != SafetensorsType::f8_e4m3) return {};
+    const std::string name = file.name + "_scale_inv";
+    const auto scales = files_.find(name);
+    if (!scales || file.shape.size() != 2) fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", found.file->label(), quoted_name(file.name), quoted_name(name));
+    const auto blocks = [](std::int64_t n) { return (n + kPackedBlock - 1) / kPackedBlock; };
+    check_shape(*scales.file, *scales.tensor, {blocks(file.rows()), blocks(file.columns())});
+    used_.insert(name);
+    return scales;
+  }
+
+  static void read_blocks(const Placed& placed, std::vector<float>& values) {
+    placed.found.file->read(*placed.found.tensor, values);
+    const std::vector<float> scales = placed.scales.file->read(*placed.scales.tensor);
+    const std::int64_t columns = placed.file->columns(), blocks = (columns + kPackedBlock - 1) / kPackedBlock;
+    for (std::int64_t n = 0; n < placed.file->rows(); ++n)
+      for (std::int64_t k = 0; k < columns; ++k)
+        values[static_cast<std::size_t>(n * columns + k)] *= scales[static_cast<std::size_t>(n / kPackedBlock * blocks + k / kPackedBlock)];
   }
 
   bool place_fused(const FileTensor& file) {
@@ -120,6 +144,7 @@ class Loader {
     const std::string fused = name->experts + (down ? ".down_proj" : ".gate_up_proj");
     const auto found = files_.find(fused);
     if (!found) return false;
+    if (found.tensor->type == SafetensorsType::f8_e4m3) fail(ErrorCode::unsupported, "'{}': tensor {} holds all experts in F8_E4M3; allowed are F32, BF16 and F16, or a tensor an expert", found.file->label(), quoted_name(fused));
     const std::int64_t rows = down ? file.rows() : 2 * file.rows();
     check_shape(*found.file, *found.tensor, {expert_counts_[name->experts], rows, file.columns()});
     used_.insert(fused);

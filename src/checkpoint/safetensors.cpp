@@ -8,19 +8,32 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "checkpoint/safetensors_header.h"
-#include "numerics/element.h"
+#include "numerics/packed.h"
 
 namespace lockstep {
 static_assert(std::endian::native == std::endian::little, "safetensors are little-endian, and read as they lie");
 
 namespace {
 constexpr std::size_t kBlockBytes = std::size_t{1} << 16;
+
+// `read(done, codes, count)` reads codes of elements from `done` on.
+template <class F>
+void read_e4m3(std::span<float> values, const F& read) {
+  std::vector<std::uint8_t> codes(std::min(values.size(), kBlockBytes));
+  for (std::size_t done = 0; done < values.size();) {
+    const std::size_t count = std::min(codes.size(), values.size() - done);
+    read(done, codes.data(), count);
+    for (std::size_t i = 0; i < count; ++i) values[done + i] = (codes[i] & 0x7f) == 0x7f ? std::numeric_limits<float>::quiet_NaN() : widen_e4m3(codes[i]);
+    done += count;
+  }
+}
 
 float widen_half(std::uint16_t half) {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
@@ -153,14 +166,15 @@ const SafetensorsTensor& SafetensorsFile::tensor(std::string_view name) const {
 }
 
 void SafetensorsFile::read(const SafetensorsTensor& t, std::span<float> values, std::int64_t first) const {
-  if (t.type != SafetensorsType::f32 && t.type != SafetensorsType::bf16 && t.type != SafetensorsType::f16)
-    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are F32, BF16 and F16", label_,
+  if (t.type != SafetensorsType::f32 && t.type != SafetensorsType::bf16 && t.type != SafetensorsType::f16 && t.type != SafetensorsType::f8_e4m3)
+    fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, allowed are F32, BF16, F16 and F8_E4M3", label_,
          quoted_name(t.name), safetensors_type_name(t.type));
   if (first < 0 || first > t.elements() || static_cast<std::int64_t>(values.size()) > t.elements() - first)
     fail(ErrorCode::internal, "'{}': elements {} to {} of tensor {} were asked for, it has {}", label_, first,
          first + static_cast<std::int64_t>(values.size()), quoted_name(t.name), t.elements());
   std::uint64_t at = data_at_ + t.begin + static_cast<std::uint64_t>(first * safetensors_type_bytes(t.type));
   if (t.type == SafetensorsType::f32) return source_->read(at, values.data(), values.size_bytes(), label_);
+  if (t.type == SafetensorsType::f8_e4m3) return read_e4m3(values, [&](std::size_t done, std::uint8_t* codes, std::size_t count) { source_->read(at + done, codes, count, label_); });
   std::vector<std::uint16_t> block(std::min(values.size(), kBlockBytes / 2));
   for (std::size_t done = 0; done < values.size();) {
     const std::size_t count = std::min(block.size(), values.size() - done);

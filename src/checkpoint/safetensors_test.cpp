@@ -87,7 +87,7 @@ TEST(Safetensors, TypesThatAreNoFloatsAreRefusedOnReading) {
     ADD_FAILURE();
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::unsupported);
-    EXPECT_EQ(e.message(), "'m.safetensors': tensor 'x' has the dtype F64, allowed are F32, BF16 and F16");
+    EXPECT_EQ(e.message(), "'m.safetensors': tensor 'x' has the dtype F64, allowed are F32, BF16, F16 and F8_E4M3");
   }
   EXPECT_EQ(file.read_integers(file.tensor("y")), std::vector<std::int64_t>{0});
   EXPECT_THROW(file.read_integers(file.tensor("x")), Error);

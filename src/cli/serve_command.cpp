@@ -40,7 +40,7 @@ int serve_command(const Arguments& arguments) {
   RuntimeSettings runtime;
   HttpOptions http;
   ServingOptions serving;
-  std::string name, runs = "runs";
+  std::string name, runs = "runs", frozen_base = "none", frozen_layers = "linear";
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
@@ -62,6 +62,8 @@ int serve_command(const Arguments& arguments) {
   table.text("chat-template", &chat_template, "FILE", "A Jinja template for chat instead of the model's");
   table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
   table.flag("training", &training, "Offers the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
+  table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"}, "Packs the weights into this format for good; adapters train over them. Short for --profile cpu-FORMAT-base");
+  table.choice("frozen-layers", &frozen_layers, {"linear", "experts"}, "Which weights --frozen-base packs: of all linear layers, or of experts alone (--profile cpu-FORMAT-experts)");
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
@@ -90,6 +92,12 @@ int serve_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  if (frozen_base != "none") {
+    if (runtime.profile != RuntimeSettings().profile) throw UsageError(fmt::format("frozen-base is {} and profile is {}, allowed is one of the two", frozen_base, runtime.profile));
+    runtime.profile = fmt::format("cpu-{}-{}", frozen_base, frozen_layers == "experts" ? "experts" : "base");
+  } else if (frozen_layers != "linear") {
+    throw UsageError(fmt::format("frozen-layers is {} without --frozen-base; allowed is with it", frozen_layers));
+  }
   set_log_format(parse_log_format(log_format));
   http.max_body_bytes = max_body_kilobytes << 10;
   access.keys = read_keys(key_file);
@@ -125,7 +133,10 @@ int serve_command(const Arguments& arguments) {
       base->weights = model.weights;
     }
     service = std::make_shared<GenerationService>(std::move(model), serving);
-    if (training) base->opened = std::move(opened);
+    if (training) {
+      if (opened.runtime->profile.weight_bits != 0) opened.loaded.masters = {};  // no model starts from them
+      base->opened = std::move(opened);
+    }
   }  // without training the masters are not needed any more
   std::shared_ptr<TrainingService> trainers;
   if (training) {

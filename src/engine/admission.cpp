@@ -3,6 +3,7 @@
 #include <unordered_set>
 
 #include "base/error.h"
+#include "model/packed_weights.h"
 
 namespace lockstep {
 
@@ -77,7 +78,7 @@ void check_weights(const WeightSet& weights, const Model& model, const Profile& 
     const Parameter& p = parameters[i];
     const View& copy = weights.parameters[i].view();
     const DType dtype = compute_dtype(p, profile);
-    const std::int64_t size = dtype == DType::u8 ? p.count * quantised_shape(p, profile).bytes() : p.size();
+    const std::int64_t size = dtype == DType::u8 ? p.count * item_bytes(p, profile) : p.size();
     if (copy.dtype != dtype || copy.size() != size)
       fail(ErrorCode::invalid_argument, "weights has {} elements of {} in '{}', allowed are {} of {} (profile '{}')", copy.size(), dtype_name(copy.dtype),
            p.name, size, dtype_name(dtype), profile.name);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "numerics/form.h"
+#include "numerics/packed.h"
 
 namespace lockstep {
 
@@ -14,6 +15,11 @@ PackedWeight tokens_of(const PackedWeight& w, std::int64_t begin, std::int64_t c
   if (begin == 0 && count == w.outputs) return w;
   PackedWeight part = w;
   part.outputs = count;
+  if (is_packed_format(w.bits)) {
+    const std::int64_t panel = PackedShape{16, w.inputs, static_cast<PackedFormat>(w.bits)}.bytes();
+    part.data = w.data.block(0, 1, begin / 16 * panel, part.panels() * panel);
+    return part;
+  }
   part.data = w.data.block(0, 1, begin * w.inputs, part.packed_size());
   return part;
 }

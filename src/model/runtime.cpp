@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/packed_weights.h"
 
 namespace lockstep {
 
@@ -11,6 +12,7 @@ Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, 
       max_positions(positions > 0 ? positions : std::min<std::int64_t>(model->max_positions, 65536)) {
   if (max_positions > model->max_positions)
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->max_positions);
+  check_packable(model->manifest(), profile);
   if (model->rope.rotary > 0)
     rope_table = backend.device().upload(lockstep::rope_table(max_positions, model->rope), max_positions, model->rope.rotary,
                                          MemoryCategory::weights);

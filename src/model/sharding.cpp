@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "numerics/form.h"
+#include "numerics/packed.h"
 
 namespace lockstep {
 
@@ -18,6 +20,8 @@ std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (gr
 Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place)
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
+  if (is_packed_format(profile.weight_bits))
+    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of packed weights span what ranks would cut; allowed is one rank", profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1;

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "model/packed_weights.h"
 #include "numerics/form.h"
 
 namespace lockstep {
@@ -18,7 +19,9 @@ std::uint64_t WeightSet::next_identity() {
 }
 
 int weight_bits(const Parameter& p, const Profile& profile) {
-  return p.layout == ParameterLayout::packed && p.trained && !p.exact ? profile.weight_bits : 0;
+  if (p.layout != ParameterLayout::packed || !p.trained || p.exact) return 0;
+  if (!is_packed_format(profile.weight_bits)) return profile.weight_bits;
+  return profile.weight_bits & kPackedExperts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(packed_format_of(profile.weight_bits));
 }
 
 QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
@@ -29,10 +32,14 @@ DType compute_dtype(const Parameter& parameter, const Profile& profile) {
 }
 
 std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
-  return weight_bits(p, profile) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
+  const int bits = weight_bits(p, profile);
+  return bits && !is_packed_format(bits) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
 }
 
 void check_trainable(const Profile& profile) {
+  if (is_packed_format(profile.weight_bits))
+    fail(ErrorCode::unsupported, "profile '{}' has its weights packed ({}) and frozen: adapters (a rank of 1 or more, over the training API) train over them; train all parameters under cpu-bf16w or cpu-f32",
+         profile.name, packed_format_name(packed_format_of(profile.weight_bits)));
   if (profile.weight_bits)
     fail(ErrorCode::unsupported, "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32",
          profile.name, profile.weight_bits);
@@ -50,15 +57,19 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     backend.stream().write(copy.view(), image);
     return copy;
   }
-  const QuantisedShape shape = quantised_shape(p, profile);
-  Buffer copy = backend.device().allocate(DType::u8, p.count, shape.bytes(), MemoryCategory::weights);
+  const int bits = weight_bits(p, profile);
+  const std::int64_t item = item_bytes(p, profile), panels = (p.outputs + 15) / 16;
+  Buffer copy = backend.device().allocate(DType::u8, p.count, item, MemoryCategory::weights);
   if (backend.device().counting()) return copy;
-  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * shape.bytes()));
-  constexpr std::int64_t kPanels = 16;
-  const std::int64_t blocks = (shape.panels() + kPanels - 1) / kPanels;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * item));
+  constexpr std::int64_t kPanels = 16;  // whole blocks of fp8
+  const std::int64_t blocks = (panels + kPanels - 1) / kPanels;
   const auto quantise = [&](std::int64_t i) {
-    const std::int64_t g = i / blocks, panel = i % blocks * kPanels;
-    quantise_panels(image.data() + g * p.item_size(), shape, bytes.data() + g * shape.bytes(), panel, std::min(shape.panels(), panel + kPanels));
+    const std::int64_t g = i / blocks, panel = i % blocks * kPanels, end = std::min(panels, panel + kPanels);
+    const float* from = image.data() + g * p.item_size();
+    std::uint8_t* to = bytes.data() + g * item;
+    if (is_packed_format(bits)) pack_panels(from, packed_shape(p, profile), to, panel, end);
+    else quantise_panels(from, {p.outputs, p.inputs, bits}, to, panel, end);
   };
   // On a deferred device the threads may be at work for queued kernels.
   if (!backend.stream().deferred()) backend.device().threads().run(p.count * blocks, quantise);
@@ -86,10 +97,15 @@ WeightImages weight_images(Backend& backend, const Manifest& manifest, const Wei
       images.push_back(backend.stream().read(copy).get());
       continue;
     }
-    const QuantisedShape shape = quantised_shape(p, profile);
+    const int bits = weight_bits(p, profile);
+    const std::int64_t item = item_bytes(p, profile);
     const std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
     images.emplace_back(static_cast<std::size_t>(p.size()));
-    for (std::int64_t g = 0; g < p.count; ++g) dequantise_panels(bytes.data() + g * shape.bytes(), shape, images.back().data() + g * p.item_size());
+    for (std::int64_t g = 0; g < p.count; ++g) {
+      float* to = images.back().data() + g * p.item_size();
+      if (is_packed_format(bits)) unpack_panels(bytes.data() + g * item, packed_shape(p, profile), to);
+      else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
+    }
   }
   return images;
 }

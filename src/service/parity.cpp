@@ -25,7 +25,8 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("training_forwards", true);
   for (const char* name : {"chunks", "cache_hits", "preemptions", "evictions", "mixed_batches"}) add(name, long_enough);
   add("decode_tokens", true);
-  for (const char* name : {"rank_forwards", "rank_servings"}) add(name, true);
+  const bool ranks = !is_packed_format(scene.profile.weight_bits);
+  for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);
@@ -37,7 +38,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
                            "checkpointed_segments", "deferred_steps", "rank_steps"})
     add(name, scene.trains());
-  add("rank_bytes", true);
+  add("rank_bytes", ranks);
   return counters;
 }
 

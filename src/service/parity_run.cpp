@@ -35,6 +35,10 @@ std::vector<ParityPlace> scalar_parity_places() {
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   std::vector<RankLayout> layouts;
   if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
+  if (is_packed_format(profile_by_name(options.profile).weight_bits)) {  // ranks do not share packed weights
+    layouts.push_back({});
+    return layouts;
+  }
   for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"})
     layouts.push_back(rank_layout(text));
   return layouts;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/runtime.h"
+#include "numerics/packed.h"
 #include "train/loss_columns.h"
 #include "train/losses.h"
 #include "train/micro_batch.h"
@@ -20,7 +21,8 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
 }
 
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed) {
-  if (loss.kind != LossKind::none) check_trainable(runtime.profile);
+  // Over packed weights adapters train; all parameters do not (Trainer).
+  if (loss.kind != LossKind::none && !is_packed_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
   check_loss_options(loss);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {

@@ -51,6 +51,7 @@ void Trainer::abandon_gradients() {
 
 ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
   check_no_batch();
+  if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
   parts_[0]->check(data, loss, index.index_loss);
   parts_[0]->check_may_begin();
   ForwardBackwardResult result;
@@ -68,6 +69,7 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
 
 void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) {
   check_no_batch();
+  check_trainable(runtime_.profile);
   parts_[0]->check({}, loss, index.index_loss);
   parts_[0]->check_may_begin();
   batch_.emplace(plan, loss, index);

@@ -1,6 +1,7 @@
 // Implementation of embedding.h.
 #include "kernels/row_tools.h"
 #include "kernels/embedding/table_rows.h"
+#include "kernels/linear/packed.h"
 #include "kernels/linear/quantised.h"
 
 namespace lockstep {
@@ -8,6 +9,13 @@ namespace lockstep {
 template <class V>
 void embedding_forward(const EmbeddingForward& op, ThreadPool& pool) {
   const std::int64_t h = op.y.cols;
+  if (is_packed_format(op.bits)) {
+    const PackedShape shape{op.vocabulary, h, static_cast<PackedFormat>(op.bits)};
+    return pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
+      for (std::int64_t t = block * 16; t < std::min(op.y.rows, block * 16 + 16); ++t)
+        packed_output<V>(device_pointer<std::uint8_t>(op.table), shape, ints(op.token)[t], elements<V>(op.y) + t * op.y.stride);
+    });
+  }
   if (op.bits) {
     const QuantisedShape shape{op.vocabulary, h, op.bits};
     return pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {

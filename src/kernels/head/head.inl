@@ -3,6 +3,7 @@
 #include "kernels/head/log_sum.h"
 #include "kernels/head/row_loss.h"
 #include "kernels/head/shard_rows.h"
+#include "kernels/linear/packed.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
 #include "kernels/head/weight_rows.h"
@@ -70,29 +71,37 @@ void quantised_logits(const HeadLogits& op, ThreadPool& pool) {
   });
 }
 
-template <class V>
-void head_logits(const HeadLogits& op, ThreadPool& pool) {
-  if (op.w.bits) return quantised_logits<V>(op, pool);
+// `weights` null: they are packed.
+template <class V, class W>
+void number_logits(const HeadLogits& op, ThreadPool& pool, const W* weights) {
   using Elem = typename V::Elem;
   const std::int64_t rows = op.index.rows, inputs = op.w.inputs, panels = op.w.panels();
   const std::int64_t row_block = 48, row_blocks = (rows + row_block - 1) / row_block;
   const std::int64_t panel_block = row_blocks >= pool.threads() * 2 ? panels : std::max<std::int64_t>(8, (panels + 7) / 8);
   const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
+  pool.run(row_blocks * panel_blocks, [&](std::int64_t item) {
+    const std::int64_t begin = item / panel_blocks * row_block, count = std::min(rows - begin, row_block);
+    const std::int64_t panel = item % panel_blocks * panel_block, panel_end = std::min(panels, panel + panel_block);
+    Elem* chosen = thread_scratch<Elem>(static_cast<std::size_t>(count * inputs));
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Elem* x = elements<V>(op.x) + ints(op.index)[(begin + i) * op.index.stride] * op.x.stride;
+      if (op.round_input_bf16) round_rows<V>(chosen + i * inputs, x, inputs, 1, inputs);
+      else std::copy(x, x + inputs, chosen + i * inputs);
+    }
+    const Product<V, W> product{elements<V>(op.y) + begin * op.y.stride, op.y.stride, chosen, inputs, weights, inputs, op.w.outputs, 0, 0, 0, false};
+    if constexpr (std::is_same_v<W, Elem>)
+      if (!weights)
+        return packed_forward<V>(product, device_pointer<std::uint8_t>(op.w.data), packed_shape(op.w), count, op.w.maximum_leaves, 0, 8, panel, panel_end);
+    product_forward<V, W>(product, count, op.w.maximum_leaves, 0, 8, panel, panel_end);
+  });
+}
+
+template <class V>
+void head_logits(const HeadLogits& op, ThreadPool& pool) {
+  if (is_packed_format(op.w.bits)) return number_logits<V, typename V::Elem>(op, pool, nullptr);
+  if (op.w.bits) return quantised_logits<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
-    using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    pool.run(row_blocks * panel_blocks, [&](std::int64_t item) {
-      const std::int64_t begin = item / panel_blocks * row_block, count = std::min(rows - begin, row_block);
-      const std::int64_t panel = item % panel_blocks * panel_block;
-      Elem* chosen = thread_scratch<Elem>(static_cast<std::size_t>(count * inputs));
-      for (std::int64_t i = 0; i < count; ++i) {
-        const Elem* x = elements<V>(op.x) + ints(op.index)[(begin + i) * op.index.stride] * op.x.stride;
-        if (op.round_input_bf16) round_rows<V>(chosen + i * inputs, x, inputs, 1, inputs);
-        else std::copy(x, x + inputs, chosen + i * inputs);
-      }
-      const Product<V, W> product{elements<V>(op.y) + begin * op.y.stride, op.y.stride, chosen, inputs, weights, inputs,
-                                  op.w.outputs, 0, 0, 0, false};
-      product_forward<V, W>(product, count, op.w.maximum_leaves, 0, 8, panel, std::min(panels, panel + panel_block));
-    });
+    number_logits<V, std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>>(op, pool, weights);
   });
 }
 

@@ -1,4 +1,5 @@
 // Implementation of linear.h: cuts the work into (weight, panels, rows) items and hands them to the products of product.h.
+#include "kernels/linear/packed.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
 
@@ -62,7 +63,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
   const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
   pool.run(count * row_blocks * panel_blocks, [&](std::int64_t item) {
     const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
-    auto [range, product] = of(g);
+    auto [range, product, packed, shape] = of(g);
     const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
     const std::int64_t block = std::min(range.end, begin + row_block) - begin;
     if (block <= 0) return;
@@ -83,7 +84,10 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
       product.x = copy;
       product.x_stride = apart;
     }
-    product_forward<V, W>(product, block, maximum_leaves, leaf_begin, leaf_end, panel, std::min(panels, panel + panel_block));
+    const std::int64_t panel_end = std::min(panels, panel + panel_block);
+    if constexpr (std::is_same_v<W, Elem>)
+      if (packed) return packed_forward<V>(product, packed, shape, block, maximum_leaves, leaf_begin, leaf_end, panel, panel_end);
+    product_forward<V, W>(product, block, maximum_leaves, leaf_begin, leaf_end, panel, panel_end);
   });
 }
 
@@ -91,10 +95,23 @@ template <class V, class W>
 struct RowsAndProduct {
   RowRange rows;
   Product<V, W> product;
+  const std::uint8_t* packed = nullptr;  // instead of product.w
+  PackedShape shape{};
 };
 
 template <class V>
 void linear_forward(const LinearForward& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  if (is_packed_format(op.w.bits)) {
+    const PackedShape shape = packed_shape(op.w);
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                                 [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+      return {rows_of(op.offsets, g, op.x.rows, op.ends),
+              {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr, op.w.inputs,
+               op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
+              device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape};
+    });
+  }
   if (op.w.bits) return quantised_linear<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
@@ -109,41 +126,54 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
 
 // One weight for all rows is transposed once, in parts that every thread reads, and the rest is a forward product over n. Of several
 // (heads, experts) every item transposes what it needs.
+// transpose(panel, g, block): transpose_block of item g.
+template <class V, class Transpose>
+void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const Transpose& transpose) {
+  using Elem = typename V::Elem;
+  const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows;
+  if (op.w.count == 1 && !op.offsets) {
+    const std::int64_t part = std::max<std::int64_t>(8, kTransposedElements / std::max<std::int64_t>(1, op.w.outputs * 16));
+    for (std::int64_t begin = 0; begin < blocks; begin += part) {
+      const std::int64_t count = std::min(blocks - begin, part);
+      Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
+      pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
+      run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
+        return {{0, rows},
+                {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
+                 op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale}};
+      });
+    }
+    return;
+  }
+  const std::int64_t block_step = std::min<std::int64_t>(blocks, 2);
+  const std::int64_t block_items = (blocks + block_step - 1) / block_step;
+  pool.run(op.w.count * block_items, [&](std::int64_t item) {
+    const std::int64_t g = item / block_items, begin = item % block_items * block_step, end = std::min(blocks, begin + block_step);
+    const RowRange range = rows_of(op.offsets, g, rows, op.ends);
+    if (range.end <= range.begin) return;
+    Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
+    for (std::int64_t b = begin; b < end; ++b) transpose(scratch + (b - begin) * op.w.outputs * 16, g, b);
+    product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
+                              elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs,
+                              op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
+                             range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
+  });
+}
+
 template <class V>
 void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
-  const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows;
+  if (is_packed_format(op.w.bits)) {
+    const PackedShape shape = packed_shape(op.w);
+    const std::uint8_t* bytes = device_pointer<std::uint8_t>(op.w.data);
+    return backward_input_with<V>(op, pool, [&](Elem* panel, std::int64_t g, std::int64_t block) {
+      transpose_packed<V>(panel, bytes + g * shape.bytes(), shape, block);
+    });
+  }
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    if (op.w.count == 1 && !op.offsets) {
-      const std::int64_t part = std::max<std::int64_t>(8, kTransposedElements / std::max<std::int64_t>(1, op.w.outputs * 16));
-      for (std::int64_t begin = 0; begin < blocks; begin += part) {
-        const std::int64_t count = std::min(blocks - begin, part);
-        Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
-        pool.run(count, [&](std::int64_t b) {
-          transpose_block<V, W>(transposed + b * op.w.outputs * 16, weights, op.w.outputs, op.w.inputs, begin + b);
-        });
-        run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
-          return {{0, rows},
-                  {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
-                   op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale}};
-        });
-      }
-      return;
-    }
-    const std::int64_t block_step = std::min<std::int64_t>(blocks, 2);
-    const std::int64_t block_items = (blocks + block_step - 1) / block_step;
-    pool.run(op.w.count * block_items, [&](std::int64_t item) {
-      const std::int64_t g = item / block_items, begin = item % block_items * block_step, end = std::min(blocks, begin + block_step);
-      const RowRange range = rows_of(op.offsets, g, rows, op.ends);
-      if (range.end <= range.begin) return;
-      Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
-      for (std::int64_t b = begin; b < end; ++b)
-        transpose_block<V, W>(scratch + (b - begin) * op.w.outputs * 16, weights + g * op.w.packed_size(), op.w.outputs, op.w.inputs, b);
-      product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
-                                elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs,
-                                op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
-                               range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
+    backward_input_with<V>(op, pool, [&](Elem* panel, std::int64_t g, std::int64_t block) {
+      transpose_block<V, W>(panel, weights + g * op.w.packed_size(), op.w.outputs, op.w.inputs, block);
     });
   });
 }

@@ -3,6 +3,7 @@
 // unsigned as stored, and a lane's eight pairs of a group are at most 8 * 2 * 15 * 127 < 2^15.
 #pragma once
 #include "numerics/isa/avx2.h"
+#include "numerics/isa/packed_decode.h"
 
 namespace lockstep {
 
@@ -71,6 +72,36 @@ struct Avx2IntegerDot {
   }
   static Stored zero() { return 0; }
   static Avx2Vec scales(const std::uint8_t* bytes) { return Avx2Vec::load(reinterpret_cast<const Bf16*>(bytes)); }
+};
+
+template <>
+struct PackedDecode<Avx2Vec> {
+  static constexpr bool kVectors = true;
+  static Avx2Vec e4m3(const std::uint8_t* p) {
+    const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {e4m3_of(_mm256_cvtepu8_epi32(codes)), e4m3_of(_mm256_cvtepu8_epi32(_mm_srli_si128(codes, 8)))};
+  }
+  static Avx2Vec nibbles(const std::uint8_t* p, int shift) {
+    const __m128i by = _mm_cvtsi32_si128(shift);
+    const auto of = [&](const std::uint8_t* at) {
+      const __m256i word = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), by);
+      return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_and_si256(word, _mm256_set1_epi32(15)), _mm256_set1_epi32(8)));
+    };
+    return {of(p), of(p + 32)};
+  }
+  static Avx2Vec exponents(const std::uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    const auto of = [](__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(x), 23)); };
+    return {of(bytes), of(_mm_srli_si128(bytes, 8))};
+  }
+  static Avx2Vec halves(const std::uint8_t* p) { return Avx2Vec::load(reinterpret_cast<const Bf16*>(p)); }
+
+ private:
+  static __m256 e4m3_of(__m256i code) {
+    const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
+    const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7f)), 20);
+    return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, magnitude)), _mm256_set1_ps(0x1p120f));
+  }
 };
 
 template <class V, class F>

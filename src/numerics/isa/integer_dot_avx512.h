@@ -3,6 +3,7 @@
 // ways of integer_dot_avx2.h. The instruction is written as text, for the compiler is not told that the machine has it.
 #pragma once
 #include "numerics/isa/avx512.h"
+#include "numerics/isa/packed_decode.h"
 
 namespace lockstep {
 
@@ -60,6 +61,25 @@ struct Avx512IntegerDot {
   }
   static Stored zero() { return 0; }
   static Avx512Vec scales(const std::uint8_t* bytes) { return Avx512Vec::load(reinterpret_cast<const Bf16*>(bytes)); }
+};
+
+template <>
+struct PackedDecode<Avx512Vec> {
+  static constexpr bool kVectors = true;
+  static Avx512Vec e4m3(const std::uint8_t* p) {
+    const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(code, _mm512_set1_epi32(0x80)), 24);
+    const __m512i magnitude = _mm512_slli_epi32(_mm512_and_si512(code, _mm512_set1_epi32(0x7f)), 20);
+    return {_mm512_mul_ps(_mm512_castsi512_ps(_mm512_or_si512(sign, magnitude)), _mm512_set1_ps(0x1p120f))};
+  }
+  static Avx512Vec nibbles(const std::uint8_t* p, int shift) {
+    const __m512i word = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
+    return {_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_and_si512(word, _mm512_set1_epi32(15)), _mm512_set1_epi32(8)))};
+  }
+  static Avx512Vec exponents(const std::uint8_t* p) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 23))};
+  }
+  static Avx512Vec halves(const std::uint8_t* p) { return Avx512Vec::load(reinterpret_cast<const Bf16*>(p)); }
 };
 
 template <class V, class F>

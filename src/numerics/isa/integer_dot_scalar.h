@@ -5,6 +5,7 @@
 //   start, add, finish: the sum over a group of 32 inputs, as 16 floats (below 2^24, so exact); row_sum is the sum of the group's q
 // An .inl reaches its instruction set's through LOCKSTEP_INTEGER_DOT and calls with_integer_dot<V>([&](auto dot) { ... }).
 #pragma once
+#include "numerics/isa/packed_decode.h"
 #include "numerics/isa/scalar.h"
 
 namespace lockstep {

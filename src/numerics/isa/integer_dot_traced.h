@@ -1,6 +1,7 @@
 // The sums of integer_dot_scalar.h over {value, hash}: quantised inputs are expressions (numbers rounded), weights constants known by their
 // bits, and the hash of a sum, which is exact and so has no order, is the wrapping sum of its products'.
 #pragma once
+#include "numerics/isa/packed_decode.h"
 #include "numerics/isa/traced.h"
 
 namespace lockstep {

@@ -75,6 +75,9 @@ OptimizerFamily optimizer_family(const ModelSettings& settings) {
   fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "), did_you_mean(settings.optimizer, names));
 }
 
-std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base, const ModelSettings& settings) { return std::make_unique<FullModel>(base, settings); }
+std::unique_ptr<TrainedModel> make_full_model(const TrainingBase& base, const ModelSettings& settings) {
+  check_trainable(base.opened.runtime->profile);
+  return std::make_unique<FullModel>(base, settings);
+}
 
 }  // namespace lockstep

@@ -1,0 +1,78 @@
+// Matrices that stay as they are, packed into few bits and decoded where they are used: the formats, their quantisers, their panels in memory
+// and the way back (docs/numerics.md, "Packed weights"). Rows of x stay numbers: a product with a packed weight has the order and the bits of the product with
+// the decoded one. Quantising what was decoded gives the same numbers.
+//   int4    groups of 32 along K, integers of 4 bits and a bf16 scale: the quantiser and the bytes of numerics/quantised.h
+//   fp8     E4M3 in blocks of 128 outputs x 128 inputs, one fp32 scale, the least power of two with max |w| <= 448 scale
+//   mxfp8   E4M3 in groups of 32 along K, one E8M0 scale, 2^(floor(log2 max |w|) - 8); larger than 448 scale becomes that (OCP MX v1.0, 6.3)
+// E4M3 is rounded to nearest even and keeps the sign of a zero. A scale below 2^-110 makes zeros; where a number is a NaN or an infinity, all that
+// share its scale are NaN.
+// Knows no kernel and no model. Pure functions, any thread.
+//   pack_panels(image, {.outputs = 1536, .inputs = 576, .format = PackedFormat::fp8}, bytes, 0, shape.panels());
+#pragma once
+#include <cstdint>
+
+#include "numerics/quantised.h"
+
+namespace lockstep {
+
+// What PackedWeight::bits and Profile::weight_bits say; 8 and 4 there are integers whose rows are quantised too (numerics/quantised.h).
+enum class PackedFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18 };
+inline constexpr int kPackedExperts = 64;  // beside the format in Profile::weight_bits: of routed experts alone
+inline constexpr int kPackedVersion = 1;   // of the formats and their quantisers, in a profile's digest
+[[gnu::always_inline]] inline bool is_packed_format(int bits) { return bits >= static_cast<int>(PackedFormat::int4); }
+[[gnu::always_inline]] inline PackedFormat packed_format_of(int bits) { return is_packed_format(bits) ? static_cast<PackedFormat>(bits & ~kPackedExperts) : PackedFormat::none; }
+const char* packed_format_name(PackedFormat format);  // int4, fp8, mxfp8
+
+inline constexpr std::int64_t kPackedBlock = 128;  // of fp8, outputs and inputs
+inline constexpr float kLargestE4m3 = 448.0f;
+
+// Where one weight [outputs, inputs] lies: panels of 16 outputs that stand alone, each its scales, padded, then its numbers.
+//   int4 as QuantisedShape; fp8: fp32 scales [inputs / 128], E4M3 [inputs][16]; mxfp8: E8M0 scales [inputs / 32][16], E4M3 [inputs][16]
+struct PackedShape {
+  std::int64_t outputs = 0, inputs = 0;
+  PackedFormat format = PackedFormat::fp8;
+  [[gnu::always_inline]] QuantisedShape integers() const { return {outputs, inputs, 4}; }
+  [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
+  [[gnu::always_inline]] std::int64_t scale_bytes() const {
+    if (format == PackedFormat::int4) return integers().scale_bytes();
+    if (format == PackedFormat::mxfp8) return (inputs + kQuantisedGroup - 1) / kQuantisedGroup * 16;
+    return ((inputs + kPackedBlock - 1) / kPackedBlock * 4 + 15) / 16 * 16;
+  }
+  [[gnu::always_inline]] std::int64_t panel_bytes() const {
+    return format == PackedFormat::int4 ? integers().panel_bytes() : scale_bytes() + inputs * 16;
+  }
+  [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
+};
+
+// To E4M3: nearest even, at most 448, NaN to the code 0x7f.
+std::uint8_t round_to_e4m3(float x);
+// Of every code that a quantiser writes (not of NaN's, 0x7f and 0xff).
+[[gnu::always_inline]] inline float widen_e4m3(std::uint32_t code) {
+  const std::uint32_t bits = (code & 0x80u) << 24 | (code & 0x7fu) << 20;
+  float x;
+  __builtin_memcpy(&x, &bits, 4);
+  return x * 0x1p120f;
+}
+
+// Element (lane, k) of a panel.
+[[gnu::always_inline]] inline float packed_element(const std::uint8_t* panel, const PackedShape& shape, std::int64_t lane, std::int64_t k) {
+  const std::uint8_t* values = panel + shape.scale_bytes();
+  std::uint32_t scale = 0;
+  float scale_value;
+  if (shape.format == PackedFormat::int4) {
+    __builtin_memcpy(&scale, panel + (k / kQuantisedGroup * 16 + lane) * 2, 2);
+    scale <<= 16;
+    __builtin_memcpy(&scale_value, &scale, 4);
+    return static_cast<float>(quantised_integer(values, 4, lane, k)) * scale_value;
+  }
+  if (shape.format == PackedFormat::mxfp8) scale = static_cast<std::uint32_t>(panel[k / kQuantisedGroup * 16 + lane]) << 23;  // 255: an infinity, whose numbers are zeros: NaN
+  else __builtin_memcpy(&scale, panel + k / kPackedBlock * 4, 4);
+  __builtin_memcpy(&scale_value, &scale, 4);
+  return widen_e4m3(values[k * 16 + lane]) * scale_value;
+}
+
+// From and to an fp32 image in panels [N/16][K][16] (kernels/linear/linear.h), of `panel_begin` <= panel < `panel_end`; panel_begin is a multiple of 8.
+void pack_panels(const float* image, const PackedShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end);
+void unpack_panels(const std::uint8_t* bytes, const PackedShape& shape, float* image);
+
+}  // namespace lockstep
