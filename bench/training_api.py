@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """The training API's costs, measured through the real `tinker` SDK against a server that this script starts: a fused loss
 beside the same loss as a function in the client, a training step over HTTP beside one in process, many samplers and
-trainers at once, and how long a new version takes to be sampled. Ratios are of runs in turns; medians. With --offload instead: a
-server with --offload-optimizer beside one without, each training --trainers models by turns: peak memory and time of a step.
+trainers at once, small batches of eight adapters in shared passes beside passes of their own, the first result of a call in many
+requests, and how long a new version takes to be sampled. Ratios are of runs in turns; medians. With --offload instead: a server with
+--offload-optimizer beside one without, each training --trainers models by turns: peak memory and time of a step.
 
     python3 bench/training_api.py --model models/countdown-glm [--lockstep build/lockstep] [--rounds 7] [--json FILE]
     python3 bench/training_api.py --offload --model FOLDER [--trainers 4] [--rank 0] [--profile cpu-f32] [--state DIR]
 
 Needs the packages of tools/oracle-requirements.txt (tinker, torch)."""
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -17,6 +19,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -124,17 +127,111 @@ def many_at_once(service, base, samplers=64, trainers=8, seconds=15):
 
 def checkpoint_to_live(service, base, versions=10):
     client = service.create_lora_training_client(base_model=base, rank=0).result()
-    times = []
+    times, samplers = [], []
+    one = types.SamplingParams(max_tokens=1, stop=[])
     for _ in range(versions):
         client.forward_backward(make_data(2, 16), "cross_entropy")
         client.optim_step(types.AdamParams(learning_rate=1e-5)).result()
 
         def live():
-            sampler = client.save_weights_and_get_sampling_client().result()
-            sampler.sample(types.ModelInput.from_ints([1, 2, 3]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=1, stop=[])).result()
+            samplers.append(client.save_weights_and_get_sampling_client().result())
+            samplers[-1].sample(types.ModelInput.from_ints([1, 2, 3]), num_samples=1, sampling_params=one).result()
 
         times.append(timed(live))
-    return {"seconds": median_range(times), "all_versions_seconds": sum(times), "versions": versions}
+
+    def all_at_once():
+        for future in [s.sample(types.ModelInput.from_ints([1, 2, 3]), num_samples=1, sampling_params=one) for s in samplers]:
+            future.result()
+
+    return {"seconds": median_range(times), "all_versions_seconds": sum(times), "versions": versions, "all_sampled_at_once_seconds": timed(all_at_once)}
+
+
+def metric(url, name):
+    """A counter of the server's scrape."""
+    with urllib.request.urlopen(url + "/metrics", timeout=30) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+    return None
+
+
+def small_batches(service, base, clients=8, seconds=12, sequences=4, length=32):
+    """Adapters of rank 8 and 16, each trained by a client of its own in small batches: operations a second of all."""
+    trainers = [service.create_lora_training_client(base_model=base, rank=8 if i % 2 else 16, seed=i).result() for i in range(clients)]
+    data = make_data(sequences, length)
+    begin = threading.Barrier(clients + 1)
+    done, latencies, failures = [0] * clients, [], []
+    until = [0.0]
+
+    def step(trainer):
+        backward = trainer.forward_backward(data, "cross_entropy")
+        trainer.optim_step(types.AdamParams(learning_rate=1e-5)).result()
+        backward.result()
+
+    def train(i):
+        try:
+            step(trainers[i])
+            begin.wait()
+            while time.perf_counter() < until[0]:
+                latencies.append(timed(lambda: step(trainers[i])))
+                done[i] += 2
+        except Exception as error:
+            failures.append(repr(error))
+            begin.abort()
+
+    threads = [threading.Thread(target=train, args=(i,)) for i in range(clients)]
+    for thread in threads:
+        thread.start()
+    until[0] = time.perf_counter() + 600
+    begin.wait()
+    start = time.perf_counter()
+    until[0] = start + seconds
+    for thread in threads:
+        thread.join()
+    taken = time.perf_counter() - start
+    return {"clients": clients, "tokens": sequences * length, "operations_per_second": sum(done) / taken, "step_seconds": median_range(latencies), "failures": failures,
+            "least_and_most_operations": [min(done), max(done)]}
+
+
+def together_against_apart(options, seconds, rounds):
+    """The same clients on a server whose passes adapters share, and on one where each has its own; both live, in turns."""
+    runs = {"shared": [], "separate": []}
+    out = {}
+    with running_server(options) as shared, running_server(options, "--separate-passes") as separate:
+        services = {"shared": tinker.ServiceClient(base_url=shared, api_key="tml-bench"), "separate": tinker.ServiceClient(base_url=separate, api_key="tml-bench")}
+        for _ in range(rounds):
+            for name, service in services.items():
+                runs[name].append(small_batches(service, Path(options.model).name, seconds=seconds))
+        for name, url in (("shared", shared), ("separate", separate)):
+            out[name] = {"operations_per_second": median_range([r["operations_per_second"] for r in runs[name]]), "runs": runs[name]}
+            passes, pieces = metric(url, "lockstep_training_shared_passes_total"), metric(url, "lockstep_training_shared_pieces_total")
+            out[name]["pieces_a_shared_pass"] = pieces / passes if passes else None
+    out["shared_over_separate"] = median_range([a["operations_per_second"] / b["operations_per_second"] for a, b in zip(runs["shared"], runs["separate"])])
+    return out
+
+
+def chunks_first_result(options, chunks=8):
+    """A call of many requests: how long until its first result is there, of how long in all (lockstep_training_first_result_seconds)."""
+    with running_server(options) as url:
+        # Fewer datums a request, so that a call has several.
+        service = tinker.ServiceClient(base_url=url, api_key="tml-bench")
+        client = service.create_lora_training_client(base_model=Path(options.model).name, rank=16).result()
+        client.forward_backward(make_data(2, 16), "cross_entropy").result()
+        client.optim_step(types.AdamParams(learning_rate=0.0)).result()
+        before = [metric(url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
+        seconds = timed(lambda: client.forward_backward(make_data(1024 * chunks, 16), "cross_entropy").result())
+        after = [metric(url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
+        return {"chunks": chunks, "call_seconds": seconds, "first_result_seconds": (after[0] - before[0]) / (after[1] - before[1]), "early": metric(url, "lockstep_training_early_total")}
+
+
+@contextlib.contextmanager
+def running_server(options, *arguments):
+    with tempfile.TemporaryDirectory() as state:
+        server = BenchServer(options, state, *arguments)
+        try:
+            yield server.url
+        finally:
+            server.stop()
 
 
 def write(options, result):
@@ -206,6 +303,8 @@ def main():
     parser.add_argument("--model", default="models/countdown-glm")
     parser.add_argument("--lockstep", default="build/lockstep")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=12, help="of a run of small_batches")
+    parser.add_argument("--parts", nargs="*", choices=["fused", "http", "checkpoint_to_live", "many", "small_batches", "chunks"], help="default: all")
     parser.add_argument("--json", help="the figures go there, too")
     parser.add_argument("--offload", action="store_true")
     parser.add_argument("--trainers", type=int, default=4)
@@ -217,20 +316,22 @@ def main():
     options = parser.parse_args()
     if options.offload:
         return write(options, offloaded(options))
-    with tempfile.TemporaryDirectory() as state:
-        server = subprocess.Popen([options.lockstep, "serve", "--model", options.model, "--training", "--state", state, "--port", "0"],
-                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            url = server.stdout.readline().split()[-1]
-            service = tinker.ServiceClient(base_url=url, api_key="tml-bench")
-            base = Path(options.model).name
-            result = {"fused": fused_against_custom(service, base, options.rounds),
-                      "http": http_against_process(service, base, options.lockstep, options.model, options.rounds),
-                      "checkpoint_to_live": checkpoint_to_live(service, base),
-                      "many": many_at_once(service, base)}
-        finally:
-            server.terminate()
-            server.wait()
+    base = Path(options.model).name
+    parts = {"fused": lambda service: fused_against_custom(service, base, options.rounds),
+             "http": lambda service: http_against_process(service, base, options.lockstep, options.model, options.rounds),
+             "checkpoint_to_live": lambda service: checkpoint_to_live(service, base),
+             "many": lambda service: many_at_once(service, base)}
+    wanted = options.parts or [*parts, "small_batches", "chunks"]
+    result = {}
+    with running_server(options) as url:
+        service = tinker.ServiceClient(base_url=url, api_key="tml-bench")
+        for name, part in parts.items():
+            if name in wanted:
+                result[name] = part(service)
+    if "small_batches" in wanted:
+        result["small_batches"] = together_against_apart(options, seconds=options.seconds, rounds=max(1, options.rounds // 2))
+    if "chunks" in wanted:
+        result["chunks"] = chunks_first_result(options)
     write(options, result)
 
 

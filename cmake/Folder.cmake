@@ -121,3 +121,24 @@ function(lockstep_concurrency_tests)
   target_compile_options(test_concurrency PRIVATE ${thread_checks})
   target_link_options(test_concurrency PRIVATE -fsanitize=thread)
 endfunction()
+
+# The program test_training_concurrency, under ThreadSanitizer: the training API, whose state many threads share. Part of the ordinary
+# build, though not of `all`: engine, trainers and what is below them are that build's own, since they run inside the executor alone.
+function(lockstep_training_concurrency_tests)
+  find_package(GTest REQUIRED)
+  set(sources)
+  foreach(folder base store service api)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+    list(APPEND sources ${found})
+  endforeach()
+  list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
+  # Not runs, parity, reports and the page: they have no part in it.
+  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|doctor|local_|machine|memory_plan|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|sft_|text_stream|training_state|transcript_text|truncated|loading))")
+  add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc
+                                           ${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp)
+  target_include_directories(test_training_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/messages)
+  target_link_libraries(test_training_concurrency PRIVATE lockstep_engine lockstep_train lockstep_checkpoint lockstep_model lockstep_kernels lockstep_text SQLite::SQLite3 protobuf::libprotobuf-lite PkgConfig::ZSTD
+                                                          GTest::gtest_main)
+  target_compile_options(test_training_concurrency PRIVATE ${thread_checks} -Wno-array-bounds)
+  target_link_options(test_training_concurrency PRIVATE -fsanitize=thread)
+endfunction()

@@ -48,6 +48,7 @@ int ServerState::retry_after_seconds() const {
 }
 
 void ServerState::append_metrics(PrometheusText& text) const {
+  for (const auto& append : more_metrics_) append(text);
   text.family("lockstep_http_requests_total", "counter", "Requests answered.");
   const std::lock_guard lock(mutex_);
   for (const auto& [key, count] : counts_) {

@@ -5,11 +5,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <tuple>
+#include <vector>
 
 #include "observe/prometheus.h"
 
@@ -37,12 +39,15 @@ class ServerState {
   // What a 429 tells its client: seconds until a place may be free, from how long requests take and how many are refused.
   int retry_after_seconds() const;
   void append_metrics(PrometheusText& text) const;
+  // Numbers of something else that belong to the same scrape. Before the server runs.
+  void add_metrics(std::function<void(PrometheusText&)> append) { more_metrics_.push_back(std::move(append)); }
 
  private:
   struct Route {
     Histogram seconds{Histogram::second_bounds()}, first_byte{Histogram::second_bounds()};
     std::uint64_t left = 0;
   };
+  std::vector<std::function<void(PrometheusText&)>> more_metrics_;
   mutable std::mutex mutex_;
   std::map<std::string, Route, std::less<>> routes_;
   std::map<std::tuple<std::string, std::string, int>, std::uint64_t, std::less<>> counts_;  // route, method, status

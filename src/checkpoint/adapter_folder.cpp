@@ -28,7 +28,7 @@ bool asks_nothing(const Json& config, const char* name) {
 }
 
 AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, const Manifest& model) {
-  if (config.value("peft_type", "LORA") != "LORA") fail(ErrorCode::unsupported, "peft_type is '{}', allowed is LORA", config.value("peft_type", ""));
+  if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA") fail(ErrorCode::unsupported, "peft_type is {}, allowed is LORA", type->dump().substr(0, 80));
   for (const char* name : {"use_dora", "use_rslora", "bias", "modules_to_save", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layers_to_transform", "target_parameters"})
     if (!asks_nothing(config, name)) fail(ErrorCode::unsupported, "{} is {}, allowed is none", name, config[name].dump().substr(0, 80));
   if (!config.contains("r") || !config["r"].is_number_integer()) fail(ErrorCode::corrupt_file, "r is missing, or no whole number");

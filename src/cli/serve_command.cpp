@@ -44,7 +44,7 @@ int serve_command(const Arguments& arguments) {
   std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
-  bool insecure = false, training = false;
+  bool insecure = false, training = false, separate_passes = false;
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string();
   std::vector<std::string> aliases;
@@ -69,6 +69,7 @@ int serve_command(const Arguments& arguments) {
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
+  table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
@@ -141,11 +142,16 @@ int serve_command(const Arguments& arguments) {
   std::shared_ptr<TrainingService> trainers;
   if (training) {
     training_options.state = state;
+    training_options.share_passes = !separate_passes;
     training_options.sampler_bytes = sampler_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
     http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
     http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
     raise_open_files();
+  }
+  if (trainers) {
+    if (!http.state) http.state = std::make_shared<ServerState>();
+    http.state->add_metrics([trainers](PrometheusText& text) { trainers->statistics().append(text); });
   }
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {

@@ -21,16 +21,46 @@ std::vector<std::vector<std::size_t>> parts_of(const std::vector<TrainSequence>&
   return micro_batches(data, all, static_cast<std::size_t>(options.micro_batch));
 }
 
-std::vector<std::vector<float>> score_with(FrozenBase& base, const AdapterWeights* adapter, const std::vector<TrainSequence>& data) {
+struct Scored {
+  const AdapterWeights* adapter = nullptr;
+  const std::vector<TrainSequence>* data = nullptr;
+};
+
+// A job's own error goes to its place of `failures`, or is thrown where there are none.
+void fail_job(AdapterTrainer::Failures* failures, std::size_t job, const Error& error) {
+  if (!failures) throw error;
+  (*failures)[job] = error;
+}
+
+std::vector<std::vector<std::vector<float>>> score_with(FrozenBase& base, const std::vector<Scored>& jobs, AdapterTrainer::Failures* failures) {
   LossOptions none;
   none.kind = LossKind::none;
-  check_data(base.runtime(), data, none, false, base.options().declared_prefixes);
-  ForwardBackwardResult result;
-  result.make_room(data.size(), none.kind);
-  RowSums sums;
-  for (const std::vector<std::size_t>& part : parts_of(data, base.options()))
-    base.pass().run(*base.weights(), {}, {{&data, &none, 1.0, part, &result, &sums, adapter, nullptr}});
-  return std::move(result.logprobs);
+  if (failures) failures->assign(jobs.size(), std::nullopt);
+  std::vector<ForwardBackwardResult> results(jobs.size());
+  std::vector<RowSums> sums(jobs.size());
+  std::vector<std::vector<std::vector<std::size_t>>> parts(jobs.size());
+  std::size_t passes = 0;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    try {
+      check_data(base.runtime(), *jobs[j].data, none, false, base.options().declared_prefixes);
+    } catch (const Error& e) {
+      fail_job(failures, j, e);
+      continue;
+    }
+    results[j].make_room(jobs[j].data->size(), none.kind);
+    parts[j] = parts_of(*jobs[j].data, base.options());
+    passes = std::max(passes, parts[j].size());
+  }
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::vector<ForwardPass::Job> now;
+    for (std::size_t j = 0; j < jobs.size(); ++j)
+      if (pass < parts[j].size() && !(failures && (*failures)[j]))
+        now.push_back({jobs[j].data, &none, 1.0, parts[j][pass], &results[j], &sums[j], jobs[j].adapter, nullptr, failures ? &(*failures)[j] : nullptr});
+    if (!now.empty()) base.pass().run(*base.weights(), {}, now);
+  }
+  std::vector<std::vector<std::vector<float>>> out;
+  for (ForwardBackwardResult& result : results) out.push_back(std::move(result.logprobs));
+  return out;
 }
 }  // namespace
 
@@ -41,7 +71,7 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
 }
 
-std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, data); }
+std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return std::move(score_with(*this, {{nullptr, &data}}, nullptr)[0]); }
 
 AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters, OptimizerFamily optimizer)
     : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)), optimizer_(optimizer) {
@@ -88,44 +118,62 @@ ForwardBackwardResult AdapterTrainer::forward_backward(const std::vector<TrainSe
   return std::move(forward_backward_together({{this, &data, loss}})[0]);
 }
 
-std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(const std::vector<Job>& jobs) {
+std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(const std::vector<Job>& jobs, Failures* failures) {
+  if (failures) failures->assign(jobs.size(), std::nullopt);
+  const auto failed = [&](std::size_t j) { return failures && (*failures)[j]; };
   std::set<const AdapterTrainer*> seen;
-  for (const Job& job : jobs) {
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const Job& job = jobs[j];
     if (!seen.insert(job.trainer).second) fail(ErrorCode::invalid_argument, "an adapter comes twice in one call; allowed is once, with all its data");
     if (job.trainer->base_ != jobs[0].trainer->base_) fail(ErrorCode::invalid_argument, "adapters of several bases in one call; allowed is one base");
-    job.trainer->begin(*job.data, job.loss);
   }
   std::vector<ForwardBackwardResult> results(jobs.size());
   if (jobs.empty()) return results;
   FrozenBase& base = *jobs[0].trainer->base_;
   std::vector<RowSums> sums(jobs.size());
-  std::vector<ForwardPass::Job> all;
-  std::vector<std::vector<std::vector<std::size_t>>> parts;
+  std::vector<ForwardPass::Job> all(jobs.size());
+  std::vector<std::vector<std::vector<std::size_t>>> parts(jobs.size());
+  std::vector<double> normalisers(jobs.size());
   std::size_t passes = 0;
+  // Nothing changes before all have been looked at.
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    try {
+      jobs[j].trainer->begin(*jobs[j].data, jobs[j].loss);
+      normalisers[j] = loss_normaliser(*jobs[j].data, jobs[j].loss);
+      if (normalisers[j] != 0) parts[j] = parts_of(*jobs[j].data, base.options());  // 0: all masked, no gradient
+    } catch (const Error& e) {
+      fail_job(failures, j, e);
+    }
+    passes = std::max(passes, parts[j].size());
+  }
   try {
     for (std::size_t j = 0; j < jobs.size(); ++j) {
+      if (failed(j)) continue;
       const Job& job = jobs[j];
       AdapterTrainer& trainer = *job.trainer;
       results[j].make_room(job.data->size(), job.loss.kind);
       if (trainer.pending_calls_ == 0) trainer.new_gradients();
       ++trainer.pending_calls_;
-      const double normaliser = loss_normaliser(*job.data, job.loss);
-      all.push_back({job.data, &job.loss, normaliser, {}, &results[j], &sums[j], trainer.weights_.get(), trainer.gradients_.get()});
-      parts.push_back(normaliser == 0 ? std::vector<std::vector<std::size_t>>() : parts_of(*job.data, base.options()));  // all masked: no gradient
-      passes = std::max(passes, parts.back().size());
+      all[j] = {job.data, &job.loss, normalisers[j], {}, &results[j], &sums[j], trainer.weights_.get(), trainer.gradients_.get(), failures ? &(*failures)[j] : nullptr};
     }
     for (std::size_t pass = 0; pass < passes; ++pass) {
       std::vector<ForwardPass::Job> now;
       for (std::size_t j = 0; j < jobs.size(); ++j) {
-        if (pass >= parts[j].size()) continue;
+        if (pass >= parts[j].size() || failed(j)) continue;
         now.push_back(all[j]);
         now.back().part = parts[j][pass];
       }
+      if (now.empty()) continue;
       ForwardPass::Settings settings;
       settings.gradient = true;
       base.pass().run(*base.weights(), settings, now);
     }
     for (std::size_t j = 0; j < jobs.size(); ++j) {
+      if (failed(j)) {
+        if (all[j].data) jobs[j].trainer->abandon_gradients();
+        results[j] = {};
+        continue;
+      }
       total_losses(sums[j], 0.0, results[j]);
       LossMetricSums metrics(jobs[j].loss);
       if (results[j].rows > 0) metrics.add(*jobs[j].data, results[j]);  // none: everything is masked, and nothing was computed
@@ -139,7 +187,18 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
   return results;
 }
 
-std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*base_, weights_.get(), data); }
+std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) {
+  return std::move(score_with(*base_, {{weights_.get(), &data}}, nullptr)[0]);
+}
+
+std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures) {
+  std::vector<Scored> scored;
+  for (const ScoreJob& job : jobs) {
+    if (job.trainer && job.trainer->base_.get() != &base) fail(ErrorCode::invalid_argument, "adapters of several bases in one call; allowed is one base");
+    scored.push_back({job.trainer ? job.trainer->weights_.get() : nullptr, job.data});
+  }
+  return score_with(base, scored, failures);
+}
 
 void AdapterTrainer::abandon_gradients() {
   pending_calls_ = 0;

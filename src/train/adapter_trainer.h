@@ -44,8 +44,17 @@ class AdapterTrainer {
     const std::vector<TrainSequence>* data = nullptr;
     LossOptions loss;
   };
-  static std::vector<ForwardBackwardResult> forward_backward_together(const std::vector<Job>& jobs);
+  // `failures`: of each job, so that what is wrong with one (its data, a value that is not finite) leaves the others alone; its gradients
+  // are abandoned, its result is empty. Null: the first is thrown, and all gradients are abandoned, as they are by other errors.
+  using Failures = std::vector<std::optional<Error>>;
+  static std::vector<ForwardBackwardResult> forward_backward_together(const std::vector<Job>& jobs, Failures* failures = nullptr);
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // Of several adapters, and of the base alone where there is no trainer, in the same forwards.
+  struct ScoreJob {
+    const AdapterTrainer* trainer = nullptr;
+    const std::vector<TrainSequence>* data = nullptr;
+  };
+  static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
   // After an error in the middle of a call, or to begin again: no gradient is there, as after an optim_step.

@@ -211,6 +211,57 @@ TEST(AdapterTrainer, NothingLeaksBetweenAdaptersInOneForward) {
     }
 }
 
+// What is wrong with one job, its data or its numbers, is its own; others have the bits that they have without it.
+TEST(AdapterTrainer, ErrorsOfOneJobAreItsOwn) {
+  for (const char* config : {kPrefixGlm, kPrefixQwen}) {
+    const TrainBench m(config);
+    TrainerOptions options;
+    options.accumulate = true;
+    AdapterBench bench(m, {.options = options});
+    const auto layout = bench.layout(kAll);
+    WeightImages broken = stirred(*layout, 3);
+    for (std::vector<float>& image : broken)
+      for (float& value : image) value *= 1e30f;
+    std::vector<std::uint64_t> hashes[2];
+    std::vector<std::vector<std::vector<std::uint32_t>>> scores[2];
+    for (const bool beside : {false, true}) {
+      AdapterTrainer good(bench.base, layout, stirred(*layout, 1)), infinite(bench.base, layout, broken), wrong(bench.base, layout, stirred(*layout, 2)), last(bench.base, layout, stirred(*layout, 4));
+      const auto data = data_of(0), more = data_of(1);
+      auto foreign = data;
+      foreign[0].tokens[0] = 1 << 20;
+      wrong.forward_backward(more, {});  // and keeps that
+      AdapterTrainer::Failures failures;
+      std::vector<AdapterTrainer::Job> jobs{{&good, &data, {}}, {&last, &more, {}}};
+      std::vector<AdapterTrainer::ScoreJob> asked{{&good, &data}, {nullptr, &more}};
+      if (beside) {
+        jobs = {{&infinite, &data, {}}, jobs[0], {&wrong, &foreign, {}}, jobs[1]};
+        asked = {{&infinite, &data}, asked[0], {&wrong, &foreign}, asked[1]};
+      }
+      const auto results = AdapterTrainer::forward_backward_together(jobs, &failures);
+      for (std::size_t j = 0; j < jobs.size(); ++j) EXPECT_EQ(failures[j].has_value(), beside && j % 2 == 0) << j;
+      if (beside) {
+        EXPECT_EQ(failures[0]->code(), ErrorCode::numeric);
+        EXPECT_EQ(failures[2]->code(), ErrorCode::invalid_argument);
+        EXPECT_THROW(infinite.optim_step({}), Error);
+        wrong.optim_step({});
+      }
+      const auto rows = AdapterTrainer::score_together(*bench.base, asked, &failures);
+      for (std::size_t j = 0; j < asked.size(); ++j) {
+        EXPECT_EQ(failures[j].has_value(), beside && j % 2 == 0) << j;
+        if (!beside || j % 2 == 1) scores[beside].push_back(all_bits(rows[j]));
+      }
+      for (AdapterTrainer* trainer : {&good, &last}) {
+        trainer->optim_step({});
+        hashes[beside].push_back(trainer->master_hash());
+      }
+      EXPECT_EQ(all_bits(bench.base->score(more)), scores[beside][1]);
+    }
+    EXPECT_EQ(hashes[0], hashes[1]);
+    EXPECT_EQ(scores[0], scores[1]);
+    EXPECT_NE(hashes[0][0], hashes[0][1]);
+  }
+}
+
 TEST(AdapterTrainer, BitsDoNotDependOnTheWayItIsComputed) {
   for (const char* config : {kPrefixGlm, kPrefixLlama}) {
     const TrainBench m(config);

@@ -101,7 +101,14 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
 
   // The record of this pass: everything that goes back to the host.
   const std::vector<std::int32_t> flags = backend.stream().read_ints(row_flags).get();
-  for (std::size_t j = 0; j < jobs.size(); ++j) keep(jobs[j], rows[j], batch, flags);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    try {
+      keep(jobs[j], rows[j], batch, flags);
+    } catch (const Error& e) {
+      if (!jobs[j].failure) throw;
+      *jobs[j].failure = e;
+    }
+  }
   for (const Buffer& buffer : ctx.index_losses())
     for (const float kl : backend.stream().read(buffer.view()).get())
       jobs[0].sums->index_losses.push_back(static_cast<double>(kl) / static_cast<double>(ctx.index_losses().size()));

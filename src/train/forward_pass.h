@@ -4,7 +4,9 @@
 //   ForwardPass pass(runtime, {.page_size = 16}); pass.run(weights, settings, {{&data, &loss, normaliser, part, &result, &sums}});
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "base/error.h"
 #include "model/adapter_rows.h"
 #include "model/runtime.h"
 #include "train/micro_batch.h"
@@ -35,6 +37,7 @@ class ForwardPass {
     RowSums* sums = nullptr;
     const AdapterWeights* adapter = nullptr;        // null: the weights alone
     GradientSet* adapter_gradients = nullptr;
+    std::optional<Error>* failure = nullptr;        // where the job's own error goes, so that others keep their results; null: thrown
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);

@@ -31,6 +31,8 @@ class Trainer {
   // Results by place. Error invalid_argument when sequences are missing: they may still be added.
   ForwardBackwardResult finish_batch();
   void drop_batch();
+  // After an error, or to begin again: no gradient is there, as after an optim_step, and no batch is open.
+  void abandon_gradients();
   // Forward only: log-probabilities of the targets through the training path.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
@@ -58,7 +60,6 @@ class Trainer {
   // work(), which makes gradients: an error drops them on every rank.
   template <class F>
   void or_abandon(const F& work);
-  void abandon_gradients();
   void check_usable() const;
   void check_no_batch() const;
   template <class F>

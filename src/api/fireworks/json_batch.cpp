@@ -22,7 +22,7 @@ std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
   return values;
 }
 
-NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where) {
+NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, DenseRoom& room) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no tensor", where);
   const std::string dtype = text_field(json, "dtype", "float32");
   if (dtype != "float32" && dtype != "int64") fail(ErrorCode::invalid_argument, "{}.dtype is '{}', allowed are float32 and int64", where, shown(dtype));
@@ -34,7 +34,7 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where) {
   const auto read = [&]<class T>(std::vector<T>& into) {
     into = numbers<T>(data, where + ".data");
     if (sparse) {
-      checked_size(tensor.shape, where);
+      room.take(checked_size(tensor.shape, where), where);
       into = dense_of_csr(into, numbers<std::int64_t>(json["sparse_crow_indices"], where + ".sparse_crow_indices"),
                           numbers<std::int64_t>(json.contains("sparse_col_indices") ? json["sparse_col_indices"] : TrainingJson(), where + ".sparse_col_indices"), tensor.shape, where);
     }
@@ -45,7 +45,7 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where) {
   return tensor;
 }
 
-TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where) {
+TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, DenseRoom& room) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no object", where);
   TrainingDatum datum;
   const TrainingJson input = object_field(json, "model_input");
@@ -59,7 +59,7 @@ TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where) 
       datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
   }
   const TrainingJson inputs = object_field(json, "loss_fn_inputs");
-  for (const auto& [name, tensor] : inputs.items()) datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name));
+  for (const auto& [name, tensor] : inputs.items()) datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
   return datum;
 }
 
@@ -88,7 +88,8 @@ BatchMessage decode_json_batch(const TrainingJson& json, const std::string& enve
     }
     const TrainingJson data = input.contains("data") ? input["data"] : TrainingJson();
     if (!data.is_array()) fail(ErrorCode::invalid_argument, "{}.data is missing, or no list", envelope);
-    for (std::size_t d = 0; d < data.size(); ++d) out.batch.data.push_back(datum_of_json(data[d], fmt::format("data[{}]", d)));
+    DenseRoom room;
+    for (std::size_t d = 0; d < data.size(); ++d) out.batch.data.push_back(datum_of_json(data[d], fmt::format("data[{}]", d), room));
   } catch (const Error& e) {
     out.error = e;
     out.batch.data.clear();

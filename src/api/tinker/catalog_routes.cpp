@@ -115,6 +115,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
     });
   routes.add("PUT", one + "/ttl", [](const TrainingCall& call) {
     const std::optional<double> seconds = optional_number(call.json(), "ttl_seconds");
+    if (seconds && !(*seconds >= 0 && *seconds <= kLongestTtl)) fail_value("ttl_seconds", fmt::format("is {}, allowed is 0 to {}", *seconds, kLongestTtl));
     call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
     call.answer(TrainingJson::object());
   });

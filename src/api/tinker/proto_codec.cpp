@@ -1,5 +1,8 @@
 #include "api/tinker/proto_codec.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 #include <bit>
 #include <cstring>
 
@@ -23,7 +26,7 @@ std::string bytes_of(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-NamedTensor tensor_of(const pb::Tensor& message, const std::string& where) {
+NamedTensor tensor_of(const pb::Tensor& message, const std::string& where, DenseRoom& room) {
   NamedTensor tensor;
   tensor.shape.assign(message.shape().begin(), message.shape().end());
   tensor.is_float = message.dtype() == pb::FLOAT32;
@@ -31,7 +34,7 @@ NamedTensor tensor_of(const pb::Tensor& message, const std::string& where) {
   const auto read = [&]<class T>(std::vector<T>& into) {
     if (message.has_sparse_csr()) {
       const pb::SparseCsr& csr = message.sparse_csr();
-      checked_size(tensor.shape, where);
+      room.take(checked_size(tensor.shape, where), where);
       into = dense_of_csr(elements_of<T>(csr.values(), where + ".values"), elements_of<std::int64_t>(csr.crow_indices(), where + ".crow_indices"),
                           elements_of<std::int64_t>(csr.col_indices(), where + ".col_indices"), tensor.shape, where);
     } else {
@@ -44,7 +47,7 @@ NamedTensor tensor_of(const pb::Tensor& message, const std::string& where) {
   return tensor;
 }
 
-TrainingDatum datum_of(const pb::Datum& message, const std::string& where) {
+TrainingDatum datum_of(const pb::Datum& message, const std::string& where, DenseRoom& room) {
   TrainingDatum datum;
   for (int c = 0; c < message.model_input_size(); ++c) {
     const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
@@ -52,8 +55,19 @@ TrainingDatum datum_of(const pb::Datum& message, const std::string& where) {
     const std::vector<std::int32_t> tokens = elements_of<std::int32_t>(message.model_input(c).encoded_text().tokens(), name + ".tokens");
     datum.tokens.insert(datum.tokens.end(), tokens.begin(), tokens.end());
   }
-  for (const auto& [name, tensor] : message.loss_fn_inputs()) datum.inputs[name] = tensor_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name));
+  for (const auto& [name, tensor] : message.loss_fn_inputs()) datum.inputs[name] = tensor_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
   return datum;
+}
+
+// Maps in the order of their keys: equal results have equal bytes.
+std::string serialized(const google::protobuf::MessageLite& message) {
+  std::string bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream coded(&stream);
+  coded.SetSerializationDeterministic(true);
+  message.SerializeToCodedStream(&coded);
+  coded.Trim();
+  return bytes;
 }
 
 pb::TopkLogprobs top_message(const std::vector<std::vector<TokenLogprob>>& rows) {
@@ -90,8 +104,9 @@ BatchMessage decode_batch(std::string_view body) {
     else out.batch.loss.config[name] = value.number();
   }
   try {
+    DenseRoom room;
     out.batch.data.reserve(static_cast<std::size_t>(message.data_size()));
-    for (int d = 0; d < message.data_size(); ++d) out.batch.data.push_back(datum_of(message.data(d), fmt::format("data[{}]", d)));
+    for (int d = 0; d < message.data_size(); ++d) out.batch.data.push_back(datum_of(message.data(d), fmt::format("data[{}]", d), room));
   } catch (const Error& e) {
     out.error = e;
     out.batch.data.clear();
@@ -141,7 +156,7 @@ std::string encode_training(const TrainingOutput& output) {
     }
     begin = end;
   }
-  return message.SerializeAsString();
+  return serialized(message);
 }
 
 std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool top_of_samples) {
@@ -156,7 +171,7 @@ std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool
   if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(bytes_of(result.prompt_logprobs));
   if (top_of_prompt) *message.mutable_topk_prompt_logprobs() = top_message(result.prompt_top);
   message.set_prompt_cache_hit_tokens(static_cast<std::int32_t>(result.cached_tokens));
-  return message.SerializeAsString();
+  return serialized(message);
 }
 
 }  // namespace lockstep

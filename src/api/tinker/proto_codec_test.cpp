@@ -25,6 +25,13 @@ RC_GTEST_PROP(SparseMatrices, AnyIndicesAreAMatrixOrAnError, ()) {
   }
 }
 
+TEST(SparseMatrices, MayNotGrowBeyondTheMessagesRoom) {
+  DenseRoom room;
+  room.take(std::int64_t{1} << 25, "a");
+  room.take(std::int64_t{1} << 25, "b");
+  EXPECT_THROW(room.take(1, "c"), Error);
+}
+
 TEST(ProtoCodec, BytesThatAreNoMessageAreOneError) {
   EXPECT_THROW(decode_batch("\xff\xff\xff\xff\xff"), Error);
 }

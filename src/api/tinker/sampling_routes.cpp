@@ -1,4 +1,6 @@
 // Samplers and samples.
+#include <algorithm>
+
 #include "api/errors.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
@@ -62,7 +64,8 @@ void start_sample(const TrainingCall& call) {
     return Outcome{kProtobufType, encode_sample(result, top_prompt, top), {}, {}};
   });
   TrainingJson ids = TrainingJson::array();
-  for (std::int64_t i = 0; i < wanted.num_samples; ++i) ids.push_back(fmt::format("{}-{}", request, i));
+  constexpr std::int64_t kMostIds = 1024;  // more samples are refused: the result says so
+  for (std::int64_t i = 0; i < std::min(wanted.num_samples, kMostIds); ++i) ids.push_back(fmt::format("{}-{}", request, i));
   call.answer({{"request_id", request}, {"sample_sequence_ids", ids}});
 }
 

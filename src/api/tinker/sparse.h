@@ -10,6 +10,19 @@
 
 namespace lockstep {
 
+// Elements that the sparse tensors of one message may become: a few bytes can claim any shape.
+class DenseRoom {
+ public:
+  void take(std::int64_t elements, const std::string& where) {
+    if (elements > left_) fail(ErrorCode::invalid_argument, "{} is sparse, and with it the sparse tensors of the message have more than {} elements; allowed are at most that", where, kMost);
+    left_ -= elements;
+  }
+
+ private:
+  static constexpr std::int64_t kMost = std::int64_t{1} << 26;
+  std::int64_t left_ = kMost;
+};
+
 // `where`: the tensor's name in errors.
 template <class T>
 std::vector<T> dense_of_csr(const std::vector<T>& values, const std::vector<std::int64_t>& row_begin, const std::vector<std::int64_t>& column,

@@ -1,10 +1,9 @@
 #include "api/tinker/wire.h"
 
-#include <zstd.h>
-
 #include <cmath>
 
 #include "api/errors.h"
+#include "api/tinker/zstd_body.h"
 #include "base/ascii.h"
 #include "base/bounded_json.h"
 #include "base/hash.h"
@@ -30,35 +29,6 @@ ApiResponse detail_response(const std::exception& error) {
   body["message"] = body["detail"];
   response.body = body.dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
   return response;
-}
-
-std::string inflated(const std::string& body) {
-  struct Free {
-    void operator()(ZSTD_DCtx* context) const { ZSTD_freeDCtx(context); }
-  };
-  const std::unique_ptr<ZSTD_DCtx, Free> context(ZSTD_createDCtx());
-  ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax, 27);
-  std::string out;
-  std::string chunk(ZSTD_DStreamOutSize(), '\0');
-  ZSTD_inBuffer in{body.data(), body.size(), 0};
-  std::size_t left = 1;
-  while (in.pos < in.size) {
-    ZSTD_outBuffer to{chunk.data(), chunk.size(), 0};
-    left = ZSTD_decompressStream(context.get(), &to, &in);
-    if (ZSTD_isError(left)) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is no zstd: {}", ZSTD_getErrorName(left)), 400);
-    if (out.size() + to.pos > kMostBody) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is more than {} bytes when decompressed", kMostBody), 413);
-    out.append(chunk.data(), to.pos);
-  }
-  // What is left in the context comes out without more input.
-  for (bool more = left != 0; more;) {
-    ZSTD_outBuffer to{chunk.data(), chunk.size(), 0};
-    left = ZSTD_decompressStream(context.get(), &to, &in);
-    if (ZSTD_isError(left) || (to.pos == 0 && left != 0)) throw RequestError(ErrorCode::invalid_argument, {}, "the body is zstd that is cut off", 400);
-    if (out.size() + to.pos > kMostBody) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is more than {} bytes when decompressed", kMostBody), 413);
-    out.append(chunk.data(), to.pos);
-    more = left != 0;
-  }
-  return out;
 }
 
 // Whoever has a key is told apart by it, also where the server does not ask for one.
@@ -130,7 +100,7 @@ std::string TrainingCall::body() const {
   const std::string encoding = ascii_lower(request.header("content-encoding"));
   if (encoding.empty() || encoding == "identity") return request.body;
   if (encoding != "zstd") throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-encoding is '{}', allowed are identity and zstd", shown(encoding)), 415);
-  return inflated(request.body);
+  return decompressed(request.body, kMostBody);
 }
 
 TrainingJson TrainingCall::json() const {

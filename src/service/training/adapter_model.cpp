@@ -11,11 +11,57 @@
 namespace lockstep {
 namespace {
 
+// What stands over the base's frozen weights, and so can share a pass with others there.
+class OverBase : public TrainedModel {
+ public:
+  explicit OverBase(const TrainingBase& base) : base_(base), frozen_(frozen_base(base)) {}
+  const void* company(bool forward) const override { return forward ? static_cast<const void*>(&frozen_->pass()) : frozen_.get(); }
+  void run_together(std::vector<Piece>& pieces, bool forward) override;
+  virtual AdapterTrainer* trainer() { return nullptr; }  // null: the base alone
+  // The two ends of add(), around the pass. check() throws.
+  virtual void check(const Piece&) {}
+  virtual const LossOptions* loss() const { return nullptr; }
+  virtual void put(const Piece&, ForwardBackwardResult&&) {}
+
+ protected:
+  const TrainingBase& base_;
+  std::shared_ptr<FrozenBase> frozen_;
+};
+
+void OverBase::run_together(std::vector<Piece>& pieces, bool forward) {
+  AdapterTrainer::Failures failures;
+  if (forward) {
+    std::vector<AdapterTrainer::ScoreJob> jobs;
+    for (const Piece& piece : pieces) jobs.push_back({static_cast<OverBase*>(piece.model)->trainer(), piece.data});
+    auto rows = AdapterTrainer::score_together(*frozen_, jobs, &failures);
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].logprobs = std::move(rows[i]), pieces[i].failure = failures[i];
+    return;
+  }
+  std::vector<AdapterTrainer::Job> jobs;
+  std::vector<Piece*> own;  // of the jobs
+  for (Piece& piece : pieces) {
+    auto& model = static_cast<OverBase&>(*piece.model);
+    try {
+      model.check(piece);
+    } catch (const Error& e) {
+      piece.failure = e;
+      continue;
+    }
+    jobs.push_back({model.trainer(), piece.data, *model.loss()});
+    own.push_back(&piece);
+  }
+  std::vector<ForwardBackwardResult> results = AdapterTrainer::forward_backward_together(jobs, &failures);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    own[i]->failure = failures[i];
+    if (!failures[i]) static_cast<OverBase*>(own[i]->model)->put(*own[i], std::move(results[i]));
+  }
+}
+
 // An adapter over the base's frozen weights, which all adapters share.
-class AdapterModel : public TrainedModel {
+class AdapterModel : public OverBase {
  public:
   AdapterModel(const TrainingBase& base, const ModelSettings& settings)
-      : base_(base), layout_(adapter_layout(base, settings)), trainer_(frozen_base(base), layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
+      : OverBase(base), layout_(adapter_layout(base, settings)), trainer_(frozen_, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override {
     loss_ = loss;
@@ -35,6 +81,10 @@ class AdapterModel : public TrainedModel {
     batch_.reset();
     trainer_.abandon_gradients();
   }
+  AdapterTrainer* trainer() override { return &trainer_; }
+  void check(const Piece& piece) override { batch_->check(*piece.places, *piece.data); }
+  const LossOptions* loss() const override { return &loss_; }
+  void put(const Piece& piece, ForwardBackwardResult&& result) override { batch_->put(*piece.places, *piece.data, std::move(result), {}); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
@@ -47,7 +97,6 @@ class AdapterModel : public TrainedModel {
   }
 
  private:
-  const TrainingBase& base_;
   std::shared_ptr<const AdapterLayout> layout_;
   AdapterTrainer trainer_;
   LossOptions loss_;
@@ -55,9 +104,9 @@ class AdapterModel : public TrainedModel {
 };
 
 // The base itself, forward only: what a reference policy says.
-class FrozenModel : public TrainedModel {
+class FrozenModel : public OverBase {
  public:
-  explicit FrozenModel(const TrainingBase& base) : base_(base), frozen_(frozen_base(base)) {}
+  using OverBase::OverBase;
   void begin(std::size_t, const LossOptions&) override { refuse(); }
   void add(const std::vector<std::size_t>&, const std::vector<TrainSequence>&) override { refuse(); }
   ForwardBackwardResult finish() override { refuse(); }
@@ -72,8 +121,6 @@ class FrozenModel : public TrainedModel {
 
  private:
   [[noreturn]] static void refuse() { fail(ErrorCode::unsupported, "the model is base_only: allowed is forward alone"); }
-  const TrainingBase& base_;
-  std::shared_ptr<FrozenBase> frozen_;
 };
 
 }  // namespace

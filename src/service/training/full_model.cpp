@@ -12,7 +12,7 @@ class FullModel : public TrainedModel {
   void begin(std::size_t sequences, const LossOptions& loss) override { trainer_.begin_batch({.sequences = sequences}, loss); }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
   ForwardBackwardResult finish() override { return trainer_.finish_batch(); }
-  void drop() override { trainer_.drop_batch(); }
+  void drop() override { trainer_.abandon_gradients(); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }

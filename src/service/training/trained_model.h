@@ -3,7 +3,9 @@
 //   model->begin(batch); while (rows are left) model->add(places, piece); result = model->finish();
 #pragma once
 #include <memory>
+#include <optional>
 
+#include "base/error.h"
 #include "checkpoint/training_checkpoint.h"
 #include "service/loading.h"
 #include "service/training/training_records.h"
@@ -35,7 +37,7 @@ struct TrainingBase {
 class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
-  // A forward_backward in pieces; gradients add up until optim_step. After an error drop().
+  // A forward_backward in pieces; gradients add up until optim_step. After an error drop(): no gradient is left.
   virtual void begin(std::size_t sequences, const LossOptions& loss) = 0;
   virtual void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
   virtual ForwardBackwardResult finish() = 0;
@@ -50,6 +52,19 @@ class TrainedModel {
   // `optimizer` false: moments and the count of steps start anew.
   virtual void restore(TrainingCheckpoint&& checkpoint, bool optimizer) = 0;
   virtual const Manifest& manifest() const = 0;
+
+  // Models that name the same (not null) can stand in one pass, of add() or (`forward`) of score().
+  virtual const void* company(bool forward) const { return nullptr; }
+  struct Piece {
+    TrainedModel* model = nullptr;
+    const std::vector<std::size_t>* places = nullptr;  // of add()
+    const std::vector<TrainSequence>* data = nullptr;
+    std::vector<std::vector<float>> logprobs;          // of score()
+    std::optional<Error> failure;                      // of this one alone
+  };
+  // add() or score() of several models of this one's company, each once: each has the bits that it has alone. Other errors are thrown,
+  // and are everybody's.
+  virtual void run_together(std::vector<Piece>& pieces, bool forward) {}
 };
 
 // Of the kind that the settings say. Error unsupported for a kind that there is not.

@@ -202,11 +202,12 @@ SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
   sampler(owner, id);
   std::shared_ptr<Sampler> sampler;
+  SamplerRecord record;
   {
     const std::lock_guard lock(mutex_);
     sampler = samplers_[id];
     sampler->used = ++sampler_clock_;
-    const SamplerRecord& record = sampler->record;
+    record = sampler->record;
     if (sampler->weights.weights) return sampler->weights;
     if (!record.inflight_model.empty()) {
       const auto model = models_.find(record.inflight_model);
@@ -215,8 +216,8 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     }
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
-  const fs::path folder = sampler->record.spilled ? sampler_folder(sampler->record) : checkpoint_folder(checkpoint_at(owner, sampler->record.model_path));
-  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder, sampler->record.settings); }).get();
+  const fs::path folder = record.spilled ? sampler_folder(record) : checkpoint_folder(checkpoint_at(owner, record.model_path));
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder, record.settings); }).get();
   const std::lock_guard lock(mutex_);
   if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
   return sampler->weights;
@@ -224,33 +225,39 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
 
 // Snapshots in memory that are too many go to disk, those first that were not used for the longest time.
 void TrainingService::spill_samplers() {
-  std::vector<std::shared_ptr<Sampler>> held;
+  struct Held {
+    std::uint64_t used = 0;
+    std::shared_ptr<Sampler> sampler;
+    SamplerWeights weights;
+    SamplerRecord record;
+  };
+  std::vector<Held> held;
   std::int64_t bytes = 0, most = 0;
   {
     const std::lock_guard lock(mutex_);
     most = stopping_ ? 0 : options_.sampler_bytes;
     for (const auto& [id, sampler] : samplers_)
       if (sampler->weights.weights && sampler->record.inflight_model.empty()) {
-        held.push_back(sampler);
+        held.push_back({sampler->used, sampler, sampler->weights, sampler->record});
         bytes += bytes_of(sampler->weights);
       }
   }
-  std::sort(held.begin(), held.end(), [](const auto& a, const auto& b) { return a->used < b->used; });
+  std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.used < b.used; });
   Runtime& runtime = *base_->opened.runtime;
-  for (const auto& sampler : held) {
+  for (const auto& [used, sampler, weights, record] : held) {
     if (bytes <= most) return;
-    bytes -= bytes_of(sampler->weights);
-    if (sampler->record.model_path.empty() && !sampler->record.spilled) {
+    bytes -= bytes_of(weights);
+    if (record.model_path.empty() && !record.spilled) {
       TrainingCheckpoint checkpoint;
-      const AdapterWeights* adapter = sampler->weights.adapter.get();
+      const AdapterWeights* adapter = weights.adapter.get();
       const Manifest& manifest = adapter ? adapter->layout->manifest() : base_->opened.loaded.model->manifest();
-      if (!adapter) checkpoint.masters = weight_images(runtime.backend, manifest, *sampler->weights.weights, runtime.profile);
+      if (!adapter) checkpoint.masters = weight_images(runtime.backend, manifest, *weights.weights, runtime.profile);
       else
         for (const Buffer& buffer : adapter->parameters) checkpoint.masters.push_back(runtime.backend.stream().read(buffer.view()).get());
       checkpoint.first_moments.resize(checkpoint.masters.size());
       checkpoint.second_moments.resize(checkpoint.masters.size());
       checkpoint.profile_digest = runtime.profile.digest();
-      const fs::path folder = sampler_folder(sampler->record);
+      const fs::path folder = sampler_folder(record);
       fs::create_directories(folder);
       save_checkpoint(folder, manifest, checkpoint, {.keep_last = 1});
     }

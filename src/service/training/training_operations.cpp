@@ -5,30 +5,10 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "service/training/training_service.h"
+#include "service/training/operation.h"
 
 namespace lockstep {
 namespace {
-
-// A batch on its way through the executor.
-struct BatchRun {
-  TrainingBatch batch;
-  std::optional<PreparedBatch> prepared;
-  std::size_t next = 0;  // datum
-  bool begun = false;
-  ForwardBackwardResult result;  // of a forward
-};
-
-// The next sequences, about as many tokens as a step may take.
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
-  std::size_t end = begin;
-  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
-    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
-    if (end > begin && taken + more > tokens) break;
-    taken += more;
-  }
-  return end;
-}
 
 // A name is a folder's, and a part of a path with slashes.
 void check_checkpoint_name(const std::string& name) {
@@ -55,47 +35,24 @@ TrainedModel& TrainingService::trained(Model& model) {
 }
 
 std::string TrainingService::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
-  auto run = std::make_shared<BatchRun>();
-  run->batch = std::move(batch);
-  const BatchLimits limits{base_->opened.loaded.model->vocabulary, base_->opened.runtime->max_positions};
-  return submit(owner, id, sequence, [this, run, limits, encode = std::move(encode)](Model& model, const std::string& request) {
-    TrainedModel& trained = this->trained(model);
-    const bool forward = run->batch.forward_only;
-    try {
-      if (!run->prepared) {
-        run->prepared = prepare_batch(run->batch, limits);
-        for (TrainingDatum& datum : run->batch.data) datum.inputs.clear();
-      }
-      const std::vector<TrainSequence>& all = run->prepared->sequences;
-      if (!run->begun && !forward) {
-        {
-          const std::lock_guard lock(mutex_);
-          model.record.open_gradients = model.record.changed = true;
-        }
-        trained.begin(all.size(), run->prepared->loss);
-      }
-      run->begun = true;
-      const std::size_t end = piece_end(all, run->next, options_.tokens_a_step);
-      const std::vector<TrainSequence> piece(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end));
-      if (forward) {
-        for (std::vector<float>& row : trained.score(piece)) run->result.logprobs.push_back(std::move(row));
-      } else {
-        std::vector<std::size_t> places;
-        for (std::size_t s = run->next; s < end; ++s) places.push_back(s);
-        trained.add(places, piece);
-      }
-      run->next = end;
-      if (end < all.size()) return true;
-      if (!forward) run->result = trained.finish();
-    } catch (...) {
-      if (run->begun && !forward) trained.drop(), model.forget_gradients();
-      throw;
-    }
-    model.gradient_tokens += run->result.gradient_tokens;
-    model.gradient_sequences += run->result.gradient_sequences;
-    futures_.resolve(request, encode(training_output(*run->prepared, run->result)));
-    return false;
+  return place(owner, id, sequence, [&](const std::shared_ptr<Model>& model, const std::string& request) {
+    return std::make_shared<BatchOperation>(*this, model, request, sequence, std::move(batch), std::move(encode));
   });
+}
+
+void TrainingService::mark_gradients(Model& model) {
+  const std::lock_guard lock(mutex_);
+  model.record.open_gradients = model.record.changed = true;
+}
+
+void TrainingService::undo_early(Model& model) {
+  bool gradients = false;
+  for (const auto& operation : model.early) gradients = operation->reset() || gradients;
+  statistics_.undone += model.early.size();
+  model.early.clear();
+  if (!gradients) return;
+  model.forget_gradients();
+  if (model.trained) model.trained->drop();
 }
 
 std::string TrainingService::optim_step(const std::string& owner, const std::string& id, std::int64_t sequence, const OptimizerRequest& wanted, Encode<OptimizerOutput> encode) {
@@ -121,13 +78,15 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
     a.group_norms = wanted.norms == GradientNorms::detailed;
     model.forget_gradients();  // a step that fails has dropped them, too
     const OptimResult result = trained.optim_step(a);
+    ModelRecord record;
     {
       const std::lock_guard lock(mutex_);
       model.record.steps = trained.steps();
       model.record.open_gradients = false;
       model.record.changed = true;
+      record = model.record;
     }
-    keep(model.record);
+    keep(record);
     OptimizerOutput output{result.version, {{"grad_norm", result.gradient_norm}}};
     if (wanted.norms != GradientNorms::off)
       output.metrics.emplace_back("grad_norm_rms", result.gradient_norm / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, result.elements))));
@@ -143,6 +102,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
 
 CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveRequest& wanted) {
   check_checkpoint_name(wanted.name);
+  if (wanted.ttl_seconds && !(*wanted.ttl_seconds >= 0 && *wanted.ttl_seconds <= kLongestTtl)) fail(ErrorCode::invalid_argument, "ttl_seconds is {}, allowed is 0 to {}", *wanted.ttl_seconds, kLongestTtl);
   CheckpointRecord record;
   record.model = model.record.id;
   record.owner = model.record.owner;

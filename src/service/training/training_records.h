@@ -82,6 +82,8 @@ ModelRecord model_record(const TrainingJson& json);
 CheckpointRecord checkpoint_record(const TrainingJson& json);
 SamplerRecord sampler_record(const TrainingJson& json);
 
+inline constexpr double kLongestTtl = 1e10;  // seconds, some centuries
+
 double unix_now();
 std::string iso_time(double unix_seconds);  // "2026-11-22T06:00:00.123Z"
 

@@ -1,4 +1,4 @@
-#include "service/training/training_service.h"
+#include "service/training/operation.h"
 
 #include <algorithm>
 
@@ -36,7 +36,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       futures_(store_ = std::make_shared<TrainingStore>(options.state)),
       control_(*this, store_, options.state),
       cache_(base_->executor, options.sampler_bytes),
-      queue_(std::make_shared<TrainingQueue>(base_->executor)) {
+      queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
   load_records();
 }
@@ -83,11 +83,13 @@ void TrainingService::stop() {
         } catch (const std::exception& e) {
           log_error("a model could not be written down", {{"model", id}, {"reason", e.what()}});
         }
+        forget_waiting(*model, {});
         model->trained.reset();
+        const std::lock_guard lock(mutex_);
         model->inflight = {};
       }
-      for (const auto& [id, sampler] : samplers_) sampler->used = 0;
       spill_samplers();
+      const std::lock_guard lock(mutex_);
       for (const auto& [id, sampler] : samplers_) sampler->weights = {};
       cache_.clear();
     }).get();
@@ -188,28 +190,27 @@ std::string TrainingService::create_model(const std::string& owner, const Create
   const std::string id = model_id(wanted);
   std::string request;
   std::shared_ptr<Model> model;
-  {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) fail(ErrorCode::cancelled, "the server stops");
-    if (const auto same = creations_.find({wanted.session, wanted.number}); same != creations_.end()) return same->second;
-    request = creations_[{wanted.session, wanted.number}] = futures_.create(owner, id);
-    if (!models_.contains(id)) {
-      model = models_[id] = std::make_shared<Model>();
-      model->record.id = id;
-      model->record.session = wanted.session;
-      model->record.owner = owner;
-      model->record.number = wanted.number;
-      model->record.settings = wanted.settings;
-      model->record.created = model->record.used = unix_now();
-    }
+  std::unique_lock lock(mutex_);  // until it is in its lane: who stops waits for what is there
+  if (stopping_) fail(ErrorCode::cancelled, "the server stops");
+  if (const auto same = creations_.find({wanted.session, wanted.number}); same != creations_.end()) return same->second;
+  request = creations_[{wanted.session, wanted.number}] = futures_.create(owner, id);
+  if (!models_.contains(id)) {
+    model = models_[id] = std::make_shared<Model>();
+    model->record.id = id;
+    model->record.session = wanted.session;
+    model->record.owner = owner;
+    model->record.number = wanted.number;
+    model->record.settings = wanted.settings;
+    model->record.created = model->record.used = unix_now();
   }
   if (!model) {
+    lock.unlock();
     futures_.fail(request, Error(ErrorCode::already_exists, fmt::format("model '{}' exists already", id)));
     return request;
   }
   queue_->submit(id, [this, model, request, owner, wanted, encode = std::move(encode)] {
     try {
-      ModelSettings& settings = model->record.settings;
+      ModelSettings settings = model->record.settings;  // written here alone, and under the lock
       std::optional<CheckpointRecord> from;
       if (!wanted.from.empty()) {
         from = checkpoint_at(owner, wanted.from);
@@ -249,6 +250,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       ModelRecord record;
       {
         const std::lock_guard lock(mutex_);
+        model->record.settings = settings;
         model->record.steps = model->trained->steps();
         model->record.changed = from.has_value() || promoted.has_value();
         record = model->record;
@@ -269,18 +271,25 @@ std::string TrainingService::create_model(const std::string& owner, const Create
 
 std::string TrainingService::unload_model(const std::string& owner, const std::string& id, Encode<ModelRecord> encode) {
   const std::shared_ptr<Model> model = find_model(owner, id);
+  const std::lock_guard lock(mutex_);
+  if (stopping_) fail(ErrorCode::cancelled, "the server stops");
   const std::string request = futures_.create(owner, id);
   queue_->submit(id, [this, model, request, encode = std::move(encode)] {
     model->trained.reset();
-    model->inflight = {};
-    const std::lock_guard lock(mutex_);
-    model->lost = fmt::format("model '{}' was unloaded", model->record.id);
-    models_.erase(model->record.id);
-    store_->remove("model", model->record.id);
+    ModelRecord record;
+    {
+      const std::lock_guard lock(mutex_);
+      model->inflight = {};
+      model->lost = fmt::format("model '{}' was unloaded", model->record.id);
+      record = model->record;
+      models_.erase(record.id);
+    }
+    store_->remove("model", record.id);
     std::error_code ignored;
-    std::filesystem::remove_all(living_folder(model->record), ignored);
-    futures_.forget(model->record.id);
-    futures_.resolve(request, encode(model->record));
+    std::filesystem::remove_all(living_folder(record), ignored);
+    forget_waiting(*model, model->lost);
+    futures_.forget(record.id);
+    futures_.resolve(request, encode(record));
     return false;
   });
   return request;
@@ -300,6 +309,12 @@ void TrainingService::drop_models(const std::string& owner, const std::string& s
 // --- the order of operations
 
 std::string TrainingService::submit(const std::string& owner, const std::string& id, std::int64_t sequence, Work work, bool heals) {
+  return place(owner, id, sequence, [&](const std::shared_ptr<Model>& model, const std::string& request) {
+    return std::make_shared<Operation>(*this, model, request, sequence, std::move(work), heals);
+  });
+}
+
+std::string TrainingService::place(const std::string& owner, const std::string& id, std::int64_t sequence, const MakeOperation& make) {
   const std::shared_ptr<Model> model = find_model(owner, id);
   std::string request;
   {
@@ -311,29 +326,25 @@ std::string TrainingService::submit(const std::string& owner, const std::string&
       fail(ErrorCode::resource_exhausted, "model '{}' has {} operations waiting, allowed are {}", id, model->waiting.size(), options_.max_pending);
     request = model->requests[sequence] = futures_.create(owner, id);
     model->record.used = unix_now();
-    TrainingQueue::Step step = [this, model, request, work = std::move(work), heals, sequence] {
-      bool again = false;
-      try {
-        if (!heals && !model->lost.empty()) fail(ErrorCode::io, "{}", model->lost);
-        again = work(*model, request);
-      } catch (const std::exception& e) {
-        futures_.fail(request, e);
-      }
-      if (again) return true;
-      const std::lock_guard lock(mutex_);
-      model->record.next_sequence = std::max(model->record.next_sequence, sequence + 1);
-      return false;
-    };
-    if (!model->lost.empty()) {
-      model->next = std::max(model->next, sequence + 1);  // numbers before it went down with the server
-      queue_->submit(id, std::move(step));
-      return request;
-    }
-    if (sequence < model->next) {
+    if (model->lost.empty() && sequence < model->next) {
       futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before; its result is not known any more", sequence, id)));
       return request;
     }
-    model->waiting[sequence] = {request, std::move(step)};
+    std::shared_ptr<Operation> operation = make(model, request);
+    statistics_.arrived(model->activity);
+    if (!model->lost.empty()) {
+      model->next = std::max(model->next, sequence + 1);  // numbers before it went down with the server
+      queue_->submit(id, std::move(operation));
+      return request;
+    }
+    if (!operation->may_run_early()) {
+      for (auto later = model->waiting.upper_bound(sequence); later != model->waiting.end(); ++later) later->second->do_not_run_early();
+    } else if (sequence > model->next &&
+               std::all_of(model->waiting.begin(), model->waiting.lower_bound(sequence), [](const auto& before) { return before.second->may_run_early(); })) {
+      operation->enter_early();
+      queue_->submit(id, operation);
+    }
+    model->waiting[sequence] = std::move(operation);
   }
   run_ready(model);
   return request;
@@ -342,11 +353,29 @@ std::string TrainingService::submit(const std::string& owner, const std::string&
 void TrainingService::run_ready(const std::shared_ptr<Model>& model) {
   const std::lock_guard lock(mutex_);
   for (auto first = model->waiting.begin(); first != model->waiting.end() && first->first == model->next; first = model->waiting.begin()) {
-    queue_->submit(model->record.id, std::move(first->second.step));
+    std::shared_ptr<Operation> operation = std::move(first->second);
     model->waiting.erase(first);
     ++model->next;
+    if (!operation->may_run_early() && !model->waiting.empty()) {
+      // It may change what later numbers have been computed with.
+      for (const auto& [number, later] : model->waiting) later->do_not_run_early();
+      queue_->submit(model->record.id, [this, model] { return undo_early(*model), false; });
+    }
+    queue_->submit(model->record.id, std::move(operation));
   }
   model->gap_since = model->waiting.empty() ? 0 : unix_now();
+}
+
+// Operations whose turn can never come hold their model no longer; `why`, if it is not empty, is told their clients.
+void TrainingService::forget_waiting(Model& model, const std::string& why) {
+  std::map<std::int64_t, std::shared_ptr<Operation>> waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting.swap(model.waiting);
+  }
+  for (const auto& [number, operation] : waiting)
+    if (!why.empty()) futures_.fail(operation->request(), Error(ErrorCode::cancelled, why));
+  model.early.clear();
 }
 
 // A number that was refused before we could see it would hold up its model for ever.

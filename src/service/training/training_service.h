@@ -19,6 +19,7 @@
 #include "service/training/training_queue.h"
 #include "service/training/training_records.h"
 #include "service/training/weight_cache.h"
+#include "service/training/training_statistics.h"
 
 namespace lockstep {
 
@@ -27,6 +28,7 @@ struct TrainingServiceOptions {
   std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
+  bool share_passes = true;  // turns that are not full take small batches of other adapters along; false: slower, the same bits
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk. As much again of sampled checkpoints
 };
 
@@ -75,6 +77,7 @@ class TrainingService {
   GenerationService& generation() const { return *generation_; }
   Futures& futures() { return futures_; }
   ControlPlane& control() { return control_; }
+  const TrainingStatistics& statistics() const { return statistics_; }
 
   // --- sessions
   std::string create_session(const std::string& owner, SessionRecord wanted);
@@ -143,18 +146,18 @@ class TrainingService {
   bool is_base(const std::string& name) const;
 
  private:
+  class Operation;  // service/training/operation.h
+  class BatchOperation;
   struct Model {
     ModelRecord record;
     std::unique_ptr<TrainedModel> trained;  // executor; null: not made yet, or on disk
     std::string lost;                       // not empty: why no operation but load is taken
-    struct Waiting {
-      std::string request;
-      TrainingQueue::Step step;
-    };
-    std::map<std::int64_t, Waiting> waiting;            // by sequence number: their turn has not come
+    std::map<std::int64_t, std::shared_ptr<Operation>> waiting;  // by sequence number: their turn has not come
+    std::vector<std::shared_ptr<BatchOperation>> early;          // executor; those of them that have run, or begun to
     std::unordered_map<std::int64_t, std::string> requests;  // sequence number -> request id
     std::int64_t next = 1;                              // sequence number whose turn it is
     double gap_since = 0;
+    TrainingActivity activity;
     SamplerWeights inflight;                            // the newest, of its inflight samplers
     // executor: what the gradients came from that no step has taken
     std::int64_t gradient_tokens = 0, gradient_sequences = 0;
@@ -172,7 +175,12 @@ class TrainingService {
 
   std::shared_ptr<Model> find_model(const std::string& owner, const std::string& id);
   std::string submit(const std::string& owner, const std::string& model, std::int64_t sequence, Work work, bool heals = false);
+  using MakeOperation = std::function<std::shared_ptr<Operation>(const std::shared_ptr<Model>& model, const std::string& request)>;
+  std::string place(const std::string& owner, const std::string& model, std::int64_t sequence, const MakeOperation& make);
   void run_ready(const std::shared_ptr<Model>& model);
+  void mark_gradients(Model& model);  // executor
+  void undo_early(Model& model);      // executor
+  void forget_waiting(Model& model, const std::string& why);
   TrainedModel& trained(Model& model);  // executor: made, or read from disk
   void keep(const ModelRecord& record);
   void check_gaps(const std::string& session);
@@ -206,6 +214,7 @@ class TrainingService {
   Futures futures_;
   ControlPlane control_;
   WeightCache cache_;
+  TrainingStatistics statistics_;
   std::shared_ptr<TrainingQueue> queue_;
 
   std::mutex mutex_;  // what follows

@@ -1,0 +1,55 @@
+// What a training service has done since it was made: for a scrape. Knows no wire format. TrainingStatistics: any thread, but for what
+// says otherwise.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "observe/prometheus.h"
+
+namespace lockstep {
+
+// Of one model: under its service's lock.
+struct TrainingActivity {
+  std::int64_t open = 0;  // operations that have come and have no result
+  std::chrono::steady_clock::time_point since{};  // when the first of them came
+  bool first_told = false;
+};
+
+struct TrainingStatistics {
+  std::atomic<std::uint64_t> operations{0};      // of models, that have ended
+  std::atomic<std::uint64_t> early{0};           // batches done before their turn
+  std::atomic<std::uint64_t> undone{0};          // of those: done again
+  std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};  // of several models in one pass
+  // From the arrival of the first operation of a model that had none to the first result: how long a client with a call in many
+  // requests sees nothing.
+  Histogram first_result_seconds{Histogram::second_bounds()};
+
+  void arrived(TrainingActivity& model) {
+    if (model.open++ > 0) return;
+    model.since = std::chrono::steady_clock::now();
+    model.first_told = false;
+  }
+  void ended(TrainingActivity& model) {
+    ++operations;
+    --model.open;
+    if (model.first_told) return;
+    model.first_told = true;
+    first_result_seconds.observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - model.since).count());
+  }
+  void append(PrometheusText& text) const {
+    const auto one = [&](const char* name, const char* help, const std::atomic<std::uint64_t>& value) {
+      text.family(name, "counter", help);
+      text.sample({}, static_cast<double>(value.load()));
+    };
+    one("lockstep_training_operations_total", "Operations on trained models that have ended.", operations);
+    one("lockstep_training_early_total", "Batches computed before the numbers in front of them had come.", early);
+    one("lockstep_training_undone_total", "Of those: computed again, since one of these numbers changed the model.", undone);
+    one("lockstep_training_shared_passes_total", "Passes over the base in which several models had pieces.", shared_passes);
+    one("lockstep_training_shared_pieces_total", "Pieces in such passes.", shared_pieces);
+    text.family("lockstep_training_first_result_seconds", "histogram", "From the first operation of a model that had none open to the first result.");
+    text.histogram({}, first_result_seconds);
+  }
+};
+
+}  // namespace lockstep

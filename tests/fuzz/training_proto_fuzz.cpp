@@ -1,0 +1,34 @@
+// Any bytes as a forward_backward of the Tinker protocol, plain or packed by zstd: a batch that the loss takes, or one error that says
+// what is wrong; never more memory than a body may mean.
+// sources: src/api/tinker/proto_codec.cpp src/api/tinker/zstd_body.cpp src/service/training/loss_inputs.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
+#include <cstdint>
+#include <string>
+
+#include "api/tinker/proto_codec.h"
+#include "api/tinker/zstd_body.h"
+#include "service/training/loss_inputs.h"
+
+using namespace lockstep;
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  constexpr std::size_t kMost = 1 << 20;
+  if (size == 0) return 0;
+  std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  try {
+    if (data[0] % 2 == 1) {
+      body = decompressed(body, kMost);
+      if (body.size() > kMost) __builtin_trap();
+    }
+    const BatchMessage message = decode_batch(body);
+    if (message.error) {
+      if (std::string(message.error->what()).empty() || !message.batch.data.empty()) __builtin_trap();
+      return 0;
+    }
+    const PreparedBatch prepared = prepare_batch(message.batch, {.vocabulary = 100, .max_positions = 64});
+    if (prepared.sequences.size() != message.batch.data.size()) __builtin_trap();
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::invalid_argument && e.code() != ErrorCode::unsupported) __builtin_trap();
+    if (std::string(e.what()).empty()) __builtin_trap();
+  }
+  return 0;
+}
