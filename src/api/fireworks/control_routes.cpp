@@ -1,7 +1,7 @@
 // The control plane: one account, whose trainer is this server. A job runs at once, a deployment is ready at once; both are names.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
-#include "service/training/training_shapes.h"
+#include "api/fireworks/shape_routes.h"
 
 namespace lockstep {
 namespace {
@@ -15,19 +15,6 @@ TrainingJson checkpoint_row(const TrainingCall& call, const CheckpointRecord& r)
           {"updateTime", iso_time(r.created)},
           {"checkpointType", fmt::format("CHECKPOINT_TYPE_{}", state ? (lora ? "TRAINING_LORA" : "TRAINING") : (lora ? "INFERENCE_LORA" : "INFERENCE_BASE"))},
           {"promotable", !state}};
-}
-
-// Our one version of every shape.
-constexpr const char* kShapeVersion = "1";
-
-TrainingJson shape_version(const TrainingCall& call) {
-  const TrainingShape& shape = training_shape(segment(call, "shape"));
-  return {{"name", fmt::format("accounts/{}/trainingShapes/{}/versions/{}", segment(call, "account"), shape.id, kShapeVersion)},
-          {"snapshot",
-           {{"trainerImageTag", "lockstep"}, {"maxSupportedContextLength", shape.context}, {"nodeCount", shape.nodes()},
-            {"deploymentShapeVersion", fmt::format("accounts/{}/deploymentShapes/{}/versions/{}", segment(call, "account"), shape.id, kShapeVersion)}, {"deploymentImageTag", "lockstep"},
-            {"acceleratorType", shape.accelerator}, {"acceleratorCount", shape.accelerators}, {"baseModelWeightPrecision", "BF16"},
-            {"trainerShardingScheme", {{"pipelineParallelism", 1}}}, {"trainerMode", shape.mode}}}};
 }
 
 TrainingJson job_json(const TrainingCall& call, const std::string& account, const std::string& id) {
@@ -62,20 +49,15 @@ Deployment deployment_at(const TrainingCall& call, const Deployments& deployment
 }
 }  // namespace
 
-void add_control_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments) {
+void add_control_routes(TrainingRoutes& routes, const std::shared_ptr<Deployments>& deployments, const std::shared_ptr<const ShapeCatalog>& shapes) {
   routes.add_at_root("GET", "/v1/accounts", [](const TrainingCall& call) { call.answer({{"accounts", {{{"name", "accounts/local"}}}}}); });
 
-  const std::string versions = "/v1/accounts/{account}/trainingShapes/{shape}/versions";
-  routes.add_at_root("GET", versions, [](const TrainingCall& call) { call.answer({{"trainingShapeVersions", {shape_version(call)}}}); });
-  routes.add_at_root("GET", versions + "/{version}", [](const TrainingCall& call) {
-    if (segment(call, "version") != kShapeVersion) throw RequestError(ErrorCode::not_found, "version", fmt::format("the shape has no version '{}', allowed is {}", shown(segment(call, "version")), kShapeVersion), 404);
-    call.answer(shape_version(call));
-  });
-
   const std::string jobs = "/v1/accounts/{account}/rlorTrainerJobs";
-  routes.add_at_root("POST", jobs, [](const TrainingCall& call) {
+  routes.add_at_root("POST", jobs, [shapes](const TrainingCall& call) {
     const std::string id = call.request.query_value("rlorTrainerJobId").value_or("");
-    call.answer(job_json(call, segment(call, "account"), id.empty() ? "trainer" : id));
+    TrainingJson job = job_json(call, segment(call, "account"), id.empty() ? "trainer" : id);
+    if (const std::string shape = shape_of_job(call, *shapes); !shape.empty()) job["trainingShape"] = shape_version_name(segment(call, "account"), shape);
+    call.answer(job);
   });
   routes.add_at_root("GET", jobs + "/{job}", [](const TrainingCall& call) { call.answer(job_json(call, segment(call, "account"), segment(call, "job"))); });
   routes.add_at_root("DELETE", jobs + "/{job}", [](const TrainingCall& call) { call.answer(TrainingJson::object()); });
@@ -100,12 +82,14 @@ void add_control_routes(TrainingRoutes& routes, const std::shared_ptr<Deployment
   });
 }
 
-void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service) {
+void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& listed) {
   TrainingRoutes routes(table, service);
+  const auto shapes = std::make_shared<const ShapeCatalog>(with_base_shapes(listed, service->base()));
   const auto deployments = std::make_shared<Deployments>();
   add_completion_routes(routes, deployments);
   add_hot_load_routes(routes, deployments);
-  add_control_routes(routes, deployments);
+  add_control_routes(routes, deployments, shapes);
+  add_shape_routes(routes, shapes);
 }
 
 }  // namespace lockstep
