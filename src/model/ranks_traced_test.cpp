@@ -49,7 +49,7 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   KvCache cache(runtime.backend, sharding ? sharding->cache_shapes(*model) : model->cache_shapes(), profile, page, 4);
   const Batch batch(runtime.backend, slices, 4, true);
   GradientSet gradients(runtime.backend, manifest, false);
-  Tape tape(runtime.backend, gradients);
+  Tape tape(runtime.backend, &gradients);
   ForwardOptions options;
   options.index_loss = true;
   options.index_loss_weight = 0.25f;

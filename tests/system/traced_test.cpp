@@ -92,7 +92,7 @@ Trace trace(const Setting& s) {
                            .index_loss = s.index_loss,
                            .index_loss_weight = 0.125f,
                            .checkpoint = s.checkpoint};
-    Tape tape(backend, gradients);
+    Tape tape(backend, &gradients);
     Context ctx = runtime.context(*weights, cache, batch, options, &tape);
     const Tensor hidden = runtime.model->forward(ctx);
     const std::int64_t rows = batch.count();
