@@ -94,6 +94,10 @@ function(lockstep_program)
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
     add_executable(lockstep ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
     target_link_libraries(lockstep PRIVATE lockstep_cli)
+    # Shared libraries that stand in ../lib beside the program's own folder are its own (the wheel of python/ brings them so); DT_RPATH,
+    # which holds for what those need too, and comes before LD_LIBRARY_PATH.
+    set_target_properties(lockstep PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+    target_link_options(lockstep PRIVATE -Wl,--disable-new-dtags)
   endif()
   get_property(programs GLOBAL PROPERTY LOCKSTEP_TEST_PROGRAMS)
   add_custom_target(unit_tests DEPENDS ${programs})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the tests of this checkout: the second half of ./check, which builds them first.
 
-Four groups of checks, each with a name that --list prints and patterns select:
+Groups of checks, each with a name that --list prints and patterns select:
   unit/PROGRAM/Suite.Test     build/test_*, GoogleTest; a crash is one failure with the name of the test it hit
   script/FILE/NAME            tests/check.d/*.sh: each prints `PASS name`, `FAIL name` or `SKIP name reason` a check
   layers, layers/self-test    tools/check_layers.py
@@ -9,6 +9,7 @@ Four groups of checks, each with a name that --list prints and patterns select:
   api/FILE::TEST              tests/api, pytest with the openai client against the server, likewise
   training/FILE::TEST         tests/training, pytest with the tinker and fireworks-ai clients, likewise
   page/FILE::TEST             tests/page, pytest with a headless browser against the live page, likewise
+  python/FILE::TEST           tests/python, pytest that builds the wheel of python/, installs it and uses it, likewise
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
@@ -321,7 +322,7 @@ def run_fuzzers(build, tally, patterns, environment):
 
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
-PYTEST_FOLDERS = ("oracle", "api", "training", "page")
+PYTEST_FOLDERS = ("oracle", "api", "training", "page", "python")
 
 
 def oracle_names():

@@ -34,6 +34,7 @@ int render_command(const Arguments& arguments);
 int report_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
+int shapes_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);
 int watch_command(const Arguments& arguments);

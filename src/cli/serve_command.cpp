@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/commands.h"
@@ -47,7 +48,7 @@ int serve_command(const Arguments& arguments) {
   bool insecure = false, training = false, separate_passes = false;
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string();
-  std::vector<std::string> aliases;
+  std::vector<std::string> aliases, shape_files;
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
@@ -66,6 +67,7 @@ int serve_command(const Arguments& arguments) {
   table.choice("frozen-layers", &frozen_layers, {"linear", "experts"}, "Which weights --frozen-base packs: of all linear layers, or of experts alone (--profile cpu-FORMAT-experts)");
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
+  table.texts("shapes", &shape_files, "FILE", "Training shapes beside the published ones, for clients that resolve them");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
@@ -104,6 +106,8 @@ int serve_command(const Arguments& arguments) {
   access.keys = read_keys(key_file);
   if (!access.keys && !insecure && !is_loopback_address(http.host))
     throw UsageError(fmt::format("host is {}, which other machines reach, and there is no API key: --api-key-file or LOCKSTEP_API_KEY gives keys, --insecure goes without", http.host));
+  ShapeCatalog shapes = ShapeCatalog::published();
+  for (const std::string& file : shape_files) shapes.add(read_file(file, kMostShapeBytes), file);
   install_interrupt_handlers();
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
@@ -156,7 +160,7 @@ int serve_command(const Arguments& arguments) {
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
-    if (trainers) add_training_routes(routes, trainers);
+    if (trainers) add_training_routes(routes, trainers, shapes);
   });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);

@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service) {
+void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes) {
   add_tinker_routes(routes, service);
-  add_fireworks_routes(routes, service);
+  add_fireworks_routes(routes, service, shapes);
 }
 
 }  // namespace lockstep

@@ -1,10 +1,11 @@
 // The training API on a server: what both SDKs speak (api/tinker, api/fireworks). Any thread.
-//   serve_openai(service, options, access, [&](Routes& routes) { add_training_routes(routes, trainers); });
+//   serve_openai(service, options, access, [&](Routes& routes) { add_training_routes(routes, trainers, shapes); });
 #pragma once
+#include "api/fireworks/fireworks_routes.h"
 #include "api/tinker/tinker_routes.h"
 
 namespace lockstep {
 
-void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
+void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes);
 
 }  // namespace lockstep

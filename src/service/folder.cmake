@@ -19,3 +19,16 @@ add_custom_command(
           -DSTYLE=${page}/app.css -P ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake
   DEPENDS ${CMAKE_SOURCE_DIR}/web/index.html ${page}/app.js ${page}/app.css ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake VERBATIM)
 target_sources(lockstep_service PRIVATE ${page}/page_bytes.cpp)
+
+# The catalog of training shapes (service/training/shape_catalog.h), likewise.
+set(shapes ${CMAKE_SOURCE_DIR}/shapes/catalog.toml)
+add_custom_command(
+  OUTPUT ${CMAKE_BINARY_DIR}/shapes_text.cpp
+  COMMAND ${CMAKE_COMMAND} -DINPUT=${shapes} -DOUTPUT=${CMAKE_BINARY_DIR}/shapes_text.cpp -DHEADER=service/training/shape_catalog.h
+          -DFUNCTION=published_shapes_toml -P ${CMAKE_SOURCE_DIR}/cmake/TextBytes.cmake
+  DEPENDS ${shapes} ${CMAKE_SOURCE_DIR}/cmake/TextBytes.cmake VERBATIM)
+target_sources(lockstep_service PRIVATE ${CMAKE_BINARY_DIR}/shapes_text.cpp)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+target_link_libraries(lockstep_service PRIVATE PkgConfig::TOMLPLUSPLUS)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/service/training/shape_file.cpp PROPERTIES COMPILE_DEFINITIONS TOML_HEADER_ONLY=0)

@@ -138,6 +138,34 @@ def test_training_profile_is_resolved(training_server):
     manager = TrainerJobManager(api_key="x", base_url=training_server.url)
     profile = manager.resolve_training_profile("accounts/fireworks/trainingShapes/qwen3-8b-128k")
     assert profile.max_supported_context_length == 128000 and profile.accelerator_count == 4
+    assert (profile.accelerator_type, profile.node_count, profile.pipeline_parallelism) == ("NVIDIA_B200_180GB", 1, 1)
+    assert profile.trainer_mode == "POLICY_TRAINER" and profile.base_model_weight_precision == "BF16"
+    lora = manager.resolve_training_profile("accounts/fireworks/trainingShapes/kimi-k2p5-lora-256k/versions/1")
+    assert lora.trainer_mode == "LORA_TRAINER" and lora.base_model_weight_precision == "INT4"
+    own = manager.resolve_training_profile("accounts/fireworks/trainingShapes/countdown-glm-lora-cpu")
+    assert (own.accelerator_type, own.max_supported_context_length) == ("CPU", 512)
+    with pytest.raises(Exception, match="qwen3-8b-128"):
+        manager.resolve_training_profile("accounts/fireworks/trainingShapes/qwen3-8b-128")
+
+
+def test_a_job_gets_a_shape_or_the_reason(training_server):
+    import requests
+    jobs = training_server.url + "/v1/accounts/local/rlorTrainerJobs"
+
+    def job(query="", **config):
+        return requests.post(jobs + query, json={"trainingConfig": config}, headers={"X-API-Key": "x"}, timeout=30)
+
+    assert job(baseModel=BASE).json()["trainingShape"].endswith("/trainingShapes/countdown-glm-cpu/versions/1")
+    assert job(baseModel="accounts/me/models/" + BASE, loraRank=8).json()["trainingShape"].endswith("/countdown-glm-lora-cpu/versions/1")
+    assert job(baseModel="Qwen/Qwen3-8B").json()["trainingShape"].endswith("/countdown-glm-cpu/versions/1")  # the server's alias
+    assert job("?trainingShape=accounts/x/trainingShapes/qwen3-32b-65k", baseModel=BASE).json()["trainingShape"].endswith("/qwen3-32b-65k/versions/1")
+    assert job("?trainingShape=accounts/x/trainingShapes/qwen3-32b-66k", baseModel=BASE).status_code == 404
+    assert "trainingShape" not in job("?skipValidations=true", baseModel=BASE).json()
+    long = job(baseModel=BASE, maxContextLength=4096)
+    assert long.status_code == 400 and "its context is 512, 4096 tokens are asked for" in long.text
+    other = job(baseModel="moonshotai/Kimi-K2.5")
+    assert other.status_code == 400 and "this server trains countdown-glm alone" in other.text and "64 x NVIDIA_B200_180GB" in other.text
+    assert job(baseModel="nobody/none").status_code == 404
 
 
 def test_weights_are_synced_and_sampled(training_server):

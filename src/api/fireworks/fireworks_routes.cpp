@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "api/errors.h"
+#include "api/fireworks/shape_routes.h"
 
 namespace lockstep {
 namespace {
@@ -58,12 +59,15 @@ TrainingJson checkpoint_row(const std::string& parent, const CheckpointRecord& r
           {"promotable", !state}};  // a delta holds whole weights here
 }
 
-void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service) {
+void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& listed) {
   TrainingRoutes routes(table, service);
+  const auto shapes = std::make_shared<const ShapeCatalog>(with_base_shapes(listed, service->base()));
+  // One account, whose trainer is this server.
+  routes.add_at_root("GET", "/v1/accounts", [](const TrainingCall& call) { call.answer({{"accounts", {{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}}}); });
   add_completion_routes(routes);
   add_hot_load_routes(routes);
-  add_control_routes(routes);
-  add_job_routes(routes);
+  add_shape_routes(routes, shapes);
+  add_job_routes(routes, shapes);
   add_deployment_routes(routes);
   add_promotion_routes(routes);
   add_serverless_routes(routes);

@@ -1,19 +1,21 @@
 // What the Fireworks training SDK asks for beside the training protocol it shares with Tinker (api/tinker): completions of its
 // sampler, hot load of snapshots into deployments, and the control plane (accounts, training shapes, jobs, deployments, checkpoints,
 // promotion, models, serverless sessions). Knows no socket. Any thread.
-//   add_fireworks_routes(routes, service);
+//   add_fireworks_routes(routes, service, ShapeCatalog::published());
 #pragma once
 #include "api/tinker/wire.h"
+#include "service/training/shape_catalog.h"
 
 namespace lockstep {
 
-void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
+// `shapes`: that clients may resolve, beside those of the base on this machine.
+void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes);
 
 // The parts, one file each.
 void add_completion_routes(TrainingRoutes& routes);
 void add_hot_load_routes(TrainingRoutes& routes);
-void add_control_routes(TrainingRoutes& routes);
-void add_job_routes(TrainingRoutes& routes);
+void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);
+void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);
 void add_deployment_routes(TrainingRoutes& routes);
 void add_promotion_routes(TrainingRoutes& routes);
 void add_serverless_routes(TrainingRoutes& routes);

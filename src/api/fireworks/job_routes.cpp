@@ -2,6 +2,7 @@
 // any more and can be resumed; one that was deleted is gone but for its checkpoints.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "api/fireworks/shape_routes.h"
 #include "base/entropy.h"
 #include "base/hash.h"
 
@@ -11,15 +12,16 @@ constexpr const char* kJobs = "rlorTrainerJobs";
 
 TrainingJson job_json(const TrainingCall& call, const TrainerJob& job) {
   const std::int64_t most = call.service.base().opened.runtime->max_positions;
-  return {{"name", job.name},
+  TrainingJson json{{"name", job.name},
           {"state", job.state},
           {"displayName", job.display_name},
           {"createTime", iso_time(job.created)},
           {"updateTime", iso_time(job.updated)},
           {"forwardOnly", job.forward_only},
-          {"trainingShape", job.shape},
           {"trainingConfig", {{"baseModel", job.base_model}, {"loraRank", job.rank}, {"maxContextLength", job.max_context > 0 ? std::min(job.max_context, most) : most}}},
           {"status", {{"code", "OK"}, {"message", ""}}}};
+  if (!job.shape.empty()) json["trainingShape"] = job.shape;
+  return json;
 }
 
 TrainerJob living_job(const TrainingCall& call, const std::string& id) {
@@ -29,12 +31,15 @@ TrainerJob living_job(const TrainingCall& call, const std::string& id) {
   return job;
 }
 
-void create_job(const TrainingCall& call) {
+void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   const TrainingJson json = call.json(), config = object_field(json, "trainingConfig");
   const std::string wanted = call.request.query_value("rlorTrainerJobId").value_or("");
   const std::string name = resource_name(call, kJobs, wanted.empty() ? "job-" + hex64(random_bits()) : wanted);
   const std::string base_model = text_field(config, "baseModel", call.service.base().name);
-  check_base_model(call, base_model);
+  // A promoted model is trained here whatever the catalog knows of it.
+  const bool promoted = call.request.query_value("trainingShape").value_or("").empty() && call.service.control().models.find(call.owner, base_model);
+  const std::string shape = promoted ? "" : shape_of_job(call, shapes);
+  if (shape.empty()) check_base_model(call, base_model);
   KeptRecords<TrainerJob>& jobs = call.service.control().jobs;
   if (const auto same = jobs.find(call.owner, name); same && same->state != "JOB_STATE_DELETED") return answer_conflict(call, fmt::format("the trainer job '{}' exists already", name));
   call.answer(job_json(call, jobs.change(call.owner, name, [&](TrainerJob& job) {
@@ -42,7 +47,7 @@ void create_job(const TrainingCall& call) {
     job.state = "JOB_STATE_RUNNING";
     job.base_model = base_model;
     job.display_name = text_field(json, "displayName");
-    job.shape = call.request.query_value("trainingShape").value_or("");
+    job.shape = shape.empty() ? "" : shape_version_name(path_segment(call, "account"), shape);
     job.rank = integer_field(config, "loraRank", 0);
     job.max_context = integer_field(config, "maxContextLength", 0);
     job.forward_only = boolean_field(json, "forwardOnly", false);
@@ -64,9 +69,9 @@ void change_job(const TrainingCall& call) {
 }
 }  // namespace
 
-void add_job_routes(TrainingRoutes& routes) {
+void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes) {
   const std::string jobs = fmt::format("/v1/accounts/{{account}}/{}", kJobs), one = jobs + "/{job}";
-  routes.add_at_root("POST", jobs, create_job);
+  routes.add_at_root("POST", jobs, [shapes](const TrainingCall& call) { create_job(call, *shapes); });
   routes.add_at_root("GET", jobs, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
     for (const TrainerJob& job : call.service.control().jobs.all(call.owner))

@@ -20,7 +20,7 @@ struct HostileApi {
 
   HostileApi() {
     add_tinker_routes(routes, bench.service);
-    add_fireworks_routes(routes, bench.service);
+    add_fireworks_routes(routes, bench.service, ShapeCatalog::published());
     session = bench.session("key-" + sha256_hex("k").substr(0, 24));
     model = bench.model(session, 0, 2, owner());
     sampler = bench.service->create_sampler(owner(), session, 0, "tiny", "");

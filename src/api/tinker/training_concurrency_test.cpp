@@ -17,7 +17,7 @@ struct TrainingApi {
   Routes routes;
   TrainingApi() {
     add_tinker_routes(routes, bench.service);
-    add_fireworks_routes(routes, bench.service);
+    add_fireworks_routes(routes, bench.service, ShapeCatalog::published());
   }
 };
 

@@ -20,7 +20,7 @@ def commands():
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl"], "bench": ["gemm", "prefill", "decode", "train"]}
+    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [[name] for name in commands() if name not in kinds]
 
 
@@ -139,6 +139,31 @@ with check("json"):
     assert again == answer, f"the same prompt as token ids: {again}\nexpected {answer}"
     streamed = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12").stdout
     assert streamed == answer["text"] + "\n", f"streamed {streamed!r}, --json {answer['text']!r}"
+
+with check("shapes"):
+    rows = [json.loads(line) for line in done("shapes", "list", "--json").stdout.splitlines()]
+    published = {row["id"] for row in rows if row["source"] == "published" and row["mode"] != "reference"}
+    assert len(published) == 13 and {row["id"] for row in rows} >= {f"{id}-reference" for id in published if "lora" not in id}, published
+    assert [row["id"] for row in rows if row["model"] == "qwen3-8b"] == done("shapes", "list", "--model", "Qwen/Qwen3-8B").stdout.split()[5::8], rows
+    assert len(done("shapes", "list", "--mode", "lora").stdout.splitlines()) == 1 + sum(row["mode"] == "lora" for row in rows)
+    shown = done("shapes", "show", "qwen3-8b-128k", "--json").json()
+    assert shown["layout"] == {"tp": 1, "pp": 1, "cp": 4, "ep": 1, "computed": False} and shown["memory"]["fits"], shown
+    assert sum(shown["memory"]["bytes"].values()) == shown["memory"]["total_bytes"] and shown["parameters"] == 8190735360, shown
+    assert "not published" in done("shapes", "show", "glm-5p2-lora").stdout
+    answer = done("shapes", "resolve", "--model", "Qwen/Qwen3-8B", "--context", "100000", "--json").json()
+    assert answer["shape"]["id"] == "qwen3-8b-128k" and answer["rejected"][0]["reasons"], answer
+    resolve = ["shapes", "resolve", "--model", "qwen3p5-397b-a17b"]
+    few = lockstep(*resolve, "--accelerator", "B200", "--count", "16")
+    assert few.returncode == 1 and "needs 32 accelerators, 16 are given" in few.stdout, few
+    assert "does not fit in memory by" in lockstep(*resolve, "--count", "8").stdout
+    refused(*resolve, "--context", "300000", status=1, words=["no training shape of Qwen3.5 397B-A17B"])
+    refused("shapes", "resolve", "--model", "qwen3-9b", status=1, words=["qwen3-9b", "did you mean 'qwen3-8b'"])
+    refused("shapes", "show", "qwen3-8b-128", status=1, words=["did you mean 'qwen3-8b-128k'"])
+    refused("shapes", "lst", status=2, words=["'lst'", "did you mean 'list'"])
+    refused("shapes", "resolve", "--model", "qwen3-8b", "--lora-rank", "8", "--forward-only", status=2, words=["exclude each other"])
+    mine = write("shapes.toml", '[[shape]]\nid = "mine"\nmodel = "qwen3-8b"\nmode = "lora"\ncontext = 4096\naccelerator = "H100"\naccelerators = 1\n')
+    assert done("shapes", "resolve", "--shapes", mine, "--model", "qwen3-8b", "--lora-rank", "8", "--json").json()["shape"]["id"] == "mine"
+    refused("shapes", "list", "--shapes", write("torn-shapes.toml", "[[shape]]\nid = 'a'\nmodl = 'x'\n"), status=1, words=["torn-shapes.toml", "line"])
 
 with check("score-ways"):
     lines = [{"tokens": again["prompt_token_ids"] + again["token_ids"]}, {"tokens": again["prompt_token_ids"]}]

@@ -1,0 +1,14 @@
+"""The command `lockstep`: becomes the program."""
+import os
+import sys
+
+from ._program import program
+
+
+def main() -> None:
+    path = str(program())
+    os.execv(path, [path, *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Where the program and the model of this package are."""
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_HERE = Path(__file__).resolve().parent
+
+
+def program() -> Path:
+    """The program of this package, or the one that LOCKSTEP_BINARY names."""
+    named = os.environ.get("LOCKSTEP_BINARY")
+    path = Path(named) if named else _HERE / "bin" / "lockstep"
+    if not os.access(path, os.X_OK) or path.is_dir():
+        raise FileNotFoundError(f"there is no program at {path}" + (", which LOCKSTEP_BINARY names" if named else "; install the package from its wheel (./wheel)"))
+    return path
+
+
+def shipped_model() -> Path:
+    """The folder of the model that comes along: countdown-glm, 0.7 million parameters."""
+    return _HERE / "models" / "countdown-glm"

@@ -1,0 +1,17 @@
+// Training shapes on the wire: their versions, and the one that a job is given. Pure but for the routes.
+//   const std::string id = shape_of_job(call, shapes);
+#pragma once
+#include "api/tinker/wire.h"
+#include "service/training/shape_catalog.h"
+
+namespace lockstep {
+
+// Those listed, and the base on this machine's processors: NAME-cpu, NAME-lora-cpu, NAME-cpu-reference.
+ShapeCatalog with_base_shapes(const ShapeCatalog& listed, const TrainingBase& base);
+// "accounts/A/trainingShapes/SHAPE/versions/1"
+std::string shape_version_name(const std::string& account, const std::string& shape);
+// The shape that a request for a job names, or the one that does for its model, mode and context when it leaves the choice to us; empty
+// when it describes its hardware itself. Errors: not_found; RequestError 400 when none does, with what is missing.
+std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes);
+
+}  // namespace lockstep
