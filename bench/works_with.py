@@ -63,7 +63,7 @@ class Server:
             lines.seek(since)
             for line in lines:
                 found = re.search(r'"status":\s*"?(\d+)', line)
-                if found and int(found[1]) >= 400:
+                if found and int(found[1]) >= 400 and found[1] != "408":  # 408: a poll that ended before its result, as the protocol has it
                     counts[found[1]] = counts.get(found[1], 0) + 1
         return counts
 
@@ -81,22 +81,27 @@ def environment(work, url):
             "WANDB_MODE": "disabled", "TINKER_COOKBOOK_RUNS_DIR": str(work / "logs"), "TOKENIZERS_PARALLELISM": "false"}  # fmt: skip
 
 
+def file_name(recipe_name):
+    return re.sub(r"\W+", "-", recipe_name)
+
+
 def folder_of(work, recipe):
     """Where it logs; who resumes another logs where that did."""
     name = recipe.needs[0] if KEEP in recipe.arguments else recipe.name
-    return work / "logs" / re.sub(r"\W+", "-", name)
+    return work / "logs" / file_name(name)
 
 
 def arguments_of(work, recipe):
     import tinker_cookbook
 
-    def sampler(found):
-        of = next(r for r in recipes() if r.name == found[1])
+    def checkpoint(found):
+        key = f"{found[1]}_path"
+        of = next(r for r in recipes() if r.name == found[2])
         saved = [json.loads(line) for line in (folder_of(work, of) / "checkpoints.jsonl").read_text().splitlines()]
-        return [line["sampler_path"] for line in saved if line.get("sampler_path")][-1]
+        return [line[key] for line in saved if line.get(key)][-1]
 
     text = recipe.arguments.replace("{package}", str(Path(tinker_cookbook.__file__).parent))
-    arguments = shlex.split(re.sub(r"\{sampler:([^}]*)\}", sampler, text))
+    arguments = shlex.split(re.sub(r"\{(state|sampler):([^}]*)\}", checkpoint, text))
     if recipe.logs:
         arguments.append(f"log_path={folder_of(work, recipe)}")
         # Recipes without this option are the loops, which just append to their folder.
@@ -107,7 +112,24 @@ def arguments_of(work, recipe):
 
 def metrics_of(folder):
     path = folder / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be in the writing
+
+
+def wait(process, folder, recipe):
+    """Its exit code."""
+    end = time.monotonic() + recipe.seconds
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            return process.returncode
+        if recipe.kill_at and any(row.get("step", 0) >= recipe.kill_at for row in metrics_of(folder)):
+            process.kill()
+            process.wait()
+            return "killed"
+        time.sleep(0.1)
+    process.kill()
+    process.wait()
+    return "none: out of time"
 
 
 def judge(recipe, result, others):
@@ -116,7 +138,7 @@ def judge(recipe, result, others):
         if result["exit"] == 0:
             return "was not refused"
         return None if recipe.refused in result["error"] else f"failed otherwise than with a word of {recipe.refused}"
-    if result["exit"] != 0:
+    if result["exit"] != ("killed" if recipe.kill_at else 0):
         return f"exit code {result['exit']}: {result['error'][-300:]}"
     if not recipe.logs:
         return None
@@ -131,13 +153,16 @@ def judge(recipe, result, others):
         if recipe.same_as not in others:
             return f"{recipe.same_as} has not run"
         other = dict(others[recipe.same_as]["curve"])
-        different = [step for step, value in result["curve"] if other.get(step) != value]
+        different = [step for step, value in result["curve"] if other.get(step, value) != value]
         if different:
             return f"{recipe.metric} is another than that of {recipe.same_as} at steps {different}"
     return None
 
 
 def run_recipe(work, recipe, server, others):
+    missing = [name for name in recipe.needs if name not in others]
+    if missing:
+        sys.exit(f"{recipe.name} needs {missing[0]}, which has not run")
     folder = folder_of(work, recipe)
     if KEEP not in recipe.arguments and folder.exists():
         shutil.rmtree(folder)
@@ -148,13 +173,11 @@ def run_recipe(work, recipe, server, others):
     since = server.log.stat().st_size
     began = time.monotonic()
     with log.open("w") as out:
-        try:
-            code = subprocess.run(command, cwd=work, env=environment(work, server.url), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, timeout=recipe.seconds).returncode
-        except subprocess.TimeoutExpired:
-            code = "none: out of time"
+        process = subprocess.Popen(command, cwd=work, env=environment(work, server.url), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        code = wait(process, folder, recipe)
     result = {"recipe": recipe.name, "command": shown(work, recipe, arguments), "exit": code, "seconds": round(time.monotonic() - began, 1), "note": recipe.note,
               "refusals": server.statuses(since), "error": ""}  # fmt: skip
-    if code != 0:
+    if code not in (0, "killed"):
         said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         result["error"] = next((line for line in reversed(said) if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)), said[-1] if said else "")[:600]
     rows = metrics_of(folder) if recipe.logs else []
@@ -185,7 +208,7 @@ def write_json(path, value):
 def results_of(work):
     found = {}
     for recipe in recipes():
-        path = work / "results" / f"{re.sub(r'\W+', '-', recipe.name)}.json"
+        path = work / "results" / f"{file_name(recipe.name)}.json"
         if path.is_file():
             found[recipe.name] = json.loads(path.read_text())
     return found
@@ -214,7 +237,7 @@ def run(options):
             if (options.recipes and name not in options.recipes) or (not options.recipes and not options.again and name in done):
                 continue
             result = run_recipe(work, recipe, server, done)
-            write_json(work / "results" / f"{re.sub(r'\W+', '-', name)}.json", result)
+            write_json(work / "results" / f"{file_name(name)}.json", result)
             bad += result["failed"] is not None
             print(f"{'FAIL' if result['failed'] else 'ok  '} {name} ({result['seconds']} s) {result['failed'] or ''}", flush=True)
     finally:
@@ -232,7 +255,7 @@ def main():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="recipes that are done, too")
     parser.add_argument("--model", type=Path, help="a base that is already made, named countdown-chat")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.command == "list":
         for recipe in recipes():
             print(f"{recipe.name}: tinker_cookbook.recipes.{recipe.module} {recipe.arguments}")

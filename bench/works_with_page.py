@@ -32,7 +32,9 @@ def verdict(recipe, result):
         return f"**failed**: {result['failed']}"
     if recipe.refused:
         return "refused, as it must"
-    return f"same values as {recipe.same_as}" if recipe.same_as else "ok"
+    if recipe.kill_at:
+        return f"killed after step {recipe.kill_at}, as asked"
+    return f"ok; the same numbers as {recipe.same_as}" if recipe.same_as else "ok"
 
 
 def row(recipe, result):
@@ -89,7 +91,7 @@ def write(results, versions, recipes, docs):
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",
         "",
-        "| recipe | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | answers of 400 and above | |",
+        "| recipe | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | refusing answers | |",
         "|---|---|---|---|---|---|---|---|",
         *[row(recipe, results[recipe.name]) for recipe in done],
         "",

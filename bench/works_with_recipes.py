@@ -1,6 +1,6 @@
 """The recipes of tinker-cookbook that bench/works_with.py runs: their commands, and what is looked at in their metrics.
 
-In an argument, {log:NAME} is the log folder of recipe NAME and {sampler:NAME} the sampler checkpoint it left last.
+In an argument, {state:NAME} and {sampler:NAME} are the last checkpoints that recipe NAME left, of its training and of its sampler.
 """
 
 from dataclasses import dataclass, field
@@ -18,9 +18,10 @@ class Recipe:
     better: str = ""  # "up" or "down": then the mean of the last fifth must be better than that of the first; empty: nothing is asked of it
     seconds: int = 600
     needs: list = field(default_factory=list)  # recipes before it
-    same_as: str = ""  # a recipe whose metric must have the same values at the steps of both
+    same_as: str = ""  # a recipe whose metric must have the same values at the steps that both logged
     refused: str = ""  # words of the refusal that is expected
     logs: bool = True  # writes metrics.jsonl
+    kill_at: int = 0  # it is killed as soon as it has logged this step
     curve: str = ""  # title of its panel
     note: str = ""
 
@@ -29,10 +30,12 @@ def recipes():
     colon = "model_name=countdown-chat renderer_name=role_colon"
     none = "eval_every=0 save_every=0"
     chat = f"{colon} dataset={{package}}/example_data/conversations.jsonl batch_size=16 max_length=512 lr_schedule=constant learning_rate=1e-3 eval_every=0 save_every=4"
-    arithmetic = f"{colon} env=arithmetic group_size=8 groups_per_batch=16 max_tokens=8"
+    arithmetic = f"{colon} env=arithmetic group_size=16 groups_per_batch=16 max_tokens=12"
     return [
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} loss_fn=importance_sampling learning_rate=1e-3 max_steps=40 eval_every=0 save_every=20",
-               RL, "up", curve="math_rl, arithmetic: reward", note="sums of two numbers to 100"),
+        Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
+               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="what arithmetic begins with: made-up conversations, all right"),
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=40 eval_every=0 save_every=20",
+               RL, "up", 1200, needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=6 {none}", RL,
@@ -40,9 +43,10 @@ def recipes():
         Recipe("guess_number", "multiplayer_rl.guess_number.train", f"{colon} group_size=8 batch_size=8 max_tokens=16 learning_rate=1e-3 max_steps=20 {none}",
                RL, "up", 1200, curve="guess_number: reward", note="up to 10 turns an episode; -1 for each that breaks the format"),
         Recipe("chat_sl", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", "down", curve="chat_sl: loss", note="the cookbook's own example conversations"),
-        Recipe("chat_sl, stopped at 4", "chat_sl.train", f"{chat} max_steps=4", "train_mean_nll", same_as="chat_sl", note="saves at step 4"),
-        Recipe("chat_sl, resumed", "chat_sl.train", f"{chat} max_steps=8 {KEEP}", "train_mean_nll", needs=["chat_sl, stopped at 4"], same_as="chat_sl",
-               note="goes on from that checkpoint, optimizer included"),
+        Recipe("chat_sl, killed", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", kill_at=5,
+               note="SIGKILL after step 5; its last checkpoint is that of step 4"),
+        Recipe("chat_sl, resumed", "chat_sl.train", f"{chat} max_steps=8 {KEEP}", "train_mean_nll", needs=["chat_sl, killed"], same_as="chat_sl, killed",
+               note="goes on from step 4, optimizer included: what it repeats of the killed run has the same bits"),
         Recipe("prompt_distillation", "prompt_distillation.train", "file_path=languages.jsonl model_name=Qwen/Qwen3-8B renderer_name=qwen3 batch_size=8 num_epochs=3 "
                "learning_rate=1e-3 eval_every=0", "train_mean_nll", "down", curve="prompt_distillation: loss", note="stand-in conversations"),
         Recipe("preference.shorter", "preference.shorter.train", "model_name=Qwen/Qwen3.5-4B batch_size=8 group_size=8 max_tokens=64 learning_rate=1e-3 max_steps=12 eval_every=0",
