@@ -34,13 +34,16 @@ def recipes():
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="what arithmetic begins with: made-up conversations, all right"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=40 eval_every=0 save_every=20",
-               RL, "up", 1200, needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums"),
+        Recipe("chat_sl, more sums", "chat_sl.train", f"{colon} load_checkpoint_path={{state:chat_sl, sums}} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear "
+               "learning_rate=1e-3 train_on_what=all_assistant_messages eval_every=0 save_every=0 num_epochs=2 max_steps=70", "train_mean_nll", "down", 1200,
+               needs=["chat_sl, sums"], note="goes on from that one's weights, with a new optimizer"),
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, more sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=15",
+               RL, "up", 1200, needs=["chat_sl, more sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, more sums"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
-        Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=6 {none}", RL,
+        Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,
                note="asynchronous; two optimizer steps a batch"),
-        Recipe("guess_number", "multiplayer_rl.guess_number.train", f"{colon} group_size=8 batch_size=8 max_tokens=16 learning_rate=1e-3 max_steps=20 {none}",
+        Recipe("guess_number", "multiplayer_rl.guess_number.train", f"{colon} group_size=8 batch_size=2 max_tokens=16 learning_rate=2e-3 max_steps=10 {none}",
                RL, "up", 1200, curve="guess_number: reward", note="up to 10 turns an episode; -1 for each that breaks the format"),
         Recipe("chat_sl", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", "down", curve="chat_sl: loss", note="the cookbook's own example conversations"),
         Recipe("chat_sl, killed", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", kill_at=5,
@@ -53,7 +56,7 @@ def recipes():
                "env/all/ac_tokens_per_turn", "down", curve="preference.shorter: tokens an answer", note="the shorter of two answers wins"),
         Recipe("rubric.generate_data", "rubric.generate_data", "", logs=False),
         Recipe("rubric", "rubric.train", "model_name=Qwen/Qwen3.5-9B grader_llm_name=Qwen/Qwen3.6-35B-A3B loss_fn=importance_sampling train_group_size=8 groups_per_batch=8 "
-               f"max_tokens=8 learning_rate=1e-3 max_steps=10 {none}", RL, needs=["rubric.generate_data"], curve="rubric: reward",
+               f"max_tokens=8 learning_rate=1e-3 max_steps=6 {none}", RL, needs=["rubric.generate_data"], curve="rubric: reward",
                note="the grader is the same small model: what it says is no judgement"),
         Recipe("preference.dpo", "preference.dpo.train", "model_name=Qwen/Qwen3.5-9B-Base dataset=hhh batch_size=16 max_length=512 learning_rate=3e-4 max_steps=12",
                "dpo_loss", "down", curve="preference.dpo: loss", note="stand-in of Anthropic/hh-rlhf; compute_logprobs and forward_backward_custom"),
