@@ -1,0 +1,121 @@
+"""Recipes of tinker-cookbook, unchanged and as subprocesses, against our server: the quickest of those that bench/works_with.py runs.
+
+The base is the shipped model with the turn marks that the renderers want. It has not been taught to chat: what is asked here is that the
+recipes run and that numbers agree to the bit, not that anything useful is learned; that is what docs/works-with.md shows.
+"""
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "bench"))
+import works_with_base  # noqa: E402
+
+_cookbook = importlib.util.find_spec("tinker_cookbook")
+pytestmark = pytest.mark.skipif(_cookbook is None, reason="no tinker-cookbook")
+PACKAGE = Path(_cookbook.submodule_search_locations[0]) if _cookbook else Path()
+
+_spec = importlib.util.spec_from_file_location("lockstep_api_conftest", ROOT / "tests/api/conftest.py")
+_api = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_api)
+SECONDS = 240
+CHAT = ["chat_sl.train", "model_name=Qwen/Qwen3.5-4B", "renderer_name=role_colon", f"dataset={PACKAGE}/example_data/conversations.jsonl", "batch_size=8", "max_length=256",
+        "learning_rate=1e-2", "eval_every=0", "save_every=2", "max_steps=6", "log_path=chat"]  # fmt: skip
+
+
+class Kitchen:
+    """A working folder, a server, and recipes."""
+
+    def __init__(self, work):
+        self.work = work
+        base = work / works_with_base.BASE
+        works_with_base.write_model_folder(base)
+        works_with_base.link_tokenizers(work, base)
+        works_with_base.write_stand_ins(work)
+        aliases = [word for name in works_with_base.ALIASES for word in ("--alias", name)]
+        self.server = _api.Server("--training", "--state", str(work / "state"), *aliases, model=base)
+
+    def start(self, module, *arguments):
+        environment = {**os.environ, "TINKER_BASE_URL": self.server.url, "TINKER_API_KEY": "tml-dummy", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+                       "HF_HOME": str(self.work / "empty"), "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}  # fmt: skip
+        return subprocess.Popen([sys.executable, "-m", f"tinker_cookbook.recipes.{module}", *arguments], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+
+    def run(self, *command):
+        """(exit code, what it said)"""
+        process = self.start(*command)
+        try:
+            said, _ = process.communicate(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            pytest.fail(f"{command[0]} ran past {SECONDS} s: {process.communicate()[0][-2000:]}")
+        return process.returncode, said
+
+    def metrics(self, log):
+        path = self.work / log / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")] if path.is_file() else []
+
+
+@pytest.fixture(scope="module")
+def kitchen(tmp_path_factory):
+    made = Kitchen(tmp_path_factory.mktemp("cookbook"))
+    yield made
+    assert made.server.stop() == 0, "".join(made.server.errors)
+
+
+def test_reinforcement_learning_trains_on_what_it_sampled_to_the_bit(kitchen):
+    code, said = kitchen.run("preference.shorter.train", "model_name=Qwen/Qwen3.5-4B", "batch_size=2", "group_size=4", "max_tokens=12", "learning_rate=1e-2", "max_steps=3", "eval_every=0",
+                             "log_path=shorter")  # fmt: skip
+    assert code == 0, said[-2000:]
+    steps = [row for row in kitchen.metrics("shorter") if "optim/lr" in row]  # the last row is a summary
+    assert len(steps) == 3
+    for step in steps:
+        assert step["optim/kl_sample_train_v1"] == 0 and step["optim/kl_sample_train_v2"] == 0
+    # The control: a step moves the weights, and that is seen in the same measure.
+    assert max(step["kl_pre_post_v2"] for step in steps if "kl_pre_post_v2" in step) > 0
+
+
+def test_the_default_loss_is_refused_with_names_of_others(kitchen):
+    code, said = kitchen.run("math_rl.train", "model_name=countdown-chat", "renderer_name=role_colon", "env=arithmetic", "group_size=2", "groups_per_batch=2", "max_tokens=4", "max_steps=1",
+                             "eval_every=0", "save_every=0", "log_path=stable")  # fmt: skip
+    assert code != 0
+    assert "stable_reinforce" in said and "importance_sampling" in said
+
+
+def test_a_recipe_that_was_killed_goes_on_with_the_same_bits(kitchen):
+    process = kitchen.start(*CHAT)
+    end = time.monotonic() + SECONDS
+    while not any(row["step"] >= 3 for row in kitchen.metrics("chat")):
+        assert process.poll() is None and time.monotonic() < end, process.communicate()[0][-2000:]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    first = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("chat")}
+    saved = [json.loads(line)["batch"] for line in (kitchen.work / "chat/checkpoints.jsonl").read_text().splitlines()]
+    code, said = kitchen.run(*CHAT, "behavior_if_log_dir_exists=resume")
+    assert code == 0, said[-2000:]
+    assert "Resumed training from" in said
+    second = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("chat")}
+    assert sorted(second) == [0, 1, 2, 3, 4, 5]
+    repeated = [step for step in first if step >= saved[-1]]
+    assert repeated  # steps that the killed run had done, too, and that were done again
+    assert {step: second[step] for step in repeated} == {step: first[step] for step in repeated}
+    assert second[5] < second[0]
+
+
+def test_preferences_begin_at_the_log_of_two(kitchen):
+    """DPO's reference is a sampler's compute_logprobs, its policy the trainer's forward: the same weights, so the margin is exactly 0."""
+    code, said = kitchen.run("preference.dpo.train", "model_name=Qwen/Qwen3.5-9B-Base", "dataset=hhh", "batch_size=8", "max_steps=3", "max_length=256", "learning_rate=1e-2", "log_path=dpo")
+    assert code == 0, said[-2000:]
+    steps = [row for row in kitchen.metrics("dpo") if "dpo_loss" in row]
+    assert len(steps) == 3
+    assert numpy.float32(steps[0]["dpo_loss"]) == numpy.float32(numpy.log(2)) and steps[0]["margin"] == 0
+    assert steps[1]["dpo_loss"] != steps[0]["dpo_loss"]  # the control
