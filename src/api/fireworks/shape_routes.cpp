@@ -8,15 +8,13 @@ namespace lockstep {
 namespace {
 constexpr const char* kShapeVersion = "1";  // our one version of every shape
 
-std::string path_part(const TrainingCall& call, std::string_view name) { return std::string(call.request.parameter(name)); }
-
 // What is not known is left out: every field has a default in the client.
 TrainingJson shape_version(const TrainingCall& call, const ShapeCatalog& shapes) {
-  const TrainingShape& shape = shapes.shape(path_part(call, "shape"));
+  const TrainingShape& shape = shapes.shape(path_segment(call, "shape"));
   const std::optional<ShapeFit> fit = shapes.fit(shape);
   const ShapeLayout layout = shape.layout ? *shape.layout : fit ? fit->plan.layout : ShapeLayout{};
   TrainingJson snapshot = {{"trainerImageTag", "lockstep"},
-                           {"deploymentShapeVersion", fmt::format("accounts/{}/deploymentShapes/{}/versions/{}", path_part(call, "account"), shape.id, kShapeVersion)},
+                           {"deploymentShapeVersion", fmt::format("accounts/{}/deploymentShapes/{}/versions/{}", path_segment(call, "account"), shape.id, kShapeVersion)},
                            {"deploymentImageTag", "lockstep"},
                            {"baseModel", shapes.model(shape.model).name},
                            {"baseModelWeightPrecision", shape.packed_experts ? "INT4" : "BF16"},
@@ -28,7 +26,7 @@ TrainingJson shape_version(const TrainingCall& call, const ShapeCatalog& shapes)
     snapshot["acceleratorType"] = shape.accelerator;
     snapshot["acceleratorCount"] = shape.accelerators;
   }
-  return {{"name", shape_version_name(path_part(call, "account"), shape.id)}, {"snapshot", snapshot}};
+  return {{"name", shape_version_name(path_segment(call, "account"), shape.id)}, {"snapshot", snapshot}};
 }
 
 std::int64_t count_field(const TrainingJson& json, const char* name) {
@@ -92,7 +90,7 @@ void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeC
   const std::string versions = "/v1/accounts/{account}/trainingShapes/{shape}/versions";
   routes.add_at_root("GET", versions, [shapes](const TrainingCall& call) { call.answer({{"trainingShapeVersions", {shape_version(call, *shapes)}}}); });
   routes.add_at_root("GET", versions + "/{version}", [shapes](const TrainingCall& call) {
-    if (path_part(call, "version") != kShapeVersion) throw RequestError(ErrorCode::not_found, "version", fmt::format("the shape has no version '{}', allowed is {}", shown(path_part(call, "version")), kShapeVersion), 404);
+    if (path_segment(call, "version") != kShapeVersion) throw RequestError(ErrorCode::not_found, "version", fmt::format("the shape has no version '{}', allowed is {}", shown(path_segment(call, "version")), kShapeVersion), 404);
     call.answer(shape_version(call, *shapes));
   });
 }
