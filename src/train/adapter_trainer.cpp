@@ -19,16 +19,25 @@ std::vector<std::vector<std::size_t>> parts_of(const std::vector<TrainSequence>&
   return micro_batches(data, all, static_cast<std::size_t>(options.micro_batch));
 }
 
+ForwardBackwardResult forward_with(FrozenBase& base, const AdapterWeights* adapter, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser) {
+  check_data(base.runtime(), data, loss, false, base.options().declared_prefixes);
+  ForwardBackwardResult result;
+  result.make_room(data.size(), loss.kind);
+  RowSums sums;
+  for (const std::vector<std::size_t>& part : parts_of(data, base.options()))
+    base.pass().run(*base.weights(), {}, {{&data, &loss, normaliser, part, &result, &sums, adapter, nullptr}});
+  return result;
+}
+
 std::vector<std::vector<float>> score_with(FrozenBase& base, const AdapterWeights* adapter, const std::vector<TrainSequence>& data) {
   LossOptions none;
   none.kind = LossKind::none;
-  check_data(base.runtime(), data, none, false, base.options().declared_prefixes);
-  ForwardBackwardResult result;
-  result.make_room(data.size(), none.kind);
-  RowSums sums;
-  for (const std::vector<std::size_t>& part : parts_of(data, base.options()))
-    base.pass().run(*base.weights(), {}, {{&data, &none, 1.0, part, &result, &sums, adapter, nullptr}});
-  return std::move(result.logprobs);
+  return std::move(forward_with(base, adapter, data, none, 1.0).logprobs);
+}
+
+void evaluate_with(FrozenBase& base, const AdapterWeights* adapter, OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  batch.check(places, piece);
+  batch.put(places, piece, forward_with(base, adapter, piece, batch.loss(), batch.loss().normaliser), {});
 }
 }  // namespace
 
@@ -41,6 +50,8 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
 }
 
 std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, data); }
+
+void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) { evaluate_with(*this, nullptr, batch, places, piece); }
 
 AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters)
     : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)),
@@ -113,6 +124,10 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
 }
 
 std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*base_, weights_.get(), data); }
+
+void AdapterTrainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  evaluate_with(*base_, weights_.get(), batch, places, piece);
+}
 
 void AdapterTrainer::abandon_gradients() {
   pending_calls_ = 0;
