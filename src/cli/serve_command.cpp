@@ -47,7 +47,9 @@ int serve_command(const Arguments& arguments) {
   bool insecure = false, training = false;
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string();
-  std::vector<std::string> aliases;
+  std::vector<std::string> aliases, adapters;
+  std::string adapter_folder;
+  std::int64_t token_seconds = 0;
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
@@ -63,8 +65,12 @@ int serve_command(const Arguments& arguments) {
   table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
   table.flag("training", &training, "Offers the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
+  table.texts("adapter", &adapters, "NAME=DIR", "A PEFT adapter of the model, which clients call by the name");
+  table.text("adapter-folder", &adapter_folder, "DIR", "Adapters in this folder may be loaded while the server runs (POST /v1/load_lora_adapter)");
+  table.integer("max-adapters", &serving.adapters.most, 1, 1 << 16, "N", "Adapters by name that may be loaded at once");
+  table.integer("token-seconds", &token_seconds, 0, 86400 * 30, "N", "Clients of the training API exchange their keys for tokens that are good so long; 0: they send their keys");
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
-  table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
+  table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots; more are kept on disk");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
@@ -95,6 +101,7 @@ int serve_command(const Arguments& arguments) {
   if (!access.keys && !insecure && !is_loopback_address(http.host))
     throw UsageError(fmt::format("host is {}, which other machines reach, and there is no API key: --api-key-file or LOCKSTEP_API_KEY gives keys, --insecure goes without", http.host));
   install_interrupt_handlers();
+  serving.adapters.root = adapter_folder;
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
@@ -126,11 +133,21 @@ int serve_command(const Arguments& arguments) {
     service = std::make_shared<GenerationService>(std::move(model), serving);
     if (training) base->opened = std::move(opened);
   }  // without training the masters are not needed any more
+  for (const std::string& adapter : adapters) {
+    const std::size_t equals = adapter.find('=');
+    if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
+    service->adapters().load(adapter.substr(0, equals), adapter.substr(equals + 1));
+  }
   std::shared_ptr<TrainingService> trainers;
+  TrainingRouteOptions route_options;
   if (training) {
     training_options.state = state;
     training_options.sampler_bytes = sampler_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
+    constexpr std::int64_t kTokenSeconds = 3600;  // of clients that ask unasked
+    route_options.tokens = access.tokens = std::make_shared<const TokenSigner>(training_options.state / "token-key", token_seconds > 0 ? token_seconds : kTokenSeconds);
+    route_options.wants_tokens = token_seconds > 0;
+    route_options.tls = !http.tls_certificate.empty();
     http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
     http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
     raise_open_files();
@@ -138,7 +155,7 @@ int serve_command(const Arguments& arguments) {
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
-    if (trainers) add_training_routes(routes, trainers);
+    if (trainers) add_training_routes(routes, trainers, route_options);
   });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);

@@ -5,6 +5,6 @@
 
 namespace lockstep {
 
-void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
+void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options = {});
 
 }  // namespace lockstep

@@ -35,6 +35,7 @@ class AdapterModel : public TrainedModel {
     trainer_.abandon_gradients();
   }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
@@ -62,6 +63,7 @@ class FrozenModel : public TrainedModel {
   ForwardBackwardResult finish() override { refuse(); }
   void drop() override {}
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_->score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { frozen_->evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }

@@ -32,6 +32,7 @@ fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { re
 
 CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& model, const std::string& kind) {
   expire_checkpoints();
+  if (std::optional<CheckpointRecord> named = named_adapter(path)) return *named;
   const std::lock_guard lock(mutex_);
   std::string wanted = path;
   if (!path.starts_with("tinker://")) {
@@ -169,7 +170,7 @@ SamplerWeights TrainingService::read_weights(const fs::path& folder, const Model
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
   const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
-  return base_->executor->run(WorkPriority::training, [&] { return read_weights(checkpoint_folder(from), from.settings); }).get();
+  return base_->executor->run(WorkPriority::training, [&] { return weights_at(from); }).get();
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
@@ -188,8 +189,9 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     }
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
-  const fs::path folder = sampler->record.spilled ? sampler_folder(sampler->record) : checkpoint_folder(checkpoint_at(owner, sampler->record.model_path));
-  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder, sampler->record.settings); }).get();
+  std::optional<CheckpointRecord> from;
+  if (!sampler->record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(sampler->record), sampler->record.settings); }).get();
   const std::lock_guard lock(mutex_);
   if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
   return sampler->weights;

@@ -16,6 +16,7 @@ struct BatchRun {
   std::size_t next = 0;  // datum
   bool begun = false;
   ForwardBackwardResult result;  // of a forward
+  std::optional<OpenBatch> evaluated;  // of one with a policy's loss
 };
 
 // The next sequences, about as many tokens as a step may take.
@@ -44,6 +45,7 @@ void check_checkpoint_name(const std::string& name) {
 
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
+  rest_idle_models(model);
   model.trained = make_trained_model(*base_, model.record.settings);
   if (model.record.steps > 0 || std::filesystem::exists(living_folder(model.record))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(living_folder(model.record), model.trained->manifest());
@@ -51,6 +53,31 @@ TrainedModel& TrainingService::trained(Model& model) {
     model.trained->restore(std::move(loaded->checkpoint), true);
   }
   return *model.trained;
+}
+
+// Models in memory that are too many go to disk, those first that were not used for the longest time. Gradients that no step has taken
+// hold a model in memory.
+void TrainingService::rest_idle_models(const Model& wanted) {
+  std::vector<std::shared_ptr<Model>> living, idle;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, model] : models_)
+      if (model->trained && model.get() != &wanted) {
+        living.push_back(model);
+        if (!model->record.open_gradients) idle.push_back(model);
+      }
+  }
+  std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a->record.used < b->record.used; });
+  auto left = static_cast<std::int64_t>(living.size());
+  for (const auto& model : idle) {
+    if (left < options_.max_models) return;
+    write_living(*model);
+    const std::lock_guard lock(mutex_);
+    model->trained.reset();
+    --left;
+  }
+  if (left >= options_.max_models)
+    fail(ErrorCode::resource_exhausted, "there are {} models in memory with gradients that no optim_step has taken, allowed are {}; step or unload some", left, options_.max_models);
 }
 
 std::string TrainingService::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
@@ -76,18 +103,26 @@ std::string TrainingService::forward_backward(const std::string& owner, const st
       run->begun = true;
       const std::size_t end = piece_end(all, run->next, options_.tokens_a_step);
       const std::vector<TrainSequence> piece(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end));
-      if (forward) {
+      std::vector<std::size_t> places;
+      for (std::size_t s = run->next; s < end; ++s) places.push_back(s);
+      if (forward && is_policy(run->prepared->loss.kind)) {
+        if (!run->evaluated) run->evaluated.emplace(BatchPlan{.sequences = all.size()}, run->prepared->loss, IndexTraining{});
+        trained.evaluate(*run->evaluated, places, piece);
+      } else if (forward) {
         for (std::vector<float>& row : trained.score(piece)) run->result.logprobs.push_back(std::move(row));
       } else {
-        std::vector<std::size_t> places;
-        for (std::size_t s = run->next; s < end; ++s) places.push_back(s);
         trained.add(places, piece);
       }
       run->next = end;
       if (end < all.size()) return true;
       if (!forward) run->result = trained.finish();
+      else if (run->evaluated) run->result = run->evaluated->finish();
     } catch (...) {
-      if (run->begun && !forward) trained.drop();
+      if (run->begun && !forward) {
+        trained.drop();  // earlier gradients too
+        const std::lock_guard lock(mutex_);
+        model.record.open_gradients = false;
+      }
       throw;
     }
     futures_.resolve(request, encode(training_output(*run->prepared, run->result)));
@@ -123,6 +158,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
 
 CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveRequest& wanted) {
   check_checkpoint_name(wanted.name);
+  check_ttl(wanted.ttl_seconds);
   CheckpointRecord record;
   record.model = model.record.id;
   record.owner = model.record.owner;
@@ -142,10 +178,12 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
   record.steps = checkpoint.step;
   const std::filesystem::path folder = checkpoint_folder(record);
+  const bool external = record.kind == "external_weights";
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  std::filesystem::create_directories(external ? folder.parent_path() : folder, error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
-  save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
+  if (external) write_external(record, checkpoint.masters);
+  else save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
     if (entry.is_regular_file()) record.bytes += static_cast<std::int64_t>(entry.file_size());
   const std::lock_guard lock(mutex_);
@@ -190,9 +228,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
         if (const ModelSettings &a = from.settings, &b = model.record.settings; a.rank != b.rank || a.alpha != b.alpha || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
           fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, alpha {}, the model of rank {}, alpha {}; allowed are equal ones, on equal layers", from.path(), a.rank, a.alpha, b.rank, b.alpha);
         auto fresh = make_trained_model(*base_, model.record.settings);
-        std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
-        if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
-        fresh->restore(std::move(loaded->checkpoint), optimizer);
+        fresh->restore(read_checkpoint(from, fresh->manifest()), optimizer);
         model.trained = std::move(fresh);
         ModelRecord record;
         {
@@ -211,7 +247,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
 }
 
 void TrainingService::write_living(Model& model) {
-  if (!model.trained || !model.lost.empty()) return;
+  if (!model.trained || !model.lost.empty() || !model.record.changed) return;  // unchanged: its settings make it again, or what is on disk
   const std::filesystem::path folder = living_folder(model.record);
   std::filesystem::create_directories(folder);
   save_checkpoint(folder, model.trained->manifest(), model.trained->checkpoint(true), {.keep_last = 1});
