@@ -1,6 +1,7 @@
 #include "api/access.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "api/errors.h"
 #include "base/ascii.h"
@@ -71,8 +72,19 @@ std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
 }
 
 std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::string* key_name) const {
-  if (!keys) return std::nullopt;
   const std::string_view given = head.header("authorization"), plain = head.header("x-api-key");  // as clients of the training API give it
+  if (const std::string_view token = plain.empty() ? given.substr(std::min(given.size(), given.rfind(' ') + 1)) : plain; tokens && TokenSigner::is_token(token)) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const std::optional<std::string> owner = tokens->owner_of(token, std::chrono::duration_cast<std::chrono::seconds>(now).count());
+    if (owner && (!keys || keys->has_owner(*owner))) {
+      *key_name = *owner;
+      return std::nullopt;
+    }
+    ApiResponse response = refusal(401, "the token has expired, or was not signed here", "invalid_token");
+    response.headers.emplace_back("WWW-Authenticate", "Bearer error=\"invalid_token\"");
+    return response;
+  }
+  if (!keys) return std::nullopt;
   const std::string* owner = plain.empty() ? keys->owner_of_authorization(given) : keys->owner_of(plain);
   if (owner) {
     *key_name = *owner;

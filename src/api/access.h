@@ -9,12 +9,14 @@
 
 #include "api/api_keys.h"
 #include "api/exchange.h"
+#include "api/json_web_token.h"
 
 namespace lockstep {
 
 class Access {
  public:
   std::shared_ptr<const ApiKeys> keys;    // null: nobody needs one
+  std::shared_ptr<const TokenSigner> tokens;  // whose tokens stand for keys; null: nobody's
   std::vector<std::string> cors_origins;  // "https://example.com"; "*": any
   // True where the server listens on a loopback address: then a Host that is neither a loopback name nor in `hosts`, and an
   // origin that is neither the server's own nor in cors_origins, is refused. A page elsewhere whose name is made to point to

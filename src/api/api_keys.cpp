@@ -76,6 +76,10 @@ const std::string* ApiKeys::owner_of(std::string_view key) const {
   return owner;
 }
 
+bool ApiKeys::has_owner(std::string_view name) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.name == name; });
+}
+
 const std::string* ApiKeys::owner_of_authorization(std::string_view header) const {
   constexpr std::string_view kScheme = "bearer ";
   if (header.size() <= kScheme.size()) return nullptr;

@@ -22,6 +22,7 @@ class ApiKeys {
   std::size_t size() const { return entries_.size(); }
   // Null: nobody's.
   const std::string* owner_of(std::string_view key) const;
+  bool has_owner(std::string_view name) const;
   // The same for an Authorization header, "Bearer KEY".
   const std::string* owner_of_authorization(std::string_view header) const;
 

@@ -35,7 +35,7 @@ AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, con
   AdapterSettings settings;
   settings.rank = config["r"];
   settings.alpha = config.contains("lora_alpha") && config["lora_alpha"].is_number() ? config["lora_alpha"].get<double>() : static_cast<double>(settings.rank);
-  // Which groups it has is seen from its tensors: a group is adapted whole or not at all.
+  // Which groups it has is seen from its tensors.
   const auto has = [&](bool attention, bool mlp, bool unembedding) {
     const AdapterLayout one(model, {.rank = settings.rank, .alpha = settings.alpha, .attention = attention, .mlp = mlp, .unembedding = unembedding});
     return std::any_of(one.manifest().files().begin(), one.manifest().files().end(), [&](const FileTensor& t) { return file.find(t.name) != nullptr; });
@@ -45,6 +45,14 @@ AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, con
   settings.unembedding = has(false, false, true);
   if (!settings.attention && !settings.mlp && !settings.unembedding) fail(ErrorCode::corrupt_file, "{} has no tensor of this model's layers", kTensors);
   return settings;
+}
+
+// "...lora_A.weight" of "...lora_B.weight", and the other way round.
+std::string other_half(const std::string& name) {
+  std::string other = name;
+  char& half = other[other.rfind(".lora_") + 6];
+  half = half == 'A' ? 'B' : 'A';
+  return other;
 }
 }  // namespace
 
@@ -82,7 +90,11 @@ LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model
     for (const FileTensor& tensor : manifest.files()) {
       known.insert(tensor.name);
       const SafetensorsTensor* found = file.find(tensor.name);
-      if (!found) fail(ErrorCode::corrupt_file, "{} has no tensor {}", kTensors, quoted_name(tensor.name));
+      if (!found) {
+        // A module that the adapter leaves alone has A and B of zeros: nothing is added, and nothing is learnt there either.
+        if (file.find(other_half(tensor.name)) != nullptr) fail(ErrorCode::corrupt_file, "{} has no tensor {}", kTensors, quoted_name(tensor.name));
+        continue;
+      }
       if (found->shape != tensor.shape) fail(ErrorCode::corrupt_file, "tensor {} has shape {}, allowed is {}", quoted_name(tensor.name), shape_text(found->shape), shape_text(tensor.shape));
       const std::vector<float> values = file.read(*found);
       for (const float value : values)

@@ -19,7 +19,8 @@ struct LoadedAdapter {
   std::shared_ptr<const AdapterLayout> layout;
   WeightImages images;
 };
-// Errors: not_found; corrupt_file for a missing or surplus tensor, a wrong shape, a value that is no number; unsupported for what an
+// Modules of a group (attention, MLP) that the folder leaves alone are zeros. Errors: not_found; corrupt_file for half a module, a surplus
+// tensor, a wrong shape, a value that is no number; unsupported for what an
 // adapter here cannot be (another PEFT type, DoRA, rank patterns, biases, modules that are kept whole).
 LoadedAdapter load_adapter_folder(const std::filesystem::path& path, const Manifest& model);
 

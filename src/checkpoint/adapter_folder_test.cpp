@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/safetensors.h"
 #include "model/model.h"
 
 namespace lockstep {
@@ -38,6 +41,37 @@ TEST_F(AdapterFolder, ComesBackBitForBit) {
   EXPECT_TRUE(loaded.layout->settings().attention && loaded.layout->settings().unembedding && !loaded.layout->settings().mlp);
   EXPECT_EQ(loaded.images, images);
   EXPECT_THROW(save_adapter_folder(path, layout, images, "a/model"), Error);
+}
+
+TEST_F(AdapterFolder, ModulesThatAreLeftAloneAreZeros) {
+  save_adapter_folder(path, layout, images, "a/model");
+  // PEFT's habit: q_proj and v_proj alone.
+  const auto keep = [&](const auto& wanted) {
+    const SafetensorsFile whole = SafetensorsFile::open(path / "adapter_model.safetensors");
+    std::vector<SafetensorsWriter::Entry> entries;
+    for (const SafetensorsTensor& t : whole.tensors())
+      if (wanted(t.name)) entries.push_back({t.name, SafetensorsType::f32, t.shape});
+    std::string bytes;
+    SafetensorsWriter writer([&](const void* data, std::size_t size) { bytes.append(static_cast<const char*>(data), size); }, entries);
+    for (const SafetensorsWriter::Entry& entry : writer.entries()) writer.write(whole.read(whole.tensor(entry.name)));
+    writer.finish();
+    write_file_atomic(path / "adapter_model.safetensors", bytes);
+  };
+  keep([](const std::string& name) { return name.find("q_proj") != std::string::npos || name.find("v_proj") != std::string::npos; });
+  const LoadedAdapter loaded = load_adapter_folder(path, model->manifest());
+  EXPECT_TRUE(loaded.layout->settings().attention && !loaded.layout->settings().unembedding);
+  std::int64_t zeros = 0, others = 0;
+  std::vector<float> values;
+  for (const FileTensor& tensor : loaded.layout->manifest().files()) {
+    values.resize(static_cast<std::size_t>(tensor.size()));
+    loaded.layout->manifest().gather(tensor, loaded.images, values.data());
+    const bool zero = std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
+    if (tensor.name.ends_with("lora_A.weight")) ++(zero ? zeros : others);
+  }
+  EXPECT_EQ(zeros, 4);   // k_proj and o_proj of two layers
+  EXPECT_EQ(others, 4);
+  keep([](const std::string& name) { return name.find("0.self_attn.q_proj.lora_A") == std::string::npos; });
+  EXPECT_NE(refusal().find("has no tensor 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight'"), std::string::npos) << refusal();
 }
 
 TEST_F(AdapterFolder, WhatCannotBeIsRefused) {

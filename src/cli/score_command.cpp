@@ -11,7 +11,7 @@ namespace lockstep {
 int score_command(const Arguments& arguments) {
   RuntimeSettings settings;
   settings.profile = "cpu-f32";
-  std::string tokens, via = "train";
+  std::string tokens, adapter, via = "train";
   bool json = false;
   OptionTable table("score",
                     "Log-probabilities of given tokens: for each line {\"tokens\":[...]} of n ids one line "
@@ -23,6 +23,7 @@ int score_command(const Arguments& arguments) {
   table.require();
   table.choice("via", &via, score_via_names(),
                "Which forward: of training, or of serving in one piece, in chunks, token by token");
+  table.text("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json, "JSON lines alone; they are printed either way");
@@ -32,7 +33,7 @@ int score_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);
-  Scorer scorer(opened, score_via_by_name(via));
+  Scorer scorer(opened, score_via_by_name(via), adapter);
   scorer.score(sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); });
   return kExitOk;
 }

@@ -48,7 +48,9 @@ int serve_command(const Arguments& arguments) {
   bool insecure = false, training = false, separate_passes = false;
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string();
-  std::vector<std::string> aliases, shape_files;
+  std::vector<std::string> aliases, shape_files, adapters;
+  std::string adapter_folder;
+  std::int64_t token_seconds = 0;
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
@@ -66,9 +68,13 @@ int serve_command(const Arguments& arguments) {
   table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"}, "Packs the weights into this format for good; adapters train over them. Short for --profile cpu-FORMAT-base");
   table.choice("frozen-layers", &frozen_layers, {"linear", "experts"}, "Which weights --frozen-base packs: of all linear layers, or of experts alone (--profile cpu-FORMAT-experts)");
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
+  table.texts("adapter", &adapters, "NAME=DIR", "A PEFT adapter of the model, which clients call by the name");
+  table.text("adapter-folder", &adapter_folder, "DIR", "Adapters in this folder may be loaded while the server runs (POST /v1/load_lora_adapter)");
+  table.integer("max-adapters", &serving.adapters.most, 1, 1 << 16, "N", "Adapters by name that may be loaded at once");
+  table.integer("token-seconds", &token_seconds, 0, 86400 * 30, "N", "Clients of the training API exchange their keys for tokens that are good so long; 0: they send their keys");
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.texts("shapes", &shape_files, "FILE", "Training shapes beside the published ones, for clients that resolve them");
-  table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
+  table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
   table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
@@ -109,6 +115,7 @@ int serve_command(const Arguments& arguments) {
   ShapeCatalog shapes = ShapeCatalog::published();
   for (const std::string& file : shape_files) shapes.add(read_file(file, kMostShapeBytes), file);
   install_interrupt_handlers();
+  serving.adapters.root = adapter_folder;
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
@@ -143,12 +150,22 @@ int serve_command(const Arguments& arguments) {
       base->opened = std::move(opened);
     }
   }  // without training the masters are not needed any more
+  for (const std::string& adapter : adapters) {
+    const std::size_t equals = adapter.find('=');
+    if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
+    service->adapters().load(adapter.substr(0, equals), adapter.substr(equals + 1));
+  }
   std::shared_ptr<TrainingService> trainers;
+  TrainingRouteOptions route_options;
   if (training) {
     training_options.state = state;
     training_options.share_passes = !separate_passes;
     training_options.sampler_bytes = sampler_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
+    constexpr std::int64_t kTokenSeconds = 3600;  // of clients that ask unasked
+    route_options.tokens = access.tokens = std::make_shared<const TokenSigner>(training_options.state / "token-key", token_seconds > 0 ? token_seconds : kTokenSeconds);
+    route_options.wants_tokens = token_seconds > 0;
+    route_options.tls = !http.tls_certificate.empty();
     http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
     http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
     raise_open_files();
@@ -160,7 +177,7 @@ int serve_command(const Arguments& arguments) {
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
-    if (trainers) add_training_routes(routes, trainers, shapes);
+    if (trainers) add_training_routes(routes, trainers, shapes, route_options);
   });
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);

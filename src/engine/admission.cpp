@@ -30,6 +30,19 @@ void check_biases(const std::vector<LogitBias>& biases, std::int64_t vocabulary)
       fail(ErrorCode::invalid_argument, "logit_bias names token {} twice, allowed is one entry a token", b.token);
   }
 }
+// Tokens to score at prompt positions.
+void check_targets(const Request& request, std::int64_t vocabulary) {
+  const std::int64_t k = request.prompt_targets_per_row, rows = static_cast<std::int64_t>(request.prompt.size()) - 1;
+  if (k < 0 || k > Request::kMaxPromptTargets)
+    fail(ErrorCode::invalid_argument, "prompt_targets has {} tokens a position, allowed are 0 to {}", k, Request::kMaxPromptTargets);
+  if (static_cast<std::int64_t>(request.prompt_targets.size()) != rows * k)
+    fail(ErrorCode::invalid_argument, "prompt_targets has {} tokens, allowed are {} ({} positions after the first, {} each)", request.prompt_targets.size(), rows * k, rows, k);
+  if ((k > 0 || request.prompt_draws > 0) && !request.prompt_logprobs)
+    fail(ErrorCode::invalid_argument, "prompt_targets and prompt_draws are asked for without prompt_logprobs, allowed is with them");
+  for (std::size_t i = 0; i < request.prompt_targets.size(); ++i)
+    if (request.prompt_targets[i] < -1 || request.prompt_targets[i] >= vocabulary)
+      fail(ErrorCode::invalid_argument, "prompt_targets[{}] is {}, allowed are token ids from 0 to {}, and -1 for none", i, request.prompt_targets[i], vocabulary - 1);
+}
 }  // namespace
 
 void check_request(const Request& request, const RequestLimits& limits) {
@@ -58,6 +71,9 @@ void check_request(const Request& request, const RequestLimits& limits) {
   if (s.max_tokens < 0) fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is 0 or more", s.max_tokens);
   if (s.sample_index < 0) fail(ErrorCode::invalid_argument, "sample_index is {}, allowed is 0 or more", s.sample_index);
   check_tokens("stop_tokens", s.stop_tokens, limits.vocabulary);
+  if (request.prompt_draws < 0 || request.prompt_draws > Request::kMaxPromptDraws)
+    fail(ErrorCode::invalid_argument, "prompt_draws is {}, allowed is 0 to {}", request.prompt_draws, Request::kMaxPromptDraws);
+  check_targets(request, limits.vocabulary);
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto check_length = [&](std::int64_t most, const char* what) {
     if (prompt > most)

@@ -88,6 +88,11 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
     s->most_hit_pages = 0;  // a cached position has no row to score
     s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1));
     if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
+    s->prompt_targets = std::move(request.prompt_targets);
+    s->prompt_targets_per_row = request.prompt_targets_per_row;
+    s->prompt_draws = request.prompt_draws;
+    s->generation.prompt_target_logprobs.resize(s->prompt_targets.size());
+    s->generation.prompt_draws.resize(s->generation.prompt_logprobs.size() * static_cast<std::size_t>(s->prompt_draws));
   }
   s->adjustments.begin(s->sampling, s->tokens);
   Sequence& added = *s;
@@ -203,20 +208,27 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
       std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
-  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0;
+  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0, drawn = 0;
   for (const PlannedSlice& p : plan) {
     const bool has_sample = samples(p);
     const auto scores = static_cast<std::size_t>(scored_rows(p));
     Sequence& s = *p.sequence;
     const bool tells = tells_top(s);
-    const std::size_t sample_at = sampled, score_at = scored, sampled_top_at = sampled_top, prompt_top_at = prompt_top;
+    const std::size_t sample_at = sampled, score_at = scored, sampled_top_at = sampled_top, prompt_top_at = prompt_top, drawn_at = drawn;
+    const auto columns = static_cast<std::size_t>(scored_columns(s)), draws = static_cast<std::size_t>(s.prompt_draws);
     sampled += has_sample;
-    scored += scores;
+    scored += scores * columns;
+    drawn += scores * draws;
     sampled_top += tells && has_sample;
     prompt_top += tells ? scores : 0;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
-    std::copy_n(result_.prompt_logprobs.begin() + static_cast<std::ptrdiff_t>(score_at), scores,
-                s.generation.prompt_logprobs.begin() + (scores > 0 ? p.begin : 0));
+    for (std::size_t i = 0; i < scores; ++i) {
+      const std::size_t position = static_cast<std::size_t>(p.begin) + i;
+      const float* row = result_.prompt_logprobs.data() + score_at + i * columns;
+      s.generation.prompt_logprobs[position] = row[0];
+      std::copy_n(row + 1, columns - 1, s.generation.prompt_target_logprobs.data() + position * (columns - 1));
+      std::copy_n(result_.drawn.data() + drawn_at + i * draws, draws, s.generation.prompt_draws.data() + position * draws);
+    }
     for (std::size_t i = 0; tells && i < scores; ++i)
       s.generation.prompt_top_logprobs[static_cast<std::size_t>(p.begin) + i] =
           std::move(result_.prompt_top[prompt_top_at + i]);

@@ -58,6 +58,11 @@ inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::
     s.max_tokens = 1 + static_cast<std::int32_t>(draws.below(20));
     if (draws.below(4) == 0) s.stop_tokens = random_tokens(draws, 5, vocabulary);
     r.prompt_logprobs = draws.below(4) == 0;
+    if (!r.prompt_logprobs) continue;
+    r.prompt_draws = s.sample_index;
+    r.prompt_targets_per_row = s.sample_index % 3;
+    const std::size_t targets = (r.prompt.size() - 1) * static_cast<std::size_t>(r.prompt_targets_per_row);
+    for (std::size_t i = 0; i < targets; ++i) r.prompt_targets.push_back(static_cast<std::int32_t>(i * 7 % static_cast<std::size_t>(vocabulary + 1)) - 1);
   }
   return requests;
 }
@@ -74,6 +79,8 @@ inline std::vector<std::uint32_t> bits_of(const Generation& g) {
   };
   for (const GeneratedToken& t : g.tokens) add_top(t.top);
   for (const std::vector<TokenLogprob>& top : g.prompt_top_logprobs) add_top(top);
+  for (float x : g.prompt_target_logprobs) bits.push_back(std::bit_cast<std::uint32_t>(x));
+  add_top(g.prompt_draws);
   return bits;
 }
 

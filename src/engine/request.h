@@ -51,6 +51,13 @@ struct Request {
   std::shared_ptr<const WeightSet> weights = nullptr;
   // An adapter over those weights, for all its tokens (model/adapter.h). Requests under several adapters share forwards. Null: none.
   std::shared_ptr<const AdapterWeights> adapter = nullptr;
+  // Asked of every prompt position after the first, with prompt_logprobs alone. Tokens to score there beside the prompt's own: row i of
+  // [n - 1, prompt_targets_per_row] is of position i + 1; -1: none. And how many to draw there, at the temperature alone.
+  std::vector<std::int32_t> prompt_targets = {};
+  std::int32_t prompt_targets_per_row = 0;
+  std::int32_t prompt_draws = 0;
+
+  static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
@@ -79,6 +86,8 @@ struct Generation {
   std::int64_t cached_tokens = 0;      // of the prompt, found in the prefix cache: depends on what ran before
   std::vector<float> prompt_logprobs;  // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
   std::vector<std::vector<TokenLogprob>> prompt_top_logprobs;  // beside them, when top_logprobs > 0
+  std::vector<float> prompt_target_logprobs;  // of Request::prompt_targets, in their places; +0 where none is
+  std::vector<TokenLogprob> prompt_draws;     // [n - 1, Request::prompt_draws], of the distribution drawn from
 };
 
 }  // namespace lockstep

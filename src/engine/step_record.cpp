@@ -47,6 +47,8 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   };
   tops(sizes.sampled_top, result.sampled_top);
   tops(sizes.prompt_top, result.prompt_top);
+  result.drawn.resize(static_cast<std::size_t>(sizes.drawn));
+  for (TokenLogprob& one : result.drawn) one = {w[static_cast<std::size_t>(id_at++)], number(logprob_at++)};
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // What a step reads back to the host: one buffer of
-//   [token | flags | likeliest ids | raw | sampling | scored log-probabilities | likeliest log-probabilities].
+//   [token | flags | likeliest ids | drawn ids | raw | sampling | scored log-probabilities | likeliest log-probabilities | drawn ones].
 // On the traced backend numbers have another size than integers and stand in a buffer of their own. Used by one thread.
 //   StepRecord record(device, {.samples = 3}); ...launch into record.token()...; record.read(stream, result);
 #pragma once
@@ -15,14 +15,16 @@ struct StepResult {
     float raw_logprob, sampling_logprob;
   };
   std::vector<Sampled> sampled;        // one a slice that samples, in order
-  std::vector<float> prompt_logprobs;  // one a scored row, in order
+  std::vector<float> prompt_logprobs;  // scored_columns a scored row, in order
+  std::vector<TokenLogprob> drawn;     // prompt_draws a scored row, in order
   // The likeliest tokens, of sampling slices and of scored rows whose requests ask for them, in order.
   std::vector<std::vector<TokenLogprob>> sampled_top, prompt_top;
 };
 
 struct StepRecord {
   struct Sizes {
-    std::int64_t samples = 0, scored = 0;
+    std::int64_t samples = 0, scored = 0;  // scored: numbers
+    std::int64_t drawn = 0;
     std::int64_t sampled_top = 0, prompt_top = 0;  // rows with likeliest tokens
     std::int64_t top = 0;                          // tokens a row of those
   };
@@ -42,13 +44,15 @@ struct StepRecord {
   View prompt_top_logprob() const {
     return numbers(2 * sizes.samples + sizes.scored + sizes.sampled_top * sizes.top, sizes.prompt_top, sizes.top);
   }
+  View drawn_id() const { return integers(2 * sizes.samples + top_cells(), sizes.drawn, 1); }
+  View drawn_logprob() const { return numbers(2 * sizes.samples + sizes.scored + top_cells(), sizes.drawn, 1); }
   // All but row_flags.
   void read(Stream& stream, StepResult& result) const;
 
  private:
   std::int64_t top_cells() const { return (sizes.sampled_top + sizes.prompt_top) * sizes.top; }
-  std::int64_t integer_count() const { return 2 * sizes.samples + top_cells(); }
-  std::int64_t number_count() const { return 2 * sizes.samples + sizes.scored + top_cells(); }
+  std::int64_t integer_count() const { return 2 * sizes.samples + top_cells() + sizes.drawn; }
+  std::int64_t number_count() const { return 2 * sizes.samples + sizes.scored + top_cells() + sizes.drawn; }
   View integers(std::int64_t begin, std::int64_t rows, std::int64_t cols) const;
   View numbers(std::int64_t begin, std::int64_t rows, std::int64_t cols) const;
 

@@ -60,7 +60,8 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
     slices_[i].begin = p.begin;
     slices_[i].pages.assign(p.sequence->pages.begin(), p.sequence->pages.end());
     sizes.samples += samples(p);
-    sizes.scored += scored_rows(p);
+    sizes.scored += scored_rows(p) * scored_columns(*p.sequence);
+    sizes.drawn += scored_rows(p) * p.sequence->prompt_draws;
     if (!tells_top(*p.sequence)) continue;
     sizes.sampled_top += samples(p);
     sizes.prompt_top += scored_rows(p);
@@ -76,6 +77,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   const StepRecord record(backend.device(), sizes);
   if (sizes.scored > 0) score_prompts(context, plan, hidden.view(), record);
   if (sizes.prompt_top > 0) likeliest_of_prompts(context, plan, hidden.view(), record);
+  if (sizes.drawn > 0) draw_at_prompts(context, plan, hidden.view(), record);
   if (sizes.samples > 0) sample(context, plan, hidden.view(), record);
   if (!first()) return backend.stream().synchronize();
   result.row_flags = backend.stream().read_ints(context.flags()).get();
@@ -100,9 +102,12 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
   integers_.clear();
   std::int64_t longest = 0;
   for (const PlannedSlice& p : plan) {
-    const std::int64_t n = scored_rows(p);
-    const auto first = p.sequence->tokens.begin() + p.begin + 1;
-    integers_.insert(integers_.end(), first, first + n);
+    const std::int64_t n = scored_rows(p), k = p.sequence->prompt_targets_per_row;
+    for (std::int64_t row = p.begin; row < p.begin + n; ++row) {
+      integers_.push_back(p.sequence->tokens[static_cast<std::size_t>(row) + 1]);
+      const auto more = p.sequence->prompt_targets.begin() + row * k;
+      integers_.insert(integers_.end(), more, more + k);
+    }
     longest = std::max(longest, n);
   }
   const Buffer targets =
@@ -111,59 +116,114 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
                                                  context.packed(model.head).outputs, MemoryCategory::workspace);
   std::int64_t row = 0, out = 0;
   for (const PlannedSlice& p : plan) {
-    const std::int64_t n = scored_rows(p);
+    const std::int64_t n = scored_rows(p), columns = scored_columns(*p.sequence);
     if (n > 0) {
       HeadLoss head;
-      head.logprob = record.logprobs().row_range(out, n);
+      head.logprob = record.logprobs().row_range(out, n * columns).reshape(n, columns);
       head.flags = context.flags().row_range(row, n);
       head.x = hidden.row_range(row, n);
       head.w = context.packed(model.head);
-      head.target = targets.view().row_range(out, n);
+      head.target = targets.view().row_range(out, n * columns).reshape(n, columns);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
       const AdapterWeights* adapter = p.sequence->adapter.get();
       if (adapts_head(adapter, model.head)) adapter_head_loss(context, head, model.head, {adapter}, {});
       else if (shares_head()) head_loss_of_ranks(context, head, model.head);
       else backend.launch(&KernelTable::head_loss, head);
-      out += n;
+      out += n * columns;
     }
     row += p.count;
   }
 }
 
 // The rows of score_prompts again, as logits: only where a request asks for more than its own tokens.
-void StepRunner::likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan,
-                                      const View& hidden, const StepRecord& record) {
+template <class W, class F>
+void StepRunner::each_prompt_chunk(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const W& wants, const F& told) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   const Buffer chunk =
       backend.device().allocate(DType::f32, kScoredChunkRows, model.vocabulary, MemoryCategory::workspace);
-  std::int64_t row = 0, out = 0;
+  std::int64_t row = 0;
   for (const PlannedSlice& p : plan) {
-    const std::int64_t n = tells_top(*p.sequence) ? scored_rows(p) : 0;
+    const std::int64_t n = wants(*p.sequence) ? scored_rows(p) : 0;
     for (std::int64_t begin = 0; begin < n; begin += kScoredChunkRows) {
       const std::int64_t rows = std::min(kScoredChunkRows, n - begin);
-      integers_.clear();  // a row of `hidden`, its row in the chunk, how many tokens
-      for (std::int64_t i = 0; i < rows; ++i)
-        for (std::int64_t value : {row + begin + i, i, std::int64_t{p.sequence->sampling.top_logprobs}})
-          integers_.push_back(static_cast<std::int32_t>(value));
-      const Buffer integers = backend.device().upload(integers_, rows, 3, MemoryCategory::activations);
+      integers_.clear();
+      for (std::int64_t i = 0; i < rows; ++i) integers_.push_back(static_cast<std::int32_t>(row + begin + i));
+      const Buffer index = backend.device().upload(integers_, rows, 1, MemoryCategory::activations);
       const View z = chunk.view().row_range(0, rows);
-      logits(context, z, hidden, integers.view().column_range(0, 1));
+      logits(context, z, hidden, index.view());
       if (adapts_head(p.sequence->adapter.get(), model.head))
-        adapter_head_logits(context, z, hidden, integers.view().column_range(0, 1), model.head, *p.sequence->adapter);
-      TopTokens top;
-      top.id = record.prompt_top_id().row_range(out, rows);
-      top.logprob = record.prompt_top_logprob().row_range(out, rows);
-      top.logits = z;
-      top.row = integers.view().column_range(1, 1);
-      top.count = integers.view().column_range(2, 1);
-      top.maximum_leaves = runtime_.profile.maximum_leaves;
-      if (first()) backend.launch(&KernelTable::top_tokens, top);
-      out += rows;
+        adapter_head_logits(context, z, hidden, index.view(), model.head, *p.sequence->adapter);
+      if (first()) told(p, row + begin, begin, z);
     }
     row += p.count;
   }
+}
+
+void StepRunner::likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan,
+                                      const View& hidden, const StepRecord& record) {
+  Backend& backend = runtime_.backend;
+  std::int64_t out = 0;
+  each_prompt_chunk(context, plan, hidden, tells_top, [&](const PlannedSlice& p, std::int64_t, std::int64_t, const View& z) {
+    integers_.clear();  // a row of the chunk, how many tokens
+    for (std::int64_t i = 0; i < z.rows; ++i)
+      for (std::int64_t value : {i, std::int64_t{p.sequence->sampling.top_logprobs}}) integers_.push_back(static_cast<std::int32_t>(value));
+    const Buffer integers = backend.device().upload(integers_, z.rows, 2, MemoryCategory::activations);
+    TopTokens top;
+    top.id = record.prompt_top_id().row_range(out, z.rows);
+    top.logprob = record.prompt_top_logprob().row_range(out, z.rows);
+    top.logits = z;
+    top.row = integers.view().column_range(0, 1);
+    top.count = integers.view().column_range(1, 1);
+    top.maximum_leaves = runtime_.profile.maximum_leaves;
+    backend.launch(&KernelTable::top_tokens, top);
+    out += z.rows;
+  });
+}
+
+// Tokens that might have stood at prompt positions. Their noise is that of samples which no request has.
+void StepRunner::draw_at_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record) {
+  constexpr std::int64_t kFirstSample = std::int64_t{1} << 30;
+  Backend& backend = runtime_.backend;
+  std::int64_t out = 0;
+  const auto wants = [](const Sequence& s) { return s.prompt_draws > 0; };
+  each_prompt_chunk(context, plan, hidden, wants, [&](const PlannedSlice& p, std::int64_t row, std::int64_t first_row, const View& z) {
+    const SamplingParameters& s = p.sequence->sampling;
+    const std::int64_t draws = p.sequence->prompt_draws, width = 4 + draws;
+    // Integers of a row: top_k, position, seed low, seed high, the samples; numbers: temperature, top_p.
+    integers_.clear();
+    floats_.clear();
+    for (std::int64_t i = 0; i < z.rows; ++i) {
+      const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
+      for (std::int32_t value : {0, static_cast<std::int32_t>(p.begin + first_row + i + 1), std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
+        integers_.push_back(value);
+      for (std::int64_t j = 0; j < draws; ++j) integers_.push_back(static_cast<std::int32_t>(kFirstSample + j));
+      floats_.push_back(s.temperature);
+      floats_.push_back(1.0f);
+    }
+    const Buffer integers = backend.device().upload(integers_, z.rows, width, MemoryCategory::activations);
+    const Buffer floats = backend.device().upload(floats_, z.rows, 2, MemoryCategory::activations);
+    const Buffer raw = backend.device().allocate(DType::f32, z.rows, 1, MemoryCategory::workspace);
+    const View id = record.drawn_id().row_range(out, z.rows * draws).reshape(z.rows, draws), logprob = record.drawn_logprob().row_range(out, z.rows * draws).reshape(z.rows, draws);
+    for (std::int64_t j = 0; j < draws; ++j) {
+      Sample sample;
+      sample.token = id.column_range(j, 1);
+      sample.raw_logprob = raw.view();
+      sample.sampling_logprob = logprob.column_range(j, 1);
+      sample.flags = context.flags().row_range(row, z.rows);
+      sample.logits = z;
+      sample.temperature = floats.view().column_range(0, 1);
+      sample.top_p = floats.view().column_range(1, 1);
+      sample.top_k = integers.view().column_range(0, 1);
+      sample.position = integers.view().column_range(1, 1);
+      sample.seed = integers.view().column_range(2, 2);
+      sample.sample = integers.view().column_range(4 + j, 1);
+      sample.maximum_leaves = runtime_.profile.maximum_leaves;
+      backend.launch(&KernelTable::sample, sample);
+    }
+    out += z.rows * draws;
+  });
 }
 
 void StepRunner::sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,

@@ -18,6 +18,8 @@ inline std::int64_t scored_rows(const PlannedSlice& p) {
   if (!p.sequence->scores_prompt) return 0;
   return std::max<std::int64_t>(0, std::min(p.begin + p.count, p.sequence->prompt_length - 1) - p.begin);
 }
+// Log-probabilities of such a row: the prompt's own token, then the row's targets.
+inline std::int64_t scored_columns(const Sequence& s) { return 1 + s.prompt_targets_per_row; }
 inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
 
 class StepRunner {
@@ -31,6 +33,11 @@ class StepRunner {
                      const StepRecord& record);
   void likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
                             const StepRecord& record);
+  void draw_at_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record);
+  // The logits of prompt rows, some at a time, over all slices that `wants` more than scores of: told(slice, row of hidden, first row of
+  // the slice, logits).
+  template <class W, class F>
+  void each_prompt_chunk(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const W& wants, const F& told);
   void sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record);
   // Logits over the whole vocabulary of rows `index` of `hidden`.
   void logits(Context& context, const View& y, const View& hidden, const View& index);

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes) {
-  add_tinker_routes(routes, service);
+void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes, const TrainingRouteOptions& options) {
+  add_tinker_routes(routes, service, options);
   add_fireworks_routes(routes, service, shapes);
 }
 

@@ -6,6 +6,6 @@
 
 namespace lockstep {
 
-void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes);
+void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes, const TrainingRouteOptions& options = {});
 
 }  // namespace lockstep

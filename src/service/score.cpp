@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/signals.h"
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/safetensors.h"
 #include "service/score_input.h"
 #include "train/loss_input_names.h"
@@ -52,13 +53,21 @@ std::string to_json_line(const ScoredRow& row) {
   return text + "],\"bits\":\"" + row.bits + "\"}";
 }
 
-Scorer::Scorer(const OpenedModel& opened, ScoreVia via) : runtime_(opened.runtime), via_(via) {
+Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
+  const auto weights = [&] { return make_weight_set(runtime_->backend, runtime_->model->manifest(), opened.loaded.masters, runtime_->profile, 0); };
+  if (!adapter.empty()) {
+    LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
+    if (via == ScoreVia::train) {
+      const auto base = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
+      adapter_trainer_ = std::make_unique<AdapterTrainer>(base, read.layout, read.images);
+      return;
+    }
+    adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
+  }
   if (via == ScoreVia::train)
     trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{.ranks = opened.ranks});
   else
-    engine_ = std::make_unique<Engine>(*runtime_, make_weight_set(runtime_->backend, runtime_->model->manifest(),
-                                                                  opened.loaded.masters, runtime_->profile, 0),
-                                       EngineOptions{.ranks = opened.ranks});
+    engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
 
 void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
@@ -68,7 +77,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       throw_if_interrupted();
       on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1),
-                                 [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i}); })));
+                                 [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i, .adapter = adapter_}); })));
     }
     return;
   }
@@ -82,7 +91,8 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
       if (sequences[end].size() > 1) data.push_back(TrainSequence::next_token(sequences[end]));
     }
     const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
-      return data.empty() ? std::vector<std::vector<float>>() : trainer_->score(data);
+      if (data.empty()) return std::vector<std::vector<float>>();
+      return adapter_trainer_ ? adapter_trainer_->score(data) : trainer_->score(data);
     });
     for (std::size_t i = begin, at = 0; i < end; ++i)
       on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));

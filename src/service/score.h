@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "service/loading.h"
+#include "train/adapter_trainer.h"
 #include "train/losses.h"
 #include "train/trainer.h"
 
@@ -31,7 +32,8 @@ std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened,
 
 class Scorer {
  public:
-  Scorer(const OpenedModel& opened, ScoreVia via);
+  // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
+  Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {});
   // One call of on_row a sequence, in order. Errors: invalid_argument for tokens out of range; numeric when a value is no number.
   void score(const std::vector<std::vector<std::int32_t>>& sequences,
              const std::function<void(const ScoredRow&)>& on_row);
@@ -41,6 +43,8 @@ class Scorer {
   ScoreVia via_;
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Trainer> trainer_;
+  std::shared_ptr<const AdapterWeights> adapter_;
+  std::unique_ptr<AdapterTrainer> adapter_trainer_;
 };
 
 // Training data of a file of lines {"tokens":[...]}, with or without columns of the names below, for any loss. Without "targets" the

@@ -34,6 +34,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       ->run(options_.priority, [this] { engine_ = std::make_unique<Engine>(*model_.runtime, std::exchange(model_.weights, nullptr), options_.engine); })
       .get();
   limits_ = engine_->limits();
+  adapters_ = std::make_unique<NamedAdapters>(model_.runtime, model_.executor, model_.name, options_.adapters, options_.engine.ranks.size());
 }
 
 GenerationService::~GenerationService() {

@@ -17,6 +17,7 @@
 #include "engine/engine.h"
 #include "service/executor.h"
 #include "service/grammars.h"
+#include "service/named_adapters.h"
 #include "service/statistics.h"
 #include "text/message/message_parser.h"
 #include "text/template/prompt_encoder.h"
@@ -39,6 +40,7 @@ struct ServingOptions {
   EngineOptions engine;
   std::int64_t max_open = 1024;
   WorkPriority priority = WorkPriority::live;
+  NamedAdapterOptions adapters;
 };
 
 class GenerationService {
@@ -77,6 +79,8 @@ class GenerationService {
   // The ids of a talk, in which no message forges a special token. Errors: unsupported without a chat template; the template's.
   std::vector<std::int32_t> encode_chat(const ChatTemplateInput& input) const;
   Grammars& grammars() { return *grammars_; }
+  NamedAdapters& adapters() { return *adapters_; }
+  const NamedAdapters& adapters() const { return *adapters_; }
   MessageFormat message_format() const { return model_.message_format; }
   const CallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
@@ -113,6 +117,7 @@ class GenerationService {
   ServingOptions options_;
   std::vector<std::int32_t> end_tokens_;
   std::unique_ptr<Grammars> grammars_;
+  std::unique_ptr<NamedAdapters> adapters_;
   std::unique_ptr<const PromptEncoder> prompt_encoder_;  // null: no chat
   CallMarkup call_markup_;
   std::string profile_digest_;

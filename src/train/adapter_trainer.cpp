@@ -62,6 +62,18 @@ std::vector<std::vector<std::vector<float>>> score_with(FrozenBase& base, const 
   for (ForwardBackwardResult& result : results) out.push_back(std::move(result.logprobs));
   return out;
 }
+
+// Forward only, with a loss.
+void evaluate_with(FrozenBase& base, const AdapterWeights* adapter, OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  batch.check(places, piece);
+  check_data(base.runtime(), piece, batch.loss(), false, base.options().declared_prefixes);
+  ForwardBackwardResult result;
+  result.make_room(piece.size(), batch.loss().kind);
+  RowSums sums;
+  for (const std::vector<std::size_t>& part : parts_of(piece, base.options()))
+    base.pass().run(*base.weights(), {}, {{&piece, &batch.loss(), batch.loss().normaliser, part, &result, &sums, adapter, nullptr}});
+  batch.put(places, piece, std::move(result), {});
+}
 }  // namespace
 
 FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const TrainerOptions& options)
@@ -72,6 +84,8 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
 }
 
 std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return std::move(score_with(*this, {{nullptr, &data}}, nullptr)[0]); }
+
+void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) { evaluate_with(*this, nullptr, batch, places, piece); }
 
 AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters, OptimizerFamily optimizer)
     : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)), optimizer_(optimizer) {
@@ -198,6 +212,10 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
     scored.push_back({job.trainer ? job.trainer->weights_.get() : nullptr, job.data});
   }
   return score_with(base, scored, failures);
+}
+
+void AdapterTrainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  evaluate_with(*base_, weights_.get(), batch, places, piece);
 }
 
 void AdapterTrainer::abandon_gradients() {

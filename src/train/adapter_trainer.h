@@ -6,6 +6,7 @@
 //   request.adapter = one.weights();
 #pragma once
 #include "train/forward_pass.h"
+#include "train/open_batch.h"
 
 namespace lockstep {
 
@@ -23,6 +24,8 @@ class FrozenBase {
   ForwardPass& pass() { return pass_; }
   // Log-probabilities of the targets without any adapter: what a reference policy says.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // The loss of a piece of `batch` (train/open_batch.h), without any adapter and without a gradient.
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
 
  private:
   Runtime& runtime_;
@@ -55,6 +58,8 @@ class AdapterTrainer {
     const std::vector<TrainSequence>* data = nullptr;
   };
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
+  // As Trainer::evaluate.
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
   // After an error in the middle of a call, or to begin again: no gradient is there, as after an optim_step.

@@ -190,6 +190,12 @@ std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequen
   return result.logprobs;
 }
 
+void RankTrainer::evaluate(const std::vector<TrainSequence>& piece, const LossOptions& loss, double normaliser, ForwardBackwardResult& result, RowSums& sums) {
+  result.make_room(piece.size(), loss.kind);
+  for_each_micro_batch(piece, result, sums, nullptr,
+                       [&](const std::vector<std::size_t>& part) { run_micro_batch(piece, part, loss, normaliser, 0.0, {}, false, result, sums); });
+}
+
 template <class F>
 void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums,
                                        std::vector<std::size_t>* dealt_before, const F& run) {

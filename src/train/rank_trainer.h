@@ -36,6 +36,8 @@ class RankTrainer {
   // After an error: no gradient is there, as after an optim_step.
   void abandon_gradients();
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // The loss of a part of a batch, without a gradient.
+  void evaluate(const std::vector<TrainSequence>& piece, const LossOptions& loss, double normaliser, ForwardBackwardResult& result, RowSums& sums);
   OptimResult optim_step(const AdamParameters& adam);
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }

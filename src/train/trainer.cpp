@@ -124,6 +124,21 @@ std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>&
   return result;
 }
 
+void Trainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  check_usable();
+  batch.check(places, piece);
+  parts_[0]->check(piece, batch.loss(), false);
+  ForwardBackwardResult result;
+  RowSums sums;
+  each([&](int rank) {
+    ForwardBackwardResult own;
+    RowSums own_sums;
+    parts_[static_cast<std::size_t>(rank)]->evaluate(piece, batch.loss(), batch.loss().normaliser, own, own_sums);
+    if (rank == 0) result = std::move(own), sums = std::move(own_sums);
+  });
+  batch.put(places, piece, std::move(result), sums);
+}
+
 OptimResult Trainer::optim_step(const AdamParameters& adam) {
   check_no_batch();
   OptimResult result;

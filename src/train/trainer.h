@@ -35,6 +35,9 @@ class Trainer {
   void abandon_gradients();
   // Forward only: log-probabilities of the targets through the training path.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // The loss of a piece of `batch` (train/open_batch.h), which has forward_backward's bits; no gradient is taken, and one that is open
+  // stays as it is.
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
 

@@ -38,7 +38,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
                      std::shared_ptr<Responder> responder)
     : service_(std::move(service)), order_(std::move(order)), writer_(std::move(writer)), responder_(std::move(responder)) {
   head_.id = std::string(writer_->id_prefix()) + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
-  head_.model = service_->name();
+  head_.model = order_.adapter ? order_.sampling.model : service_->name();
   head_.profile = service_->profile_digest();
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   head_.seed = order_.sampling.seed.value_or(random_seed());
@@ -72,7 +72,8 @@ Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
                        .max_tokens = static_cast<std::int32_t>(most),
                        .stop_tokens = end_tokens_,
                        .top_logprobs = order_.top_logprobs},
-          .prompt_logprobs = order_.echo && order_.shape.logprobs};
+          .prompt_logprobs = order_.echo && order_.shape.logprobs,
+          .adapter = order_.adapter};
 }
 
 // Each choice has its own.

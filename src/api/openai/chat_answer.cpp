@@ -82,7 +82,7 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
 
 void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer) {
-  require_model(*service, request.sampling.model);
+  const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   const Json tools = request.prompt.tools;
   ToolChoice choice = request.tool_choice;
@@ -90,6 +90,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
   AnswerOrder order;
+  order.adapter = adapter;
   order.long_writer = long_writer;
   order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : "messages"});
   order.max_tokens = request.sampling.max_tokens.value_or(-1);

@@ -5,19 +5,23 @@
 
 namespace lockstep {
 
-void require_model(const GenerationService& service, const std::string& model, const std::string& field) {
-  if (model == service.name()) return;
+std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field) {
+  if (model == service.name()) return nullptr;
+  if (const std::optional<NamedAdapter> adapter = service.adapters().find(model)) return adapter->weights;
+  std::vector<std::string> names = service.adapters().names();
+  names.insert(names.begin(), service.name());
   const std::string shown = model.substr(0, 80) + (model.size() > 80 ? "..." : "");
   throw RequestError(ErrorCode::not_found, field,
-                     fmt::format("model '{}' is not served here; known is '{}'{}", shown, service.name(), did_you_mean(model, {service.name()})), 0,
+                     fmt::format("model '{}' is not served here; known {} '{}'{}", shown, names.size() > 1 ? "are" : "is", fmt::join(names, "', '"), did_you_mean(model, names)), 0,
                      "model_not_found");
 }
 
 void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer) {
-  require_model(*service, request.sampling.model);
+  const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   AnswerOrder order;
+  order.adapter = adapter;
   order.long_writer = long_writer;
   for (CompletionRequest::Prompt& prompt : request.prompts) {
     if (prompt.is_text) prompt.ids = tokenizer.encode(prompt.text, request.add_special_tokens);

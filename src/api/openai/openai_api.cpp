@@ -7,6 +7,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/token_routes.h"
+#include "api/json_fields.h"
 #include "api/worker.h"
 #include "base/ascii.h"
 
@@ -44,10 +45,40 @@ class OpenAiApi {
  public:
   explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
 
-  ApiResponse models(const ApiRequest&) const { return json_response({{"object", "list"}, {"data", Json::array({model_json()})}}); }
+  ApiResponse models(const ApiRequest&) const {
+    Json all = Json::array({model_json()});
+    for (const NamedAdapter& adapter : service_->adapters().list()) all.push_back(adapter_json(adapter));
+    return json_response({{"object", "list"}, {"data", std::move(all)}});
+  }
   ApiResponse model(const ApiRequest& request) const {
-    require_model(*service_, std::string(request.parameter("model")));
+    const std::string name(request.parameter("model"));
+    if (const std::optional<NamedAdapter> adapter = service_->adapters().find(name)) return json_response(adapter_json(*adapter));
+    require_model(*service_, name);
     return json_response(model_json());
+  }
+  // As vLLM has them; a folder is named relative to the server's folder of adapters.
+  ApiResponse load_adapter(const ApiRequest& request) const {
+    std::string name, path;
+    bool in_place = false;
+    JsonFields fields;
+    fields.text("lora_name", &name);
+    fields.text("lora_path", &path);
+    fields.boolean("load_inplace", &in_place);
+    fields.ignored("lora_int_id");
+    fields.read(parse_object(request.body));
+    if (name.empty()) fail_field("lora_name", "is missing");
+    if (path.empty()) fail_field("lora_path", "is missing");
+    return json_response(adapter_json(service_->adapters().load_below_root(name, path, in_place)));
+  }
+  ApiResponse unload_adapter(const ApiRequest& request) const {
+    std::string name;
+    JsonFields fields;
+    fields.text("lora_name", &name);
+    fields.ignored("lora_int_id");
+    fields.read(parse_object(request.body));
+    if (name.empty()) fail_field("lora_name", "is missing");
+    service_->adapters().unload(name);
+    return json_response({{"id", name}, {"object", "model"}, {"deleted", true}});
   }
   ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
   ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
@@ -57,8 +88,8 @@ class OpenAiApi {
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out, writer_); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
-  void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work) {
-    if (!takes_long(request)) return work(request);
+  void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
+    if (!elsewhere && !takes_long(request)) return work(request);
     const bool taken = worker_.post([request, out, work] {
       try {
         work(request);
@@ -70,6 +101,15 @@ class OpenAiApi {
   }
 
  private:
+  Json adapter_json(const NamedAdapter& adapter) const {
+    Json json = model_json();
+    json["id"] = adapter.name;
+    json["created"] = static_cast<std::int64_t>(adapter.loaded);
+    json["weights_version"] = adapter.weights->version;
+    json["parent"] = service_->name();
+    json["rank"] = adapter.weights->layout->settings().rank;
+    return json;
+  }
   Json model_json() const {
     return {{"id", service_->name()},
             {"object", "model"},
@@ -104,6 +144,12 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
       api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); });
     };
   };
+  // What reads files, or waits for the device, never on the server's own thread.
+  const auto in_turn = [&](Answer answer) {
+    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
+    };
+  };
   const auto starts = [&](Start start) {
     return [api, start](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->*start)(r, out); });
@@ -113,6 +159,8 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});
   post("/v1/completions", starts(&OpenAiApi::completions));
   post("/v1/chat/completions", starts(&OpenAiApi::chat));
+  post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
+  post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
   post("/v1/tokenize", answers(&OpenAiApi::tokenize));
   post("/v1/detokenize", answers(&OpenAiApi::detokenize));
 }

@@ -1,8 +1,10 @@
 // What there is: training runs, checkpoints, sessions.
 #include <charconv>
+#include <sstream>
 
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
+#include "base/ascii.h"
 
 namespace lockstep {
 namespace {
@@ -20,6 +22,19 @@ TrainingJson checkpoint_json(const CheckpointRecord& r) {
                     {"user_metadata", r.user_metadata}};
   if (r.expires) json["expires_at"] = iso_time(*r.expires);
   return json;
+}
+
+// A copy's run is its checkpoints alone.
+ModelRecord run_of(const TrainingCall& call, const std::string& id) {
+  const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner, id);
+  const bool living = all.empty() || !id.starts_with("copy-");
+  if (living) return call.service.model(call.owner, id);
+  ModelRecord model;
+  model.id = id;
+  model.owner = call.owner;
+  model.settings = all.front().settings;
+  model.created = model.used = all.back().created;
+  return model;
 }
 
 TrainingJson run_json(TrainingService& service, const std::string& owner, const ModelRecord& model) {
@@ -63,23 +78,73 @@ void weights_info(const TrainingCall& call) {
                {"optimizer_config", optimizer_config(s)}});
 }
 
+TrainingJson status_json(const SessionRecord& s) {
+  if (s.status == "active") return {{"type", "active"}};
+  const std::size_t colon = s.status.find(": ");  // "finished: success"
+  TrainingJson json{{"type", "client_finished"}, {"reason", {{"type", colon == std::string::npos ? std::string("success") : s.status.substr(colon + 2)}}}};
+  if (!s.finish_detail.empty()) json["detail"] = s.finish_detail;
+  return json;
+}
+
+// Each word stands somewhere in the name.
+bool named_like(const std::string& name, const std::string& words) {
+  const std::string lower = ascii_lower(name);
+  std::istringstream stream(ascii_lower(words));
+  for (std::string word; stream >> word;)
+    if (lower.find(word) == std::string::npos) return false;
+  return true;
+}
+
+bool holds_text(const TrainingJson& list, const std::string& text) {
+  return list.is_array() && std::any_of(list.begin(), list.end(), [&](const TrainingJson& one) { return one.is_string() && one.get<std::string>() == text; });
+}
+
+bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
+  const std::string id = text_field(json, "session_id"), name = text_field(json, "display_name");
+  if ((!id.empty() || !name.empty()) && !(s.id == id || (!name.empty() && named_like(s.display_name, name)))) return false;
+  const auto metadata = object_field(json, "user_metadata");
+  for (const auto& [key, value] : metadata.items())
+    if (!s.user_metadata.contains(key) || s.user_metadata[key] != value) return false;
+  const auto list = [&](const char* field) { return json.contains(field) && json[field].is_array() ? json[field] : TrainingJson(); };
+  if (const TrainingJson projects = list("project_ids"); !projects.is_null() && !holds_text(projects, s.project)) return false;
+  const TrainingJson statuses = list("statuses"), status = status_json(s);
+  return statuses.is_null() || std::any_of(statuses.begin(), statuses.end(), [&](const TrainingJson& query) {
+           if (!query.is_object() || text_field(query, "type") != text_field(status, "type")) return false;
+           return !query.contains("reasons") || query["reasons"].is_null() || holds_text(query["reasons"], text_field(object_field(status, "reason"), "type"));
+         });
+}
+
+// Newest first. Of other owners nothing is found, whoever is asked for.
 void search_sessions(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string id = text_field(json, "session_id"), name = text_field(json, "display_name");
-  const TrainingJson metadata = object_field(json, "user_metadata");
-  const std::int64_t limit = std::clamp<std::int64_t>(integer_field(json, "limit", 100), 0, 10'000);
-  TrainingJson found = TrainingJson::array();
-  for (const SessionRecord& s : call.service.sessions(call.owner)) {
-    if ((!id.empty() && s.id != id) || (!name.empty() && s.display_name.find(name) == std::string::npos)) continue;
-    bool same = true;
-    for (const auto& [key, value] : metadata.items()) same = same && s.user_metadata.contains(key) && s.user_metadata[key] == value;
-    if (!same || static_cast<std::int64_t>(found.size()) >= limit) continue;
-    std::int64_t checkpoints = 0;
-    for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) checkpoints += r.model.starts_with(s.id + ":");
-    found.push_back({{"session_id", s.id}, {"created_at", iso_time(s.created)}, {"owner", call.owner}, {"project_id", s.project}, {"checkpoints_count", checkpoints},
-                     {"status", {{"type", s.status == "active" ? "active" : "client_finished"}}}, {"display_name", s.display_name}});
+  const std::int64_t limit = integer_field(json, "limit", 50);
+  if (limit < 1 || limit > 200) fail_value("limit", fmt::format("is {}, allowed is 1 to 200", limit));
+  const TrainingJson cursor = object_field(json, "cursor"), owner = object_field(json, "owner");
+  std::vector<SessionRecord> all = call.service.sessions(call.owner);
+  if (text_field(owner, "type", "own") == "user" && !(owner.contains("owner_urns") && holds_text(owner["owner_urns"], call.owner))) all.clear();
+  std::erase_if(all, [&](const SessionRecord& s) { return !wanted_session(s, json); });
+  std::size_t begin = 0;
+  if (const std::string last = text_field(cursor, "last_session_id"); !last.empty()) {
+    const auto found = std::find_if(all.begin(), all.end(), [&](const SessionRecord& s) { return s.id == last; });
+    begin = found == all.end() ? all.size() : static_cast<std::size_t>(found - all.begin()) + 1;
   }
-  call.answer({{"sessions", found}});
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // session -> checkpoints, their bytes
+  for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) {
+    auto& [count, bytes] = kept[r.model.substr(0, r.model.find(':'))];
+    ++count;
+    bytes += r.bytes;
+  }
+  TrainingJson out{{"sessions", TrainingJson::array()}};
+  const std::size_t end = std::min(all.size(), begin + static_cast<std::size_t>(limit));
+  for (std::size_t i = begin; i < end; ++i) {
+    const SessionRecord& s = all[i];
+    TrainingJson one{{"session_id", s.id}, {"created_at", iso_time(s.created)}, {"owner", call.owner}, {"project_id", s.project}, {"checkpoints_count", kept[s.id].first},
+                     {"checkpoint_storage_bytes", kept[s.id].second}, {"status", status_json(s)}, {"user_metadata", s.user_metadata}};
+    if (!s.display_name.empty()) one["display_name"] = s.display_name;
+    out["sessions"].push_back(std::move(one));
+  }
+  if (end < all.size()) out["next_cursor"] = {{"last_created_at", iso_time(all[end - 1].created)}, {"last_session_id", all[end - 1].id}};
+  call.answer(out);
 }
 
 }  // namespace
@@ -87,11 +152,13 @@ void search_sessions(const TrainingCall& call) {
 void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("weights_info", weights_info);
   routes.add("GET", "training_runs", [](const TrainingCall& call) {
-    const std::vector<ModelRecord> all = call.service.models(call.owner);
+    std::vector<ModelRecord> all = call.service.models(call.owner);
+    if (const std::optional<std::string> project = call.request.query_value("project_id"); project && !project->empty())
+      std::erase_if(all, [&](const ModelRecord& m) { return call.service.session(call.owner, m.session).project != *project; });
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })}, {"cursor", cursor(page, all.size())}});
   });
-  routes.add("GET", "training_runs/{run}", [](const TrainingCall& call) { call.answer(run_json(call.service, call.owner, call.service.model(call.owner, parameter(call, "run")))); });
+  routes.add("GET", "training_runs/{run}", [](const TrainingCall& call) { call.answer(run_json(call.service, call.owner, run_of(call, parameter(call, "run")))); });
   routes.add("GET", "training_runs/{run}/checkpoints", [](const TrainingCall& call) {
     const std::string run = parameter(call, "run");
     const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner, run);
@@ -115,7 +182,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
     });
   routes.add("PUT", one + "/ttl", [](const TrainingCall& call) {
     const std::optional<double> seconds = optional_number(call.json(), "ttl_seconds");
-    if (seconds && !(*seconds >= 0 && *seconds <= kLongestTtl)) fail_value("ttl_seconds", fmt::format("is {}, allowed is 0 to {}", *seconds, kLongestTtl));
+    check_ttl(seconds);
     call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
     call.answer(TrainingJson::object());
   });
@@ -133,6 +200,14 @@ void add_catalog_routes(TrainingRoutes& routes) {
     call.answer({{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata}, {"display_name", session.display_name}});
   });
   routes.post("sessions/search", search_sessions);
+  routes.add("PUT", "sessions/{session}/project", [](const TrainingCall& call) {
+    call.service.assign_session(call.owner, parameter(call, "session"), required_text(call.json(), "project_id"));
+    call.answer(TrainingJson::object());
+  });
+  routes.add("GET", "sessions/{session}/trace_export", [](const TrainingCall& call) {
+    call.service.session(call.owner, parameter(call, "session"));
+    call.answer({{"status", "failed"}, {"error", "this server keeps no traces of sessions"}});
+  });
   routes.add("GET", "list_checkpoints", [](const TrainingCall& call) {
     TrainingJson names = TrainingJson::array();
     const std::string job = parameter(call, "job");

@@ -198,9 +198,10 @@ void add_model_routes(TrainingRoutes& routes) {
   });
 }
 
-void add_tinker_routes(Routes& table, const std::shared_ptr<TrainingService>& service) {
+void add_tinker_routes(Routes& table, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options) {
   TrainingRoutes routes(table, service);
-  add_session_routes(routes);
+  add_session_routes(routes, options);
+  add_external_routes(routes, options);
   add_model_routes(routes);
   add_sampling_routes(routes);
   add_catalog_routes(routes);

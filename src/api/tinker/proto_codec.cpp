@@ -88,6 +88,11 @@ pb::TopkLogprobs top_message(const std::vector<std::vector<TokenLogprob>>& rows)
   return message;
 }
 
+void shape_tensor(pb::Tensor& tensor, pb::DType dtype, const std::vector<std::int64_t>& shape) {
+  tensor.set_dtype(dtype);
+  for (const std::int64_t n : shape) tensor.add_shape(n);
+}
+
 }  // namespace
 
 BatchMessage decode_batch(std::string_view body) {
@@ -159,17 +164,43 @@ std::string encode_training(const TrainingOutput& output) {
   return serialized(message);
 }
 
-std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool top_of_samples) {
+std::string encode_sample(const SamplingResult& result, const SampleForm& form) {
   pb::SampleResponse message;
   for (const SampledSequence& s : result.sequences) {
     pb::SampledSequence& sequence = *message.add_sequences();
     sequence.set_stop_reason(s.stopped ? pb::STOP : pb::LENGTH);
     sequence.set_tokens(bytes_of(s.tokens));
     sequence.set_logprobs(bytes_of(s.logprobs));
-    if (top_of_samples) *sequence.mutable_topk_sampled_logprobs() = top_message(s.top);
+    if (form.top_of_samples) *sequence.mutable_topk_sampled_logprobs() = top_message(s.top);
   }
   if (!result.prompt_logprobs.empty()) message.set_prompt_logprobs(bytes_of(result.prompt_logprobs));
-  if (top_of_prompt) *message.mutable_topk_prompt_logprobs() = top_message(result.prompt_top);
+  if (form.top_of_prompt) *message.mutable_topk_prompt_logprobs() = top_message(result.prompt_top);
+  if (form.targets) {
+    pb::Tensor& tensor = *message.mutable_target_prompt_logprobs();
+    shape_tensor(tensor, pb::FLOAT32, form.targets->shape);
+    const std::string values = bytes_of(form.targets->as_it_came(result.prompt_target_logprobs));
+    if (form.targets->sparse) {
+      tensor.mutable_sparse_csr()->set_values(values);
+      tensor.mutable_sparse_csr()->set_crow_indices(bytes_of(form.targets->row_begin));
+      tensor.mutable_sparse_csr()->set_col_indices(bytes_of(form.targets->column));
+    } else {
+      tensor.set_dense(values);
+    }
+  }
+  if (form.draws > 0) {
+    const std::vector<std::int64_t> shape{static_cast<std::int64_t>(result.prompt_draws.size()) / form.draws, form.draws};
+    std::vector<std::int64_t> ids;
+    std::vector<float> logprobs;
+    for (const TokenLogprob& one : result.prompt_draws) {
+      ids.push_back(one.id);
+      logprobs.push_back(one.logprob);
+    }
+    pb::PromptAltTokens& alternatives = *message.mutable_prompt_alt_tokens();
+    shape_tensor(*alternatives.mutable_tokens(), pb::INT64, shape);
+    alternatives.mutable_tokens()->set_dense(bytes_of(ids));
+    shape_tensor(*alternatives.mutable_logprobs(), pb::FLOAT32, shape);
+    alternatives.mutable_logprobs()->set_dense(bytes_of(logprobs));
+  }
   message.set_prompt_cache_hit_tokens(static_cast<std::int32_t>(result.cached_tokens));
   return serialized(message);
 }

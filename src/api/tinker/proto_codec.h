@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/tinker/prompt_targets.h"
 #include "base/error.h"
 #include "service/training/datum.h"
 #include "service/training/sampling_request.h"
@@ -23,7 +24,13 @@ struct BatchMessage {
 BatchMessage decode_batch(std::string_view body);
 
 std::string encode_training(const TrainingOutput& output);
-std::string encode_sample(const SamplingResult& result, bool top_of_prompt, bool top_of_samples);
+// What a sample's client asked for beside tokens, as far as the answer's form depends on it.
+struct SampleForm {
+  bool top_of_prompt = false, top_of_samples = false;
+  std::optional<PromptTargets> targets;
+  std::int64_t draws = 0;  // prompt_alt_tokens_k
+};
+std::string encode_sample(const SamplingResult& result, const SampleForm& form);
 
 inline constexpr const char* kProtobufType = "application/x-protobuf";
 

@@ -51,17 +51,22 @@ SamplingRequest sample_request(const TrainingJson& json) {
   if (json.contains("prompt_logprobs_last_n") && !json["prompt_logprobs_last_n"].is_null()) out.prompt_logprobs_last_n = integer_field(json, "prompt_logprobs_last_n", 1);
   out.topk_prompt_logprobs = integer_field(json, "topk_prompt_logprobs", 0);
   out.topk_sample_logprobs = integer_field(json, "topk_sample_logprobs", 0);
-  if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) fail_value("target_prompt_logprobs", "is not offered");
-  if (integer_field(json, "prompt_alt_tokens_k", 0) != 0) fail_value("prompt_alt_tokens_k", "is not offered, allowed is 0");
+  out.prompt_draws = integer_field(json, "prompt_alt_tokens_k", 0);
   return out;
 }
 
 void start_sample(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const SamplingRequest wanted = sample_request(json);
+  SamplingRequest wanted = sample_request(json);
+  SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};
+  if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) {
+    form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size());
+    wanted.prompt_targets_per_row = form.targets->per_row;
+    wanted.prompt_targets.swap(form.targets->ids);
+  }
   const std::string sampler = required_text(json, "sampling_session_id");
-  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [top_prompt = wanted.topk_prompt_logprobs > 0, top = wanted.topk_sample_logprobs > 0](const SamplingResult& result) {
-    return Outcome{kProtobufType, encode_sample(result, top_prompt, top), {}, {}};
+  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [form = std::move(form)](const SamplingResult& result) {
+    return Outcome{kProtobufType, encode_sample(result, form), {}, {}};
   });
   TrainingJson ids = TrainingJson::array();
   constexpr std::int64_t kMostIds = 1024;  // more samples are refused: the result says so

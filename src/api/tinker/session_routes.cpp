@@ -1,4 +1,6 @@
 // Sessions, configuration and results: the part of the protocol that has nothing to do with models.
+#include <algorithm>
+
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/error.h"
@@ -41,16 +43,47 @@ void retrieve(const TrainingCall& call) {
   // 410: a sampling client asks anew, a training client stops. Nothing says whether it is another's.
   if (!known) throw RequestError(ErrorCode::not_found, "request_id", fmt::format("there is no request '{}'; a server that was killed does not know what was under way", shown(id)), 410);
 }
+
+// Long poll for everything that a sampler's client waits for.
+void retrieve_many(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const TrainingJson target = object_field(json, "target");
+  if (const std::string type = text_field(target, "type", "sampling_session"); type != "sampling_session") fail_value("target.type", fmt::format("is '{}', allowed is sampling_session", shown(type)));
+  const std::string stream = call.service.feed_of_sampler(call.owner, required_text(target, "sampling_session_id"), integer_field(target, "cloned_sampler_id", 0));
+  const double seconds = std::clamp(number_field(json, "timeout", kHoldSeconds), 0.0, kHoldSeconds);
+  call.service.feed().wait(stream, integer_field(json, "prev_cursor", 0), seconds, [out = call.out](const FeedPage& page) {
+    TrainingJson completions = TrainingJson::array();
+    for (const FinishedFuture& f : page.finished) {
+      if (f.failed) completions.push_back({{"state", "failed"}, {"request_id", f.id}});
+      else completions.push_back({{"state", "finished"}, {"request_id", f.id}, {"response_payload_uncompressed_size", f.bytes}});
+    }
+    out->send({200, "application/json", TrainingJson{{"completions", completions}, {"cursor", page.cursor}}.dump(), {}});
+  });
+}
+
+void cancel_future(const TrainingCall& call) {
+  call.service.cancel_sample(call.owner, required_text(call.json(), "request_id"));
+  call.out->send({204, {}, {}, {}});
+}
+
+// A key becomes a token. A token is answered as it is: it cannot make itself last.
+void exchange_key(const TrainingCall& call, const TokenSigner& tokens) {
+  std::string_view credential = call.request.header("x-api-key");
+  if (credential.empty()) credential = call.request.header("authorization");
+  credential.remove_prefix(std::min(credential.size(), credential.rfind(' ') + 1));
+  call.answer({{"jwt", TokenSigner::is_token(credential) ? std::string(credential) : tokens.sign(call.owner, static_cast<std::int64_t>(unix_now()))}});
+}
 }  // namespace
 
-void add_session_routes(TrainingRoutes& routes) {
+void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& options) {
   routes.add("GET", "healthz", [](const TrainingCall& call) {
     const auto job = call.service.control().jobs.find(call.owner, fmt::format("accounts/{}/rlorTrainerJobs/{}", call.request.parameter("account"), call.request.parameter("job")));
     const bool runs = !job || job->state == "JOB_STATE_RUNNING";
     call.answer({{"status", runs ? "ok" : job->state}}, runs ? 200 : 503);
   });
-  routes.post("client/config", [](const TrainingCall& call) { call.answer(TrainingJson::object()); });
-  routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}, {"sample_cancel_max_batch_size", 64}}); });
+  routes.post("client/config", [wants = options.wants_tokens](const TrainingCall& call) { call.answer({{"pjwt_auth_enabled", wants}}); });
+  if (options.tokens) routes.post("auth/token", [tokens = options.tokens](const TrainingCall& call) { exchange_key(call, *tokens); });
+  routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}, {"sample_cancel_max_batch_size", 64}}); });
   routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {
     TrainingJson models = TrainingJson::array();
     for (const std::string& name : call.service.base().names)
@@ -65,6 +98,8 @@ void add_session_routes(TrainingRoutes& routes) {
   routes.post("sessions/{session}/finish", finish_session);
   routes.post("telemetry", [](const TrainingCall& call) { call.answer({{"status", "accepted"}}); });
   routes.post("retrieve_future", retrieve);
+  routes.post("retrieve_futures", retrieve_many);
+  routes.post("cancel_future", cancel_future);
 }
 
 }  // namespace lockstep

@@ -3,14 +3,22 @@
 // Knows no socket. Any thread.
 //   Routes routes; add_tinker_routes(routes, service);
 #pragma once
+#include "api/json_web_token.h"
 #include "api/tinker/wire.h"
 
 namespace lockstep {
 
-void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service);
+struct TrainingRouteOptions {
+  bool tls = false;                              // clients reach the server by https
+  std::shared_ptr<const TokenSigner> tokens;     // of auth/token, which Access takes; null: there is no such route
+  bool wants_tokens = false;                     // clients are told to exchange their keys for tokens
+};
+
+void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options = {});
 
 // The parts, one file each.
-void add_session_routes(TrainingRoutes& routes);
+void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& options);
+void add_external_routes(TrainingRoutes& routes, const TrainingRouteOptions& options);
 void add_model_routes(TrainingRoutes& routes);
 void add_sampling_routes(TrainingRoutes& routes);
 void add_catalog_routes(TrainingRoutes& routes);

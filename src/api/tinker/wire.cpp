@@ -130,7 +130,7 @@ void TrainingRoutes::add(const std::string& method, const std::string& path, Han
   for (const char* prefix : kPrefixes) add_at_root(method, fmt::format("{}/api/v1/{}", prefix, path), handler);
 }
 
-void TrainingRoutes::add_at_root(const std::string& method, const std::string& path, Handler handler) {
+void TrainingRoutes::add_row(const std::string& method, const std::string& path, Handler handler, bool needs_key) {
   routes_.add({method, path, [service = service_, workers = workers_, next = next_, handler = std::move(handler)](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
                  const auto shared = std::make_shared<ApiRequest>(request);
                  // Bodies are long, and the store writes to disk: neither on the server's own thread.
@@ -142,7 +142,7 @@ void TrainingRoutes::add_at_root(const std::string& method, const std::string& p
                    }
                  });
                  if (!taken) throw Error(ErrorCode::resource_exhausted, "too many requests are waiting to be read; try again later");
-               }});
+               }, needs_key});
 }
 
 }  // namespace lockstep

@@ -49,9 +49,12 @@ class TrainingRoutes {
   void post(const std::string& path, Handler handler) { add("POST", path, std::move(handler)); }
   void add(const std::string& method, const std::string& path, Handler handler);
   // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
-  void add_at_root(const std::string& method, const std::string& path, Handler handler);
+  void add_at_root(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, std::move(handler), true); }
+  // The same for callers without a key: the path itself says who may ask.
+  void add_open(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, std::move(handler), false); }
 
  private:
+  void add_row(const std::string& method, const std::string& path, Handler handler, bool needs_key);
   Routes& routes_;
   std::shared_ptr<TrainingService> service_;
   std::shared_ptr<std::vector<std::unique_ptr<Worker>>> workers_;

@@ -86,6 +86,7 @@ class AdapterModel : public OverBase {
   const LossOptions* loss() const override { return &loss_; }
   void put(const Piece& piece, ForwardBackwardResult&& result) override { batch_->put(*piece.places, *piece.data, std::move(result), {}); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
@@ -112,6 +113,7 @@ class FrozenModel : public OverBase {
   ForwardBackwardResult finish() override { refuse(); }
   void drop() override {}
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_->score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { frozen_->evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }

@@ -14,6 +14,7 @@ class FullModel : public TrainedModel {
   ForwardBackwardResult finish() override { return trainer_.finish_batch(); }
   void drop() override { trainer_.abandon_gradients(); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }

@@ -45,11 +45,11 @@ void Futures::write() {
   for (;;) {
     written_.wait(lock, [this] { return closing_ || !unwritten_.empty(); });
     if (unwritten_.empty()) return;
-    const StoredResult result = unwritten_.front();
+    const Unwritten next = unwritten_.front();
     lock.unlock();
     try {
-      if (result.id.empty()) store_->remove_results(result.scope);
-      else store_->put_result(result);
+      if (next.forgets) store_->remove_results(next.result.scope);
+      else store_->put_result(next.result);
       if (++since_trim >= kTrimEvery) store_->trim_results(kMostStoredBytes), since_trim = 0;
     } catch (const std::exception& e) {
       log_warning("a result could not be kept for after a restart", {{"reason", e.what()}});
@@ -73,20 +73,31 @@ void Futures::stop() {
   for (const auto& callback : callbacks) callback(nullptr);
 }
 
-std::string Futures::create(const std::string& owner, const std::string& scope) {
+void Futures::forget(const std::string& scope) {
+  if (!store_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    unwritten_.push_back({{{}, {}, scope, {}, {}, {}, {}}, true});
+  }
+  written_.notify_one();
+}
+
+std::string Futures::create(const std::string& owner, const std::string& scope, std::function<void(const std::string&, const Outcome&)> told) {
   const std::string id = "req-" + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
   const std::lock_guard lock(mutex_);
-  futures_[id] = {owner, scope, nullptr, {}};
+  futures_[id] = {owner, scope, nullptr, {}, std::move(told)};
   return id;
 }
 
 void Futures::resolve(const std::string& id, Outcome outcome) {
   const auto shared = std::make_shared<const Outcome>(std::move(outcome));
   std::vector<std::function<void(const Outcome*)>> callbacks;
+  std::function<void(const std::string&, const Outcome&)> told;
   {
     const std::lock_guard lock(mutex_);
     const auto found = futures_.find(id);
     if (found == futures_.end() || found->second.outcome) return;
+    told.swap(found->second.told);
     found->second.outcome = shared;
     bytes_ += static_cast<std::int64_t>(shared->bytes.size());
     finished_.push_back(id);
@@ -96,25 +107,17 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
         waiters_.erase(w);
       }
     found->second.waiters.clear();
-    if (store_) unwritten_.push_back({id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message});
+    if (store_) unwritten_.push_back({{id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message}, false});
     else forget_oldest();
   }
   written_.notify_one();
+  if (told) told(id, *shared);
   for (const auto& callback : callbacks) callback(shared.get());
 }
 
 void Futures::fail(const std::string& id, const std::exception& error) {
   resolve(id, {{}, {}, failure_category(error), dynamic_cast<const Error*>(&error) ? error.what() : "an internal error; the server's log says more"});
   if (!dynamic_cast<const Error*>(&error)) log_error("an operation failed", {{"reason", error.what()}});
-}
-
-void Futures::forget(const std::string& scope) {
-  if (!store_) return;
-  {
-    const std::lock_guard lock(mutex_);
-    unwritten_.push_back({{}, {}, scope, {}, {}, {}, {}});
-  }
-  written_.notify_one();
 }
 
 void Futures::forget_oldest() {
@@ -158,6 +161,12 @@ bool Futures::wait(const std::string& id, const std::string& owner, double secon
   }
   callback(outcome.get());
   return true;
+}
+
+bool Futures::belongs(const std::string& id, const std::string& owner) {
+  const std::lock_guard lock(mutex_);
+  const auto found = futures_.find(id);
+  return found != futures_.end() && found->second.owner == owner;
 }
 
 bool Futures::done(const std::string& id) {

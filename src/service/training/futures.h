@@ -37,17 +37,20 @@ class Futures {
   Futures& operator=(const Futures&) = delete;
 
   // `scope`: the model or sampler that it belongs to.
-  std::string create(const std::string& owner, const std::string& scope);
+  // `told`: called once with the outcome, before whoever waits for it.
+  std::string create(const std::string& owner, const std::string& scope, std::function<void(const std::string& id, const Outcome&)> told = {});
   void resolve(const std::string& id, Outcome outcome);
   void fail(const std::string& id, const std::exception& error);
 
   // Calls back exactly once, now or later, on any thread: with the outcome, or with null after `seconds` without one. False, and no
   // call: nobody of that owner has such a request (after a restart also: it was never finished).
   bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
-  // What the store keeps of a scope's results goes, once those under way are written; in memory they stay until they are the oldest.
-  void forget(const std::string& scope);
+  // Whether it is that owner's, and known in memory.
+  bool belongs(const std::string& id, const std::string& owner);
   // Whether an outcome is there.
   bool done(const std::string& id);
+  // Results of that scope are not kept over a restart any more.
+  void forget(const std::string& scope);
   // Nobody waits any longer: all are told "not yet".
   void stop();
 
@@ -61,6 +64,7 @@ class Futures {
     std::string owner, scope;
     std::shared_ptr<const Outcome> outcome;
     std::vector<std::uint64_t> waiters;
+    std::function<void(const std::string&, const Outcome&)> told;
   };
   void watch();
   void write();
@@ -78,7 +82,11 @@ class Futures {
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
   // Results on their way to the store: whoever resolves one (often the executor) does not wait for a disk.
-  std::deque<StoredResult> unwritten_;
+  struct Unwritten {
+    StoredResult result;
+    bool forgets = false;  // instead: what the store has of the scope goes
+  };
+  std::deque<Unwritten> unwritten_;
   std::condition_variable written_;
   bool closing_ = false;
   std::thread thread_, writer_;

@@ -72,7 +72,6 @@ double normaliser_of(const LossOptions& loss, const std::vector<TrainSequence>& 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
   PreparedBatch out;
   out.loss = loss_options(batch.loss);
-  if (batch.forward_only && is_policy(out.loss.kind)) fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is cross_entropy", batch.loss.name);
   out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
   const std::vector<const char*> needed = needed_inputs(out.loss);
   if (batch.data.empty()) fail(ErrorCode::invalid_argument, "data is empty, allowed is at least one datum");

@@ -66,6 +66,8 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
     if (!forward()) {
       if (in_turn()) service_.mark_gradients(*model_);
       trained.begin(all.size(), prepared_->loss);
+    } else if (evaluates()) {
+      evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
     begun_ = true;
     if (!in_turn()) model_->early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
@@ -82,6 +84,7 @@ bool TrainingService::BatchOperation::close_piece(std::vector<std::vector<float>
   next_ = end_;
   if (next_ < prepared_->sequences.size()) return true;
   if (!forward()) result_ = model_->trained->finish();
+  if (evaluated_) result_ = evaluated_->finish();
   held_ = encode_(training_output(*prepared_, result_));
   if (in_turn()) tell();
   else ++service_.statistics_.early;
@@ -91,13 +94,16 @@ bool TrainingService::BatchOperation::close_piece(std::vector<std::vector<float>
 // The result that is held, now that its turn has come.
 void TrainingService::BatchOperation::tell() {
   if (std::erase_if(model_->early, [this](const auto& one) { return one.get() == this; }) > 0 && !forward()) service_.mark_gradients(*model_);
-  model_->gradient_tokens += result_.gradient_tokens;
-  model_->gradient_sequences += result_.gradient_sequences;
+  if (!forward()) {
+    model_->gradient_tokens += result_.gradient_tokens;
+    model_->gradient_sequences += result_.gradient_sequences;
+  }
   service_.futures_.resolve(request_, std::move(*held_));
   told_ = true;
   batch_ = {};
   prepared_.reset();
   result_ = {};
+  evaluated_.reset();
   done();
 }
 
@@ -106,6 +112,7 @@ bool TrainingService::BatchOperation::reset() {
   next_ = 0;
   begun_ = false;
   result_ = {};
+  evaluated_.reset();
   held_.reset();
   return had;
 }
@@ -140,6 +147,10 @@ bool TrainingService::BatchOperation::run_piece() {
   try {
     if (in_turn()) check_lost();
     TrainedModel& trained = open_piece();
+    if (evaluates()) {
+      trained.evaluate(*evaluated_, places_, piece_);
+      return close_piece({});
+    }
     if (forward()) return close_piece(trained.score(piece_));
     trained.add(places_, piece_);
     return close_piece({});
@@ -150,9 +161,12 @@ bool TrainingService::BatchOperation::run_piece() {
 }
 
 TrainingQueue::Step::Offer TrainingService::BatchOperation::offer() {
-  if (!may_compute() || !model_->lost.empty()) return {};
+  // Models on disk come to memory alone: another's place there may be needed for them.
+  if (!may_compute() || !model_->lost.empty() || !model_->trained) return {};
   try {
-    const void* pass = prepare().company(forward());
+    TrainedModel& trained = prepare();
+    if (evaluates()) return {};
+    const void* pass = trained.company(forward());
     std::int64_t tokens = 0;
     for (std::size_t s = next_; s < end_; ++s) tokens += static_cast<std::int64_t>(prepared_->sequences[s].tokens.size());
     return {pass, tokens};

@@ -9,6 +9,8 @@
 #include <chrono>
 
 #include "service/training/training_service.h"
+#include "train/losses.h"
+#include "train/open_batch.h"
 
 namespace lockstep {
 
@@ -66,6 +68,7 @@ class TrainingService::BatchOperation : public Operation {
   void tell();
   void failed(const std::exception& error);
   bool forward() const { return batch_.forward_only; }
+  bool evaluates() const { return forward() && is_policy(prepared_->loss.kind); }
 
   TrainingBatch batch_;
   const Encode<TrainingOutput> encode_;
@@ -75,6 +78,7 @@ class TrainingService::BatchOperation : public Operation {
   std::size_t next_ = 0, end_ = 0;  // sequences: the next piece
   bool begun_ = false, told_ = false;
   ForwardBackwardResult result_;    // of a forward
+  std::optional<OpenBatch> evaluated_;  // of a forward with a policy's loss
   std::optional<Outcome> held_;     // its result, before its turn
 };
 

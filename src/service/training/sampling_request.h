@@ -22,6 +22,11 @@ struct SamplingRequest {
   bool prompt_logprobs = false;
   std::optional<std::int64_t> prompt_logprobs_last_n;
   std::int64_t topk_prompt_logprobs = 0, topk_sample_logprobs = 0;
+  // Of every prompt position after the first: tokens to score, [n - 1, prompt_targets_per_row], -1: none; how many to draw.
+  std::vector<std::int32_t> prompt_targets;
+  std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
+
+  static constexpr std::int64_t kMaxPromptTargets = Request::kMaxPromptTargets;  // a row
 };
 
 struct SampledSequence {
@@ -35,6 +40,8 @@ struct SamplingResult {
   std::vector<SampledSequence> sequences;
   std::vector<float> prompt_logprobs;    // one a prompt token, the first NaN; empty: not asked for
   std::vector<std::vector<TokenLogprob>> prompt_top;
+  std::vector<float> prompt_target_logprobs;  // in the places of prompt_targets; 0 where none is
+  std::vector<TokenLogprob> prompt_draws;     // [n - 1, prompt_draws]
   std::int64_t cached_tokens = 0;
 };
 

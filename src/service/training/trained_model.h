@@ -44,6 +44,8 @@ class TrainedModel {
   virtual void drop() = 0;
   // Forward only.
   virtual std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) = 0;
+  // The same with a loss, of a piece of `batch`.
+  virtual void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
   virtual OptimResult optim_step(const AdamParameters& adam) = 0;
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;

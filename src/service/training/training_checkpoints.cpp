@@ -45,6 +45,7 @@ fs::path TrainingService::sampler_folder(const SamplerRecord& record) const { re
 
 CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const std::string& path, const std::string& model, const std::string& kind) {
   expire_checkpoints();
+  if (std::optional<CheckpointRecord> named = named_adapter(path)) return *named;
   const std::lock_guard lock(mutex_);
   std::string wanted = path;
   if (!path.starts_with("tinker://")) {
@@ -196,7 +197,8 @@ SamplerWeights TrainingService::read_weights(const fs::path& folder, const Model
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
   const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
-  return cache_.get(fmt::format("{} {}", from.path(), from.created), [&] { return read_weights(checkpoint_folder(from), from.settings); });
+  if (from.kind == "external_weights") return base_->executor->run(WorkPriority::training, [&] { return weights_at(from); }).get();  // an adapter by name is in memory
+  return cache_.get(fmt::format("{} {}", from.path(), from.created), [&] { return weights_at(from); });
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
@@ -216,8 +218,9 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     }
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
-  const fs::path folder = record.spilled ? sampler_folder(record) : checkpoint_folder(checkpoint_at(owner, record.model_path));
-  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return read_weights(folder, record.settings); }).get();
+  std::optional<CheckpointRecord> from;
+  if (!sampler->record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(sampler->record), sampler->record.settings); }).get();
   const std::lock_guard lock(mutex_);
   if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
   return sampler->weights;

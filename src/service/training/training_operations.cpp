@@ -25,6 +25,7 @@ void check_checkpoint_name(const std::string& name) {
 
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
+  rest_idle_models(model);
   model.trained = make_trained_model(*base_, model.record.settings);
   if (model.record.steps > 0 || std::filesystem::exists(living_folder(model.record))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(living_folder(model.record), model.trained->manifest());
@@ -32,6 +33,31 @@ TrainedModel& TrainingService::trained(Model& model) {
     model.trained->restore(std::move(loaded->checkpoint), true);
   }
   return *model.trained;
+}
+
+// Models in memory that are too many go to disk, those first that were not used for the longest time. Gradients that no step has taken
+// hold a model in memory.
+void TrainingService::rest_idle_models(const Model& wanted) {
+  std::vector<std::shared_ptr<Model>> living, idle;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, model] : models_)
+      if (model->trained && model.get() != &wanted) {
+        living.push_back(model);
+        if (!model->record.open_gradients && model->early.empty()) idle.push_back(model);
+      }
+  }
+  std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a->record.used < b->record.used; });
+  auto left = static_cast<std::int64_t>(living.size());
+  for (const auto& model : idle) {
+    if (left < options_.max_models) return;
+    write_living(*model);
+    const std::lock_guard lock(mutex_);
+    model->trained.reset();
+    --left;
+  }
+  if (left >= options_.max_models)
+    fail(ErrorCode::resource_exhausted, "there are {} models in memory with gradients that no optim_step has taken, allowed are {}; step or unload some", left, options_.max_models);
 }
 
 std::string TrainingService::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
@@ -102,7 +128,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
 
 CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveRequest& wanted) {
   check_checkpoint_name(wanted.name);
-  if (wanted.ttl_seconds && !(*wanted.ttl_seconds >= 0 && *wanted.ttl_seconds <= kLongestTtl)) fail(ErrorCode::invalid_argument, "ttl_seconds is {}, allowed is 0 to {}", *wanted.ttl_seconds, kLongestTtl);
+  check_ttl(wanted.ttl_seconds);
   CheckpointRecord record;
   record.model = model.record.id;
   record.owner = model.record.owner;
@@ -126,10 +152,13 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
   record.steps = checkpoint.step;
   const std::filesystem::path folder = checkpoint_folder(record);
+  const bool external = record.kind == "external_weights";
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
+  std::filesystem::create_directories(external ? folder.parent_path() : folder, error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
-  if (merged) {
+  if (external) {
+    write_external(record, checkpoint.masters);
+  } else if (merged) {
     write_merged(record.settings, checkpoint.masters, wanted.precision, folder);
     record.settings.rank = 0;
   } else {
@@ -184,9 +213,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
         ModelSettings settings = model.record.settings;
         settings.alpha = from.settings.alpha;  // the adapter's scale is part of what it is
         auto fresh = make_trained_model(*base_, settings);
-        std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(from), fresh->manifest());
-        if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
-        fresh->restore(std::move(loaded->checkpoint), optimizer);
+        fresh->restore(read_checkpoint(from, fresh->manifest()), optimizer);
         model.trained = std::move(fresh);
         model.forget_gradients();
         ModelRecord record;
@@ -207,7 +234,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
 }
 
 void TrainingService::write_living(Model& model) {
-  if (!model.trained || !model.lost.empty()) return;
+  if (!model.trained || !model.lost.empty() || !model.record.changed) return;  // unchanged: its settings make it again, or what is on disk
   const std::filesystem::path folder = living_folder(model.record);
   std::filesystem::create_directories(folder);
   save_checkpoint(folder, model.trained->manifest(), model.trained->checkpoint(true), {.keep_last = 1});

@@ -1,10 +1,10 @@
 #include "service/training/training_records.h"
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <cmath>
 #include <ctime>
+
+#include "base/error.h"
 
 namespace lockstep {
 
@@ -68,6 +68,11 @@ TrainingJson to_json(const SamplerRecord& r) {
 }
 SamplerRecord sampler_record(const TrainingJson& j) {
   return {model_settings_of(j.at("settings")), j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled")};
+}
+
+void check_ttl(const std::optional<double>& seconds) {
+  constexpr double kHour = 3600, kTenYears = 10 * 366 * 86400.0;
+  if (seconds && !(*seconds >= kHour && *seconds <= kTenYears)) fail(ErrorCode::invalid_argument, "ttl_seconds is {}, allowed is {} (an hour) to {} (ten years)", *seconds, kHour, kTenYears);
 }
 
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }

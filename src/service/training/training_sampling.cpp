@@ -32,6 +32,10 @@ class StopTexts {
   std::string tail_;
 };
 
+// A client's copies of a sampler number their requests from n * 10^9 on.
+constexpr std::int64_t kClone = 1'000'000'000;
+std::string sample_stream(const std::string& sampler, std::int64_t clone) { return fmt::format("{}/{}", sampler, clone); }
+
 struct SampleRun {
   std::vector<Generation> generations;
   std::size_t left = 0;
@@ -42,7 +46,7 @@ SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) 
   SamplingResult out;
   for (Generation& g : run.generations) {
     if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
-    if (g.finish == FinishReason::cancelled) fail(ErrorCode::resource_exhausted, "the sample was cancelled: the server stops");
+    if (g.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the sample was cancelled");
     SampledSequence sequence;
     for (GeneratedToken& t : g.tokens) {
       sequence.tokens.push_back(t.id);
@@ -70,6 +74,8 @@ SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) 
       for (std::size_t i = 0; i + static_cast<std::size_t>(*wanted.prompt_logprobs_last_n) < out.prompt_top.size(); ++i) out.prompt_top[i].clear();
     for (auto& top : out.prompt_top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_prompt_logprobs)));
   }
+  out.prompt_target_logprobs = std::move(run.generations.front().prompt_target_logprobs);
+  out.prompt_draws = std::move(run.generations.front().prompt_draws);
   for (SampledSequence& s : out.sequences)
     for (auto& top : s.top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_sample_logprobs)));
   return out;
@@ -83,6 +89,7 @@ void check_sample(const SamplingRequest& wanted, std::int64_t max_positions) {
   within("num_samples", wanted.num_samples, 1, kMostSamples);
   within("topk_prompt_logprobs", wanted.topk_prompt_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("topk_sample_logprobs", wanted.topk_sample_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
+  within("prompt_alt_tokens_k", wanted.prompt_draws, 0, Request::kMaxPromptDraws);
   if (wanted.max_tokens) within("sampling_params.max_tokens", *wanted.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
   const auto length = static_cast<std::int64_t>(wanted.prompt.size());
   within("the number of prompt tokens", length, 1, max_positions - 1);
@@ -102,7 +109,9 @@ std::string TrainingService::sample(const std::string& owner, const std::string&
     if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
     const std::shared_ptr<Sampler>& sampler = samplers_[id];
     if (const auto same = sampler->requests.find(sequence); same != sampler->requests.end()) return same->second;
-    request = sampler->requests[sequence] = futures_.create(owner, id);
+    request = sampler->requests[sequence] = futures_.create(owner, id, [this, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
+      feed_.add(stream, {done, outcome.failed(), static_cast<std::int64_t>(outcome.bytes.size())});
+    });
   }
   try {
     begin_sample(request, weights_of_sampler(owner, id), wanted, std::move(encode));
@@ -125,7 +134,10 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
   one.prompt = wanted.prompt;
   one.weights = weights.weights;
   one.adapter = weights.adapter;
-  one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0;
+  one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0 || wanted.prompt_targets_per_row > 0 || wanted.prompt_draws > 0;
+  one.prompt_targets = wanted.prompt_targets;
+  one.prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row);
+  one.prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws);
   one.sampling.temperature = static_cast<float>(wanted.temperature);
   one.sampling.top_p = static_cast<float>(wanted.top_p);
   one.sampling.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted.top_k, 0, base_->opened.loaded.model->vocabulary));
@@ -136,6 +148,9 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
   if (wanted.stop_tokens) one.sampling.stop_tokens = *wanted.stop_tokens;
   else if (!wanted.stop_texts) one.sampling.stop_tokens = generation_->end_tokens();
   auto run = std::make_shared<SampleRun>();
+  for (const std::int32_t target : wanted.prompt_targets)
+    if (target >= base_->opened.loaded.model->vocabulary)
+      fail(ErrorCode::invalid_argument, "target_prompt_logprobs holds {}, allowed are token ids from 0 to {}, and -1 for none", target, base_->opened.loaded.model->vocabulary - 1);
   run->left = static_cast<std::size_t>(wanted.num_samples);
   run->generations.resize(run->left);
   if (wanted.stop_texts && !wanted.stop_texts->empty()) {
@@ -148,19 +163,55 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
   for (std::size_t i = 0; i < run->left; ++i) {
     requests.push_back(one);
     requests.back().sampling.sample_index = static_cast<std::int32_t>(i);
-    if (i > 0) requests.back().prompt_logprobs = false;
+    if (i == 0) continue;
+    requests.back().prompt_logprobs = false;
+    requests.back().prompt_targets.clear();
+    requests.back().prompt_targets_per_row = requests.back().prompt_draws = 0;
   }
   GenerationService::OnTokenOf on_token;
   if (!run->stops.empty()) on_token = [run](std::size_t i, const GeneratedToken& token) { return !run->stops[i].ended_by(token.id); };
-  generation_->generate_all(std::move(requests), std::move(on_token), [this, run, request, wanted, encode = std::move(encode)](std::size_t i, Generation&& generation) {
-    run->generations[i] = std::move(generation);
-    if (--run->left > 0) return;
-    try {
-      futures_.resolve(request, encode(result_of_samples(*run, wanted)));
-    } catch (const std::exception& e) {
-      futures_.fail(request, e);
-    }
-  });
+  {
+    const std::lock_guard lock(mutex_);
+    samples_[request] = {};
+  }
+  std::vector<std::uint64_t> ids;
+  try {
+    ids = generation_->generate_all(std::move(requests), std::move(on_token), [this, run, request, wanted, encode = std::move(encode)](std::size_t i, Generation&& generation) {
+      run->generations[i] = std::move(generation);
+      if (--run->left > 0) return;
+      {
+        const std::lock_guard lock(mutex_);
+        samples_.erase(request);
+      }
+      try {
+        futures_.resolve(request, encode(result_of_samples(*run, wanted)));
+      } catch (const std::exception& e) {
+        futures_.fail(request, e);
+      }
+    });
+  } catch (...) {
+    const std::lock_guard lock(mutex_);
+    samples_.erase(request);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  if (const auto under_way = samples_.find(request); under_way != samples_.end()) under_way->second = std::move(ids);
+}
+
+void TrainingService::cancel_sample(const std::string& owner, const std::string& request) {
+  std::vector<std::uint64_t> ids;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = samples_.find(request);
+    if (found == samples_.end() || !futures_.belongs(request, owner)) return;
+    ids = found->second;
+  }
+  for (const std::uint64_t id : ids) generation_->cancel(id);
+}
+
+std::string TrainingService::feed_of_sampler(const std::string& owner, const std::string& id, std::int64_t clone) {
+  sampler(owner, id);
+  return sample_stream(id, clone);
 }
 
 }  // namespace lockstep

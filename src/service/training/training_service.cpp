@@ -75,6 +75,7 @@ void TrainingService::stop() {
   // What has been acknowledged is done; a gap in the numbers is never filled any more.
   while (queue_->waiting() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
   futures_.stop();
+  feed_.stop();
   try {
     base_->executor->run(WorkPriority::training, [this] {
       for (const auto& [id, model] : models_) {
@@ -142,6 +143,13 @@ void TrainingService::heartbeat(const std::string& owner, const std::string& id)
     sessions_[id].seen = unix_now();
   }
   check_gaps(id);
+}
+
+void TrainingService::assign_session(const std::string& owner, const std::string& id, const std::string& project) {
+  session(owner, id);
+  const std::lock_guard lock(mutex_);
+  sessions_[id].project = project;
+  store_->put("session", id, to_json(sessions_[id]).dump());
 }
 
 void TrainingService::finish_session(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail) {
@@ -230,16 +238,15 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       optimizer_family(settings);
       {
         const std::lock_guard lock(mutex_);
-        const auto living = std::count_if(models_.begin(), models_.end(), [](const auto& m) { return m.second->trained != nullptr; });
-        if (living >= options_.max_models) fail(ErrorCode::resource_exhausted, "there are {} living models, allowed are {}; unload some", living, options_.max_models);
+        if (static_cast<std::int64_t>(models_.size()) > options_.max_kept_models)
+          fail(ErrorCode::resource_exhausted, "there are {} models, allowed are {}; unload some", models_.size() - 1, options_.max_kept_models);
       }
+      rest_idle_models(*model);
       if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
       model->trained = make_trained_model(*base_, settings);
       if (from) {
-        std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(*from), model->trained->manifest());
-        if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from->path());
         if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());
-        model->trained->restore(std::move(loaded->checkpoint), wanted.with_optimizer);
+        model->trained->restore(read_checkpoint(*from, model->trained->manifest()), wanted.with_optimizer);
       }
       if (promoted && !from) {
         TrainingCheckpoint begin{.masters = load_model_folder(control_.folder(*promoted)).masters, .profile_digest = base_->opened.runtime->profile.digest()};

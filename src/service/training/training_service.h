@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/folder_lock.h"
+#include "service/training/future_feed.h"
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
 #include "service/training/sampling_request.h"
@@ -25,7 +26,9 @@ namespace lockstep {
 
 struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
-  std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
+  std::int64_t max_sessions = 10'000, max_pending = 10'000;  // pending: operations of one model
+  std::int64_t max_models = 64;         // in memory; beyond, the least used go to disk and come back
+  std::int64_t max_kept_models = 4096;  // on disk too
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
   bool share_passes = true;  // turns that are not full take small batches of other adapters along; false: slower, the same bits
@@ -58,6 +61,13 @@ struct SaveRequest {
   std::string precision;  // of merged_base: source (the base's, also where it is empty), bf16
 };
 
+// A copy of a checkpoint, in a session's model slot or (session empty) in a run of its own.
+struct CopyRequest {
+  std::string source, session, idempotency_key;
+  std::int64_t number = 0;
+  std::optional<double> ttl_seconds;
+};
+
 class TrainingService {
  public:
   // Encodes what became of an operation for its client.
@@ -78,11 +88,13 @@ class TrainingService {
   Futures& futures() { return futures_; }
   ControlPlane& control() { return control_; }
   const TrainingStatistics& statistics() const { return statistics_; }
+  FutureFeed& feed() { return feed_; }
 
   // --- sessions
   std::string create_session(const std::string& owner, SessionRecord wanted);
   void heartbeat(const std::string& owner, const std::string& session);
   void finish_session(const std::string& owner, const std::string& session, const std::string& status, const std::string& detail);
+  void assign_session(const std::string& owner, const std::string& session, const std::string& project);
   std::vector<SessionRecord> sessions(const std::string& owner);
   SessionRecord session(const std::string& owner, const std::string& id);
 
@@ -125,6 +137,10 @@ class TrainingService {
   std::vector<SamplerRecord> samplers(const std::string& owner, const std::string& session);
   std::int64_t join_sampler(const std::string& owner, const std::string& id);  // 1, 2, ...
   std::string sample(const std::string& owner, const std::string& sampler, std::int64_t sequence, const SamplingRequest& request, Encode<SamplingResult> encode);
+  // Ends a sample that is under way; its request fails. What is finished, or is no sample of that owner, stays as it is.
+  void cancel_sample(const std::string& owner, const std::string& request);
+  // The stream of finished samples (feed()) of a sampler's clone: clone = sequence / 10^9.
+  std::string feed_of_sampler(const std::string& owner, const std::string& sampler, std::int64_t clone);
   // The weights of a sampler, for other ways to sample.
   SamplerWeights weights_of_sampler(const std::string& owner, const std::string& id);
   SamplerWeights weights_of_checkpoint(const std::string& owner, const std::string& path);
@@ -139,6 +155,9 @@ class TrainingService {
   // A sampler's checkpoint as others read it: a Hugging Face folder in fp32 (merged_base: as it is), of an adapter a PEFT folder.
   void export_checkpoint(const CheckpointRecord& record, const std::filesystem::path& folder);
   void remove_checkpoint(const std::string& owner, const std::string& path);
+  std::string copy_checkpoint(const std::string& owner, const CopyRequest& wanted);  // its path
+  // Where the files of an external checkpoint are. Error invalid_argument for one of another kind.
+  std::filesystem::path external_folder(const std::string& owner, const std::string& path);
   // Errors not_found.
   void change_checkpoint(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change);
 
@@ -197,6 +216,12 @@ class TrainingService {
   void write_merged(const ModelSettings& settings, const WeightImages& adapter, const std::string& precision, const std::filesystem::path& folder);
   // A model with an adapter takes another adapter's numbers; executor.
   void take_adapter(Model& model, const AdapterLayout& layout, const WeightImages& images);
+  void write_external(const CheckpointRecord& record, const WeightImages& masters);
+  // Of "tinker://adapters/external_weights/NAME" (GenerationService::adapters).
+  std::optional<CheckpointRecord> named_adapter(const std::string& path) const;
+  TrainingCheckpoint read_checkpoint(const CheckpointRecord& from, const Manifest& manifest);  // executor
+  SamplerWeights weights_at(const CheckpointRecord& from);                                     // executor
+  void rest_idle_models(const Model& wanted);                                                  // executor
   SamplerWeights read_weights(const std::filesystem::path& folder, const ModelSettings& settings);  // executor
   void spill_samplers();  // executor
   void expire_checkpoints();
@@ -211,6 +236,7 @@ class TrainingService {
   const TrainingServiceOptions options_;
   std::shared_ptr<TrainingStore> store_;
   std::unique_ptr<FolderLock> lock_;
+  FutureFeed feed_;
   Futures futures_;
   ControlPlane control_;
   WeightCache cache_;
@@ -225,6 +251,8 @@ class TrainingService {
   std::map<std::string, std::shared_ptr<Sampler>> samplers_;
   std::map<std::pair<std::string, std::int64_t>, std::string> sampler_by_number_;  // session, number
   std::map<std::string, CheckpointRecord> checkpoints_;                        // by path
+  std::map<std::pair<std::string, std::string>, std::string> copies_;          // owner, idempotency key -> path
+  std::map<std::string, std::vector<std::uint64_t>> samples_;                  // under way: request id -> generations
   std::uint64_t sampler_clock_ = 0;
   bool stopping_ = false;
 };

@@ -1,0 +1,33 @@
+// Short-lived tokens that stand for an API key (JSON web tokens, RFC 7519, HMAC-SHA256): whose key it was, since when, until when. Signed
+// with a key of the server's own, so none of them is stored. Never says a token. Read-only once made; then any thread.
+//   TokenSigner signer("state/token-key", 3600); const std::string token = signer.sign("ann", now); signer.owner_of(token, now)
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+class TokenSigner {
+ public:
+  // The key is read from `key_file`, or made there, for its owner's eyes alone (mode 600). `seconds`: how long a token is good. Errors:
+  // io; invalid_argument for a file that others may read; corrupt_file for one that holds no key.
+  TokenSigner(const std::filesystem::path& key_file, std::int64_t seconds);
+
+  std::int64_t seconds() const { return seconds_; }
+  // `now` in Unix seconds. Claims: iss, sub (the owner), org_id, iat, exp.
+  std::string sign(std::string_view owner, std::int64_t now) const;
+  // Nothing: not signed here, or not any more good.
+  std::optional<std::string> owner_of(std::string_view token, std::int64_t now) const;
+  // Whether a credential means to be a token: "eyJ...", three parts.
+  static bool is_token(std::string_view credential);
+
+ private:
+  std::string signature(std::string_view text) const;
+  std::string key_;
+  std::int64_t seconds_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// Weights for other programs: saved as PEFT's or Hugging Face's folders, fetched file by file over plain HTTP; and copies of checkpoints.
+#include <algorithm>
+#include <deque>
+#include <mutex>
+
+#include "api/errors.h"
+#include "api/tinker/tinker_routes.h"
+#include "base/entropy.h"
+#include "base/hash.h"
+#include "base/mapped_file.h"
+
+namespace lockstep {
+namespace {
+constexpr double kUrlSeconds = 3600;
+
+// Who knows the word may fetch the files of a folder, for a while: the client's downloader has no key.
+class FileGrants {
+ public:
+  std::string grant(std::filesystem::path folder, double now) {
+    constexpr std::size_t kMostGrants = 10'000;
+    const std::string word = hex64(random_bits()) + hex64(random_bits()) + hex64(random_bits());
+    const std::lock_guard lock(mutex_);
+    while (!order_.empty() && (order_.size() >= kMostGrants || grants_[order_.front()].until < now)) {
+      grants_.erase(order_.front());
+      order_.pop_front();
+    }
+    grants_[word] = {std::move(folder), now + kUrlSeconds};
+    order_.push_back(word);
+    return word;
+  }
+  std::optional<std::filesystem::path> folder(const std::string& word, double now) {
+    const std::lock_guard lock(mutex_);
+    const auto found = grants_.find(word);
+    if (found == grants_.end() || found->second.until < now) return std::nullopt;
+    return found->second.folder;
+  }
+
+ private:
+  struct Grant {
+    std::filesystem::path folder;
+    double until = 0;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Grant> grants_;
+  std::deque<std::string> order_;  // oldest first
+};
+
+std::vector<std::string> files_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (entry.is_regular_file()) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void save_external(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const std::string model = required_text(json, "model_id");
+  const std::int64_t sequence = required_integer(json, "seq_id");
+  if (json.contains("age_encryption_recipients") && !json["age_encryption_recipients"].is_null())
+    return call.answer_future(call.service.refuse(call.owner, model, sequence, Error(ErrorCode::unsupported, "age_encryption_recipients is given, and exports are not encrypted here; allowed is none")), model);
+  SaveRequest save;
+  save.kind = "external_weights";
+  save.name = text_field(json, "path");
+  save.ttl_seconds = optional_number(json, "ttl_seconds");
+  call.answer_future(call.service.save(call.owner, model, sequence, save, [](const CheckpointRecord& r) {
+    return json_outcome({{"path", r.path()}, {"size_bytes", r.bytes}, {"type", "save_weights_external"}});
+  }), model);
+}
+
+void tell_urls(const TrainingCall& call, FileGrants& grants, bool tls) {
+  const std::string path = fmt::format("tinker://{}/external_weights/{}", call.request.parameter("run"), call.request.parameter("name"));
+  const std::filesystem::path folder = call.service.external_folder(call.owner, path);
+  const double now = unix_now();
+  const std::string word = grants.grant(folder, now);
+  TrainingJson urls = TrainingJson::object();
+  for (const std::string& name : files_in(folder)) urls[name] = fmt::format("{}://{}/api/v1/external_files/{}/{}", tls ? "https" : "http", call.request.header("host"), word, name);
+  call.answer({{"urls", urls}, {"expires", iso_time(now + kUrlSeconds)}});
+}
+
+void send_file(const TrainingCall& call, FileGrants& grants) {
+  const std::string name(call.request.parameter("file"));
+  const std::optional<std::filesystem::path> folder = grants.folder(std::string(call.request.parameter("word")), unix_now());
+  const std::vector<std::string> names = folder ? files_in(*folder) : std::vector<std::string>();
+  if (std::find(names.begin(), names.end(), name) == names.end()) throw RequestError(ErrorCode::not_found, {}, "there is no such file, or its URL has expired", 404);
+  const std::shared_ptr<const MappedFile> file = MappedFile::open(*folder / name);
+  ApiResponse response{200, name.ends_with(".json") ? "application/json" : "application/octet-stream", {}, {}};
+  response.static_body = file->bytes();
+  response.owner = file;
+  call.out->send(std::move(response));
+}
+
+void copy_weights(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  CopyRequest wanted;
+  wanted.source = required_text(json, "source_path");
+  wanted.session = text_field(json, "session_id");
+  wanted.number = wanted.session.empty() ? 0 : required_integer(json, "model_seq_id");
+  wanted.ttl_seconds = optional_number(json, "ttl_seconds");
+  wanted.idempotency_key = call.request.header("x-idempotency-key");
+  call.answer({{"tinker_path", call.service.copy_checkpoint(call.owner, wanted)}});
+}
+
+}  // namespace
+
+void add_external_routes(TrainingRoutes& routes, const TrainingRouteOptions& options) {
+  const auto grants = std::make_shared<FileGrants>();
+  routes.post("save_weights_external", save_external);
+  routes.add("GET", "training_runs/{run}/checkpoints/external_weights/{name}/external_weights_urls",
+             [grants, tls = options.tls](const TrainingCall& call) { tell_urls(call, *grants, tls); });
+  routes.add_open("GET", "/api/v1/external_files/{word}/{file}", [grants](const TrainingCall& call) { send_file(call, *grants); });
+  routes.post("copy_weights", copy_weights);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,29 @@
+// target_prompt_logprobs of a sample: token ids to score at each prompt position after the first, as a matrix [n - 1, K], dense or
+// sparse (compressed rows). The answer has the same shape and layout; cells that name no token (-1, or not listed) are 0. Pure functions.
+//   const PromptTargets targets = decode_prompt_targets(json["target_prompt_logprobs"], prompt.size());
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct PromptTargets {
+  std::vector<std::int64_t> shape;              // [n - 1, K]
+  bool sparse = false;
+  std::vector<std::int64_t> row_begin, column;  // of a sparse one, as they came
+  // For the engine: [n - 1, per_row], -1 where there is none. Of a sparse one the listed cells of a row, moved together.
+  std::vector<std::int32_t> ids;
+  std::int64_t per_row = 0;
+
+  // Values of the layout that came, from those of `ids`.
+  std::vector<float> as_it_came(const std::vector<float>& logprobs) const;
+};
+
+// Errors RequestError that name the field: a shape that does not fit `prompt_tokens`, another dtype, indices of no matrix, more cells
+// than the engine takes.
+PromptTargets decode_prompt_targets(const nlohmann::ordered_json& json, std::size_t prompt_tokens);
+
+}  // namespace lockstep

@@ -1,0 +1,127 @@
+"""PEFT and we read each other's adapters, and transformers with PEFT, in float64, computes what we do.
+
+What PEFT cannot take of ours: adapters of routed experts (transformers keeps a layer's experts as one tensor, which has no module a
+LoRA could stand on), so GLM's are exported for PEFT without them. The other way round nothing is lost: modules that an adapter leaves
+alone are zeros here.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import make_goldens
+import numpy as np
+import pytest
+import requests
+import tinker
+import torch
+from make_goldens import relative_error
+from oracle_cases import LOGPROB_TOLERANCE, VIAS, fresh_case, fresh_seeds, golden_case, load, target_logprobs
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors.numpy import load_file
+from test_dense_families import random_config
+from tinker import types
+
+spec = importlib.util.spec_from_file_location("lockstep_api_conftest", Path(__file__).resolve().parents[1] / "api/conftest.py")
+api = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(api)
+
+ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_proj", "down_proj"]
+GLM_ATTENTION = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
+
+
+@pytest.fixture(scope="module", params=[(f, fresh_seeds()[0]) for f in ("llama", "qwen3")], ids=lambda p: f"{p[0]}-seed{p[1]}")
+def case(request, tmp_path_factory):
+    family, seed = request.param
+    return fresh_case(*random_config(family, seed), seed, tmp_path_factory.mktemp("peft"))
+
+
+@pytest.fixture(scope="module")
+def glm(tmp_path_factory):
+    name = next(name for name in make_goldens.GOLDENS if name.startswith("glm_moe_dsa/"))
+    return golden_case(name, tmp_path_factory.mktemp("glm"))
+
+
+def adapter_by_peft(case, folder, modules, rank, alpha, seed=5):
+    """A random adapter as PEFT writes it; B is not zero."""
+    model = get_peft_model(load(case.folder)[0], LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, target_modules=modules, lora_dropout=0.0))
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) * (0.3 if "lora_A" in name else 0.1))
+    model.save_pretrained(folder, save_embedding_layers=False)
+
+
+def by_transformers(case, adapter):
+    """Log-probabilities in float64 by transformers with PEFT, and what PEFT made of the file."""
+    model = PeftModel.from_pretrained(load(case.folder)[0].double(), adapter).double().eval()
+    with torch.no_grad():
+        logits = model(input_ids=torch.from_numpy(np.asarray(case.tokens, np.int64))[None], use_cache=False).logits[0].numpy()
+    taken = {name: value.float().numpy() for name, value in get_peft_model_state_dict(model, save_embedding_layers=False).items()}
+    return target_logprobs(logits, case.tokens), taken
+
+
+def check_our_scores(lockstep, case, adapter, truth):
+    tokens = lockstep.tokens_file([case.tokens])
+    bits = set()
+    for via in VIAS:
+        row = json.loads(lockstep.run("score", "--model", case.folder, "--adapter", adapter, "--tokens", tokens, "--via", via, "--profile", "cpu-f32"))
+        error = relative_error(np.array(row["logprobs"]), truth)
+        assert error <= LOGPROB_TOLERANCE, f"--via {via}: log-probabilities under the adapter are off by {error:.3g}"
+        bits.add(row["bits"])
+    assert len(bits) == 1
+    assert relative_error(np.array(lockstep.score(case.folder, [case.tokens], "train")[0]["logprobs"]), truth) > 1e-3, "the adapter changes nothing"
+
+
+@pytest.mark.parametrize("modules", [ATTENTION + MLP + ["lm_head"], ["q_proj", "v_proj"], MLP, ["down_proj", "lm_head"]], ids="-".join)
+def test_what_peft_writes_we_read(lockstep, case, tmp_path, modules):
+    adapter_by_peft(case, tmp_path / "adapter", modules, rank=5, alpha=7)
+    check_our_scores(lockstep, case, tmp_path / "adapter", by_transformers(case, tmp_path / "adapter")[0])
+
+
+@pytest.mark.parametrize("modules", [GLM_ATTENTION, ["kv_b_proj"], [*GLM_ATTENTION, "lm_head"]], ids="-".join)
+def test_what_peft_writes_of_glm_we_read(lockstep, glm, tmp_path, modules):
+    adapter_by_peft(glm, tmp_path / "adapter", modules, rank=3, alpha=2)
+    check_our_scores(lockstep, glm, tmp_path / "adapter", by_transformers(glm, tmp_path / "adapter")[0])
+
+
+def trained_export(folder, tokens, to, **layers):
+    """An adapter that a client of the training API trained, as it was exported; and its own log-probabilities."""
+    server = api.Server("--training", "--state", str(to / "state"), "--profile", "cpu-f32", "--name", "base", model=folder)
+    try:
+        service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
+        client = service.create_lora_training_client(base_model="base", rank=6, seed=3, **layers).result()
+        tokens = [int(t) for t in tokens]
+        datum = types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={"target_tokens": tokens[1:], "weights": [1.0] * (len(tokens) - 1)})
+        for _ in range(4):
+            client.forward_backward([datum], "cross_entropy").result()
+            client.optim_step(types.AdamParams(learning_rate=2e-2)).result()
+        path = client.save_weights_external("out").result().path
+        urls = tinker.RestClient(base_url=server.url, api_key="tml-dummy").get_external_weights_urls(path).result().urls
+        (to / "adapter").mkdir()
+        for name, url in urls.items():
+            (to / "adapter" / name).write_bytes(requests.get(url, timeout=60).content)
+        return client.forward([datum], "cross_entropy").result().loss_fn_outputs[0]["logprobs"].tolist()
+    finally:
+        assert server.stop() == 0
+
+
+def check_export(lockstep, case, to, **layers):
+    ours = trained_export(case.folder, case.tokens, to, **layers)
+    truth, taken = by_transformers(case, to / "adapter")
+    written = load_file(to / "adapter/adapter_model.safetensors")
+    assert set(taken) == set(written), "PEFT left out, or made up, tensors"
+    assert all(np.array_equal(taken[name], written[name]) for name in written)
+    error = relative_error(np.array(ours), truth)
+    assert error <= LOGPROB_TOLERANCE, f"the trainer's log-probabilities are off by {error:.3g}"
+    check_our_scores(lockstep, case, to / "adapter", truth)
+
+
+@pytest.mark.parametrize("layers", [{}, {"train_mlp": False, "train_unembed": False}, {"train_attn": False}], ids=["all", "attention", "mlp-and-head"])
+def test_what_we_export_peft_reads(lockstep, case, tmp_path, layers):
+    check_export(lockstep, case, tmp_path, **layers)
+
+
+def test_what_we_export_of_glms_attention_peft_reads(lockstep, glm, tmp_path):
+    check_export(lockstep, glm, tmp_path, train_mlp=False)

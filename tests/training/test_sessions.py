@@ -1,0 +1,236 @@
+"""What clients ask of a server around training, through the `tinker` package: tokens for keys, results of many samples at once, cancelled
+samples, copies, searches; more models than memory has room for."""
+import base64
+import json
+import time
+
+import pytest
+import requests
+import tinker
+from tinker import types
+from tinker.lib.internal_client_holder import InternalClientHolder
+
+from test_tinker import BASE, TOKENS, bits, client_of, logprobs_of, model_of, train, weighted
+
+
+def with_flags(monkeypatch, **flags):
+    """The `tinker` package as a server with those flags in client/config makes it."""
+    fetch = InternalClientHolder._fetch_client_config
+
+    async def flagged(self, auth):
+        return (await fetch(self, auth)).model_copy(update=flags)
+
+    monkeypatch.setattr(InternalClientHolder, "_fetch_client_config", flagged)
+
+
+def routes_of(monkeypatch):
+    """The paths that the package asks for from now on."""
+    import tinker._base_client as base
+    seen = []
+    ask = base.AsyncAPIClient._request if hasattr(base.AsyncAPIClient, "_request") else base.AsyncAPIClient.request
+
+    async def noted(self, *arguments, **named):
+        options = named.get("options") or next(a for a in arguments if hasattr(a, "url"))
+        seen.append(options.url)
+        return await ask(self, *arguments, **named)
+
+    monkeypatch.setattr(base.AsyncAPIClient, ask.__name__, noted)
+    return seen
+
+
+def sample(sampler, seed=1, tokens=6):
+    return sampler.sample(types.ModelInput.from_ints(TOKENS[:3]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=tokens, seed=seed, stop=[]))
+
+
+def test_results_of_many_samples_come_by_one_poll(training_server, monkeypatch):
+    plain = client_of(training_server).create_sampling_client(base_model=BASE).result()
+    want = [list(sample(plain, seed).result().sequences[0].tokens) for seed in range(40)]
+    with_flags(monkeypatch, sample_use_retrieve_futures=True, sample_join_sampling_session=True)
+    seen = routes_of(monkeypatch)
+    sampler = client_of(training_server).create_sampling_client(base_model=BASE).result()
+    asked = [sample(sampler, seed) for seed in range(40)]
+    assert [list(f.result().sequences[0].tokens) for f in asked] == want
+    with pytest.raises(tinker.RequestFailedError, match="prompt tokens is 0"):
+        sampler.sample(types.ModelInput.from_ints([]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=1)).result()
+    assert any("retrieve_futures" in path for path in seen), seen
+
+
+def test_an_abandoned_sample_is_cancelled(training_server):
+    """What nobody waits for any more stops: it gives its place back long before its length."""
+    headers = {"X-API-Key": "tml-dummy"}
+    url = training_server.url + "/api/v1/"
+    session = requests.post(url + "create_session", json={}, headers=headers, timeout=10).json()["session_id"]
+    sampler = requests.post(url + "create_sampling_session", json={"session_id": session, "sampling_session_seq_id": 0, "base_model": BASE}, headers=headers, timeout=10).json()["sampling_session_id"]
+    body = {"sampling_session_id": sampler, "seq_id": 0, "num_samples": 8, "prompt": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:3]}]},
+            "sampling_params": {"max_tokens": 500, "stop": []}}
+    request = requests.post(url + "asample", json=body, headers=headers, timeout=10).json()["request_id"]
+    assert requests.post(url + "cancel_future", json={"request_id": request}, headers={"X-API-Key": "tml-other"}, timeout=10).status_code == 204  # another's stays
+    answer = requests.post(url + "cancel_future", json={"request_id": request}, headers=headers, timeout=10)
+    assert answer.status_code == 204 and not answer.content
+    result = requests.post(url + "retrieve_future", json={"request_id": request}, headers=headers, timeout=60).json()
+    assert result["category"] == "user" and "cancelled" in result["error"]
+    config = requests.post(url + "client/dynamic_config", json={}, headers=headers, timeout=10).json()
+    assert config["sample_cancel_enabled"] is True
+    done = requests.post(url + "asample", json={**body, "seq_id": 1, "num_samples": 1, "sampling_params": {"max_tokens": 2, "stop": []}}, headers=headers, timeout=10).json()["request_id"]
+    assert requests.post(url + "retrieve_future", json={"request_id": done}, headers=headers, timeout=60).headers["content-type"] == "application/x-protobuf"
+    assert requests.post(url + "cancel_future", json={"request_id": done}, headers=headers, timeout=10).status_code == 204  # too late: nothing happens
+    assert requests.post(url + "retrieve_future", json={"request_id": done}, headers=headers, timeout=60).headers["content-type"] == "application/x-protobuf"
+
+
+@pytest.mark.parametrize("kind", ["weights", "sampler_weights", "external_weights"])
+def test_a_copy_outlives_its_source(training_server, kind):
+    service = client_of(training_server)
+    client = model_of(service, 4, seed=7)
+    train(client, [weighted()], learning_rate=1e-2)
+    now = logprobs_of(client.forward([weighted()], "cross_entropy").result())
+    save = {"weights": client.save_state, "sampler_weights": client.save_weights_for_sampler, "external_weights": client.save_weights_external}[kind]
+    path = save("one").result().path
+    rest = tinker.RestClient(base_url=training_server.url, api_key="tml-dummy")
+    copy = rest.copy_weights(path, "project-of-copies", ttl_seconds=7200).result()
+    assert copy != path and copy.endswith(f"/{kind}/one")
+    run = copy.split("/")[2]
+    listed = rest.list_checkpoints(run).result().checkpoints
+    assert [c.tinker_path for c in listed] == [copy] and listed[0].expires_at is not None
+    assert rest.get_training_run(run).result().lora_rank == 4
+    rest.delete_checkpoint_from_tinker_path(path).result()
+    sampler = service.create_sampling_client(model_path=copy).result()
+    assert bits(sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()[1:]) == bits(now)
+    with pytest.raises(tinker.NotFoundError):
+        tinker.RestClient(base_url=training_server.url, api_key="tml-somebody-else").copy_weights(copy, "mine-now").result()
+
+
+def test_a_public_checkpoint_may_be_copied_by_others(training_server):
+    client = model_of(client_of(training_server), 4, seed=7)
+    train(client, [weighted()])
+    path = client.save_state("shared").result().path
+    rest, other = (tinker.RestClient(base_url=training_server.url, api_key=key) for key in ("tml-dummy", "tml-somebody-else"))
+    with pytest.raises(tinker.NotFoundError):
+        other.copy_weights(path, "theirs").result()
+    rest.publish_checkpoint_from_tinker_path(path).result()
+    copy = other.copy_weights(path, "theirs").result()
+    rest.unpublish_checkpoint_from_tinker_path(path).result()
+    assert other.list_checkpoints(copy.split("/")[2]).result().checkpoints[0].public is False
+    with pytest.raises(tinker.NotFoundError):
+        rest.list_checkpoints(copy.split("/")[2]).result()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sessions_are_found_page_by_page(training_server):
+    key = "tml-searcher"
+    services = [tinker.ServiceClient(base_url=training_server.url, api_key=key, display_name=f"Nightly run {i}", user_metadata={"lane": str(i % 2)}, project_id="p-one") for i in range(5)]
+    for service in services:
+        service.create_sampling_client(base_model=BASE).result()
+    rest = tinker.RestClient(base_url=training_server.url, api_key=key)
+
+    def pages(**query):
+        request, found = types.SessionSearchRequest(limit=2, **query), []
+        while True:
+            page = rest.search_sessions(request).result()
+            assert len(page.sessions) <= 2
+            found += page.sessions
+            if page.next_cursor is None:
+                return found
+            request = request.model_copy(update={"cursor": page.next_cursor})
+
+    names = [s.display_name for s in pages()]
+    assert sorted(names) == [f"Nightly run {i}" for i in range(5)] and len(set(names)) == 5
+    assert {s.display_name for s in pages(display_name="RUN 3")} == {"Nightly run 3"}
+    assert {s.display_name for s in pages(user_metadata={"lane": "1"})} == {"Nightly run 1", "Nightly run 3"}
+    one = pages(display_name="run 2")[0]
+    assert [s.session_id for s in pages(session_id=one.session_id)] == [one.session_id] and one.status.type == "active"
+    rest.assign_session_project(one.session_id, "p-two").result()
+    assert [s.session_id for s in pages(project_ids=["p-two"])] == [one.session_id] and len(pages(project_ids=["p-one"])) == 4
+    assert pages(statuses=[{"type": "cancelled"}]) == [] and len(pages(statuses=[{"type": "active"}])) == 5
+    others = tinker.RestClient(base_url=training_server.url, api_key="tml-somebody-else")
+    assert others.search_sessions(types.SessionSearchRequest(session_id=one.session_id)).result().sessions == []
+    with pytest.raises(tinker.NotFoundError):
+        others.assign_session_project(one.session_id, "theirs").result()
+
+
+def claims_of(token):
+    part = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def exchanged(server, key):
+    answer = requests.post(server.url + "/api/v1/auth/token", json={}, headers={"X-API-Key": key}, timeout=10)
+    return answer.status_code, answer.json().get("jwt")
+
+
+def test_the_package_trains_with_tokens_that_expire_under_it(start_server, tmp_path, monkeypatch):
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann tml-key-of-ann-0123456789\nbob tml-key-of-bob-0123456789\n")
+    # Two seconds: every request finds its token near its end, and exchanges the key anew.
+    server = start_server("--api-key-file", str(keys), "--token-seconds", "2")
+    seen = routes_of(monkeypatch)
+    ann = client_of(server, "tml-key-of-ann-0123456789")
+    client = model_of(ann, 4, seed=7)
+    losses = train(client, [weighted()], steps=2, learning_rate=1e-2)
+    time.sleep(2.5)
+    assert train(client, [weighted()], learning_rate=1e-2)[0] < losses[0]
+    assert sum("auth/token" in path for path in seen) >= 2, seen
+    path = client.save_state("hers").result().path
+    with pytest.raises(tinker.RequestFailedError, match="there is no checkpoint"):
+        client_of(server, "tml-key-of-bob-0123456789").create_training_client_from_state(path).result()
+    with pytest.raises(tinker.AuthenticationError):
+        client_of(server, "tml-key-of-nobody-012345").create_sampling_client(base_model=BASE).result()
+
+
+def test_tokens_are_their_owners_until_they_expire_and_no_longer(start_server, tmp_path):
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann tml-key-of-ann-0123456789\nbob tml-key-of-bob-0123456789\n")
+    server = start_server("--api-key-file", str(keys), "--token-seconds", "3")
+    status, token = exchanged(server, "tml-key-of-ann-0123456789")
+    assert status == 200 and exchanged(server, "tml-wrong-key-0123456789")[0] == 401
+    claims = claims_of(token)
+    assert claims["sub"] == "ann" and claims["exp"] - claims["iat"] == 3
+    assert exchanged(server, token) == (200, token)  # a token does not make itself last
+
+    def sessions(**headers):
+        return requests.get(server.url + "/api/v1/sessions", headers=headers, timeout=10)
+
+    created = requests.post(server.url + "/api/v1/create_session", json={}, headers={"X-API-Key": token}, timeout=10).json()["session_id"]
+    assert sessions(Authorization=f"Bearer {token}").json()["sessions"] == [created]
+    assert sessions(**{"X-API-Key": "tml-key-of-ann-0123456789"}).json()["sessions"] == [created]
+    assert sessions(**{"X-API-Key": exchanged(server, "tml-key-of-bob-0123456789")[1]}).json()["sessions"] == []
+    head, body, signature = token.split(".")
+    forged_body = base64.urlsafe_b64encode(json.dumps({**claims, "sub": "bob"}).encode()).decode().rstrip("=")
+    none_head = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').decode().rstrip("=")
+    for forged in (f"{head}.{forged_body}.{signature}", f"{none_head}.{forged_body}.", f"{head}.{body}.{signature[:-2]}AA", "eyJ.eyJ.x"):
+        answer = sessions(**{"X-API-Key": forged})
+        assert answer.status_code == 401 and answer.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"', forged
+    time.sleep(max(0.0, claims["exp"] - time.time()) + 0.1)
+    late = sessions(**{"X-API-Key": token})
+    assert late.status_code == 401 and 'error="invalid_token"' in late.headers["WWW-Authenticate"]
+    assert requests.post(server.url + "/v1/completions", json={"model": BASE, "prompt": [1]}, headers={"Authorization": f"Bearer {token}"}, timeout=10).status_code == 401
+    key = tmp_path / "state/token-key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert key.read_text() not in "".join(server.errors) and token not in "".join(server.errors)
+
+
+def test_a_token_without_keys_is_its_keys_owner(training_server):
+    key = "tml-tokens-of-one"
+    status, token = exchanged(training_server, key)
+    assert status == 200
+    made = requests.post(training_server.url + "/api/v1/create_session", json={}, headers={"X-API-Key": token}, timeout=10).json()["session_id"]
+    got = requests.get(training_server.url + "/api/v1/sessions", headers={"X-API-Key": key}, timeout=10).json()["sessions"]
+    assert made in got
+
+
+def test_more_models_than_memory_has_room_for(start_server, training_server):
+    """Models take turns in memory, and each has the bits of one that was alone."""
+    alone = client_of(training_server)
+    want = [train(model_of(alone, 4, seed=i), [weighted()], steps=4, learning_rate=1e-2) for i in range(3)]
+    crowded = client_of(start_server("--max-models", "1"))
+    models = [model_of(crowded, 4, seed=i) for i in range(3)]
+    got = [[] for _ in models]
+    for _ in range(4):
+        for i, model in enumerate(models):
+            got[i] += train(model, [weighted()], learning_rate=1e-2)
+    assert got == want and len({tuple(losses) for losses in got}) == 3
+    # A gradient that no step has taken holds its model in memory: the others are told.
+    models[0].forward_backward([weighted()], "cross_entropy").result()
+    with pytest.raises(tinker.RequestFailedError, match="gradients that no optim_step has taken"):
+        models[1].forward([weighted()], "cross_entropy").result()
+    models[0].optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    assert models[1].forward([weighted()], "cross_entropy").result().metrics["loss:sum"] > 0
