@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "numerics/packed.h"
 #include "checkpoint/model_folder.h"
 #include "service/parity_run.h"
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "numerics/packed.h"
 #include "numerics/form.h"
 #include "service/parity_run.h"
 
