@@ -28,7 +28,7 @@ from pathlib import Path
 
 import works_with_base
 import works_with_page
-from works_with_recipes import KEEP, recipes
+from works_with_recipes import recipes
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["tinker-cookbook", "tinker", "torch", "transformers", "datasets"]
@@ -87,8 +87,7 @@ def file_name(recipe_name):
 
 def folder_of(work, recipe):
     """Where it logs; who resumes another logs where that did."""
-    name = recipe.needs[0] if KEEP in recipe.arguments else recipe.name
-    return work / "logs" / file_name(name)
+    return work / "logs" / file_name(recipe.resumes or recipe.name)
 
 
 def arguments_of(work, recipe):
@@ -153,6 +152,8 @@ def judge(recipe, result, others):
         if recipe.same_as not in others:
             return f"{recipe.same_as} has not run"
         other = dict(others[recipe.same_as]["curve"])
+        if recipe.resumes and len(curve) <= len(other):
+            return "took no step of its own"
         different = [step for step, value in result["curve"] if other.get(step, value) != value]
         if different:
             return f"{recipe.metric} is another than that of {recipe.same_as} at steps {different}"
@@ -164,11 +165,11 @@ def run_recipe(work, recipe, server, others):
     if missing:
         sys.exit(f"{recipe.name} needs {missing[0]}, which has not run")
     folder = folder_of(work, recipe)
-    if KEEP not in recipe.arguments and folder.exists():
+    if not recipe.resumes and folder.exists():
         shutil.rmtree(folder)
     arguments = arguments_of(work, recipe)
     command = [sys.executable, "-m", f"tinker_cookbook.recipes.{recipe.module}", *arguments]
-    log = work / "logs" / f"{folder.name}.log"
+    log = work / "logs" / f"{file_name(recipe.name)}.log"
     log.parent.mkdir(exist_ok=True)
     since = server.log.stat().st_size
     began = time.monotonic()

@@ -5,7 +5,6 @@ In an argument, {state:NAME} and {sampler:NAME} are the last checkpoints that re
 
 from dataclasses import dataclass, field
 
-KEEP = "behavior_if_log_dir_exists=resume"
 RL = "env/all/reward/total"
 
 
@@ -21,6 +20,7 @@ class Recipe:
     same_as: str = ""  # a recipe whose metric must have the same values at the steps that both logged
     refused: str = ""  # words of the refusal that is expected
     logs: bool = True  # writes metrics.jsonl
+    resumes: str = ""  # a recipe in whose log folder it goes on
     kill_at: int = 0  # it is killed as soon as it has logged this step
     curve: str = ""  # title of its panel
     note: str = ""
@@ -30,15 +30,16 @@ def recipes():
     colon = "model_name=countdown-chat renderer_name=role_colon"
     none = "eval_every=0 save_every=0"
     chat = f"{colon} dataset={{package}}/example_data/conversations.jsonl batch_size=16 max_length=512 lr_schedule=constant learning_rate=1e-3 eval_every=0 save_every=4"
-    arithmetic = f"{colon} env=arithmetic group_size=16 groups_per_batch=16 max_tokens=12"
+    loop = "batch_size=16 save_every=3 max_length=512 learning_rate=1e-3"
+    arithmetic = f"{colon} env=arithmetic group_size=8 groups_per_batch=32 max_tokens=12"
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
-               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="what arithmetic begins with: made-up conversations, all right"),
-        Recipe("chat_sl, more sums", "chat_sl.train", f"{colon} load_checkpoint_path={{state:chat_sl, sums}} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear "
-               "learning_rate=1e-3 train_on_what=all_assistant_messages eval_every=0 save_every=0 num_epochs=2 max_steps=70", "train_mean_nll", "down", 1200,
-               needs=["chat_sl, sums"], note="goes on from that one's weights, with a new optimizer"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, more sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=15",
-               RL, "up", 1200, needs=["chat_sl, more sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, more sums"),
+               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="made-up conversations, all right"),
+        Recipe("chat_sl, wordy sums", "chat_sl.train", f"{colon} load_checkpoint_path={{state:chat_sl, sums}} dataset=wordy.jsonl batch_size=64 max_length=512 lr_schedule=linear "
+               "learning_rate=1e-3 train_on_what=last_assistant_message eval_every=0 save_every=0 max_steps=14", "train_mean_nll", "down", needs=["chat_sl, sums"],
+               note="half of the answers are too long for the 12 tokens that arithmetic allows"),
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, wordy sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=25 eval_every=0 save_every=0",
+               RL, "up", 1200, needs=["chat_sl, wordy sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, wordy sums: what is gained first is to end in time"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,
@@ -48,8 +49,9 @@ def recipes():
         Recipe("chat_sl", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", "down", curve="chat_sl: loss", note="the cookbook's own example conversations"),
         Recipe("chat_sl, killed", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", kill_at=5,
                note="SIGKILL after step 5; its last checkpoint is that of step 4"),
-        Recipe("chat_sl, resumed", "chat_sl.train", f"{chat} max_steps=8 {KEEP}", "train_mean_nll", needs=["chat_sl, killed"], same_as="chat_sl, killed",
-               note="goes on from step 4, optimizer included: what it repeats of the killed run has the same bits"),
+        Recipe("chat_sl, resumed", "chat_sl.train", f"{chat} max_steps=8 behavior_if_log_dir_exists=resume", "train_mean_nll", "down", needs=["chat_sl, killed"],
+               resumes="chat_sl, killed", note="goes on from its checkpoint, optimizer included; this recipe submits a step ahead of what it saves, so its checkpoint 4 has seen steps 4 and 5, "
+               "and they are done twice"),
         Recipe("prompt_distillation", "prompt_distillation.train", "file_path=languages.jsonl model_name=Qwen/Qwen3-8B renderer_name=qwen3 batch_size=8 num_epochs=3 "
                "learning_rate=1e-3 eval_every=0", "train_mean_nll", "down", curve="prompt_distillation: loss", note="stand-in conversations"),
         Recipe("preference.shorter", "preference.shorter.train", "model_name=Qwen/Qwen3.5-4B batch_size=8 group_size=8 max_tokens=64 learning_rate=1e-3 max_steps=12 eval_every=0",
@@ -67,7 +69,9 @@ def recipes():
                f"deepmath_groups_per_batch=2 tulu3_groups_per_batch=2 group_size=2 max_tokens=8 max_steps=2 {none}", "teacher_kl", note="two teachers, each the base itself"),
         Recipe("math_rl gsm8k", "math_rl.train", f"model_name=Qwen/Qwen3-8B env=gsm8k loss_fn=ppo group_size=4 groups_per_batch=4 max_tokens=16 max_steps=2 {none}", RL,
                note="stand-in of gsm8k"),
-        Recipe("sl_loop", "sl_loop", "batch_size=16 max_steps=6 save_every=3 max_length=512 learning_rate=1e-3", "train_mean_nll", "down", note="stand-in of no_robots"),
+        Recipe("sl_loop, killed", "sl_loop", f"{loop} max_steps=8", "train_mean_nll", kill_at=5, note="SIGKILL after step 5; its last checkpoint is that of step 3; stand-in of no_robots"),
+        Recipe("sl_loop, resumed", "sl_loop", f"{loop} max_steps=8", "train_mean_nll", "down", needs=["sl_loop, killed"], resumes="sl_loop, killed", same_as="sl_loop, killed",
+               note="goes on from step 3, optimizer included: the steps that it repeats have the bits of the killed run"),
         Recipe("rl_loop", "rl_loop", "batch_size=4 group_size=4 max_tokens=8 max_steps=2 loss_fn=importance_sampling", "reward/total", note="stand-in of gsm8k"),
         Recipe("rlhf_pipeline", "preference.rlhf.rlhf_pipeline", "base_model=Qwen/Qwen3.5-9B-Base batch_size=4 max_length=512 rl_max_tokens=8 rl_group_size=2 max_steps=1 save_every=1",
                logs=False, note="three stages: fine-tuning, a reward model, reinforcement learning"),

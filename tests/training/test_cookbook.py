@@ -21,14 +21,12 @@ import works_with_base  # noqa: E402
 
 _cookbook = importlib.util.find_spec("tinker_cookbook")
 pytestmark = pytest.mark.skipif(_cookbook is None, reason="no tinker-cookbook")
-PACKAGE = Path(_cookbook.submodule_search_locations[0]) if _cookbook else Path()
 
 _spec = importlib.util.spec_from_file_location("lockstep_api_conftest", ROOT / "tests/api/conftest.py")
 _api = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_api)
 SECONDS = 240
-CHAT = ["chat_sl.train", "model_name=Qwen/Qwen3.5-4B", "renderer_name=role_colon", f"dataset={PACKAGE}/example_data/conversations.jsonl", "batch_size=8", "max_length=256",
-        "learning_rate=1e-2", "eval_every=0", "save_every=2", "max_steps=6", "log_path=chat"]  # fmt: skip
+LOOP = ["sl_loop", "batch_size=8", "max_length=256", "learning_rate=1e-2", "save_every=2", "max_steps=6", "log_path=loop"]
 
 
 class Kitchen:
@@ -91,19 +89,19 @@ def test_the_default_loss_is_refused_with_names_of_others(kitchen):
 
 
 def test_a_recipe_that_was_killed_goes_on_with_the_same_bits(kitchen):
-    process = kitchen.start(*CHAT)
+    process = kitchen.start(*LOOP)
     end = time.monotonic() + SECONDS
-    while not any(row["step"] >= 3 for row in kitchen.metrics("chat")):
+    while not any(row["step"] >= 3 for row in kitchen.metrics("loop")):
         assert process.poll() is None and time.monotonic() < end, process.communicate()[0][-2000:]
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    first = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("chat")}
-    saved = [json.loads(line)["batch"] for line in (kitchen.work / "chat/checkpoints.jsonl").read_text().splitlines()]
-    code, said = kitchen.run(*CHAT, "behavior_if_log_dir_exists=resume")
+    first = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("loop")}
+    saved = [json.loads(line)["batch"] for line in (kitchen.work / "loop/checkpoints.jsonl").read_text().splitlines()]
+    code, said = kitchen.run(*LOOP)
     assert code == 0, said[-2000:]
-    assert "Resumed training from" in said
-    second = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("chat")}
+    assert f"Resuming from batch {saved[-1]}" in said
+    second = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("loop")}
     assert sorted(second) == [0, 1, 2, 3, 4, 5]
     repeated = [step for step in first if step >= saved[-1]]
     assert repeated  # steps that the killed run had done, too, and that were done again
