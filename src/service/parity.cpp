@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "numerics/packed.h"
 #include "checkpoint/model_folder.h"
+#include "numerics/packed.h"
 #include "service/parity_run.h"
 
 namespace lockstep {

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "base/error.h"
-#include "numerics/packed.h"
 #include "numerics/form.h"
+#include "numerics/packed.h"
 #include "service/parity_run.h"
 
 namespace lockstep {
