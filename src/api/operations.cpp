@@ -13,8 +13,8 @@ constexpr double kStuckSeconds = 10;  // a step that takes longer than that will
 
 class Operations : public std::enable_shared_from_this<Operations> {
  public:
-  Operations(std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, std::string build)
-      : service_(std::move(service)), state_(std::move(state)), build_(std::move(build)) {}
+  Operations(std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, std::string build, MoreMetrics more)
+      : service_(std::move(service)), state_(std::move(state)), build_(std::move(build)), more_(std::move(more)) {}
 
   void health(const std::shared_ptr<Responder>& out) const {
     const Json json{{"status", "ok"},
@@ -74,6 +74,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     state_->append_metrics(text);
     append_service(text);
     if (snapshot) append_engine(text, *snapshot);
+    if (more_) more_(text);
     append_process_metrics(text);
     return {200, "text/plain; version=0.0.4; charset=utf-8", text.take(), {}};
   }
@@ -130,14 +131,16 @@ class Operations : public std::enable_shared_from_this<Operations> {
   std::shared_ptr<GenerationService> service_;
   std::shared_ptr<ServerState> state_;
   std::string build_;
+  MoreMetrics more_;
   std::mutex mutex_;  // asked_, oldest_
   int asked_ = 0;     // probes that wait for the engine
   Clock::time_point oldest_{};
 };
 }  // namespace
 
-void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, const std::string& build) {
-  const auto operations = std::make_shared<Operations>(std::move(service), std::move(state), build);
+void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, const std::string& build,
+                          MoreMetrics more) {
+  const auto operations = std::make_shared<Operations>(std::move(service), std::move(state), build, std::move(more));
   const auto row = [&](const char* path, auto handler, bool needs_key) {
     routes.add({.method = "GET",
                 .path = path,

@@ -8,6 +8,10 @@
 
 namespace lockstep {
 
-void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, const std::string& build);
+// Numbers that another part of the server has beside these; any thread.
+using MoreMetrics = std::function<void(PrometheusText&)>;
+
+void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> service, std::shared_ptr<ServerState> state, const std::string& build,
+                          MoreMetrics more = {});
 
 }  // namespace lockstep

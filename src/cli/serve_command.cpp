@@ -48,7 +48,7 @@ int serve_command(const Arguments& arguments) {
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string();
   std::vector<std::string> aliases;
-  std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
+  std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
@@ -66,6 +66,7 @@ int serve_command(const Arguments& arguments) {
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots; more are kept on disk");
+  table.integer("reuse-megabytes", &reuse_megabytes, 0, 1 << 24, "N", "Memory of forwards kept for the gradient of a custom loss, which then needs no second forward; 0: none");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
@@ -130,6 +131,7 @@ int serve_command(const Arguments& arguments) {
   if (training) {
     training_options.state = state;
     training_options.sampler_bytes = sampler_megabytes << 20;
+    training_options.reuse_bytes = reuse_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
     http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
     http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
@@ -139,7 +141,7 @@ int serve_command(const Arguments& arguments) {
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
     if (trainers) add_training_routes(routes, trainers);
-  });
+  }, trainers ? training_metrics(trainers) : MoreMetrics());
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});

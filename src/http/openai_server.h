@@ -3,12 +3,13 @@
 //   const auto server = serve_openai(service, {.port = 0}, {}, [](Routes& routes) { add_page_routes(routes); });
 #pragma once
 #include "api/openai/openai_api.h"
+#include "api/operations.h"
 #include "http/server.h"
 
 namespace lockstep {
 
 // access.loopback is set from the host. Errors as HttpServer's and Access::check's.
 std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<GenerationService> service, HttpOptions options, Access access = {},
-                                         const std::function<void(Routes&)>& add_more = {});
+                                         const std::function<void(Routes&)>& add_more = {}, MoreMetrics more_metrics = {});
 
 }  // namespace lockstep

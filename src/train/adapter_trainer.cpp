@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "train/adam.h"
+#include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
 #include "train/rank_record.h"
@@ -19,7 +20,7 @@ std::vector<std::vector<std::size_t>> parts_of(const std::vector<TrainSequence>&
   return micro_batches(data, all, static_cast<std::size_t>(options.micro_batch));
 }
 
-std::vector<std::vector<float>> score_with(FrozenBase& base, const AdapterWeights* adapter, const std::vector<TrainSequence>& data) {
+std::vector<std::vector<float>> score_with(FrozenBase& base, const AdapterWeights* adapter, GradientSet* gradients, const std::vector<TrainSequence>& data) {
   LossOptions none;
   none.kind = LossKind::none;
   check_data(base.runtime(), data, none, false, base.options().declared_prefixes);
@@ -27,7 +28,7 @@ std::vector<std::vector<float>> score_with(FrozenBase& base, const AdapterWeight
   result.make_room(data.size(), none.kind);
   RowSums sums;
   for (const std::vector<std::size_t>& part : parts_of(data, base.options()))
-    base.pass().run(*base.weights(), {}, {{&data, &none, 1.0, part, &result, &sums, adapter, nullptr}});
+    base.pass().run(*base.weights(), {.keep = gradients != nullptr}, {{&data, &none, 1.0, part, &result, &sums, adapter, gradients}});
   return std::move(result.logprobs);
 }
 }  // namespace
@@ -40,7 +41,7 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
 }
 
-std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, data); }
+std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return score_with(*this, nullptr, nullptr, data); }
 
 AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters)
     : base_(std::move(base)), layout_(std::move(layout)), weights_(make_adapter(backend(), layout_, masters, 0)),
@@ -50,6 +51,12 @@ AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr
       moments->push_back(allocate_parameter(backend(), p, DType::f32, MemoryCategory::optimizer));
       backend().stream().fill_zero(moments->back().view());
     }
+}
+
+AdapterTrainer::~AdapterTrainer() { drop_kept(); }
+
+void AdapterTrainer::drop_kept() {
+  if (base_->options().kept) base_->options().kept->drop(&gradients_);
 }
 
 void AdapterTrainer::begin(const std::vector<TrainSequence>& data, const LossOptions& loss) {
@@ -112,7 +119,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
   return results;
 }
 
-std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*base_, weights_.get(), data); }
+std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*base_, weights_.get(), &gradients_, data); }
 
 void AdapterTrainer::abandon_gradients() {
   pending_calls_ = 0;
@@ -133,6 +140,7 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
   backend().launch(&KernelTable::square_sum, squares);
   const double norm = backend().stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the adapter is unchanged", step_);
+  drop_kept();
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(++step_);
@@ -168,6 +176,7 @@ TrainerState AdapterTrainer::state() { return {master_images(), images(first_mom
 
 void AdapterTrainer::restore(const TrainerState& state) {
   abandon_gradients();
+  drop_kept();
   step_ = state.step;
   weights_ = make_adapter(backend(), layout_, state.masters, static_cast<std::uint64_t>(state.step));
   for (std::size_t i = 0; i < first_moments_.size(); ++i) {

@@ -32,6 +32,9 @@ class AdapterTrainer {
  public:
   // `masters` by ParameterId of the layout's manifest.
   AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters);
+  ~AdapterTrainer();
+  AdapterTrainer(const AdapterTrainer&) = delete;
+  AdapterTrainer& operator=(const AdapterTrainer&) = delete;
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
   // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
@@ -61,6 +64,7 @@ class AdapterTrainer {
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
   WeightImages images(const std::vector<Buffer>& buffers);
+  void drop_kept();  // passes of weights that are not these any more
   Backend& backend() { return base_->runtime().backend; }
 
   std::shared_ptr<FrozenBase> base_;

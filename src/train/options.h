@@ -1,11 +1,14 @@
 // What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
 #pragma once
+#include <memory>
 #include <string>
 
 #include "model/weights.h"
 #include "parallel/layout.h"
 
 namespace lockstep {
+
+class KeptPasses;
 
 struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
@@ -17,6 +20,8 @@ struct TrainerOptions {
   std::int64_t page_size = 16;
   // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.
   std::string optimizer_folder;
+  // Where forwards of score() stay for the gradient that may follow (train/kept_passes.h); null: nowhere. One rank alone uses it.
+  std::shared_ptr<KeptPasses> kept;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 

@@ -51,6 +51,7 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
   const double norm = backend.stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", step_);
 
+  drop_kept();
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
   const AdamStep step(adam, step_);
@@ -147,6 +148,7 @@ WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
 void RankTrainer::restore(const TrainerState& state) {
   step_ = state.step;
   abandon_gradients();
+  drop_kept();
   upload_masters(state.masters);
   const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
     const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();

@@ -83,7 +83,7 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, co
 }
 
 std::shared_ptr<FrozenBase> frozen_base(const TrainingBase& base) {
-  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, TrainerOptions{.accumulate = true, .share_prefixes = true});
+  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, TrainerOptions{.accumulate = true, .share_prefixes = true, .kept = base.kept});
   return base.frozen;
 }
 

@@ -7,7 +7,7 @@ namespace {
 class FullModel : public TrainedModel {
  public:
   explicit FullModel(const TrainingBase& base)
-      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, {.accumulate = true, .share_prefixes = true}) {}
+      : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, {.accumulate = true, .share_prefixes = true, .kept = base.kept}) {}
 
   void begin(std::size_t sequences, const LossOptions& loss) override { trainer_.begin_batch({.sequences = sequences}, loss); }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }

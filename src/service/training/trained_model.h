@@ -8,6 +8,7 @@
 #include "service/loading.h"
 #include "service/training/training_records.h"
 #include "model/adapter.h"
+#include "train/kept_passes.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -28,6 +29,7 @@ struct TrainingBase {
   OpenedModel opened;                 // masters included: a new model starts with them
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
+  std::shared_ptr<KeptPasses> kept;          // of all models' forwards; executor
   mutable std::shared_ptr<FrozenBase> frozen;  // executor; made with the first adapter
 };
 

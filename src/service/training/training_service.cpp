@@ -26,6 +26,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       lock_(locked(options.state)),
       futures_(store_ = std::make_shared<TrainingStore>(options.state)),
       queue_(std::make_shared<TrainingQueue>(base_->executor)) {
+  base_->kept = std::make_shared<KeptPasses>(options.reuse_bytes);
   load_records();
 }
 

@@ -25,6 +25,7 @@ struct TrainingServiceOptions {
   std::int64_t max_sessions = 10'000, max_models = 64, max_pending = 10'000;  // pending: operations of one model
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk
+  std::int64_t reuse_bytes = std::int64_t{1} << 30;    // of forwards that a gradient may ask for again (train/kept_passes.h); 0: none
 };
 
 struct OptimizerRequest {
@@ -56,6 +57,7 @@ class TrainingService {
   const TrainingBase& base() const { return *base_; }
   GenerationService& generation() const { return *generation_; }
   Futures& futures() { return futures_; }
+  const KeptPasses::Statistics& reuse() const { return base_->kept->statistics(); }
 
   // --- sessions
   std::string create_session(const std::string& owner, SessionRecord wanted);
