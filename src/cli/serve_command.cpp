@@ -46,7 +46,7 @@ int serve_command(const Arguments& arguments) {
   std::string key_file, log_format = "text", chat_template, message_format;
   bool insecure = false, training = false;
   TrainingServiceOptions training_options;
-  std::string state = training_options.state.string();
+  std::string state = training_options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases;
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
@@ -67,6 +67,7 @@ int serve_command(const Arguments& arguments) {
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models that clients may train at once");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots; more are kept on disk");
   table.integer("reuse-megabytes", &reuse_megabytes, 0, 1 << 24, "N", "Memory of forwards kept for the gradient of a custom loss, which then needs no second forward; 0: none");
+  table.choice("custom-loss", &custom_loss, {"server", "client"}, "Where losses run that a client of `tinker` has traced");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
@@ -131,6 +132,7 @@ int serve_command(const Arguments& arguments) {
   if (training) {
     training_options.state = state;
     training_options.sampler_bytes = sampler_megabytes << 20;
+    training_options.custom_losses = custom_loss == "server";
     training_options.reuse_bytes = reuse_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
     http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);

@@ -19,3 +19,9 @@ add_custom_command(
           -DSTYLE=${page}/app.css -P ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake
   DEPENDS ${CMAKE_SOURCE_DIR}/web/index.html ${page}/app.js ${page}/app.css ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake VERBATIM)
 target_sources(lockstep_service PRIVATE ${page}/page_bytes.cpp)
+# Traced losses for the tests in Python (tests/training/test_custom_losses.py).
+if(LOCKSTEP_TESTS)
+  add_executable(custom_loss_bridge ${CMAKE_SOURCE_DIR}/tests/tools/custom_loss_bridge.cpp)
+  target_link_libraries(custom_loss_bridge PRIVATE lockstep_service)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS custom_loss_bridge)
+endif()

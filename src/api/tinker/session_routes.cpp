@@ -1,4 +1,4 @@
-// Sessions, configuration and results: the part of the protocol that has nothing to do with models.
+// Sessions, their custom losses, configuration and results: the part of the protocol that has nothing to do with models.
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/error.h"
@@ -26,6 +26,14 @@ void finish_session(const TrainingCall& call) {
   call.answer(TrainingJson::object());
 }
 
+void create_custom_loss(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const TrainingJson document{{"name", text_field(json, "name", "loss")}, {"inputs", json.value("inputs", TrainingJson())}, {"graph", json.value("graph", TrainingJson())}};
+  call.answer_future(call.service.create_custom_loss(call.owner, required_text(json, "session_id"), required_integer(json, "custom_loss_seq_id"), document, [](const std::string& id) {
+    return json_outcome({{"type", "create_custom_loss"}, {"loss_id", id}});
+  }));
+}
+
 void retrieve(const TrainingCall& call) {
   const std::string id = required_text(call.json(), "request_id");
   const bool known = call.service.futures().wait(id, call.owner, kHoldSeconds, [out = call.out](const Outcome* outcome) {
@@ -44,7 +52,7 @@ void retrieve(const TrainingCall& call) {
 
 void add_session_routes(TrainingRoutes& routes) {
   routes.add("GET", "healthz", [](const TrainingCall& call) { call.answer({{"status", "ok"}}); });
-  routes.post("client/config", [](const TrainingCall& call) { call.answer(TrainingJson::object()); });
+  routes.post("client/config", [](const TrainingCall& call) { call.answer({{"custom_loss_server_side", call.service.custom_losses()}}); });
   routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", false}, {"sample_cancel_max_batch_size", 64}}); });
   routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {
     TrainingJson models = TrainingJson::array();
@@ -59,6 +67,7 @@ void add_session_routes(TrainingRoutes& routes) {
   });
   routes.post("sessions/{session}/finish", finish_session);
   routes.post("telemetry", [](const TrainingCall& call) { call.answer({{"status", "accepted"}}); });
+  routes.post("create_custom_loss", create_custom_loss);
   routes.post("retrieve_future", retrieve);
 }
 

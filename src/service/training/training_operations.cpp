@@ -18,17 +18,6 @@ struct BatchRun {
   ForwardBackwardResult result;  // of a forward
 };
 
-// The next sequences, about as many tokens as a step may take.
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
-  std::size_t end = begin;
-  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
-    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
-    if (end > begin && taken + more > tokens) break;
-    taken += more;
-  }
-  return end;
-}
-
 // A name is a folder's, and a part of a path with slashes.
 void check_checkpoint_name(const std::string& name) {
   constexpr std::size_t kLongest = 128;
@@ -54,6 +43,7 @@ TrainedModel& TrainingService::trained(Model& model) {
 }
 
 std::string TrainingService::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
+  if (batch.loss.name == "custom") return forward_backward_custom(owner, id, sequence, std::move(batch), std::move(encode));
   auto run = std::make_shared<BatchRun>();
   run->batch = std::move(batch);
   const BatchLimits limits{base_->opened.loaded.model->vocabulary, base_->opened.runtime->max_positions};

@@ -52,6 +52,7 @@ void TrainingService::load_records() {
     sampler->record = sampler_record(TrainingJson::parse(document));
     samplers_[id] = sampler;
   });
+  load_custom_losses();
   if (!models_.empty()) log_info("training state read", {{"sessions", sessions_.size()}, {"models", models_.size()}, {"checkpoints", checkpoints_.size()}});
 }
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/folder_lock.h"
+#include "service/custom_loss/custom_loss.h"
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
 #include "service/training/sampling_request.h"
@@ -26,6 +27,7 @@ struct TrainingServiceOptions {
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk
   std::int64_t reuse_bytes = std::int64_t{1} << 30;    // of forwards that a gradient may ask for again (train/kept_passes.h); 0: none
+  bool custom_losses = true;  // that clients trace run here
 };
 
 struct OptimizerRequest {
@@ -82,6 +84,9 @@ class TrainingService {
   // --- operations of a model, in order of `sequence`
   // An error of a submission itself (a body that cannot be read) takes its number too: `prepare` runs when the turn comes.
   std::string forward_backward(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
+  // A traced loss of a session's clients: {"name", "inputs", "graph"}; loss "custom" with its id as loss_id then names it.
+  std::string create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode);
+  bool custom_losses() const { return options_.custom_losses; }
   std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimResult> encode);
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
@@ -132,6 +137,10 @@ class TrainingService {
     std::int64_t joined = 0;
     std::unordered_map<std::int64_t, std::string> requests;
   };
+  struct OwnedLoss {
+    std::string owner, session;
+    std::shared_ptr<const CustomLoss> loss;
+  };
   // One step of an operation, on the executor: true: again.
   using Work = std::function<bool(Model& model, const std::string& request)>;
 
@@ -140,6 +149,9 @@ class TrainingService {
   void run_ready(const std::shared_ptr<Model>& model);
   TrainedModel& trained(Model& model);  // executor: made, or read from disk
   void keep(const ModelRecord& record);
+  std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
+  std::shared_ptr<const CustomLoss> custom_loss(const std::string& owner, const std::string& session, const LossRequest& wanted);
+  void load_custom_losses();
   void check_gaps(const std::string& session);
   void load_records();
   void write_living(Model& model);
@@ -171,6 +183,8 @@ class TrainingService {
   std::map<std::string, std::shared_ptr<Sampler>> samplers_;
   std::map<std::pair<std::string, std::int64_t>, std::string> sampler_by_number_;  // session, number
   std::map<std::string, CheckpointRecord> checkpoints_;                        // by path
+  std::map<std::string, OwnedLoss> custom_losses_;                                   // by id
+  std::map<std::pair<std::string, std::int64_t>, std::string> custom_loss_by_number_;  // session, number -> request id
   std::uint64_t sampler_clock_ = 0;
   bool stopping_ = false;
 };
