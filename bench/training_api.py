@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The training API's costs, measured through the real `tinker` SDK against a server that this script starts: a fused loss
-beside the same loss as a function in the client, a training step over HTTP beside one in process, many samplers and
-trainers at once, small batches of eight adapters in shared passes beside passes of their own, the first result of a call in many
-requests, and how long a new version takes to be sampled. Ratios are of runs in turns; medians. With --offload instead: a server with
---offload-optimizer beside one without, each training --trainers models by turns: peak memory and time of a step.
+"""The training API's costs, measured through the real `tinker` SDK against servers that this script starts: a fused loss
+beside the same loss as a function in the client and as one traced to the server, with and without forwards kept for their gradients; a
+training step over HTTP beside one in process, many samplers and trainers at once, small batches of eight adapters in shared passes beside
+passes of their own, the first result of a call in many requests, and how long a new version takes to be sampled. Ratios are of runs in
+turns; medians. With --offload instead: a server with --offload-optimizer beside one without, each training --trainers models by turns:
+peak memory and time of a step.
 
-    python3 bench/training_api.py --model models/countdown-glm [--lockstep build/lockstep] [--rounds 7] [--json FILE]
+    python3 bench/training_api.py --model models/countdown-glm [--lockstep build/lockstep] [--rounds 7] [--parts fused ...] [--json FILE]
     python3 bench/training_api.py --offload --model FOLDER [--trainers 4] [--rank 0] [--profile cpu-f32] [--state DIR]
 
 Needs the packages of tools/oracle-requirements.txt (tinker, torch)."""
@@ -50,29 +51,41 @@ def make_data(count, length, logprobs=None):
     return data
 
 
-def fused_against_custom(service, base, rounds):
-    """The clipped policy loss, fused (one forward, one backward) and as a function of the client (two forwards, one backward)."""
-    client = service.create_lora_training_client(base_model=base, rank=0).result()
+def clipped_policy(logprobs, old, advantages):
+    ratio = torch.exp(logprobs - old)
+    return -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).sum(), {"custom/ratio:mean": ratio.mean()}
+
+
+def fused_against_custom(service, base, rounds, rank, traced):
+    """The clipped policy loss, fused (one forward, one backward), as a function of the client (a forward, then a gradient) and traced."""
+    client = service.create_lora_training_client(base_model=base, rank=rank).result()
     plain = make_data(64, 64)
     old = [o["logprobs"].tolist() for o in client.forward(plain, "cross_entropy").result().loss_fn_outputs]
     fused_data = make_data(64, 64, old)
+    traced_data = [types.Datum(model_input=d.model_input, loss_fn_inputs={"target_tokens": d.loss_fn_inputs["target_tokens"], "advantages": d.loss_fn_inputs["advantages"],
+                                                                          "old": types.TensorData.from_torch(torch.tensor(old[i]))}) for i, d in enumerate(fused_data)]
     advantages = torch.tensor([[1.0 if i % 2 else -1.0] * 64 for i in range(64)])
     q = torch.tensor(old)
 
     def loss(data, logprobs):
-        ratio = torch.exp(torch.stack(list(logprobs)) - q)
-        value = -torch.minimum(ratio * advantages, ratio.clamp(0.8, 1.2) * advantages).sum()
-        return value, {"ratio": float(ratio.mean())}
+        value, metrics = clipped_policy(torch.stack(list(logprobs)), q, advantages)
+        return value, {name: float(metric) for name, metric in metrics.items()}
 
-    works = {"fused": lambda: client.forward_backward(fused_data, "ppo").result(), "custom": lambda: client.forward_backward_custom(plain, loss).result()}
+    works = {"fused": lambda: client.forward_backward(fused_data, "ppo").result(), "custom": lambda: client.forward_backward_custom(plain, loss).result(),
+             "traced": lambda: client.forward_backward_custom(traced_data, traced).result()}
     times = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
             times[name].append(timed(work))
             client.optim_step(types.AdamParams(learning_rate=0.0)).result()
     times = {name: values[1:] for name, values in times.items()}
-    ratios = [c / f for c, f in zip(times["custom"], times["fused"])]
-    return {"tokens": 4096, "seconds": {n: median_range(v) for n, v in times.items()}, "custom_over_fused": median_range(ratios)}
+    over = {f"{name}_over_fused": median_range([c / f for c, f in zip(times[name], times["fused"])]) for name in ("custom", "traced")}
+    return {"tokens": 4096, "rank": rank, "seconds": {n: median_range(v) for n, v in times.items()}, **over}
+
+
+def fused_of_ranks(service, base, rounds):
+    traced = service.create_custom_loss(clipped_policy, input_ranks={"logprobs": 1, "old": 1, "advantages": 1}).result()
+    return [fused_against_custom(service, base, rounds, rank, traced) for rank in (0, 16)]
 
 
 def http_against_process(service, base, lockstep, model, rounds):
@@ -317,7 +330,7 @@ def main():
     if options.offload:
         return write(options, offloaded(options))
     base = Path(options.model).name
-    parts = {"fused": lambda service: fused_against_custom(service, base, options.rounds),
+    parts = {"fused": lambda service: fused_of_ranks(service, base, options.rounds),
              "http": lambda service: http_against_process(service, base, options.lockstep, options.model, options.rounds),
              "checkpoint_to_live": lambda service: checkpoint_to_live(service, base),
              "many": lambda service: many_at_once(service, base)}
@@ -328,6 +341,9 @@ def main():
         for name, part in parts.items():
             if name in wanted:
                 result[name] = part(service)
+    if "fused" in wanted:
+        with running_server(options, "--reuse-megabytes", "0") as url:
+            result["fused_without_reuse"] = parts["fused"](tinker.ServiceClient(base_url=url, api_key="tml-bench"))
     if "small_batches" in wanted:
         result["small_batches"] = together_against_apart(options, seconds=options.seconds, rounds=max(1, options.rounds // 2))
     if "chunks" in wanted:

@@ -47,11 +47,11 @@ int serve_command(const Arguments& arguments) {
   std::string key_file, log_format = "text", chat_template, message_format;
   bool insecure = false, training = false, separate_passes = false;
   TrainingServiceOptions training_options;
-  std::string state = training_options.state.string();
+  std::string state = training_options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases, shape_files, adapters;
   std::string adapter_folder;
   std::int64_t token_seconds = 0;
-  std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20;
+  std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
@@ -78,6 +78,8 @@ int serve_command(const Arguments& arguments) {
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
   table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
+  table.integer("reuse-megabytes", &reuse_megabytes, 0, 1 << 24, "N", "Memory of forwards kept for the gradient of a custom loss, which then needs no second forward; 0: none");
+  table.choice("custom-loss", &custom_loss, {"server", "client"}, "Where losses run that a client of `tinker` has traced");
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
@@ -161,6 +163,8 @@ int serve_command(const Arguments& arguments) {
     training_options.state = state;
     training_options.share_passes = !separate_passes;
     training_options.sampler_bytes = sampler_megabytes << 20;
+    training_options.custom_losses = custom_loss == "server";
+    training_options.reuse_bytes = reuse_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
     constexpr std::int64_t kTokenSeconds = 3600;  // of clients that ask unasked
     route_options.tokens = access.tokens = std::make_shared<const TokenSigner>(training_options.state / "token-key", token_seconds > 0 ? token_seconds : kTokenSeconds);
@@ -172,7 +176,7 @@ int serve_command(const Arguments& arguments) {
   }
   if (trainers) {
     if (!http.state) http.state = std::make_shared<ServerState>();
-    http.state->add_metrics([trainers](PrometheusText& text) { trainers->statistics().append(text); });
+    http.state->add_metrics(training_metrics(trainers));
   }
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {

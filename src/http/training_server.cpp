@@ -10,4 +10,19 @@ void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>&
   add_fireworks_routes(routes, service, shapes);
 }
 
+std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<TrainingService>& service) {
+  return [service](PrometheusText& text) {
+    service->statistics().append(text);
+    const auto one = [&](std::string_view name, std::string_view type, std::string_view help, std::int64_t value) {
+      text.family(name, type, help);
+      text.sample({}, static_cast<double>(value));
+    };
+    const KeptPasses::Statistics& reuse = service->reuse();
+    one("lockstep_training_forwards_kept_total", "counter", "Forwards of training clients kept for a gradient of the same data.", reuse.kept);
+    one("lockstep_training_forwards_reused_total", "counter", "Gradients that began with a kept forward.", reuse.used);
+    one("lockstep_training_forwards_dropped_total", "counter", "Kept forwards that no gradient asked for before they had to go.", reuse.dropped);
+    one("lockstep_training_forwards_kept_bytes", "gauge", "Memory of kept forwards.", reuse.bytes);
+  };
+}
+
 }  // namespace lockstep

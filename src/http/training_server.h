@@ -2,10 +2,13 @@
 //   serve_openai(service, options, access, [&](Routes& routes) { add_training_routes(routes, trainers, shapes); });
 #pragma once
 #include "api/fireworks/fireworks_routes.h"
+#include "observe/prometheus.h"
 #include "api/tinker/tinker_routes.h"
 
 namespace lockstep {
 
 void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes, const TrainingRouteOptions& options = {});
+// What /metrics says of it.
+std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<TrainingService>& service);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "tensor/file_memory.h"
 #include "train/adam.h"
+#include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
 #include "train/muon.h"
@@ -24,6 +25,7 @@ std::vector<std::vector<std::size_t>> parts_of(const std::vector<TrainSequence>&
 struct Scored {
   const AdapterWeights* adapter = nullptr;
   const std::vector<TrainSequence>* data = nullptr;
+  GradientSet* gradients = nullptr;  // where a gradient may follow: of one job alone
 };
 
 // A job's own error goes to its place of `failures`, or is thrown where there are none.
@@ -55,8 +57,8 @@ std::vector<std::vector<std::vector<float>>> score_with(FrozenBase& base, const 
     std::vector<ForwardPass::Job> now;
     for (std::size_t j = 0; j < jobs.size(); ++j)
       if (pass < parts[j].size() && !(failures && (*failures)[j]))
-        now.push_back({jobs[j].data, &none, 1.0, parts[j][pass], &results[j], &sums[j], jobs[j].adapter, nullptr, failures ? &(*failures)[j] : nullptr});
-    if (!now.empty()) base.pass().run(*base.weights(), {}, now);
+        now.push_back({jobs[j].data, &none, 1.0, parts[j][pass], &results[j], &sums[j], jobs[j].adapter, jobs[j].gradients, failures ? &(*failures)[j] : nullptr});
+    if (!now.empty()) base.pass().run(*base.weights(), {.keep = jobs[0].gradients != nullptr}, now);
   }
   std::vector<std::vector<std::vector<float>>> out;
   for (ForwardBackwardResult& result : results) out.push_back(std::move(result.logprobs));
@@ -102,9 +104,16 @@ AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr
     }
 }
 
-void AdapterTrainer::new_gradients() {
-  gradients_.reset();  // its memory first
-  gradients_ = std::make_unique<GradientSet>(backend(), layout_->manifest(), true);
+AdapterTrainer::~AdapterTrainer() { close_gradients(); }
+
+void AdapterTrainer::open_gradients() {
+  if (gradients_) gradients_->clear();
+  else gradients_ = std::make_unique<GradientSet>(backend(), layout_->manifest(), true);
+}
+
+void AdapterTrainer::close_gradients() {
+  if (gradients_ && base_->options().kept) base_->options().kept->drop(gradients_.get());
+  gradients_.reset();
 }
 
 void AdapterTrainer::reserve_state_file() {
@@ -166,7 +175,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
       const Job& job = jobs[j];
       AdapterTrainer& trainer = *job.trainer;
       results[j].make_room(job.data->size(), job.loss.kind);
-      if (trainer.pending_calls_ == 0) trainer.new_gradients();
+      if (trainer.pending_calls_ == 0) trainer.open_gradients();
       ++trainer.pending_calls_;
       all[j] = {job.data, &job.loss, normalisers[j], {}, &results[j], &sums[j], trainer.weights_.get(), trainer.gradients_.get(), failures ? &(*failures)[j] : nullptr};
     }
@@ -202,7 +211,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
 }
 
 std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) {
-  return std::move(score_with(*base_, {{weights_.get(), &data}}, nullptr)[0]);
+  return std::move(score_together(*base_, {{this, &data}})[0]);
 }
 
 std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures) {
@@ -210,6 +219,10 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
   for (const ScoreJob& job : jobs) {
     if (job.trainer && job.trainer->base_.get() != &base) fail(ErrorCode::invalid_argument, "adapters of several bases in one call; allowed is one base");
     scored.push_back({job.trainer ? job.trainer->weights_.get() : nullptr, job.data});
+  }
+  if (AdapterTrainer* one = jobs.size() == 1 && base.options().kept ? jobs[0].trainer : nullptr) {
+    if (!one->gradients_) one->open_gradients();
+    scored[0].gradients = one->gradients_.get();
   }
   return score_with(base, scored, failures);
 }
@@ -224,7 +237,7 @@ void AdapterTrainer::abandon_gradients() {
     backend().stream().synchronize();
   } catch (const std::exception&) {  // of the work that is abandoned
   }
-  gradients_.reset();
+  close_gradients();
 }
 
 std::vector<std::pair<std::string, double>> AdapterTrainer::group_norms(double scale) {
@@ -269,7 +282,7 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
     gradients_->drop(id);
   }
   leave_state();
-  gradients_.reset();
+  close_gradients();
   weights_ = std::move(next);
   result.version = weights_->version;
   for (const Parameter& p : layout_->manifest().parameters()) result.elements += p.count * p.outputs * p.inputs;
@@ -284,7 +297,7 @@ WeightImages AdapterTrainer::images(const std::vector<Buffer>& buffers) {
 
 WeightImages AdapterTrainer::gradient_images() {
   if (base_->options().accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
-  if (!gradients_) new_gradients();  // +0
+  if (!gradients_) open_gradients();  // +0
   WeightImages images;
   for (std::size_t i = 0; i < layout_->manifest().parameters().size(); ++i)
     images.push_back(backend().stream().read(gradients_->gradient(static_cast<ParameterId>(i))).get());

@@ -39,6 +39,9 @@ class AdapterTrainer {
   // `masters` by ParameterId of the layout's manifest. dimuon: A and B are matrices, so that Muon steps all.
   AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
                  OptimizerFamily optimizer = OptimizerFamily::adamw);
+  ~AdapterTrainer();
+  AdapterTrainer(const AdapterTrainer&) = delete;
+  AdapterTrainer& operator=(const AdapterTrainer&) = delete;
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
   // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
@@ -54,7 +57,7 @@ class AdapterTrainer {
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // Of several adapters, and of the base alone where there is no trainer, in the same forwards.
   struct ScoreJob {
-    const AdapterTrainer* trainer = nullptr;
+    AdapterTrainer* trainer = nullptr;
     const std::vector<TrainSequence>* data = nullptr;
   };
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
@@ -80,7 +83,8 @@ class AdapterTrainer {
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
   WeightImages images(const std::vector<Buffer>& buffers);
   std::vector<std::pair<std::string, double>> group_norms(double scale);
-  void new_gradients();
+  void open_gradients();   // a set that is empty
+  void close_gradients();  // its memory goes, and the passes that would deposit there
   void reserve_state_file();
   void leave_state();  // moments in a file leave memory, where they do (TrainerOptions::release_state)
   Backend& backend() { return base_->runtime().backend; }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "model/adapter_head.h"
 #include "model/rank_head.h"
+#include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/rank_record.h"
 
@@ -19,6 +20,24 @@ struct ForwardPass::JobRows {
   std::optional<LossColumns> columns;
   Buffer logprob, entropy, loss, marks, log_sum, slope, entropy_slope;
   std::int64_t count() const { return end - begin; }
+  // What a head was told and answered: another one may come.
+  void clear_head() {
+    columns.reset();
+    for (Buffer* b : {&logprob, &entropy, &loss, &marks, &log_sum, &slope, &entropy_slope}) *b = Buffer();
+  }
+};
+
+// A forward and all that its backward reads. It stays where it is: records of the tape point into it.
+struct ForwardPass::Pass : KeptPass {
+  std::vector<JobRows> rows;
+  std::unique_ptr<KvCache> cache;
+  std::unique_ptr<const Batch> batch;
+  std::vector<AdapterRows> adapters;
+  std::vector<Buffer> router_loads;  // of one that is kept: they count when it is trained on
+  std::optional<Tape> tape;
+  std::optional<Context> context;
+  Tensor hidden;
+  View row_flags;
 };
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
@@ -29,11 +48,63 @@ bool ForwardPass::shares_head() const {
 }
 
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
+  const bool one_job = jobs.size() == 1 && !sharding_ && options_.kept && !settings.index.dense_attention && !settings.index.index_loss;
+  if (one_job && settings.gradient) {
+    if (std::unique_ptr<Pass> pass = kept_before(weights, settings, jobs)) {
+      finish(*pass, settings, jobs);
+      return add_router_loads(*pass, settings);
+    }
+  }
+  PassKey key;
+  bool keep = one_job && settings.keep && !settings.gradient;
+  if (keep) {
+    key = pass_key(jobs[0].adapter ? jobs[0].adapter_gradients : settings.gradients, weights, jobs[0].adapter, *jobs[0].data, jobs[0].part);
+    keep = options_.kept->make_room(static_cast<std::int64_t>(bytes_a_row_ * static_cast<double>(key.rows())));
+  }
+  const std::int64_t bytes_before = pass_bytes();
+  std::unique_ptr<Pass> pass = forward(weights, settings, jobs, keep);
+  finish(*pass, settings, jobs);
+  if (keep) {
+    for (JobRows& rows : pass->rows) rows.clear_head();
+    const std::int64_t bytes = pass_bytes() - bytes_before;
+    const double a_row = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, key.rows()));
+    bytes_a_row_ = bytes_a_row_ == 0 ? a_row : std::min(bytes_a_row_, a_row);  // the least: what the next one takes at least, about
+    options_.kept->keep(std::move(key), std::move(pass), bytes);
+  } else {
+    cache_ = std::move(pass->cache);
+  }
+}
+
+std::unique_ptr<ForwardPass::Pass> ForwardPass::kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
+  const Job& job = jobs[0];
+  std::unique_ptr<KeptPass> found = options_.kept->take(pass_key(job.adapter ? job.adapter_gradients : settings.gradients, weights, job.adapter, *job.data, job.part));
+  return std::unique_ptr<Pass>(static_cast<Pass*>(found.release()));
+}
+
+void ForwardPass::add_router_loads(const Pass& pass, const Settings& settings) {
+  Stream& stream = runtime_.backend.stream();
+  for (std::size_t i = 0; settings.router_loads && i < pass.router_loads.size(); ++i) {
+    const View& all = (*settings.router_loads)[i].view();
+    std::vector<std::int32_t> sum = stream.read_ints(all).get();
+    const std::vector<std::int32_t> own = stream.read_ints(pass.router_loads[i].view()).get();
+    for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += own[e];
+    stream.write(all, sum);
+  }
+}
+
+std::int64_t ForwardPass::pass_bytes() const {
+  const MemoryAccounts& memory = runtime_.backend.device().memory();
+  return memory.current(MemoryCategory::activations) + memory.current(MemoryCategory::cache) + memory.current(MemoryCategory::workspace);
+}
+
+std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep) {
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
   const Model& model = *runtime_.model;
+  const bool taped = settings.gradient || keep;
+  auto pass = std::make_unique<Pass>();
+  std::vector<JobRows>& rows = pass->rows = std::vector<JobRows>(jobs.size());
   // Rows of all jobs, one job after another. Several have pages of one position, whatever each would have alone.
-  std::vector<JobRows> rows(jobs.size());
   std::vector<SequenceSlice> slices;
   std::int64_t page_size = 0, all_pages = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -48,16 +119,20 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
     all_pages += plan.pages;
   }
   const std::int64_t pages = (all_pages * page_size + options_.page_size - 1) / options_.page_size;
-  if (!cache_ || cache_->pages < pages)
-    cache_ = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile, pages + pages / 4, options_.page_size);
-  const Batch batch(backend, slices, page_size, true);
-  std::vector<AdapterRows> adapters;
+  pass->cache = keep ? nullptr : std::move(cache_);
+  if (!pass->cache || pass->cache->pages < pages) {
+    pass->cache.reset();  // its memory first
+    pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile,
+                                            keep ? pages : pages + pages / 4, options_.page_size);
+  }
+  pass->batch = std::make_unique<const Batch>(backend, slices, page_size, true);
+  const Batch& batch = *pass->batch;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const std::size_t first = rows[j].first_slice, end = first + rows[j].plan.slices.size();
     rows[j].begin = batch.row_begin()[first];
     rows[j].end = batch.row_begin()[end];
     if (jobs[j].adapter)
-      adapters.push_back({jobs[j].adapter, settings.gradient ? jobs[j].adapter_gradients : nullptr, batch.forward_begin()[first], batch.forward_begin()[end], rows[j].begin, rows[j].end});
+      pass->adapters.push_back({jobs[j].adapter, taped ? jobs[j].adapter_gradients : nullptr, batch.forward_begin()[first], batch.forward_begin()[end], rows[j].begin, rows[j].end});
   }
 
   ForwardOptions options;
@@ -65,28 +140,43 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
   options.index_loss = settings.index.index_loss && settings.gradient;
   options.index_loss_weight = static_cast<float>(settings.index_weight);
   options.checkpoint = options_.checkpoint_activations;
-  options.router_loads = settings.router_loads;
-  if (!adapters.empty()) options.adapters = &adapters;
-  Tape tape(backend, settings.gradients);
-  Context ctx = runtime_.context(weights, *cache_, batch, options, settings.gradient ? &tape : nullptr, sharding_);
-  const Tensor hidden = model.forward(ctx);
+  if (settings.gradient) options.router_loads = settings.router_loads;
+  if (keep && settings.router_loads) {
+    for (const Buffer& loads : *settings.router_loads)
+      pass->router_loads.push_back(device.allocate_zero(DType::i32, loads.view().rows, loads.view().cols, MemoryCategory::workspace));
+    options.router_loads = &pass->router_loads;
+  }
+  if (!pass->adapters.empty()) options.adapters = &pass->adapters;
+  if (taped) pass->tape.emplace(backend, settings.gradients);
+  pass->context.emplace(runtime_.context(weights, *pass->cache, batch, options, taped ? &*pass->tape : nullptr, sharding_));
+  pass->hidden = model.forward(*pass->context);
+  pass->row_flags = pass->context->taped_flags();
+  return pass;
+}
 
+void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs) {
+  Backend& backend = runtime_.backend;
+  Device& device = backend.device();
+  const Model& model = *runtime_.model;
+  const Batch& batch = *pass.batch;
+  Context& ctx = *pass.context;
+  std::vector<JobRows>& rows = pass.rows;
   const std::int64_t count = batch.tape_count();
   // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
   const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
   const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.head).outputs, MemoryCategory::workspace);
   HeadLoss all;
-  const View row_flags = ctx.taped_flags();
-  all.flags = row_flags;
-  all.x = ctx.taped(hidden);
+  all.flags = pass.row_flags;
+  all.x = ctx.taped(pass.hidden);
   all.w = ctx.packed(model.head);
   all.round_input_bf16 = runtime_.profile.bf16_activations;
   all.logits_chunk = logits.view();
-  const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, hidden.view().cols, MemoryCategory::activations) : Buffer();
+  const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
   if (settings.gradient) all.dx = dx.view();
-  for (std::size_t j = 0; j < jobs.size(); ++j) run_head(ctx, all, jobs[j], rows[j], adapters, batch);
+  for (std::size_t j = 0; j < jobs.size(); ++j) run_head(ctx, all, jobs[j], rows[j], pass.adapters, batch);
   if (settings.gradient) {
-    tape.contribute(hidden.node, dx);
+    Tape& tape = *pass.tape;
+    tape.contribute(pass.hidden.node, dx);
     tape.backward();
     // Last, when the activations are gone. Weights that move have one job alone.
     if (GradientSet* g = settings.gradients; g && all.w.outputs > 0) {
@@ -100,7 +190,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
   }
 
   // The record of this pass: everything that goes back to the host.
-  const std::vector<std::int32_t> flags = backend.stream().read_ints(row_flags).get();
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(pass.row_flags).get();
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {
       keep(jobs[j], rows[j], batch, flags);

@@ -27,6 +27,7 @@ class ForwardPass {
     const std::vector<Buffer>* router_loads = nullptr;
     IndexTraining index;
     double index_weight = 0;  // of one row
+    bool keep = false;        // without a gradient, of one job: it stays for the gradient that may be asked for next
   };
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;
@@ -44,6 +45,15 @@ class ForwardPass {
 
  private:
   struct JobRows;
+  struct Pass;
+  // The forward alone; with a tape where a backward may follow.
+  std::unique_ptr<Pass> forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
+  // Heads and losses, and the backward.
+  void finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
+  // What is kept of an earlier forward, or null.
+  std::unique_ptr<Pass> kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
+  void add_router_loads(const Pass& pass, const Settings& settings);
+  std::int64_t pass_bytes() const;  // that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
   bool shares_head() const;  // whether tensor-parallel ranks share the vocabulary
@@ -52,6 +62,7 @@ class ForwardPass {
   TrainerOptions options_;
   const Sharding* sharding_;
   std::unique_ptr<KvCache> cache_;
+  double bytes_a_row_ = 0;  // the least of passes that were kept
 };
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
 #pragma once
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@ namespace lockstep {
 
 // dimuon: Muon (train/muon.h) for matrices, AdamW for the rest.
 enum class OptimizerFamily { adamw, dimuon };
+class KeptPasses;
 
 struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
@@ -25,6 +27,8 @@ struct TrainerOptions {
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
   bool release_state = false;
   OptimizerFamily optimizer = OptimizerFamily::adamw;  // of a Trainer; an adapter is told its own
+  // Where forwards of score() stay for the gradient that may follow (train/kept_passes.h); null: nowhere. One rank alone uses it.
+  std::shared_ptr<KeptPasses> kept;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
 };
 

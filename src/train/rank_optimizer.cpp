@@ -56,6 +56,7 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
   AdamParameters adam = wanted;
   result.gradient_norm = take_scale(backend, norm_buffer.view(), norm, adam);
 
+  drop_kept();
   auto next = std::make_shared<WeightSet>();
   next->version = static_cast<std::uint64_t>(++step_);
   Muon muon(backend, {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
@@ -187,6 +188,7 @@ WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
 void RankTrainer::restore(const TrainerState& state) {
   step_ = state.step;
   abandon_gradients();
+  drop_kept();
   upload_masters(state.masters);
   const auto write = [&](const std::vector<Buffer>& moments, const WeightImages& whole) {
     const WeightImages shares = sharding_ ? sharding_->shares_of(whole) : WeightImages();

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "parallel/collectives.h"
 #include "tensor/file_memory.h"
+#include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/micro_batch.h"
 #include "train/rank_record.h"
@@ -35,6 +36,12 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
   }
   for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
     router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+}
+
+RankTrainer::~RankTrainer() { drop_kept(); }
+
+void RankTrainer::drop_kept() {
+  if (options_.kept && gradients_) options_.kept->drop(gradients_.get());
 }
 
 bool RankTrainer::muon_steps(std::size_t i) const {
@@ -94,6 +101,7 @@ void RankTrainer::reserve_state_file() {
 
 bool RankTrainer::use_bins(bool bins) {
   if (gradients_ && bins_ == bins) return false;
+  drop_kept();
   gradients_.reset();  // its memory first
   gradients_ = std::make_unique<GradientSet>(runtime_.backend, manifest_, bins, place_.layout.dp > 1 ? &shares_ : nullptr);
   bins_ = bins;
@@ -176,6 +184,7 @@ void RankTrainer::abandon_gradients() {
     runtime_.backend.stream().synchronize();
   } catch (const std::exception&) {  // of the work that is abandoned
   }
+  drop_kept();
   gradients_.reset();
 }
 
@@ -207,7 +216,9 @@ void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F
 
 void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                                   double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
-  ForwardPass::Settings settings{gradient, gradient ? gradients_.get() : nullptr, gradient ? &router_loads_ : nullptr, index, index_weight};
+  const bool keep = !gradient && options_.kept && place_.layout.size() == 1 && loss.kind == LossKind::none;
+  if (keep && !gradients_) use_bins(several_parts());  // where what is kept will deposit
+  ForwardPass::Settings settings{gradient, gradient || keep ? gradients_.get() : nullptr, gradient || keep ? &router_loads_ : nullptr, index, index_weight, keep};
   pass_.run(*weights_, settings, {{&data, &loss, normaliser, part, &result, &sums}});
 }
 

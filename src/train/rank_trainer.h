@@ -19,6 +19,9 @@ class RankTrainer {
  public:
   // `masters`: of the whole model.
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
+  ~RankTrainer();
+  RankTrainer(const RankTrainer&) = delete;
+  RankTrainer& operator=(const RankTrainer&) = delete;
 
   // check_data (train/data.h). Ranks are given what has passed it.
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
@@ -81,6 +84,7 @@ class RankTrainer {
   bool several_parts() const { return options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1; }
   // Whether a new set was made, which is empty.
   bool use_bins(bool bins);
+  void drop_kept();  // passes of weights that are not these any more
   void upload_masters(const WeightImages& masters);
   void finish_gradients();
   Buffer gradient_norm();

@@ -1,4 +1,4 @@
-// Sessions, configuration and results: the part of the protocol that has nothing to do with models.
+// Sessions, their custom losses, configuration and results: the part of the protocol that has nothing to do with models.
 #include <algorithm>
 
 #include "api/errors.h"
@@ -27,6 +27,14 @@ void finish_session(const TrainingCall& call) {
   const TrainingJson reason = object_field(json, "reason");
   call.service.finish_session(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), text_field(json, "detail"));
   call.answer(TrainingJson::object());
+}
+
+void create_custom_loss(const TrainingCall& call) {
+  const TrainingJson json = call.json();
+  const TrainingJson document{{"name", text_field(json, "name", "loss")}, {"inputs", json.value("inputs", TrainingJson())}, {"graph", json.value("graph", TrainingJson())}};
+  call.answer_future(call.service.create_custom_loss(call.owner, required_text(json, "session_id"), required_integer(json, "custom_loss_seq_id"), document, [](const std::string& id) {
+    return json_outcome({{"type", "create_custom_loss"}, {"loss_id", id}});
+  }));
 }
 
 void retrieve(const TrainingCall& call) {
@@ -81,7 +89,7 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
     const bool runs = !job || job->state == "JOB_STATE_RUNNING";
     call.answer({{"status", runs ? "ok" : job->state}}, runs ? 200 : 503);
   });
-  routes.post("client/config", [wants = options.wants_tokens](const TrainingCall& call) { call.answer({{"pjwt_auth_enabled", wants}}); });
+  routes.post("client/config", [wants = options.wants_tokens](const TrainingCall& call) { call.answer({{"pjwt_auth_enabled", wants}, {"custom_loss_server_side", call.service.custom_losses()}}); });
   if (options.tokens) routes.post("auth/token", [tokens = options.tokens](const TrainingCall& call) { exchange_key(call, *tokens); });
   routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}, {"sample_cancel_max_batch_size", 64}}); });
   routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {
@@ -97,6 +105,7 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
   });
   routes.post("sessions/{session}/finish", finish_session);
   routes.post("telemetry", [](const TrainingCall& call) { call.answer({{"status", "accepted"}}); });
+  routes.post("create_custom_loss", create_custom_loss);
   routes.post("retrieve_future", retrieve);
   routes.post("retrieve_futures", retrieve_many);
   routes.post("cancel_future", cancel_future);

@@ -66,7 +66,7 @@ TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, c
 }
 
 TrainerOptions trainer_options(const TrainingBase& base) {
-  return {.accumulate = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty()};
+  return {.accumulate = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty(), .kept = base.kept};
 }
 
 OptimizerFamily optimizer_family(const ModelSettings& settings) {

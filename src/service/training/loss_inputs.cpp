@@ -122,6 +122,16 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
   return out;
 }
 
+std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
+  std::size_t end = begin;
+  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
+    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
+    if (end > begin && taken + more > tokens) break;
+    taken += more;
+  }
+  return end;
+}
+
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result) {
   TrainingOutput out;
   ExactSum sum;

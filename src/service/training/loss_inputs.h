@@ -21,6 +21,9 @@ struct PreparedBatch {
 // those that there are.
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
 
+// The end of the next piece of a batch from `begin` on: about as many tokens as a turn may take, one sequence at least.
+std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens);
+
 // What a client is told. `begin`: the first row of the result in `batch`.
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result);
 

@@ -5,19 +5,6 @@
 #include "base/error.h"
 
 namespace lockstep {
-namespace {
-// The next sequences, about as many tokens as a step may take.
-std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
-  std::size_t end = begin;
-  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
-    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
-    if (end > begin && taken + more > tokens) break;
-    taken += more;
-  }
-  return end;
-}
-}  // namespace
-
 // --- any operation
 
 void TrainingService::Operation::check_lost() const {

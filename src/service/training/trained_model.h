@@ -10,6 +10,7 @@
 #include "service/loading.h"
 #include "service/training/training_records.h"
 #include "model/adapter.h"
+#include "train/kept_passes.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -31,6 +32,7 @@ struct TrainingBase {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
   std::string optimizer_folder;       // not empty: trainers keep their optimizer's state in files there
+  std::shared_ptr<KeptPasses> kept;          // of all models' forwards; executor
   mutable std::shared_ptr<FrozenBase> frozen;  // executor; made with the first adapter
 };
 

@@ -61,6 +61,7 @@ void TrainingService::rest_idle_models(const Model& wanted) {
 }
 
 std::string TrainingService::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
+  if (batch.loss.name == "custom") return forward_backward_custom(owner, id, sequence, std::move(batch), std::move(encode));
   return place(owner, id, sequence, [&](const std::shared_ptr<Model>& model, const std::string& request) {
     return std::make_shared<BatchOperation>(*this, model, request, sequence, std::move(batch), std::move(encode));
   });

@@ -38,6 +38,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       cache_(base_->executor, options.sampler_bytes),
       queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
+  base_->kept = std::make_shared<KeptPasses>(options.reuse_bytes);
   load_records();
 }
 
@@ -63,6 +64,7 @@ void TrainingService::load_records() {
     sampler->record = sampler_record(TrainingJson::parse(document));
     samplers_[id] = sampler;
   });
+  load_custom_losses();
   if (!models_.empty()) log_info("training state read", {{"sessions", sessions_.size()}, {"models", models_.size()}, {"checkpoints", checkpoints_.size()}});
 }
 

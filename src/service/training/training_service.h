@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/folder_lock.h"
+#include "service/custom_loss/custom_loss.h"
 #include "service/training/future_feed.h"
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
@@ -33,6 +34,8 @@ struct TrainingServiceOptions {
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
   bool share_passes = true;  // turns that are not full take small batches of other adapters along; false: slower, the same bits
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk. As much again of sampled checkpoints
+  std::int64_t reuse_bytes = std::int64_t{1} << 30;    // of forwards that a gradient may ask for again (train/kept_passes.h); 0: none
+  bool custom_losses = true;  // that clients trace run here
 };
 
 // What gradients are divided by: tokens or sequences that a gradient came from, of all forward_backward calls since the last step.
@@ -89,6 +92,7 @@ class TrainingService {
   ControlPlane& control() { return control_; }
   const TrainingStatistics& statistics() const { return statistics_; }
   FutureFeed& feed() { return feed_; }
+  const KeptPasses::Statistics& reuse() const { return base_->kept->statistics(); }
 
   // --- sessions
   std::string create_session(const std::string& owner, SessionRecord wanted);
@@ -119,6 +123,10 @@ class TrainingService {
   // An error of a submission itself (a body that cannot be read) takes its number too: `prepare` runs when the turn comes.
   std::string forward_backward(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
   std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimizerOutput> encode);
+  // A traced loss of a session's clients: {"name", "inputs", "graph"}; loss "custom" with its id as loss_id then names it.
+  std::string create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode);
+  bool custom_losses() const { return options_.custom_losses; }
+  std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimResult> encode);
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
@@ -189,6 +197,10 @@ class TrainingService {
     std::int64_t joined = 0;
     std::unordered_map<std::int64_t, std::string> requests;
   };
+  struct OwnedLoss {
+    std::string owner, session;
+    std::shared_ptr<const CustomLoss> loss;
+  };
   // One step of an operation, on the executor: true: again.
   using Work = std::function<bool(Model& model, const std::string& request)>;
 
@@ -202,6 +214,9 @@ class TrainingService {
   void forget_waiting(Model& model, const std::string& why);
   TrainedModel& trained(Model& model);  // executor: made, or read from disk
   void keep(const ModelRecord& record);
+  std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
+  std::shared_ptr<const CustomLoss> custom_loss(const std::string& owner, const std::string& session, const LossRequest& wanted);
+  void load_custom_losses();
   void check_gaps(const std::string& session);
   void load_records();
   void write_living(Model& model);
@@ -253,6 +268,8 @@ class TrainingService {
   std::map<std::string, CheckpointRecord> checkpoints_;                        // by path
   std::map<std::pair<std::string, std::string>, std::string> copies_;          // owner, idempotency key -> path
   std::map<std::string, std::vector<std::uint64_t>> samples_;                  // under way: request id -> generations
+  std::map<std::string, OwnedLoss> custom_losses_;                                   // by id
+  std::map<std::pair<std::string, std::int64_t>, std::string> custom_loss_by_number_;  // session, number -> request id
   std::uint64_t sampler_clock_ = 0;
   bool stopping_ = false;
 };

@@ -1,0 +1,65 @@
+#include "train/kept_passes.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+std::int64_t PassKey::rows() const {
+  std::int64_t count = 0;
+  for (const Rows& s : sequences) count += static_cast<std::int64_t>(s.tokens.size());
+  return count;
+}
+
+PassKey pass_key(const GradientSet* gradients, const WeightSet& weights, const AdapterWeights* adapter, const std::vector<TrainSequence>& data,
+                 const std::vector<std::size_t>& part) {
+  PassKey key{gradients, weights.identity, adapter ? adapter->identity : 0, {}};
+  for (const std::size_t s : part) {
+    const TrainSequence& d = data[s];
+    key.sequences.push_back({d.tokens, d.targets, d.targets_per_row, d.prefix_group, d.shared_prefix});
+  }
+  return key;
+}
+
+KeptPasses::Entries::iterator KeptPasses::remove(Entries::iterator entry) {
+  statistics_.bytes -= entry->bytes;
+  return entries_.erase(entry);
+}
+
+bool KeptPasses::make_room(std::int64_t bytes) {
+  if (most_bytes_ <= 0 || bytes > most_bytes_) return false;
+  while (statistics_.bytes + bytes > most_bytes_) {
+    remove(entries_.begin());
+    ++statistics_.dropped;
+  }
+  return true;
+}
+
+void KeptPasses::keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes) {
+  // Asked again before it was used: the newer one stays.
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    if (entry->key == key) entry = remove(entry), ++statistics_.dropped;
+    else ++entry;
+  }
+  if (!make_room(bytes)) return;
+  entries_.push_back({std::move(key), std::move(pass), bytes});
+  statistics_.bytes += bytes;
+  ++statistics_.kept;
+}
+
+std::unique_ptr<KeptPass> KeptPasses::take(const PassKey& key) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.key == key; });
+  if (found == entries_.end()) return nullptr;
+  std::unique_ptr<KeptPass> pass = std::move(found->pass);
+  remove(found);
+  ++statistics_.used;
+  return pass;
+}
+
+void KeptPasses::drop(const GradientSet* gradients) {
+  for (auto entry = entries_.begin(); entry != entries_.end();) {
+    if (entry->key.gradients == gradients) entry = remove(entry), ++statistics_.dropped;
+    else ++entry;
+  }
+}
+
+}  // namespace lockstep
