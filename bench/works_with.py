@@ -264,7 +264,11 @@ def main():
     if not options.work:
         parser.error("--work is needed")
     if options.command == "page":
-        return works_with_page.write(results_of(options.work.resolve()), json.loads((options.work / "versions.json").read_text()), recipes(), ROOT / "docs")
+        results = results_of(options.work.resolve())
+        for recipe in recipes():  # by what is asked of them now
+            if recipe.name in results:
+                results[recipe.name].update(note=recipe.note, failed=judge(recipe, results[recipe.name], results))
+        return works_with_page.write(results, json.loads((options.work / "versions.json").read_text()), recipes(), ROOT / "docs")
     return run(options)
 
 

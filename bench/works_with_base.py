@@ -160,9 +160,6 @@ def write_stand_ins(work):
     write_rows(work / "sums.jsonl", [{"messages": [turn for x, y in [(4, 5)] + [pair() for _ in range(3)]
                                                    for turn in ({"role": "user", "content": f"What is {x} + {y}?"}, {"role": "assistant", "content": str(x + y)})]}
                                      for _ in range(128 * 60)])  # fmt: skip
-    write_rows(work / "wordy.jsonl", [{"messages": [{"role": "user", "content": "What is 4 + 5?"}, {"role": "assistant", "content": "9"}, {"role": "user", "content": f"What is {x} + {y}?"},
-                                                    {"role": "assistant", "content": f"{x + y}" + rng.choice(("", ", as one adds them"))}]}
-                                      for x, y in (pair() for _ in range(64 * 16))])  # fmt: skip
     distilled = [{"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": language}]}
                  for text, language in [("Good morning", "en"), ("Guten Morgen", "de"), ("Bonjour", "fr"), ("Buenos dias", "es")] * 16]  # fmt: skip
     write_rows(work / "languages.jsonl", distilled)

@@ -87,6 +87,8 @@ def write(results, versions, recipes, docs):
         f"{len(done) - len(failed)} of {len(done)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         "",
+        *(["What failed by its curve ran to its end without an error: the base was too weak for its rewards to rise in so few steps. A longer fine-tuning of it"
+           " (`works_with_base.STEPS`) and more steps are what these recipes need.", ""] if any("went from" in (results[name]["failed"] or "") for name in failed) else []),
         f"The cookbook measures in each step of reinforcement learning how far the log-probabilities of training are from those of sampling. Its second-order KL",
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",
@@ -95,7 +97,7 @@ def write(results, versions, recipes, docs):
         "|---|---|---|---|---|---|---|---|",
         *[row(recipe, results[recipe.name]) for recipe in done],
         "",
-        "Seconds are of a busy machine with two slow cores and include some ten of Python's start.",
+        "Seconds are of two slow cores that were busy with other work beside, and include Python's start.",
         "",
         *[line for name in pictures for line in (f"![curves]({name})", "")],
         "## Commands",

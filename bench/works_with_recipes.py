@@ -35,11 +35,8 @@ def recipes():
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="made-up conversations, all right"),
-        Recipe("chat_sl, wordy sums", "chat_sl.train", f"{colon} load_checkpoint_path={{state:chat_sl, sums}} dataset=wordy.jsonl batch_size=64 max_length=512 lr_schedule=linear "
-               "learning_rate=1e-3 train_on_what=last_assistant_message eval_every=0 save_every=0 max_steps=14", "train_mean_nll", "down", needs=["chat_sl, sums"],
-               note="half of the answers are too long for the 12 tokens that arithmetic allows"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, wordy sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=25 eval_every=0 save_every=0",
-               RL, "up", 1200, needs=["chat_sl, wordy sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, wordy sums: what is gained first is to end in time"),
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=15",
+               RL, "up", 1200, needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets one in twenty-five right"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,
@@ -64,7 +61,7 @@ def recipes():
                "dpo_loss", "down", curve="preference.dpo: loss", note="stand-in of Anthropic/hh-rlhf; compute_logprobs and forward_backward_custom"),
         Recipe("on_policy_distillation", "distillation.on_policy_distillation", f"{colon} teacher_model=countdown-chat teacher_checkpoint={{sampler:arithmetic}} "
                f"groups_per_batch=16 group_size=4 max_tokens=8 learning_rate=1e-3 max_steps=15 {none}", "teacher_kl", "down", needs=["arithmetic"],
-               curve="on_policy_distillation: KL to the teacher", note="the teacher is the model that arithmetic trained; stand-in of DeepMath-103K"),
+               curve="on_policy_distillation: KL to the teacher", note="the teacher is a checkpoint of an arithmetic run; stand-in of DeepMath-103K"),
         Recipe("on_policy_multi_teacher", "distillation.on_policy_multi_teacher", "model_name=Qwen/Qwen3-8B deepmath_teacher_model=Qwen/Qwen3-8B tulu3_teacher_model=Qwen/Qwen3-8B "
                f"deepmath_groups_per_batch=2 tulu3_groups_per_batch=2 group_size=2 max_tokens=8 max_steps=2 {none}", "teacher_kl", note="two teachers, each the base itself"),
         Recipe("math_rl gsm8k", "math_rl.train", f"model_name=Qwen/Qwen3-8B env=gsm8k loss_fn=ppo group_size=4 groups_per_batch=4 max_tokens=16 max_steps=2 {none}", RL,
