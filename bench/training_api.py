@@ -69,7 +69,7 @@ def fused_against_custom(service, base, rounds, rank, traced):
 
     def loss(data, logprobs):
         value, metrics = clipped_policy(torch.stack(list(logprobs)), q, advantages)
-        return value, {name: float(metric) for name, metric in metrics.items()}
+        return value, {name: float(metric.detach()) for name, metric in metrics.items()}
 
     works = {"fused": lambda: client.forward_backward(fused_data, "ppo").result(), "custom": lambda: client.forward_backward_custom(plain, loss).result(),
              "traced": lambda: client.forward_backward_custom(traced_data, traced).result()}

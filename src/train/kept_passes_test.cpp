@@ -14,22 +14,22 @@ namespace {
 
 constexpr std::int64_t kPlenty = std::int64_t{1} << 30;
 
-using Rows = std::vector<std::vector<std::uint32_t>>;
-Rows row_bits(const std::vector<std::vector<float>>& rows) {
-  Rows bits;
+using RowBits = std::vector<std::vector<std::uint32_t>>;
+RowBits row_bits(const std::vector<std::vector<float>>& rows) {
+  RowBits bits;
   for (const auto& row : rows) bits.push_back(bits_of(row));
   return bits;
 }
 
 // What a client's loss does: log-probabilities, weights made of them, a gradient; then a step.
-struct Done {
-  Rows logprobs, losses, entropies;
+struct CustomSteps {
+  RowBits logprobs, losses, entropies;
   double loss = 0;
   WeightImages masters;
 };
 template <class T>
-Done two_custom_steps(T& trainer, std::vector<TrainSequence> data, double bias_rate = 0) {
-  Done done;
+CustomSteps two_custom_steps(T& trainer, std::vector<TrainSequence> data, double bias_rate = 0) {
+  CustomSteps done;
   for (int step = 0; step < 2; ++step) {
     const auto scored = trainer.score(data);
     for (std::size_t s = 0; s < data.size(); ++s)
@@ -48,7 +48,7 @@ Done two_custom_steps(T& trainer, std::vector<TrainSequence> data, double bias_r
   done.masters = trainer.master_images();
   return done;
 }
-void expect_equal(const Manifest& manifest, const Done& got, const Done& want) {
+void expect_equal(const Manifest& manifest, const CustomSteps& got, const CustomSteps& want) {
   EXPECT_EQ(got.logprobs, want.logprobs);
   EXPECT_EQ(got.losses, want.losses);
   EXPECT_EQ(got.entropies, want.entropies);
