@@ -189,11 +189,11 @@ LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   loss.parameters.log_ratio_high = row->log_ratio_high;
   loss.parameters.kl = KlEstimator::k3;  // its coefficient is 0
   for (const auto& [key, value] : config) {
-    const auto option = std::find_if(option_rows().begin(), option_rows().end(), [&](const OptionRow& o) { return o.name == key && (o.groups & row->options); });
+    const auto option = std::find_if(option_rows().begin(), option_rows().end(), [&row, &key = key](const OptionRow& o) { return o.name == key && (o.groups & row->options); });
     if (option == option_rows().end())
       fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", key, name, fmt::join(loss_option_names(*row), ", "),
            did_you_mean(key, loss_option_names(*row)));
-    with_context(fmt::format("reading the option {} of the loss {}", key, name), [&] { option->set(loss, value); });
+    with_context(fmt::format("reading the option {} of the loss {}", key, name), [&loss, &option, &value = value] { option->set(loss, value); });
   }
   check_loss_options(loss);
   return loss;

@@ -47,7 +47,7 @@ LossOptions loss_options(const LossRequest& wanted) {
   for (const auto& [name, value] : wanted.config) {
     const auto* text = std::get_if<std::string>(&value);
     if (name == "target_logprob_support" && text && *text == "full_vocabulary") continue;  // what there is
-    std::erase_if(config, [&](const auto& one) { return one.first == name; });
+    std::erase_if(config, [&name = name](const auto& one) { return one.first == name; });
     config.emplace_back(name, value);
   }
   return loss_by_name(wanted.name, config);
