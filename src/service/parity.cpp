@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "checkpoint/model_folder.h"
+#include "numerics/packed.h"
 #include "service/parity_run.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "numerics/form.h"
+#include "numerics/packed.h"
 #include "service/parity_run.h"
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "numerics/packed.h"
 
 namespace lockstep {
 
