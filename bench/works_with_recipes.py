@@ -15,7 +15,7 @@ class Recipe:
     arguments: str
     metric: str = ""  # of metrics.jsonl, what is to move
     better: str = ""  # "up" or "down": then the mean of the last fifth must be better than that of the first; empty: nothing is asked of it
-    seconds: int = 600
+    seconds: int = 1800
     needs: list = field(default_factory=list)  # recipes before it
     same_as: str = ""  # a recipe whose metric must have the same values at the steps that both logged
     refused: str = ""  # words of the refusal that is expected
@@ -34,15 +34,15 @@ def recipes():
     arithmetic = f"{colon} env=arithmetic group_size=8 groups_per_batch=32 max_tokens=12"
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
-               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", 1200, curve="chat_sl, sums: loss", note="made-up conversations, all right"),
+               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
         Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=15",
-               RL, "up", 1200, needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets one in twenty-five right"),
+               RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets one in twenty-five right"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,
                note="asynchronous; two optimizer steps a batch"),
         Recipe("guess_number", "multiplayer_rl.guess_number.train", f"{colon} group_size=8 batch_size=2 max_tokens=16 learning_rate=2e-3 max_steps=10 {none}",
-               RL, "up", 1200, curve="guess_number: reward", note="up to 10 turns an episode; -1 for each that breaks the format"),
+               RL, "up", curve="guess_number: reward", note="up to 10 turns an episode; -1 for each that breaks the format"),
         Recipe("chat_sl", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", "down", curve="chat_sl: loss", note="the cookbook's own example conversations"),
         Recipe("chat_sl, killed", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", kill_at=5,
                note="SIGKILL after step 5; its last checkpoint is that of step 4"),
@@ -72,5 +72,5 @@ def recipes():
         Recipe("rl_loop", "rl_loop", "batch_size=4 group_size=4 max_tokens=8 max_steps=2 loss_fn=importance_sampling", "reward/total", note="stand-in of gsm8k"),
         Recipe("rlhf_pipeline", "preference.rlhf.rlhf_pipeline", "base_model=Qwen/Qwen3.5-9B-Base batch_size=4 max_length=512 rl_max_tokens=8 rl_group_size=2 max_steps=1 save_every=1",
                logs=False, note="three stages: fine-tuning, a reward model, reinforcement learning"),
-        Recipe("twenty_questions", "multiplayer_rl.twenty_questions.train", f"model_name=Qwen/Qwen3.5-4B group_size=2 batch_size=2 max_steps=1 {none}", RL, seconds=900),
+        Recipe("twenty_questions", "multiplayer_rl.twenty_questions.train", f"model_name=Qwen/Qwen3.5-4B group_size=2 batch_size=2 max_steps=1 {none}", RL),
     ]  # fmt: skip
