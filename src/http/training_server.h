@@ -2,6 +2,7 @@
 //   serve_openai(service, options, access, [&](Routes& routes) { add_training_routes(routes, trainers, shapes); });
 #pragma once
 #include "api/fireworks/fireworks_routes.h"
+#include "api/server_state.h"
 #include "observe/prometheus.h"
 #include "api/tinker/tinker_routes.h"
 

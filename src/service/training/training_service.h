@@ -126,7 +126,6 @@ class TrainingService {
   // A traced loss of a session's clients: {"name", "inputs", "graph"}; loss "custom" with its id as loss_id then names it.
   std::string create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode);
   bool custom_losses() const { return options_.custom_losses; }
-  std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request, Encode<OptimResult> encode);
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);

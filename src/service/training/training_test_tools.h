@@ -97,7 +97,7 @@ struct TrainingBench {
   std::string step(const std::string& model, std::int64_t sequence, const std::string& owner = "me") {
     OptimizerRequest request;
     request.adam.learning_rate = 0.01;
-    return service->optim_step(owner, model, sequence, request, [](const OptimResult& r) { return Outcome{"text/plain", fmt::format("{:a}", r.gradient_norm), {}, {}}; });
+    return service->optim_step(owner, model, sequence, request, [](const OptimizerOutput& r) { return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}}; });
   }
   // Nothing runs until the returned promise is set.
   std::promise<void> hold() {
