@@ -103,10 +103,10 @@ def test_gradients_are_divided_by_what_they_came_from(trained_model):
 
 
 def test_normalised_steps_are_torchs_adamw(start_server, tmp_path):
-    service = FiretitanServiceClient(base_url=start_server().url, api_key="x")
+    url = start_server().url
     batches = [[(TOKENS, [1.0] * 9)], [(OTHER, [1.0] * 4 + [0.0] * 5)], [(TOKENS[::-1], [0.5] * 9)]]
     for name, count in (("none", 1), ("num_sequences", 3), ("num_loss_tokens", 22)):
-        client = service.create_training_client(base_model=BASE)
+        client = FiretitanServiceClient(base_url=url, api_key="x").create_training_client(base_model=BASE)  # a service has one
         label = name.replace("_", "-")
         client.save_state("before-" + label).result()
         stepped(client, batches, grad_accumulation_normalization=name)

@@ -38,6 +38,7 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   const std::string base_model = text_field(config, "baseModel", call.service.base().name);
   // A promoted model is trained here whatever the catalog knows of it.
   const bool promoted = call.request.query_value("trainingShape").value_or("").empty() && call.service.control().models.find(call.owner, base_model);
+  if (!promoted && !shapes.find_model(base_model)) check_base_model(call, base_model);
   const std::string shape = promoted ? "" : shape_of_job(call, shapes);
   if (shape.empty()) check_base_model(call, base_model);
   KeptRecords<TrainerJob>& jobs = call.service.control().jobs;

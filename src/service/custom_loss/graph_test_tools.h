@@ -22,6 +22,16 @@ class GraphDraws {
     for (const char* input : {"logprobs", "a", "mask"}) nodes.push_back({{"op", "placeholder"}, {"name", input}, {"target", input}});
     names_ = {"logprobs", "a", "mask"};
     while (!done() && names_.size() < 40) {
+      if (below(2) == 1) {  // a call that is often right
+        constexpr std::pair<const char*, int> kPlain[] = {{"exp", 1}, {"neg", 1}, {"mul", 2}, {"add", 2}, {"sub", 2}, {"minimum", 2}, {"clamp", 3}, {"where", 3}};
+        const auto& [call, count] = kPlain[below(8)];
+        nlohmann::ordered_json references = nlohmann::ordered_json::array();
+        for (int i = 0; i < count; ++i) references.push_back(reference());
+        const std::string name = "n" + std::to_string(names_.size());
+        nodes.push_back({{"op", "call_function"}, {"name", name}, {"target", std::string("torch.") + call}, {"args", references}, {"kwargs", nlohmann::ordered_json::object()}});
+        names_.push_back(name);
+        continue;
+      }
       std::string target = names[below(256) * names.size() / 256];
       const bool method = target != "getattr" && target != "getitem" && !target.starts_with("math.") && below(2) == 0;
       if (target == "getitem") target = "operator.getitem";
@@ -36,7 +46,8 @@ class GraphDraws {
       names_.push_back(name);
     }
     nodes.push_back({{"op", "call_method"}, {"name", "end"}, {"target", "sum"}, {"args", {reference()}}});
-    nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", {{{"tuple", {{{"ref", "end"}}, {{"dict", {{"custom/x:sum", reference()}}}}}}}}}});
+    const nlohmann::ordered_json metric = below(4) == 3 ? reference() : nlohmann::ordered_json{{"ref", "end"}};
+    nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", {{{"tuple", {{{"ref", "end"}}, {{"dict", {{"custom/x:sum", metric}}}}}}}}}});
     return {{"format", 1}, {"nodes", nodes}};
   }
 
