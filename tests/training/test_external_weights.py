@@ -38,6 +38,8 @@ def test_an_adapter_goes_out_as_peft_keeps_it(training_server, tmp_path):
     client, saved = trained(training_server, 8)
     urls = download(training_server, saved.path, tmp_path)
     assert set(urls.urls) == {"adapter_model.safetensors", "adapter_config.json"}
+    listed = rest_of(training_server).list_checkpoints(saved.path.split("/")[2]).result().checkpoints
+    assert [c.size_bytes for c in listed] == [sum(f.stat().st_size for f in tmp_path.iterdir())]
     config = json.loads((tmp_path / "adapter_config.json").read_text())
     assert (config["peft_type"], config["r"], config["lora_alpha"], config["base_model_name_or_path"]) == ("LORA", 8, 32, BASE)
     tensors = load_file(tmp_path / "adapter_model.safetensors")
