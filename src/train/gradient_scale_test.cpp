@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "base/error.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
