@@ -91,13 +91,19 @@ def test_the_default_loss_is_refused_with_names_of_others(kitchen):
 def test_a_recipe_that_was_killed_goes_on_with_the_same_bits(kitchen):
     process = kitchen.start(*LOOP)
     end = time.monotonic() + SECONDS
-    while not any(row["step"] >= 3 for row in kitchen.metrics("loop")):
+    checkpoints = kitchen.work / "loop/checkpoints.jsonl"
+
+    def saved_batches():
+        return [json.loads(line)["batch"] for line in checkpoints.read_text().splitlines(keepends=True) if line.endswith("\n")] if checkpoints.is_file() else []
+
+    # Killed when it has done a step after one of its checkpoints, which the resumed run does again.
+    while not (saved := saved_batches()) or not any(row["step"] >= saved[-1] for row in kitchen.metrics("loop")):
         assert process.poll() is None and time.monotonic() < end, process.communicate()[0][-2000:]
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     first = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("loop")}
-    saved = [json.loads(line)["batch"] for line in (kitchen.work / "loop/checkpoints.jsonl").read_text().splitlines()]
+    saved = saved_batches()
     code, said = kitchen.run(*LOOP)
     assert code == 0, said[-2000:]
     assert f"Resuming from batch {saved[-1]}" in said
