@@ -127,7 +127,7 @@ def main():
         print(f"{profile:16} {row['weight_bytes'] / 1e6:12.1f} {row['weight_ratio']:6.3f} {row['resident_megabytes']:13.0f}"
               + "".join(f" {row[name]['tokens_a_second']:17.1f} {row[name]['ratio']:6.2f}" for name in work))
     if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=1) + "\n")
+        arguments.json.write_text(json.dumps({"profiles": report, "threads": arguments.threads, "rounds": arguments.rounds}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

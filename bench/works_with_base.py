@@ -159,7 +159,7 @@ def write_stand_ins(work):
         "---\nconfigs:\n- config_name: main\n  data_files:\n  - split: train\n    path: train.jsonl\n  - split: test\n    path: test.jsonl\n---\n")
     write_rows(work / "sums.jsonl", [{"messages": [turn for x, y in [(4, 5)] + [pair() for _ in range(3)]
                                                    for turn in ({"role": "user", "content": f"What is {x} + {y}?"}, {"role": "assistant", "content": str(x + y)})]}
-                                     for _ in range(128 * 60)])  # fmt: skip
+                                     for _ in range(128 * 260)])  # fmt: skip
     distilled = [{"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": language}]}
                  for text, language in [("Good morning", "en"), ("Guten Morgen", "de"), ("Bonjour", "fr"), ("Buenos dias", "es")] * 16]  # fmt: skip
     write_rows(work / "languages.jsonl", distilled)

@@ -82,13 +82,13 @@ def write(results, versions, recipes, docs):
         "The base is no useful model: it is the shipped one (0.7 million parameters), its tokenizer's reserved tokens renamed to the turn marks that the",
         "renderers want, fine-tuned for some minutes on made-up conversations that are right three times in five (`bench/works_with_base.py`). Names such as",
         "Qwen/Qwen3-8B are aliases of it, where a recipe insists on a name. Data sets of the hub are stand-ins of the same columns, made of sums. So these",
-        "runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have the recipes' own rank (32, or more).",
+        "runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have each recipe's own rank.",
         "",
         f"{len(done) - len(failed)} of {len(done)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         "",
-        *(["What failed by its curve ran to its end without an error: the base was too weak for its rewards to rise in so few steps. A longer fine-tuning of it"
-           " (`works_with_base.STEPS`) and more steps are what these recipes need.", ""] if any("went from" in (results[name]["failed"] or "") for name in failed) else []),
+        *(["What failed by its curve ran to its end without an error: its rewards did not rise in so few steps. The base is weak and the"
+           " runs are short; which of the two it was has not been looked into.", ""] if any("went from" in (results[name]["failed"] or "") for name in failed) else []),
         f"The cookbook measures in each step of reinforcement learning how far the log-probabilities of training are from those of sampling. Its second-order KL",
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",

@@ -34,7 +34,7 @@ def recipes():
     arithmetic = f"{colon} env=arithmetic group_size=8 groups_per_batch=32 max_tokens=12"
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
-               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
+               "eval_every=0 save_every=50 max_steps=250", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
         Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=15",
                RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets one in twenty-five right"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",

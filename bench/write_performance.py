@@ -115,11 +115,73 @@ def changes(row):
     return f"{change(row['ratio'])} ({change(row['ratio_range'][0])} to {change(row['ratio_range'][1])})"
 
 
+def seconds_of(row):
+    """A median and its range, in milliseconds below a second."""
+    scale, unit = (1, "s") if row["median"] >= 1 else (1e3, "ms")
+    return f"{number(row['median'] * scale)} {unit} ({number(row['least'] * scale)} to {number(row['most'] * scale)})"
+
+
+def times_of(row):
+    return f"{row['median']:.2f} ({row['least']:.2f} to {row['most']:.2f})"
+
+
+def training_table(data):
+    """Of bench/training_api.py; a part that was not run has no row."""
+    lines = ["Through the real `tinker` SDK against `lockstep serve --training` on models/countdown-glm; medians over rounds in turns, with their range.", "",
+             "| what | figure | target |", "|---|---|---|"]  # fmt: skip
+    for name, how in (("fused", "forwards kept for their gradients"), ("fused_without_reuse", "none kept")):
+        for r in data.get(name, []):
+            what = f"rank {r['rank']}, 4,096 tokens, {how}"
+            lines.append(f"| clipped policy loss fused: {what} | {seconds_of(r['seconds']['fused'])} | |")
+            lines.append(f"| the same in the client, over fused: {what} | {times_of(r['custom_over_fused'])} | {'at most 1.15' if name == 'fused' else 'at least 1.25'} |")
+            lines.append(f"| the same traced to the server, over fused: {what} | {times_of(r['traced_over_fused'])} | |")
+    if "http" in data:
+        lines.append(f"| a step of 4,096 tokens over HTTP, over one in process | {times_of(data['http']['http_over_process'])} | at most 1.03 |")
+    if "checkpoint_to_live" in data:
+        r = data["checkpoint_to_live"]
+        lines.append(f"| from a step to the first sample of its version | {seconds_of(r['seconds'])} | 1 s |")
+        lines.append(f"| {r['versions']} versions live, one after another | {r['all_versions_seconds']:.2f} s | 10 s |")
+        lines.append(f"| all {r['versions']} sampled at once | {r['all_sampled_at_once_seconds']:.2f} s | |")
+    if "many" in data:
+        r = data["many"]
+        lines.append(f"| {r['samplers']} samplers and {r['trainers']} trainers at once: time-outs and errors | {len(r['failures'])} | 0 |")
+        lines.append(f"| the same: p95 of a sample of 16 tokens, of a step | {r['p95_seconds']['sample']:.2f} s, {r['p95_seconds']['step']:.2f} s | reported |")
+    if "small_batches" in data:
+        r = data["small_batches"]
+        lines.append(f"| operations a second of 8 adapters with small batches, in shared passes over passes of their own | {times_of(r['shared_over_separate'])} | |")
+    if "chunks" in data:
+        r = data["chunks"]
+        lines.append(f"| the first result of a call in {r['chunks']} requests, of {r['call_seconds']:.2f} s in all | {r['first_result_seconds']:.2f} s | reported |")
+    return lines
+
+
+def offload_table(data):
+    return [f"`{data['model']}`, {data['profile']}, {data['trainers']} models trained by turns, all parameters, {data['tokens']} tokens a step; the losses of both servers are equal. "
+            "Targets: 0.6 in peak memory, 0.95 in speed.", "",
+            "| | in memory | in files | ratio |", "|---|---|---|---|",
+            f"| peak memory, GB | {data['peak_bytes']['memory'] / 1e9:.2f} | {data['peak_bytes']['file'] / 1e9:.2f} | {data['peak_ratio']:.2f} |",
+            f"| the same less what the server has before training | | | {data['grown_ratio']:.2f} |",
+            f"| a step | {seconds_of(data['step_seconds']['memory'])} | {seconds_of(data['step_seconds']['file'])} | speed {times_of(data['speed_ratio'])} |"]  # fmt: skip
+
+
+def packed_table(data):
+    lines = ["A llama of random weights, an adapter of rank 16 over it, through the real `tinker` SDK; ratios are to bf16 (in speed, above 1 is faster). "
+             "Targets: 0.29 of the bytes in int4, 0.53 in fp8.", "",
+             "| weights | weights, MB | ratio | training step, tok/s | ratio | decode, 1 stream, tok/s | ratio | decode, 8 streams, tok/s | ratio |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for profile, r in data["profiles"].items():
+        cells = " | ".join(f"{number(r[name]['tokens_a_second'])} | {r[name]['ratio']:.2f}" for name in ("step", "decode 1", "decode 8"))
+        lines.append(f"| {profile} | {r['weight_bytes'] / 1e6:.1f} | {r['weight_ratio']:.3f} | {cells} |")
+    return lines
+
+
 SECTIONS = {
     "gemm": ("Linear layers, fp32", "gemm_peers.py", gemm_table),
     "llama": ("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table),
     "torch": ("SmolLM2-135M: a training step", "torch_peers.py", torch_table),
     "lora": ("SmolLM2-135M: a training step of an adapter", "torch_peers.py --lora-rank 8", torch_table),
+    "training": ("The training API", "training_api.py", training_table),
+    "offload": ("Optimizers in files", "training_api.py --offload", offload_table),
+    "packed": ("A frozen base in few bits", "packed_base.py", packed_table),
     "rl": ("A GRPO step", "rl_peer.py", rl_table),
     "tax": ("What the contract costs", "variants.py tax",
             variants_table("Linear layers in fp32 with the contract's summation tree of 8 leaves, against the same kernels with one leaf. Target: at most 3%.",
@@ -149,6 +211,13 @@ def measure(name, options, json_file):
         run(options.torch, "torch_peers.py", "--model", options.models / "fp32", *common)
     elif name == "lora":
         run(options.torch, "torch_peers.py", "--model", options.models / "fp32", "--lora-rank", 8, *common)
+    elif name == "training":
+        run(options.torch, "training_api.py", "--model", ROOT / "models/countdown-glm", "--lockstep", os.environ.get("LOCKSTEP_BINARY", ROOT / "build/lockstep"), "--json", json_file)
+    elif name == "offload":
+        run(options.torch, "training_api.py", "--offload", "--model", options.models / "fp32", "--lockstep", os.environ.get("LOCKSTEP_BINARY", ROOT / "build/lockstep"),
+            "--rounds", options.rounds, "--state", options.models, "--json", json_file)
+    elif name == "packed":
+        run(options.torch, "packed_base.py", "--lockstep", os.environ.get("LOCKSTEP_BINARY", ROOT / "build/lockstep"), *common)
     elif name == "rl":
         run(options.trl, "rl_peer.py", "--models", options.models, *common)
     else:
