@@ -282,8 +282,9 @@ def find_seed(config, count, seeds, smallest_gap=SEARCHED_GAP):
 
 
 def relative_error(value, truth):
-    """max |a - b| / max |b|"""
-    return float(np.max(np.abs(value - truth)) / np.max(np.abs(truth)))
+    """max |a - b| / max |b|; 0 where both are zeros"""
+    error = float(np.max(np.abs(value - truth)))
+    return error / float(np.max(np.abs(truth))) if error != 0 else 0.0
 
 
 # Goldens.

@@ -94,14 +94,13 @@ def test_an_external_checkpoint_comes_back_with_its_bits(training_server):
     assert bits(fresh) != bits(now)  # the control
 
 
-def test_all_parameters_go_out_as_a_hugging_face_folder(training_server, start_server, tmp_path):
+def test_all_parameters_go_out_as_a_hugging_face_folder(training_server, tmp_path):
     client, saved = trained(training_server, 0)
     now = logprobs_of(client.forward([weighted()], "cross_entropy").result())
     urls = download(training_server, saved.path, tmp_path / "model")
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(urls.urls)
     # Another server serves it: the bits of the trainer's forward.
-    from conftest import Server
-    other = Server("--training", "--state", str(tmp_path / "state"), model=tmp_path / "model")
+    other = type(training_server)("--training", "--state", str(tmp_path / "state"), model=tmp_path / "model")
     try:
         sampler = client_of(other).create_sampling_client(base_model="model").result()
         assert bits(sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()[1:]) == bits(now)
