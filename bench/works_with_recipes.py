@@ -35,7 +35,7 @@ def recipes():
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=50 max_steps=250", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=2e-4 max_steps=40 eval_every=0 save_every=20",
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=5e-4 max_steps=80 eval_every=0 save_every=40",
                RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets about one in ten right"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),

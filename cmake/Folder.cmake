@@ -143,6 +143,7 @@ function(lockstep_training_concurrency_tests)
   target_include_directories(test_training_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/messages)
   target_link_libraries(test_training_concurrency PRIVATE lockstep_engine lockstep_train lockstep_checkpoint lockstep_model lockstep_kernels lockstep_text SQLite::SQLite3 protobuf::libprotobuf-lite PkgConfig::ZSTD
                                                           GTest::gtest_main)
+  target_compile_definitions(test_training_concurrency PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(test_training_concurrency PRIVATE ${thread_checks} -Wno-array-bounds)
   target_link_options(test_training_concurrency PRIVATE -fsanitize=thread)
 endfunction()

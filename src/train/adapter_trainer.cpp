@@ -220,7 +220,7 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
     if (job.trainer && job.trainer->base_.get() != &base) fail(ErrorCode::invalid_argument, "adapters of several bases in one call; allowed is one base");
     scored.push_back({job.trainer ? job.trainer->weights_.get() : nullptr, job.data});
   }
-  if (AdapterTrainer* one = jobs.size() == 1 && base.options().kept ? jobs[0].trainer : nullptr) {
+  if (AdapterTrainer* one = jobs.size() == 1 && base.options().kept && base.options().kept->enabled() ? jobs[0].trainer : nullptr) {
     if (!one->gradients_) one->open_gradients();
     scored[0].gradients = one->gradients_.get();
   }

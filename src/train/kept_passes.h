@@ -43,6 +43,7 @@ class KeptPasses {
  public:
   explicit KeptPasses(std::int64_t most_bytes) : most_bytes_(most_bytes) {}
 
+  bool enabled() const { return most_bytes_ > 0; }
   // Before a pass of about so many bytes: whether keeping it is worth it; older ones make room.
   bool make_room(std::int64_t bytes);
   void keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes);

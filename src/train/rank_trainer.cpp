@@ -216,7 +216,7 @@ void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F
 
 void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                                   double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
-  const bool keep = !gradient && options_.kept && place_.layout.size() == 1 && loss.kind == LossKind::none;
+  const bool keep = !gradient && options_.kept && options_.kept->enabled() && place_.layout.size() == 1 && loss.kind == LossKind::none;
   if (keep && !gradients_) use_bins(several_parts());  // where what is kept will deposit
   ForwardPass::Settings settings{gradient, gradient || keep ? gradients_.get() : nullptr, gradient || keep ? &router_loads_ : nullptr, index, index_weight, keep};
   pass_.run(*weights_, settings, {{&data, &loss, normaliser, part, &result, &sums}});

@@ -158,3 +158,63 @@ def test_steps_with_values_that_there_are_not(client):
     assert "did you mean 'adamw'" in client.result(answer["request_id"])["error"]
     assert client.raw("create_model", json={"session_id": client.session, "model_seq_id": 52, "base_model": BASE,
                                             "optimizer_config": {"type": "dimuon", "version": 2}}).status_code == 422  # fmt: skip
+
+
+def test_gradients_beside_a_gap_are_neither_lost_nor_counted_twice(client):
+    """Batches 1 and 3, a save 2 or a step 2 between them, a step 4: in any order of arrival what they are in order."""
+    def norms(number, order, between):
+        model, requests_of = client.model(number), {}
+        for sequence in order:
+            if sequence in (1, 3):
+                requests_of[sequence] = client.backward(model, sequence, TOKENS if sequence == 1 else OTHER)
+            elif sequence == 2 and between == "save":
+                requests_of[2] = client.post("save_weights", model_id=model, seq_id=2, path="between")["request_id"]
+            else:
+                requests_of[sequence] = client.step(model, sequence)
+            time.sleep(0.2)  # what may be early is
+        results = {sequence: client.result(request) for sequence, request in requests_of.items()}
+        return [results[s]["metrics"]["grad_norm"] for s in (2, 4) if s == 4 or between == "step"]
+
+    for place, between in enumerate(("save", "step")):
+        want = norms(60 + 10 * place, [1, 2, 3, 4], between)
+        for i, order in enumerate([[3, 1, 2, 4], [3, 2, 1, 4], [4, 3, 2, 1], [3, 4, 1, 2]], 1):
+            assert norms(60 + 10 * place + i, order, between) == want, (between, order)
+
+
+def test_what_is_wrong_in_a_request_takes_its_number(client):
+    model = client.model(80)
+    for sequence, (route, fields) in enumerate([("save_weights", {"path": 5}), ("save_weights_for_sampler", {"path": "x", "ttl_seconds": "y"}),
+                                                ("save_weights_external", {"path": []}), ("load_weights", {"path": 7}), ("load_adapter", {})], 1):  # fmt: skip
+        result = client.result(client.post(route, model_id=model, seq_id=sequence, **fields)["request_id"])
+        assert result["category"] == "user", (route, result)
+    begin = time.time()
+    client.backward(model, 6)
+    assert client.result(client.step(model, 7))["metrics"]["grad_norm"] > 0 and time.time() - begin < 30
+
+
+def test_sizes_that_would_take_the_server_down(client):
+    """Names that repeat themselves, lists that are copied for each sample, tuples that double, headers of any bytes."""
+    root = client.url.removesuffix("/api/v1/")
+    name = "accounts/a/trainingSamplers/" * 16000
+    assert requests.post(root + "/inference/v1/completions", json={"model": name, "prompt": [1, 2], "max_tokens": 1}, headers={"X-API-Key": "tml-a"}, timeout=20).status_code in (400, 404)
+    assert requests.post(root + "/hot_load/v1/models/hot_load", json={"identity": "x"}, headers={"X-API-Key": "tml-a", "fireworks-deployment": b"\xff\xfe"}, timeout=20).status_code == 422
+    sampler = client.post("create_sampling_session", session_id=client.session, sampling_session_seq_id=900, base_model=BASE)["sampling_session_id"]
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [1, 2, 3]}]}
+    for stop in (["abc"] * 100000, list(range(100000)), ["a" * 5000]):
+        answer = client.raw("asample", json={"sampling_session_id": sampler, "seq_id": 0, "num_samples": 1024, "prompt": prompt, "sampling_params": {"max_tokens": 1, "stop": stop}})
+        said = answer.json() if answer.status_code != 200 else client.result(answer.json()["request_id"])
+        assert "sampling_params.stop" in str(said) and "allowed" in str(said), said
+    nodes = [{"op": "placeholder", "name": "logprobs", "target": "logprobs", "args": [], "kwargs": {}}]
+    last = {"ref": "logprobs"}
+    for i in range(40):
+        nodes.append({"op": "call_function", "name": f"n{i}", "target": "operator.getitem", "args": [{"tuple": [{"tuple": [last, last]}]}, 0], "kwargs": {}})
+        last = {"ref": f"n{i}"}
+    nodes += [{"op": "call_method", "name": "end", "target": "sum", "args": [{"ref": "logprobs"}], "kwargs": {}},
+              {"op": "output", "name": "output", "target": "output", "args": [{"tuple": [{"ref": "end"}, {"dict": {}}]}], "kwargs": {}}]  # fmt: skip
+    made = client.result(client.post("create_custom_loss", session_id=client.session, custom_loss_seq_id=0, name="doubles", inputs=[{"name": "logprobs", "rank": 1}],
+                                     graph={"format": 1, "nodes": nodes})["request_id"])  # fmt: skip
+    model = client.model(90)
+    datum = {"model_input": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:-1]}]}, "loss_fn_inputs": {"target_tokens": {"dtype": "int64", "data": TOKENS[1:]}}}
+    request = client.post("forward_backward", model_id=model, seq_id=1, forward_backward_input={"data": [datum], "loss_fn": "custom", "loss_fn_config": {"loss_id": made["loss_id"]}})
+    result = client.result(request["request_id"])
+    assert result["category"] == "user" and "more elements than a datum may take" in result["error"], result

@@ -49,6 +49,7 @@ CompletionOrder completion_order(const TrainingJson& json, const TrainingService
   if (json.contains("stop") && json["stop"].is_array()) {
     for (const TrainingJson& stop : json["stop"]) {
       if (!stop.is_string()) fail_value("stop", "is no list of texts");
+      if (constexpr std::size_t kMostStops = 64; out.stops.size() == kMostStops) fail_value("stop", fmt::format("has {} texts, allowed are at most {}", json["stop"].size(), kMostStops));
       out.stops.push_back(stop.get<std::string>());
     }
   }

@@ -6,14 +6,14 @@ namespace lockstep {
 namespace {
 
 std::string deployment_of(const TrainingCall& call) {
-  std::string name(call.request.header("fireworks-deployment"));
+  std::string name = call.text_header("fireworks-deployment");
   if (name.empty()) fail_value("the header fireworks-deployment", "is missing");
   return name;
 }
 
 void load_snapshot(const TrainingCall& call) {
   const std::string identity = required_text(call.json(), "identity");
-  call.service.control().hot_load(call.owner, deployment_of(call), identity, std::string(call.request.header("fireworks-model")));
+  call.service.control().hot_load(call.owner, deployment_of(call), identity, call.text_header("fireworks-model"));
   call.answer({{"identity", identity}});
 }
 

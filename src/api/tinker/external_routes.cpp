@@ -56,17 +56,17 @@ std::vector<std::string> files_in(const std::filesystem::path& folder) {
 
 void save_external(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string model = required_text(json, "model_id");
-  const std::int64_t sequence = required_integer(json, "seq_id");
-  if (json.contains("age_encryption_recipients") && !json["age_encryption_recipients"].is_null())
-    return call.answer_future(call.service.refuse(call.owner, model, sequence, Error(ErrorCode::unsupported, "age_encryption_recipients is given, and exports are not encrypted here; allowed is none")), model);
-  SaveRequest save;
-  save.kind = "external_weights";
-  save.name = text_field(json, "path");
-  save.ttl_seconds = optional_number(json, "ttl_seconds");
-  call.answer_future(call.service.save(call.owner, model, sequence, save, [](const CheckpointRecord& r) {
-    return json_outcome({{"path", r.path()}, {"size_bytes", r.bytes}, {"type", "save_weights_external"}});
-  }), model);
+  call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+    if (json.contains("age_encryption_recipients") && !json["age_encryption_recipients"].is_null())
+      return call.service.refuse(call.owner, model, sequence, Error(ErrorCode::unsupported, "age_encryption_recipients is given, and exports are not encrypted here; allowed is none"));
+    SaveRequest save;
+    save.kind = "external_weights";
+    save.name = text_field(json, "path");
+    save.ttl_seconds = optional_number(json, "ttl_seconds");
+    return call.service.save(call.owner, model, sequence, save, [](const CheckpointRecord& r) {
+      return json_outcome({{"path", r.path()}, {"size_bytes", r.bytes}, {"type", "save_weights_external"}});
+    });
+  });
 }
 
 void tell_urls(const TrainingCall& call, FileGrants& grants, bool tls) {
@@ -98,7 +98,7 @@ void copy_weights(const TrainingCall& call) {
   wanted.session = text_field(json, "session_id");
   wanted.number = wanted.session.empty() ? 0 : required_integer(json, "model_seq_id");
   wanted.ttl_seconds = optional_number(json, "ttl_seconds");
-  wanted.idempotency_key = call.request.header("x-idempotency-key");
+  wanted.idempotency_key = call.text_header("x-idempotency-key");
   call.answer({{"tinker_path", call.service.copy_checkpoint(call.owner, wanted)}});
 }
 

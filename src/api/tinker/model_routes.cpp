@@ -129,49 +129,57 @@ SaveRequest save_request(const TrainingJson& json, const std::string& kind) {
 
 void save_weights(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string model = required_text(json, "model_id");
   const bool bare = call.speaks_fireworks();  // its client takes no tinker:// path back
-  call.answer_future(call.service.save(call.owner, model, required_integer(json, "seq_id"), save_request(json, "weights"), [bare](const CheckpointRecord& r) {
-    return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights"}});
-  }), model);
+  call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+    return call.service.save(call.owner, model, sequence, save_request(json, "weights"), [bare](const CheckpointRecord& r) {
+      return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights"}});
+    });
+  });
 }
 
 void save_weights_for_sampler(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string model = required_text(json, "model_id");
-  const std::int64_t sequence = required_integer(json, "seq_id");
-  if (text_field(json, "path").empty())
-    return call.answer_future(call.service.save_sampler(call.owner, model, sequence, text_field(json, "kind", "snapshot") == "inflight", [](const SamplerRecord& r) {
-      return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
-    }), model);
   const bool bare = call.speaks_fireworks();
-  call.answer_future(call.service.save(call.owner, model, sequence, save_request(json, "sampler_weights"), [bare](const CheckpointRecord& r) {
-    return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
-  }), model);
+  call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+    if (text_field(json, "path").empty())
+      return call.service.save_sampler(call.owner, model, sequence, text_field(json, "kind", "snapshot") == "inflight", [](const SamplerRecord& r) {
+        return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
+      });
+    return call.service.save(call.owner, model, sequence, save_request(json, "sampler_weights"), [bare](const CheckpointRecord& r) {
+      return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
+    });
+  });
 }
 
 void load_weights(const TrainingCall& call) {
   const TrainingJson json = call.json();
+  const auto loaded = [](const std::string& path) {
+    return [path](const ModelRecord& model) { return json_outcome({{"path", path}, {"model_id", model.id}, {"type", "load_weights"}}); };
+  };
+  if (!text_field(json, "model_id").empty())
+    return call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+      const std::string path = required_text(json, "path");
+      return call.service.load(call.owner, model, sequence, path, boolean_field(json, "optimizer", false), loaded(path));
+    });
   const std::string path = required_text(json, "path");
   const bool optimizer = boolean_field(json, "optimizer", false);
-  const auto loaded = [path](const ModelRecord& model) { return json_outcome({{"path", path}, {"model_id", model.id}, {"type", "load_weights"}}); };
-  if (const std::string model = text_field(json, "model_id"); !model.empty())
-    return call.answer_future(call.service.load(call.owner, model, required_integer(json, "seq_id"), path, optimizer, loaded), model);
   TrainingService::CreateModel wanted;
   wanted.session = required_text(json, "session_id");
   wanted.number = required_integer(json, "model_seq_id");
   wanted.settings = model_settings(call, json);
   wanted.from = path;
   wanted.with_optimizer = optimizer;
-  call.answer_future(call.service.create_model(call.owner, wanted, loaded), TrainingService::model_id(wanted));
+  call.answer_future(call.service.create_model(call.owner, wanted, loaded(path)), TrainingService::model_id(wanted));
 }
 
 void load_adapter(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string model = required_text(json, "model_id"), path = required_text(json, "adapter_path");
-  call.answer_future(call.service.load_adapter(call.owner, model, required_integer(json, "seq_id"), path, [path](const ModelRecord& r) {
-    return json_outcome({{"model_id", r.id}, {"adapter_path", path}, {"type", "load_adapter"}});
-  }), model);
+  call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+    const std::string path = required_text(json, "adapter_path");
+    return call.service.load_adapter(call.owner, model, sequence, path, [path](const ModelRecord& r) {
+      return json_outcome({{"model_id", r.id}, {"adapter_path", path}, {"type", "load_adapter"}});
+    });
+  });
 }
 
 }  // namespace

@@ -29,13 +29,14 @@ std::int32_t target_id(std::int64_t value) {
 }
 }  // namespace
 
-PromptTargets decode_prompt_targets(const TrainingJson& json, std::size_t prompt_tokens) {
+PromptTargets decode_prompt_targets(const TrainingJson& json, std::size_t prompt_tokens, std::int64_t max_positions) {
   if (!json.is_object()) fail_value(kTargetField, "is no object");
   if (const std::string dtype = text_field(json, "dtype", "int64"); dtype != "int64") fail_value(kTargetField + ".dtype", fmt::format("is '{}', allowed is int64", dtype.substr(0, 40)));
   PromptTargets out;
   const std::vector<std::int64_t> data = whole_numbers(json, "data");
   out.shape = whole_numbers(json, "shape");
   const std::int64_t rows = static_cast<std::int64_t>(prompt_tokens) - 1;
+  if (rows + 1 >= max_positions) fail_value("prompt", fmt::format("has {} tokens, allowed are 1 to {}", prompt_tokens, max_positions - 1));
   if (rows < 0 || out.shape.size() != 2 || out.shape[0] != rows || out.shape[1] < 0)
     fail_value(kTargetField + ".shape", fmt::format("is [{}], allowed is [{}, K], one row a prompt token after the first", fmt::join(out.shape, ", "), rows));
   out.sparse = json.contains("sparse_crow_indices") && !json["sparse_crow_indices"].is_null();

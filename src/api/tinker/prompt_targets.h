@@ -1,6 +1,6 @@
 // target_prompt_logprobs of a sample: token ids to score at each prompt position after the first, as a matrix [n - 1, K], dense or
 // sparse (compressed rows). The answer has the same shape and layout; cells that name no token (-1, or not listed) are 0. Pure functions.
-//   const PromptTargets targets = decode_prompt_targets(json["target_prompt_logprobs"], prompt.size());
+//   const PromptTargets targets = decode_prompt_targets(json["target_prompt_logprobs"], prompt.size(), max_positions);
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -24,6 +24,6 @@ struct PromptTargets {
 
 // Errors RequestError that name the field: a shape that does not fit `prompt_tokens`, another dtype, indices of no matrix, more cells
 // than the engine takes.
-PromptTargets decode_prompt_targets(const nlohmann::ordered_json& json, std::size_t prompt_tokens);
+PromptTargets decode_prompt_targets(const nlohmann::ordered_json& json, std::size_t prompt_tokens, std::int64_t max_positions);
 
 }  // namespace lockstep

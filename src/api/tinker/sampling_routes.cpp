@@ -60,7 +60,7 @@ void start_sample(const TrainingCall& call) {
   SamplingRequest wanted = sample_request(json);
   SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};
   if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) {
-    form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size());
+    form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size(), call.service.base().opened.runtime->max_positions);
     wanted.prompt_targets_per_row = form.targets->per_row;
     wanted.prompt_targets.swap(form.targets->ids);
   }

@@ -18,7 +18,7 @@ void create_session(const TrainingCall& call) {
   wanted.display_name = text_field(json, "display_name");
   if (json.contains("tags") && json["tags"].is_array()) wanted.tags = json["tags"];
   wanted.user_metadata = object_field(json, "user_metadata");
-  wanted.idempotency_key = call.request.header("x-idempotency-key");
+  wanted.idempotency_key = call.text_header("x-idempotency-key");
   call.answer({{"session_id", call.service.create_session(call.owner, wanted)}, {"type", "create_session"}});
 }
 

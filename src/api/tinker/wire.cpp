@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "api/errors.h"
+#include "api/percent.h"
 #include "api/tinker/zstd_body.h"
 #include "base/ascii.h"
 #include "base/bounded_json.h"
@@ -111,6 +112,13 @@ TrainingJson TrainingCall::json() const {
 
 void TrainingCall::answer(const TrainingJson& json, int status) const {
   out->send({status, "application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
+}
+
+std::string TrainingCall::text_header(std::string_view name) const {
+  constexpr std::size_t kLongest = 256;
+  std::string value(request.header(name));
+  if (value.size() > kLongest || !is_utf8(value)) fail_value(fmt::format("the header {}", name), fmt::format("is no UTF-8 text of at most {} bytes", kLongest));
+  return value;
 }
 
 void TrainingCall::answer_future(const std::string& request_id, const std::string& model) const {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "api/errors.h"
 #include "api/routes.h"
 #include "api/worker.h"
 #include "service/training/training_service.h"
@@ -38,6 +39,23 @@ struct TrainingCall {
   TrainingJson json() const;    // of the body, an object
   void answer(const TrainingJson& json, int status = 200) const;
   void answer_future(const std::string& request_id, const std::string& model = {}) const;
+  // A request of a model, in its place: submit(model, sequence) gives the request id. What is wrong in it is that operation's result,
+  // since its number is taken; an error where the model or the number is missing.
+  template <class Submit>
+  void numbered(const TrainingJson& json, const Submit& submit) const {
+    const std::string model = required_text(json, "model_id");
+    const std::int64_t sequence = required_integer(json, "seq_id");
+    std::string id;
+    try {
+      id = submit(model, sequence);
+    } catch (const RequestError& e) {
+      if (e.code() == ErrorCode::not_found) throw;
+      id = service.refuse(owner, model, sequence, e);
+    }
+    answer_future(id, model);
+  }
+  // Empty where there is none. RequestError for what is no text of at most 256 bytes.
+  std::string text_header(std::string_view name) const;
 };
 
 class TrainingRoutes {

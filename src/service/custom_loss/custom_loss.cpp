@@ -25,7 +25,7 @@ std::vector<double> as_doubles(const NamedTensor& tensor) {
 GraphValue resolved(GraphTape& tape, const GraphValue& value, const std::vector<GraphValue>& results) {
   if (value.is(GraphValue::Kind::reference)) {
     const GraphValue& result = results[static_cast<std::size_t>(value.integer)];
-    tape.charge(static_cast<std::int64_t>(1 + result.items.size()));
+    tape.charge_copy(result);
     return result;
   }
   if (value.items.empty()) return value;

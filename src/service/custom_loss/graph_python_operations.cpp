@@ -179,7 +179,7 @@ GraphValue graph_item(const GraphCall& call, const GraphValue& of, const GraphVa
 void add_python_operations(GraphOperationRows& rows) {
   rows.push_back({"getattr", {"input", "name"}, attribute});
   rows.push_back({"getitem", {"input", "key"}, [](const GraphCall& call) {
-                    call.tape().charge(static_cast<std::int64_t>(call.value(0).items.size()));
+                    call.tape().charge_copy(call.value(0));
                     return graph_item(call, call.value(0), call.value(1));
                   }});
   rows.push_back({"size", {"input", "dim"}, [](const GraphCall& call) {

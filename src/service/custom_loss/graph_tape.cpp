@@ -36,6 +36,11 @@ void GraphTape::charge(std::int64_t elements) {
   left_ -= elements;
 }
 
+void GraphTape::charge_copy(const GraphValue& value) {
+  constexpr std::int64_t kElements = 32;  // the memory of a value, in elements
+  charge(kElements * value.count(left_ / kElements + 1));
+}
+
 std::int64_t GraphTape::charged_size(const GraphShape& shape) {
   std::int64_t size = 1;
   for (const std::int64_t n : shape) {

@@ -35,6 +35,7 @@ class GraphTape {
   void backward(const GraphTensorPtr& loss);
   // Error invalid_argument when that much more is not allowed. A shape's elements; errors for a negative size or too many.
   void charge(std::int64_t elements);
+  void charge_copy(const GraphValue& value);  // with all that it holds
   std::int64_t charged_size(const GraphShape& shape);
 
  private:

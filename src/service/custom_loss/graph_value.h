@@ -40,6 +40,13 @@ struct GraphValue {
   bool is(Kind k) const { return kind == k; }
   bool is_number() const { return kind == Kind::boolean || kind == Kind::integer || kind == Kind::real; }
   bool is_whole() const { return kind == Kind::boolean || kind == Kind::integer; }
+  // It and all that it holds: what a copy makes, up to `most`.
+  std::int64_t count(std::int64_t most) const {
+    std::int64_t n = 1;
+    for (const GraphValue& item : items)
+      if (n += item.count(most - n); n > most) break;
+    return n;
+  }
   bool is_sequence() const { return kind == Kind::tuple || kind == Kind::list; }
   double number() const { return kind == Kind::real ? real : static_cast<double>(integer); }
 

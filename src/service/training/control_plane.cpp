@@ -54,7 +54,7 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
   }
   if (const auto rest = rest_of_name(name, "trainingSamplers")) {
     if (rest->starts_with("checkpoints/")) return service_.weights_of_checkpoint(owner, rest->substr(std::string("checkpoints/").size()));
-    return weights(owner, *rest);
+    if (!rest_of_name(*rest, "trainingSamplers")) return weights(owner, *rest);
   }
   if (const auto rest = rest_of_name(name, "trainingSessions")) {
     const std::size_t slash = rest->find("/checkpoints/");
@@ -68,7 +68,7 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
     }
     return service_.weights_of_checkpoint(owner, rest->substr(slash + std::string("/checkpoints/").size()));
   }
-  fail(ErrorCode::not_found, "there is no model '{}'; allowed are the base ({}), deployments, promoted models and sampler checkpoints of this key", name, fmt::join(service_.base().names, ", "));
+  fail(ErrorCode::not_found, "there is no model '{}'; allowed are the base ({}), deployments, promoted models and sampler checkpoints of this key", name.substr(0, 80), fmt::join(service_.base().names, ", "));
 }
 
 PromotedModel ControlPlane::promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model) {
@@ -77,6 +77,7 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   check_label("the output model's name", *label);
   if (models.find(owner, name)) fail(ErrorCode::already_exists, "the model '{}' exists already", name);
   const CheckpointRecord from = service_.checkpoint(owner, checkpoint, "sampler_weights");
+  if (from.kind != "sampler_weights") fail(ErrorCode::invalid_argument, "the checkpoint {} is of kind {}, allowed is sampler_weights", from.path(), from.kind);
   if (!base_model.empty() && base_model != from.settings.base_model && !(service_.is_base(base_model) && service_.is_base(from.settings.base_model)))
     fail(ErrorCode::invalid_argument, "base_model is '{}', the checkpoint is of a model on '{}'", base_model, from.settings.base_model);
   PromotedModel model;
@@ -85,7 +86,7 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   model.base_model = base_model.empty() ? from.settings.base_model : base_model;
   model.checkpoint = from.path();
   model.settings = from.settings;
-  model.folder = (std::filesystem::path("models") / sha256_hex(owner).substr(0, 16) / *label).string();
+  model.folder = (std::filesystem::path("models") / sha256_hex(owner + " " + name).substr(0, 16) / *label).string();
   service_.export_checkpoint(from, folder(model));
   return models.change(owner, name, [&](PromotedModel& made) {
     model.created = made.created;

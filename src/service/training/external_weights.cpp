@@ -46,6 +46,8 @@ void TrainingService::write_external(const CheckpointRecord& record, const Weigh
 TrainingCheckpoint TrainingService::read_checkpoint(const CheckpointRecord& from, const Manifest& manifest) {
   const std::filesystem::path folder = checkpoint_folder(from);
   if (from.kind != "external_weights") {
+    if (std::filesystem::exists(folder / kMergedFolder))
+      fail(ErrorCode::invalid_argument, "the checkpoint {} holds weights that an adapter was merged into, to be sampled and promoted; allowed are states and adapters", from.path());
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
     if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
     return std::move(loaded->checkpoint);

@@ -51,8 +51,9 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
   const std::vector<TrainSequence>& all = prepared_->sequences;
   if (!begun_) {
     if (!forward()) {
-      if (in_turn()) service_.mark_gradients(*model_);
+      if (in_turn()) service_.undo_stray(*model_);
       trained.begin(all.size(), prepared_->loss);
+      if (in_turn()) service_.mark_gradients(*model_);
     } else if (evaluates()) {
       evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
@@ -108,8 +109,7 @@ void TrainingService::BatchOperation::failed(const std::exception& error) {
   piece_.clear();
   if (begun_ && !forward()) {
     service_.undo_early(*model_);
-    model_->forget_gradients();
-    if (model_->trained) model_->trained->drop();
+    service_.drop_gradients(*model_);
   }
   if (!in_turn()) {  // it fails again in its turn, in the order of the numbers
     do_not_run_early();
@@ -129,7 +129,10 @@ bool TrainingService::BatchOperation::run() {
 }
 
 bool TrainingService::BatchOperation::run_piece() {
-  if (held_ && in_turn()) return tell(), false;
+  if (held_ && in_turn()) {
+    if (!forward()) service_.undo_stray(*model_);
+    if (held_) return tell(), false;  // else it was undone, and is computed now
+  }
   if (!may_compute()) return false;
   try {
     if (in_turn()) check_lost();

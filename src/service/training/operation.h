@@ -55,6 +55,8 @@ class TrainingService::BatchOperation : public Operation {
   std::vector<bool> run_with(const std::vector<Step*>& others) override;
   bool may_run_early() const override { return true; }
 
+  // Early gradients that something before them may yet undo; `next`: the number whose turn it is.
+  bool stray(std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
   // As if it had not run. True: it had made gradients.
   bool reset();
 

@@ -88,6 +88,8 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, co
 
 // Between a trainer's state and what a checkpoint holds of it. state_of throws invalid_argument for another profile's checkpoint.
 TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, bool optimizer);
+// Error invalid_argument for another profile's checkpoint.
+void check_profile(const TrainingCheckpoint& checkpoint, const Profile& profile);
 TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, const Manifest& manifest, bool optimizer);
 
 }  // namespace lockstep

@@ -190,6 +190,7 @@ SamplerWeights TrainingService::read_weights(const fs::path& folder, const Model
   const Manifest& manifest = layout ? layout->manifest() : base_->opened.loaded.model->manifest();
   std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
   if (!loaded) fail(ErrorCode::corrupt_file, "the weights in {} are not there any more", folder.string());
+  check_profile(loaded->checkpoint, runtime.profile);
   const auto version = static_cast<std::uint64_t>(loaded->checkpoint.step);
   if (layout) return {base_->weights, make_adapter(runtime.backend, layout, loaded->checkpoint.masters, version)};
   return {make_weight_set(runtime.backend, manifest, loaded->checkpoint.masters, runtime.profile, version)};
@@ -221,9 +222,12 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
   std::optional<CheckpointRecord> from;
   if (!sampler->record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
   const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(sampler->record), sampler->record.settings); }).get();
-  const std::lock_guard lock(mutex_);
-  if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
-  return sampler->weights;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
+  }
+  base_->executor->run(WorkPriority::rollouts, [this] { spill_samplers(); }).get();
+  return read;
 }
 
 // Snapshots in memory that are too many go to disk, those first that were not used for the longest time.

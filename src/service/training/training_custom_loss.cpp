@@ -138,8 +138,8 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
         places.push_back(d);
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
-        mark_gradients(model);
         trained.begin(all.size(), run->prepared.loss);
+        mark_gradients(model);
         run->begun = true;
       }
       trained.add(places, piece());
@@ -147,7 +147,7 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
       if (end < all.size()) return true;
       result = trained.finish();
     } catch (...) {
-      if (run->begun) trained.drop(), model.forget_gradients();
+      if (run->begun) drop_gradients(model);
       throw;
     }
     model.gradient_tokens += result.gradient_tokens;

@@ -77,9 +77,11 @@ void TrainingService::take_adapter(Model& model, const AdapterLayout& layout, co
   }
   begin.first_moments.resize(begin.masters.size());
   begin.second_moments.resize(begin.masters.size());
+  if (!model.trained) rest_idle_models(model);
   auto fresh = make_trained_model(*base_, settings);
   fresh->restore(std::move(begin), false);
   model.trained = std::move(fresh);
+  model.forget_gradients();
   const std::lock_guard lock(mutex_);
   model.lost.clear();
   model.record.settings = settings;
@@ -101,9 +103,7 @@ std::string TrainingService::load_adapter(const std::string& owner, const std::s
           const CheckpointRecord record = checkpoint_at(owner, from, model.record.id, "sampler_weights");
           if (record.settings.rank == 0) fail(ErrorCode::invalid_argument, "the checkpoint {} is no adapter's", record.path());
           const auto layout = adapter_layout(*base_, record.settings);
-          const std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoint_folder(record), layout->manifest());
-          if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", record.path());
-          take_adapter(model, *layout, loaded->checkpoint.masters);
+          take_adapter(model, *layout, read_checkpoint(record, layout->manifest()).masters);
         }
         ModelRecord record;
         {

@@ -26,30 +26,31 @@ void check_checkpoint_name(const std::string& name) {
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
   rest_idle_models(model);
-  model.trained = make_trained_model(*base_, model.record.settings);
+  auto fresh = make_trained_model(*base_, model.record.settings);  // the model's only when it is what it was
   if (model.record.steps > 0 || std::filesystem::exists(living_folder(model.record))) {
-    std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(living_folder(model.record), model.trained->manifest());
+    std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(living_folder(model.record), fresh->manifest());
     if (!loaded) fail(ErrorCode::corrupt_file, "model '{}' is not on disk any more; load_state of a checkpoint goes on from there", model.record.id);
-    model.trained->restore(std::move(loaded->checkpoint), true);
+    fresh->restore(std::move(loaded->checkpoint), true);
   }
+  model.trained = std::move(fresh);
   return *model.trained;
 }
 
 // Models in memory that are too many go to disk, those first that were not used for the longest time. Gradients that no step has taken
 // hold a model in memory.
 void TrainingService::rest_idle_models(const Model& wanted) {
-  std::vector<std::shared_ptr<Model>> living, idle;
+  std::vector<std::pair<double, std::shared_ptr<Model>>> idle;  // by when they were used
+  std::int64_t left = 0;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& [id, model] : models_)
       if (model->trained && model.get() != &wanted) {
-        living.push_back(model);
-        if (!model->record.open_gradients && model->early.empty()) idle.push_back(model);
+        ++left;
+        if (!model->record.open_gradients && model->early.empty()) idle.emplace_back(model->record.used, model);
       }
   }
-  std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a->record.used < b->record.used; });
-  auto left = static_cast<std::int64_t>(living.size());
-  for (const auto& model : idle) {
+  std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [used, model] : idle) {
     if (left < options_.max_models) return;
     write_living(*model);
     const std::lock_guard lock(mutex_);
@@ -82,6 +83,22 @@ void TrainingService::undo_early(Model& model) {
   if (model.trained) model.trained->drop();
 }
 
+void TrainingService::undo_stray(Model& model) {
+  std::int64_t next = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    next = model.next;
+  }
+  if (std::any_of(model.early.begin(), model.early.end(), [&](const auto& one) { return one->stray(next); })) undo_early(model);
+}
+
+void TrainingService::drop_gradients(Model& model) {
+  model.forget_gradients();
+  if (model.trained) model.trained->drop();
+  const std::lock_guard lock(mutex_);
+  model.record.open_gradients = false;
+}
+
 std::string TrainingService::optim_step(const std::string& owner, const std::string& id, std::int64_t sequence, const OptimizerRequest& wanted, Encode<OptimizerOutput> encode) {
   return submit(owner, id, sequence, [this, wanted, encode = std::move(encode)](Model& model, const std::string& request) {
     AdamParameters a = wanted.adam;
@@ -104,7 +121,14 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
       a.gradient_scale = 1.0 / static_cast<double>(count);
     a.group_norms = wanted.norms == GradientNorms::detailed;
     model.forget_gradients();  // a step that fails has dropped them, too
-    const OptimResult result = trained.optim_step(a);
+    const OptimResult result = [&] {
+      try {
+        return trained.optim_step(a);
+      } catch (...) {
+        drop_gradients(model);
+        throw;
+      }
+    }();
     ModelRecord record;
     {
       const std::lock_guard lock(mutex_);
@@ -164,6 +188,7 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
     record.settings.rank = 0;
   } else {
     save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
+    std::filesystem::remove_all(folder / kMergedFolder, error);  // of one that this replaces
   }
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
     if (entry.is_regular_file()) record.bytes += static_cast<std::int64_t>(entry.file_size());
@@ -213,6 +238,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
                from.settings.optimizer, model.record.settings.optimizer);
         ModelSettings settings = model.record.settings;
         settings.alpha = from.settings.alpha;  // the adapter's scale is part of what it is
+        if (!model.trained) rest_idle_models(model);
         auto fresh = make_trained_model(*base_, settings);
         fresh->restore(read_checkpoint(from, fresh->manifest()), optimizer);
         model.trained = std::move(fresh);

@@ -90,6 +90,12 @@ void check_sample(const SamplingRequest& wanted, std::int64_t max_positions) {
   within("topk_prompt_logprobs", wanted.topk_prompt_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("topk_sample_logprobs", wanted.topk_sample_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("prompt_alt_tokens_k", wanted.prompt_draws, 0, Request::kMaxPromptDraws);
+  constexpr std::int64_t kMostStops = 64, kLongestStop = 1024;
+  if (wanted.stop_texts) {
+    within("the number of sampling_params.stop", static_cast<std::int64_t>(wanted.stop_texts->size()), 0, kMostStops);
+    for (const std::string& stop : *wanted.stop_texts) within("the bytes of a text of sampling_params.stop", static_cast<std::int64_t>(stop.size()), 0, kLongestStop);
+  }
+  if (wanted.stop_tokens) within("the number of sampling_params.stop", static_cast<std::int64_t>(wanted.stop_tokens->size()), 0, kMostStops);
   if (wanted.max_tokens) within("sampling_params.max_tokens", *wanted.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
   const auto length = static_cast<std::int64_t>(wanted.prompt.size());
   within("the number of prompt tokens", length, 1, max_positions - 1);
@@ -165,7 +171,7 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
     requests.back().sampling.sample_index = static_cast<std::int32_t>(i);
     if (i == 0) continue;
     requests.back().prompt_logprobs = false;
-    requests.back().prompt_targets.clear();
+    requests.back().prompt_targets = {};
     requests.back().prompt_targets_per_row = requests.back().prompt_draws = 0;
   }
   GenerationService::OnTokenOf on_token;

@@ -83,6 +83,8 @@ void TrainingService::stop() {
       for (const auto& [id, model] : models_) {
         try {
           write_living(*model);
+          const std::lock_guard lock(mutex_);
+          if (model->lost.empty()) keep(model->record);  // its numbers, also where nothing else changed
         } catch (const std::exception& e) {
           log_error("a model could not be written down", {{"model", id}, {"reason", e.what()}});
         }

@@ -209,6 +209,8 @@ class TrainingService {
   std::string place(const std::string& owner, const std::string& model, std::int64_t sequence, const MakeOperation& make);
   void run_ready(const std::shared_ptr<Model>& model);
   void mark_gradients(Model& model);  // executor
+  void undo_stray(Model& model);  // before a gradient counts: what may be undone later must not stand beside it
+  void drop_gradients(Model& model);
   void undo_early(Model& model);      // executor
   void forget_waiting(Model& model, const std::string& why);
   TrainedModel& trained(Model& model);  // executor: made, or read from disk
