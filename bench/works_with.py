@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs recipes of tinker-cookbook, unchanged, against `lockstep serve --training`, and writes docs/works-with.md of what came out.
 
-    bench/works_with.py run --work FOLDER [--threads 2] [--again] [RECIPE...]
+    bench/works_with.py run --work FOLDER [--smollm2 FOLDER] [--threads 2] [--again] [RECIPE...]
     bench/works_with.py page --work FOLDER
     bench/works_with.py list
 
@@ -42,9 +42,10 @@ def binary():
 class Server:
     """`lockstep serve --training` on the base, its access log in `log`."""
 
-    def __init__(self, work, model, log, threads):
-        command = [binary(), "serve", "--training", "--model", str(model), "--state", str(work / "state"), "--port", "0", "--log-format", "json",
-                   "--threads", str(threads), *(word for name in works_with_base.ALIASES for word in ("--alias", name))]  # fmt: skip
+    def __init__(self, work, model, name, threads):
+        log = work / f"server-{name}.log"
+        command = [binary(), "serve", "--training", "--model", str(model), "--name", name, "--state", str(work / f"state-{name}"), "--port", "0", "--log-format", "json",
+                   "--threads", str(threads), *(word for alias in works_with_base.ALIASES for word in ("--alias", alias))]  # fmt: skip
         self.errors = log.open("a")
         self.log = log
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.errors, text=True)
@@ -230,21 +231,30 @@ def run(options):
     write_json(work / "versions.json", {
         "lockstep": subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0], "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in PACKAGES}})  # fmt: skip
-    server = Server(work, base, work / "server.log", options.threads)
+    bases, servers = {works_with_base.BASE: base}, {}
+    if options.smollm2:
+        bases["smollm2"] = options.smollm2.resolve()
+        works_with_base.link_tokenizers(work, bases["smollm2"], ["smollm2"])
     bad = 0
     try:
         for name, recipe in known.items():
             done = results_of(work)
             if (options.recipes and name not in options.recipes) or (not options.recipes and not options.again and name in done):
                 continue
-            result = run_recipe(work, recipe, server, done)
+            if recipe.base not in bases:
+                print(f"skip {name}: needs --{recipe.base}", flush=True)
+                continue
+            if recipe.base not in servers:
+                servers[recipe.base] = Server(work, bases[recipe.base], recipe.base, options.threads)
+            result = run_recipe(work, recipe, servers[recipe.base], done)
             write_json(work / "results" / f"{file_name(name)}.json", result)
             bad += result["failed"] is not None
             print(f"{'FAIL' if result['failed'] else 'ok  '} {name} ({result['seconds']} s) {result['failed'] or ''}", flush=True)
     finally:
-        status = server.stop()
-    if status != 0:
-        sys.exit(f"the server ended with {status}; see {server.log}")
+        ends = {server.log: server.stop() for server in servers.values()}
+    for log, status in ends.items():
+        if status != 0:
+            sys.exit(f"the server ended with {status}; see {log}")
     return int(bad > 0)
 
 
@@ -255,6 +265,7 @@ def main():
     parser.add_argument("--work", type=Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--again", action="store_true", help="recipes that are done, too")
+    parser.add_argument("--smollm2", type=Path, help="SmolLM2-135M as tools/make_smollm2.py makes it, for the recipes that run on it")
     parser.add_argument("--model", type=Path, help="a base that is already made, named countdown-chat")
     options = parser.parse_intermixed_args()
     if options.command == "list":

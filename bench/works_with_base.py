@@ -126,9 +126,9 @@ def make_base(work, binary, threads):
                     "--no-page", "--quiet", "--threads", str(threads), "--export-to", str(work / BASE)], check=True)  # fmt: skip
 
 
-def link_tokenizers(work, base):
+def link_tokenizers(work, base, names=ALIASES):
     """A folder a model name, with the base's tokenizer alone."""
-    for name in ALIASES:
+    for name in names:
         (work / name).mkdir(parents=True, exist_ok=True)
         for file in ("tokenizer.json", "tokenizer_config.json"):
             shutil.copy(base / file, work / name)

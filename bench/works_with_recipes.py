@@ -24,6 +24,7 @@ class Recipe:
     kill_at: int = 0  # it is killed as soon as it has logged this step
     curve: str = ""  # title of its panel
     note: str = ""
+    base: str = "countdown-chat"  # or smollm2
 
 
 def recipes():
@@ -35,8 +36,11 @@ def recipes():
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=50 max_steps=250", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=5e-4 max_steps=80 eval_every=0 save_every=40",
+        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=2e-4 max_steps=40 eval_every=0 save_every=20",
                RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets about one in ten right"),
+        Recipe("arithmetic, SmolLM2", "math_rl.train", "model_name=smollm2 renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=8 "
+               f"loss_fn=importance_sampling learning_rate=1e-4 max_steps=40 {none}", RL, better="up", base="smollm2", curve="math_rl, arithmetic, SmolLM2-135M: reward",
+               note="SmolLM2-135M-Instruct itself, by an adapter of rank 32"),
         Recipe("arithmetic, the default loss", "math_rl.train", f"{arithmetic} max_steps=1 {none}", refused="importance_sampling",
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,

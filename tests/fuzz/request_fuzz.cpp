@@ -1,5 +1,5 @@
 // Any bytes as an HTTP request: read, or refused with a status, within its limits; the same however the bytes are cut.
-// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/access.cpp src/api/api_keys.cpp
+// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
 #include <cstdint>
 #include <string>
 

@@ -67,14 +67,4 @@ PromptTargets decode_prompt_targets(const TrainingJson& json, std::size_t prompt
   return out;
 }
 
-std::vector<float> PromptTargets::as_it_came(const std::vector<float>& logprobs) const {
-  if (!sparse) return logprobs;
-  std::vector<float> values;
-  for (std::size_t r = 0; r + 1 < row_begin.size(); ++r) {
-    const auto first = logprobs.begin() + static_cast<std::ptrdiff_t>(r) * per_row;
-    values.insert(values.end(), first, first + (row_begin[r + 1] - row_begin[r]));
-  }
-  return values;
-}
-
 }  // namespace lockstep

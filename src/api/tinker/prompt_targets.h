@@ -4,6 +4,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -19,7 +20,15 @@ struct PromptTargets {
   std::int64_t per_row = 0;
 
   // Values of the layout that came, from those of `ids`.
-  std::vector<float> as_it_came(const std::vector<float>& logprobs) const;
+  std::vector<float> as_it_came(const std::vector<float>& logprobs) const {
+    if (!sparse) return logprobs;
+    std::vector<float> values;
+    for (std::size_t r = 0; r + 1 < row_begin.size(); ++r) {
+      const auto first = logprobs.begin() + static_cast<std::ptrdiff_t>(r) * per_row;
+      values.insert(values.end(), first, first + (row_begin[r + 1] - row_begin[r]));
+    }
+    return values;
+  }
 };
 
 // Errors RequestError that name the field: a shape that does not fit `prompt_tokens`, another dtype, indices of no matrix, more cells
