@@ -138,12 +138,12 @@ function(lockstep_training_concurrency_tests)
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   # Not runs, parity, reports and the page: they have no part in it.
   list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|doctor|local_|machine|memory_plan|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|sft_|text_stream|training_state|transcript_text|truncated|loading))")
-  add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc
+  add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc ${CMAKE_BINARY_DIR}/shapes_text.cpp
                                            ${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp)
   target_include_directories(test_training_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/messages)
   target_link_libraries(test_training_concurrency PRIVATE lockstep_engine lockstep_train lockstep_checkpoint lockstep_model lockstep_kernels lockstep_text SQLite::SQLite3 protobuf::libprotobuf-lite PkgConfig::ZSTD
-                                                          GTest::gtest_main)
-  target_compile_definitions(test_training_concurrency PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+                                                          PkgConfig::TOMLPLUSPLUS GTest::gtest_main)
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_compile_options(test_training_concurrency PRIVATE ${thread_checks} -Wno-array-bounds)
   target_link_options(test_training_concurrency PRIVATE -fsanitize=thread)
 endfunction()
