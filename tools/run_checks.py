@@ -377,7 +377,7 @@ def main():
     parser.add_argument("--list", action="store_true", help="print the names and stop")
     parser.add_argument("--asan", action="store_true", help="the unit tests of build-asan/")
     parser.add_argument("--asan-quick", action="store_true", help="those of them that need no kernels")
-    parser.add_argument("--tsan", action="store_true", help="the tests of threads, of build-tsan/")
+    parser.add_argument("--tsan", action="store_true", help="the tests of threads, of build-tsan/ and, of the training API, of build/")
     parser.add_argument("--tsan-serve", action="store_true", help="tests/api/test_concurrency.py against the server of build-tsan/")
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
@@ -399,7 +399,7 @@ def main():
     if options.asan_quick:
         programs = [p for p in programs if p.name.removeprefix("test_") in ASAN_QUICK]
     if options.tsan:
-        programs = [build / "test_concurrency"]
+        programs = [build / "test_concurrency", ROOT / "build/test_training_concurrency"]
     options.asan = options.asan or options.tsan  # the unit tests alone
     scripts = [] if options.asan else sorted((ROOT / "tests/check.d").glob("*.sh"))
     layers = [] if options.asan else [("layers", []), ("layers/self-test", ["--self-test"])]
