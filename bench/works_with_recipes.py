@@ -37,7 +37,7 @@ def recipes():
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=50 max_steps=250", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
         Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=2e-4 max_steps=40 eval_every=0 save_every=20",
-               RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums, which gets about one in ten right"),
+               RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums"),
         Recipe("arithmetic, SmolLM2", "math_rl.train", "model_name=smollm2 renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=8 "
                f"loss_fn=importance_sampling learning_rate=1e-4 max_steps=40 {none}", RL, better="up", base="smollm2", curve="math_rl, arithmetic, SmolLM2-135M: reward",
                note="SmolLM2-135M-Instruct itself, by an adapter of rank 32"),
