@@ -7,7 +7,7 @@
 
 run: each recipe is `python -m tinker_cookbook.recipes.NAME` in FOLDER, with the environment that a user would set and nothing patched. Recipes
 that are done are left alone unless they are named or --again is given; one file of results a recipe. Run it with the Python of an environment
-made from tools/cookbook-requirements.txt and, without dependencies, tools/cookbook-requirements-alone.txt.
+made from tools/oracle-requirements.txt and, without dependencies, tools/oracle-requirements-alone.txt.
 page: docs/works-with.md, its plots and docs/works-with.json, from the results that are there.
 """
 

@@ -1,25 +1,15 @@
 #include "service/named_adapters.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/adapter_folder.h"
+#include "service/plain_name.h"
 
 namespace lockstep {
 namespace {
-void check_adapter_name(const std::string& name) {
-  constexpr std::size_t kLongest = 128;
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
-  if (!name.empty() && name.size() <= kLongest && name[0] != '.' && std::all_of(name.begin(), name.end(), plain)) return;
-  std::string shown = name.substr(0, 80);
-  for (char& c : shown)
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
-  fail(ErrorCode::invalid_argument, "the name of an adapter is '{}', allowed are 1 to {} letters, digits, '-', '_' and '.', which do not begin with '.'", shown, kLongest);
-}
-
 auto adapter_place(auto& adapters, const std::string& name) {
   return std::lower_bound(adapters.begin(), adapters.end(), name, [](const NamedAdapter& a, const std::string& n) { return a.name < n; });
 }
@@ -35,7 +25,7 @@ NamedAdapters::NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<E
     : runtime_(std::move(runtime)), executor_(std::move(executor)), taken_(std::move(taken)), options_(std::move(options)), ranks_(ranks) {}
 
 NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem::path& folder, bool replace) {
-  check_adapter_name(name);
+  check_plain_name("the name of an adapter", name);
   if (ranks_ > 1) fail(ErrorCode::unsupported, "an adapter over {} ranks, allowed is one rank", ranks_);
   const auto check_room = [&] {
     const auto at = adapter_place(adapters_, name);

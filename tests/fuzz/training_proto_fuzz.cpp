@@ -6,7 +6,7 @@
 
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/zstd_body.h"
-#include "service/training/loss_inputs.h"
+#include "fuzzed_batch.h"
 
 using namespace lockstep;
 
@@ -14,21 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   constexpr std::size_t kMost = 1 << 20;
   if (size == 0) return 0;
   std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
-  try {
+  check_fuzzed_batch([&] {
     if (data[0] % 2 == 1) {
       body = decompressed(body, kMost);
       if (body.size() > kMost) __builtin_trap();
     }
-    const BatchMessage message = decode_batch(body);
-    if (message.error) {
-      if (std::string(message.error->what()).empty() || !message.batch.data.empty()) __builtin_trap();
-      return 0;
-    }
-    const PreparedBatch prepared = prepare_batch(message.batch, {.vocabulary = 100, .max_positions = 64});
-    if (prepared.sequences.size() != message.batch.data.size()) __builtin_trap();
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::invalid_argument && e.code() != ErrorCode::unsupported) __builtin_trap();
-    if (std::string(e.what()).empty()) __builtin_trap();
-  }
+    return decode_batch(body);
+  });
   return 0;
 }

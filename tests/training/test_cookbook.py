@@ -19,9 +19,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import works_with_base  # noqa: E402
 
-_cookbook = importlib.util.find_spec("tinker_cookbook")
-pytestmark = pytest.mark.skipif(_cookbook is None, reason="no tinker-cookbook")
-
 _spec = importlib.util.spec_from_file_location("lockstep_api_conftest", ROOT / "tests/api/conftest.py")
 _api = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_api)

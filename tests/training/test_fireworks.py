@@ -4,24 +4,8 @@ import torch
 from fireworks.training.sdk import FiretitanServiceClient, TrainerJobManager
 import fireworks.training.sdk.types as types
 
+from fireworks_tools import BASE, TOKENS, datum, logprobs_of, tensor
 from optimizer_oracle import saved_state
-
-BASE = "countdown-glm"
-TOKENS = [1, 5, 7, 9, 11, 13, 8, 6, 3, 2]
-
-
-def tensor(values, dtype):
-    return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
-
-
-def datum(tokens=TOKENS, **floats):
-    inputs = {"target_tokens": tensor(tokens[1:], "int64")}
-    inputs.update({name: tensor(values, "float32") for name, values in floats.items()})
-    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
-
-
-def logprobs_of(result):
-    return list(result.loss_fn_outputs[0]["logprobs"].data)
 
 
 @pytest.mark.parametrize("api_key", ["anything", "tml-dummy"])

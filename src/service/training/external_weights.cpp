@@ -38,9 +38,7 @@ std::optional<CheckpointRecord> TrainingService::named_adapter(const std::string
 void TrainingService::write_external(const CheckpointRecord& record, const WeightImages& masters) {
   const std::filesystem::path folder = checkpoint_folder(record);
   if (record.settings.rank > 0) return save_adapter_folder(folder, *adapter_layout(*base_, record.settings), masters, record.settings.base_model, true);
-  SaveOptions options{.dtype = base_->opened.runtime->profile.bf16_weights ? DType::bf16 : DType::f32, .overwrite = true};
-  if (std::filesystem::exists(std::filesystem::path(base_->folder) / "tokenizer.json")) options.tokenizer_files_from = base_->folder;
-  save_model_folder(folder, *base_->opened.loaded.model, masters, options);
+  save_model_folder(folder, *base_->opened.loaded.model, masters, folder_options(base_->opened.runtime->profile.bf16_weights ? DType::bf16 : DType::f32));
 }
 
 TrainingCheckpoint TrainingService::read_checkpoint(const CheckpointRecord& from, const Manifest& manifest) {

@@ -19,9 +19,13 @@ void TrainingService::check_merge(const ModelSettings& settings, const std::stri
 void TrainingService::write_merged(const ModelSettings& settings, const WeightImages& adapter, const std::string& precision, const fs::path& folder) {
   const LoadedModel& loaded = base_->opened.loaded;
   const WeightImages merged = merged_weights(loaded.model->manifest(), loaded.masters, *adapter_layout(*base_, settings), adapter);
-  SaveOptions options{.dtype = precision == "bf16" ? DType::bf16 : loaded.file_dtype, .overwrite = true};
+  save_model_folder(folder / kMergedFolder, *loaded.model, merged, folder_options(precision == "bf16" ? DType::bf16 : loaded.file_dtype));
+}
+
+SaveOptions TrainingService::folder_options(DType dtype) const {
+  SaveOptions options{.dtype = dtype, .overwrite = true};
   if (fs::exists(fs::path(base_->folder) / "tokenizer.json")) options.tokenizer_files_from = base_->folder;
-  save_model_folder(folder / kMergedFolder, *loaded.model, merged, options);
+  return options;
 }
 
 void TrainingService::export_checkpoint(const CheckpointRecord& record, const fs::path& folder) {
@@ -30,18 +34,14 @@ void TrainingService::export_checkpoint(const CheckpointRecord& record, const fs
   fs::create_directories(folder.parent_path(), error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.parent_path().string(), error.message());
   const LoadedModel& base = base_->opened.loaded;
-  SaveOptions whole{.dtype = DType::f32, .overwrite = true};
-  if (fs::exists(fs::path(base_->folder) / "tokenizer.json")) whole.tokenizer_files_from = base_->folder;
   if (fs::exists(from / kMergedFolder)) {
     const LoadedModel merged = load_model_folder(from / kMergedFolder);
-    whole.dtype = merged.file_dtype;
-    return save_model_folder(folder, *base.model, merged.masters, whole);
+    return save_model_folder(folder, *base.model, merged.masters, folder_options(merged.file_dtype));
   }
   const auto layout = record.settings.rank > 0 ? adapter_layout(*base_, record.settings) : nullptr;
-  const std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(from, layout ? layout->manifest() : base.model->manifest());
-  if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", record.path());
-  if (layout) save_adapter_folder(folder, *layout, loaded->checkpoint.masters, base_->folder, /*overwrite=*/true);
-  else save_model_folder(folder, *base.model, loaded->checkpoint.masters, whole);
+  const TrainingCheckpoint checkpoint = read_checkpoint(record, layout ? layout->manifest() : base.model->manifest());
+  if (layout) save_adapter_folder(folder, *layout, checkpoint.masters, base_->folder, /*overwrite=*/true);
+  else save_model_folder(folder, *base.model, checkpoint.masters, folder_options(DType::f32));
 }
 
 SamplerWeights TrainingService::weights_of_promoted(const PromotedModel& model) {

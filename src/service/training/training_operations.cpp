@@ -1,27 +1,13 @@
 // What operations do to a model, on the executor: batches in pieces, optimizer steps, checkpoints.
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "service/plain_name.h"
 #include "service/training/operation.h"
 
 namespace lockstep {
-namespace {
-
-// A name is a folder's, and a part of a path with slashes.
-void check_checkpoint_name(const std::string& name) {
-  constexpr std::size_t kLongest = 128;
-  const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
-  if (!name.empty() && name.size() <= kLongest && name[0] != '.' && std::all_of(name.begin(), name.end(), plain)) return;
-  std::string shown = name.substr(0, 80);
-  for (char& c : shown)
-    if (static_cast<unsigned char>(c) < ' ' || c == 127) c = '?';
-  fail(ErrorCode::invalid_argument, "path is '{}', allowed is a name of 1 to {} letters, digits, '-', '_' and '.', which does not begin with '.'", shown, kLongest);
-}
-
-}  // namespace
 
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
@@ -78,9 +64,7 @@ void TrainingService::undo_early(Model& model) {
   for (const auto& operation : model.early) gradients = operation->reset() || gradients;
   statistics_.undone += model.early.size();
   model.early.clear();
-  if (!gradients) return;
-  model.forget_gradients();
-  if (model.trained) model.trained->drop();
+  if (gradients) drop_gradients(model);
 }
 
 void TrainingService::undo_stray(Model& model) {
@@ -152,7 +136,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
 }
 
 CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveRequest& wanted) {
-  check_checkpoint_name(wanted.name);
+  check_plain_name("path", wanted.name);
   check_ttl(wanted.ttl_seconds);
   CheckpointRecord record;
   record.model = model.record.id;

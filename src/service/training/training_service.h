@@ -232,6 +232,8 @@ class TrainingService {
   void write_merged(const ModelSettings& settings, const WeightImages& adapter, const std::string& precision, const std::filesystem::path& folder);
   // A model with an adapter takes another adapter's numbers; executor.
   void take_adapter(Model& model, const AdapterLayout& layout, const WeightImages& images);
+  // How whole weights are written for others: with the base's tokenizer where it has one.
+  SaveOptions folder_options(DType dtype) const;
   void write_external(const CheckpointRecord& record, const WeightImages& masters);
   // Of "tinker://adapters/external_weights/NAME" (GenerationService::adapters).
   std::optional<CheckpointRecord> named_adapter(const std::string& path) const;

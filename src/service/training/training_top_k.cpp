@@ -65,8 +65,7 @@ std::string TrainingService::forward_top_k(const std::string& owner, const std::
     }
     const std::vector<TrainSequence>& all = run->prepared.sequences;
     if (run->scored < all.size()) {
-      std::size_t end = run->scored;
-      for (std::int64_t tokens = 0; end < all.size() && (end == run->scored || tokens < options_.tokens_a_step); ++end) tokens += static_cast<std::int64_t>(all[end].tokens.size());
+      const std::size_t end = piece_end(all, run->scored, options_.tokens_a_step);
       for (std::vector<float>& row : trained.score({all.begin() + static_cast<std::ptrdiff_t>(run->scored), all.begin() + static_cast<std::ptrdiff_t>(end)})) run->result.logprobs.push_back(std::move(row));
       run->scored = end;
       return true;

@@ -1,0 +1,11 @@
+// Names that clients give to things of their own, which become parts of paths and of URLs. Pure.
+//   check_plain_name("path", request.name);
+#pragma once
+#include <string>
+
+namespace lockstep {
+
+// 1 to 128 letters, digits, '-', '_' and '.', the first of them no '.'. Error invalid_argument, with `what` it is the name of.
+void check_plain_name(const std::string& what, const std::string& name);
+
+}  // namespace lockstep
