@@ -2,12 +2,15 @@
 """The long study: what it costs that the sampler is not the trainer, and whether truncated importance sampling mends it.
 
     bench/mismatch_study.py run --work FOLDER [--threads 1] [--seeds 1,2,3] [--rates 1.5e-4,5e-4,5e-5] [--hours H]
+                                [--known docs/mismatch-study.json]
     bench/mismatch_study.py page --work FOLDER
 
 run: every cell of rollout profile x correction x learning rate x seed is one `lockstep train rl` of recipes/mismatch_study.toml and
 one `lockstep eval` of what it exported. Learning rates are the outermost loop and seeds the next, so that what is done at any time can
 be compared. It may be stopped at any time and goes on where it was: a cell that began resumes from its checkpoint, to the same bits.
 One file of results a cell.
+--known: takes the cells of an earlier page over, of whatever release, if the first of them, run again here, ends with the same weights to
+the bit; that is what the contract promises, and what joins cells of different days and machines.
 page: writes docs/mismatch-study.md, its plots and docs/mismatch-study.json, from the cells that are done.
 """
 
@@ -107,6 +110,22 @@ def write_json(path, value):
     path.with_suffix(".tmp").rename(path)
 
 
+def take_known(path, here, options):
+    known = json.loads(path.read_text())
+    if any(known["settings"][key] != here[key] for key in ("recipe", "problems", "samples", "cap")):
+        sys.exit(f"{path} is of other settings: its cells cannot be joined with new ones")
+    missing = [cell for cell in known["cells"] if not (options.work / "results" / f"{name_of(cell)}.json").is_file()]
+    if not missing:
+        return
+    first = min(missing, key=name_of)
+    again = run_cell({key: first[key] for key in ("mismatch", "correction", "rate", "seed")}, options.work, options.threads)
+    if (again.get("weights_sha256"), again.get("end")) != (first.get("weights_sha256"), first.get("end")):
+        sys.exit(f"{path}: {name_of(first)} ended with the weights {first.get('weights_sha256')}, run again with {again.get('weights_sha256')}: not the same study")
+    print(f"{name_of(first)}: run again, the same weights to the bit; {len(missing)} cells are taken over", flush=True)
+    for cell in missing:
+        write_json(options.work / "results" / f"{name_of(cell)}.json", {"version": known["settings"]["version"], "proof": name_of(first), **cell})
+
+
 def run(options):
     results = options.work / "results"
     results.mkdir(parents=True, exist_ok=True)
@@ -116,6 +135,8 @@ def run(options):
     if settings.is_file() and json.loads(settings.read_text()) != here:
         sys.exit(f"{settings} is of other settings or of another program: its cells cannot be joined with new ones; take another --work")
     write_json(settings, here)
+    if options.known:
+        take_known(options.known, here, options)
     if not (options.work / "start.json").is_file():
         write_json(options.work / "start.json", evaluate(MODEL, options.threads))
     begin = time.monotonic()
@@ -148,6 +169,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seeds", type=lambda text: [int(s) for s in text.split(",")], default=[1, 2, 3])
     parser.add_argument("--rates", type=lambda text: [float(r) for r in text.split(",")], default=[1.5e-4, 5e-4, 5e-5])
+    parser.add_argument("--known", type=Path, help="an earlier page's JSON, whose cells are taken over")
     parser.add_argument("--hours", type=float, default=1000)
     options = parser.parse_args()
     (run if options.what == "run" else page)(options)

@@ -145,6 +145,15 @@ def findings(cells, start):
     return lines
 
 
+def taken_over(cells):
+    """One sentence on the cells of earlier releases, which one of them proved to be of the same study."""
+    taken = [c for c in cells if "proof" in c]
+    if not taken:
+        return ""
+    versions = ", ".join(sorted({c["version"] for c in taken}))
+    return f" Of them {len(taken)} cells are of {versions}: {', '.join(sorted({c['proof'] for c in taken}))}, run again, ended with the same weights to the bit."
+
+
 def write(data, docs):
     cells, settings, start = data["cells"], data["settings"], data["start"]
     seeds, rates = sorted({c["seed"] for c in cells}), sorted({c["rate"] for c in cells})
@@ -161,7 +170,7 @@ def write(data, docs):
              "measurement has a 95% interval of about ±0.02).", "",
              f"Done: {len(cells)} cells of a grid of {data['grid']}; seeds {', '.join(map(str, seeds))}; learning rates {', '.join(f'{r:g}' for r in rates)}; "
              f"{' or '.join(map(str, steps))} steps a run. This is one small model, one task and short runs: it says what happens here, not",
-             f"what happens at scale. Program: {settings['version']}.", "",
+             f"what happens at scale. Program: {settings['version']}.{taken_over(cells)}", "",
              f"At the start: pass@1 {start['pass_at_1']['value']:.3f} ({start['pass_at_1']['low']:.3f} to {start['pass_at_1']['high']:.3f}).", "",
              "## What is seen", "", *findings(cells, start["pass_at_1"]["value"]), "", control(cells), "",
              "## Numbers", "", *table(cells), "",
