@@ -74,11 +74,14 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
       fail(ErrorCode::unsupported, "a request has an adapter, and {} ranks share the model; allowed is one rank", options_.ranks.size());
     request.adapter->layout->check_fits(runtime_.model->manifest());
   }
+  if (request.experts && runtime_.model->expert_shape().row() == 0)
+    fail(ErrorCode::unsupported, "experts are asked for, and the model ({}) has none", runtime_.model->family());
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
   s->sampling = std::move(request.sampling);
   s->weights = std::move(request.weights);
   s->adapter = std::move(request.adapter);
+  s->tells_experts = request.experts;
   s->tokens = std::move(request.prompt);
   s->prompt_length = s->decode_from = s->known();
   s->on_token = std::move(on_token);
@@ -91,6 +94,7 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
     s->prompt_targets = std::move(request.prompt_targets);
     s->prompt_targets_per_row = request.prompt_targets_per_row;
     s->prompt_draws = request.prompt_draws;
+    if (request.experts) s->generation.prompt_experts.resize(s->generation.prompt_logprobs.size());
     s->generation.prompt_target_logprobs.resize(s->prompt_targets.size());
     s->generation.prompt_draws.resize(s->generation.prompt_logprobs.size() * static_cast<std::size_t>(s->prompt_draws));
   }
@@ -208,19 +212,22 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
       std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
-  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0, drawn = 0;
+  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0, drawn = 0, sampled_experts = 0, prompt_experts = 0;
   for (const PlannedSlice& p : plan) {
     const bool has_sample = samples(p);
     const auto scores = static_cast<std::size_t>(scored_rows(p));
     Sequence& s = *p.sequence;
     const bool tells = tells_top(s);
-    const std::size_t sample_at = sampled, score_at = scored, sampled_top_at = sampled_top, prompt_top_at = prompt_top, drawn_at = drawn;
+    const std::size_t sample_at = sampled, score_at = scored, sampled_top_at = sampled_top, prompt_top_at = prompt_top, drawn_at = drawn,
+                      sampled_experts_at = sampled_experts, prompt_experts_at = prompt_experts;
     const auto columns = static_cast<std::size_t>(scored_columns(s)), draws = static_cast<std::size_t>(s.prompt_draws);
     sampled += has_sample;
     scored += scores * columns;
     drawn += scores * draws;
     sampled_top += tells && has_sample;
     prompt_top += tells ? scores : 0;
+    sampled_experts += s.tells_experts && has_sample;
+    prompt_experts += s.tells_experts ? scores : 0;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
     for (std::size_t i = 0; i < scores; ++i) {
       const std::size_t position = static_cast<std::size_t>(p.begin) + i;
@@ -232,15 +239,16 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
     for (std::size_t i = 0; tells && i < scores; ++i)
       s.generation.prompt_top_logprobs[static_cast<std::size_t>(p.begin) + i] =
           std::move(result_.prompt_top[prompt_top_at + i]);
+    for (std::size_t i = 0; s.tells_experts && i < scores; ++i)
+      s.generation.prompt_experts[static_cast<std::size_t>(p.begin) + i] = std::move(result_.prompt_experts[prompt_experts_at + i]);
     scheduler_->commit(p);
     if (has_sample)
-      accept(s, result_.sampled[sample_at],
-             tells ? std::move(result_.sampled_top[sampled_top_at]) : std::vector<TokenLogprob>());
+      accept(s, result_.sampled[sample_at], {sampled_top_at, sampled_experts_at});
     else if (p.last) finish(s, FinishReason::length);
   }
 }
 
-void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector<TokenLogprob>&& top) {
+void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, const Place& place) {
   if (s.sampling.constraint) {
     s.mask_ready = false;
     try {
@@ -254,7 +262,9 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, std::vector
   s.adjustments.accept(sampled.token);
   s.tokens.push_back(sampled.token);
   const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
-  s.generation.tokens.push_back({sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, std::move(top)});
+  s.generation.tokens.push_back({sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version,
+                                 tells_top(s) ? std::move(result_.sampled_top[place.top]) : std::vector<TokenLogprob>(),
+                                 s.tells_experts ? std::move(result_.sampled_experts[place.experts]) : std::vector<std::uint16_t>()});
   const GeneratedToken& token = s.generation.tokens.back();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;

@@ -67,7 +67,11 @@ class Engine {
   void count_pairs(const std::vector<PlannedSlice>& plan);
   void count_adapters(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
-  void accept(Sequence& s, const StepResult::Sampled& sampled, std::vector<TokenLogprob>&& top);
+  // `place`: of its likeliest tokens and its experts in the result, where it has some.
+  struct Place {
+    std::size_t top = 0, experts = 0;
+  };
+  void accept(Sequence& s, const StepResult::Sampled& sampled, const Place& place);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
 

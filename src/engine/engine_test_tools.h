@@ -54,6 +54,7 @@ inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::
     if (draws.below(3) == 0) s.top_k = 1 + static_cast<std::int32_t>(draws.below(20));
     if (draws.below(3) == 0) s.top_p = 0.9f;
     s.seed = draws.next() | std::uint64_t{draws.next()} << 32;
+    r.experts = s.seed % 2 == 0;
     s.sample_index = static_cast<std::int32_t>(draws.below(4));
     s.max_tokens = 1 + static_cast<std::int32_t>(draws.below(20));
     if (draws.below(4) == 0) s.stop_tokens = random_tokens(draws, 5, vocabulary);
@@ -81,6 +82,8 @@ inline std::vector<std::uint32_t> bits_of(const Generation& g) {
   for (const std::vector<TokenLogprob>& top : g.prompt_top_logprobs) add_top(top);
   for (float x : g.prompt_target_logprobs) bits.push_back(std::bit_cast<std::uint32_t>(x));
   add_top(g.prompt_draws);
+  for (const GeneratedToken& t : g.tokens) bits.insert(bits.end(), t.experts.begin(), t.experts.end());
+  for (const std::vector<std::uint16_t>& row : g.prompt_experts) bits.insert(bits.end(), row.begin(), row.end());
   return bits;
 }
 

@@ -56,6 +56,8 @@ struct Request {
   std::vector<std::int32_t> prompt_targets = {};
   std::int32_t prompt_targets_per_row = 0;
   std::int32_t prompt_draws = 0;
+  // The experts that chose each token are told (GeneratedToken::experts); with prompt_logprobs the prompt's too. Of a model that has some.
+  bool experts = false;
 
   static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
 };
@@ -76,6 +78,9 @@ struct GeneratedToken {
   std::uint64_t weights_version = 0;  // of the forward that chose it; under an adapter, the adapter's
   std::vector<TokenLogprob> top;  // top_logprobs of them (fewer when fewer are allowed): raw, descending, ties to the
                                   // lower id; the token itself need not be among them
+  // When asked for: where the row that it was sampled from went, the token before it at its position. Experts of all sparse layers
+  // (model/expert_shape.h).
+  std::vector<std::uint16_t> experts = {};
 };
 
 struct Generation {
@@ -87,6 +92,7 @@ struct Generation {
   std::vector<float> prompt_logprobs;  // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
   std::vector<std::vector<TokenLogprob>> prompt_top_logprobs;  // beside them, when top_logprobs > 0
   std::vector<float> prompt_target_logprobs;  // of Request::prompt_targets, in their places; +0 where none is
+  std::vector<std::vector<std::uint16_t>> prompt_experts;  // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
   std::vector<TokenLogprob> prompt_draws;     // [n - 1, Request::prompt_draws], of the distribution drawn from
 };
 

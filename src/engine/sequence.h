@@ -43,6 +43,7 @@ struct Sequence {
   bool scores_prompt = false;  // log-probabilities of the prompt are collected
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
+  bool tells_experts = false;  // Request::experts
   std::int64_t most_hit_pages = std::numeric_limits<std::int64_t>::max();
   std::int64_t decode_from = 0;  // rows from here on, taken one at a time, count as decode
   std::int64_t chunk = 0;        // rows of prefill at a time; 0: the engine's

@@ -49,6 +49,13 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   tops(sizes.prompt_top, result.prompt_top);
   result.drawn.resize(static_cast<std::size_t>(sizes.drawn));
   for (TokenLogprob& one : result.drawn) one = {w[static_cast<std::size_t>(id_at++)], number(logprob_at++)};
+  const auto experts = [&](std::int64_t rows, std::vector<std::vector<std::uint16_t>>& out) {
+    out.assign(static_cast<std::size_t>(rows), {});
+    for (std::vector<std::uint16_t>& row : out)
+      for (std::int64_t i = 0; i < sizes.experts; ++i) row.push_back(static_cast<std::uint16_t>(w[static_cast<std::size_t>(id_at++)]));
+  };
+  experts(sizes.sampled_experts, result.sampled_experts);
+  experts(sizes.prompt_experts, result.prompt_experts);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // What a step reads back to the host: one buffer of
-//   [token | flags | likeliest ids | drawn ids | raw | sampling | scored log-probabilities | likeliest log-probabilities | drawn ones].
+//   [token | flags | likeliest ids | drawn ids | experts | raw | sampling | scored log-probabilities | likeliest log-probabilities | drawn ones].
 // On the traced backend numbers have another size than integers and stand in a buffer of their own. Used by one thread.
 //   StepRecord record(device, {.samples = 3}); ...launch into record.token()...; record.read(stream, result);
 #pragma once
@@ -19,6 +19,7 @@ struct StepResult {
   std::vector<TokenLogprob> drawn;     // prompt_draws a scored row, in order
   // The likeliest tokens, of sampling slices and of scored rows whose requests ask for them, in order.
   std::vector<std::vector<TokenLogprob>> sampled_top, prompt_top;
+  std::vector<std::vector<std::uint16_t>> sampled_experts, prompt_experts;  // the same of experts
 };
 
 struct StepRecord {
@@ -27,6 +28,8 @@ struct StepRecord {
     std::int64_t drawn = 0;
     std::int64_t sampled_top = 0, prompt_top = 0;  // rows with likeliest tokens
     std::int64_t top = 0;                          // tokens a row of those
+    std::int64_t sampled_experts = 0, prompt_experts = 0;  // rows with experts
+    std::int64_t experts = 0;                              // numbers a row of those
   };
   Sizes sizes;
 
@@ -46,12 +49,15 @@ struct StepRecord {
   }
   View drawn_id() const { return integers(2 * sizes.samples + top_cells(), sizes.drawn, 1); }
   View drawn_logprob() const { return numbers(2 * sizes.samples + sizes.scored + top_cells(), sizes.drawn, 1); }
+  // Of sampling rows, then of scored ones.
+  View experts() const { return integers(2 * sizes.samples + top_cells() + sizes.drawn, sizes.sampled_experts + sizes.prompt_experts, sizes.experts); }
   // All but row_flags.
   void read(Stream& stream, StepResult& result) const;
 
  private:
   std::int64_t top_cells() const { return (sizes.sampled_top + sizes.prompt_top) * sizes.top; }
-  std::int64_t integer_count() const { return 2 * sizes.samples + top_cells() + sizes.drawn; }
+  std::int64_t expert_cells() const { return (sizes.sampled_experts + sizes.prompt_experts) * sizes.experts; }
+  std::int64_t integer_count() const { return 2 * sizes.samples + top_cells() + sizes.drawn + expert_cells(); }
   std::int64_t number_count() const { return 2 * sizes.samples + sizes.scored + top_cells() + sizes.drawn; }
   View integers(std::int64_t begin, std::int64_t rows, std::int64_t cols) const;
   View numbers(std::int64_t begin, std::int64_t rows, std::int64_t cols) const;

@@ -62,6 +62,11 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
     sizes.samples += samples(p);
     sizes.scored += scored_rows(p) * scored_columns(*p.sequence);
     sizes.drawn += scored_rows(p) * p.sequence->prompt_draws;
+    if (p.sequence->tells_experts) {
+      sizes.sampled_experts += samples(p);
+      sizes.prompt_experts += scored_rows(p);
+      sizes.experts = runtime_.model->expert_shape().row();
+    }
     if (!tells_top(*p.sequence)) continue;
     sizes.sampled_top += samples(p);
     sizes.prompt_top += scored_rows(p);
@@ -72,9 +77,11 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   const std::vector<AdapterRows> adapters = adapter_rows(plan);
   ForwardOptions options;
   if (!adapters.empty()) options.adapters = &adapters;
+  const StepRecord record(backend.device(), sizes);
+  Buffer expert_rows;
+  if (first() && sizes.sampled_experts + sizes.prompt_experts > 0) options.expert_record = experts_wanted(plan, record, expert_rows);
   Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
   const Tensor hidden = runtime_.model->forward(context);
-  const StepRecord record(backend.device(), sizes);
   if (sizes.scored > 0) score_prompts(context, plan, hidden.view(), record);
   if (sizes.prompt_top > 0) likeliest_of_prompts(context, plan, hidden.view(), record);
   if (sizes.drawn > 0) draw_at_prompts(context, plan, hidden.view(), record);
@@ -82,6 +89,21 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (!first()) return backend.stream().synchronize();
   result.row_flags = backend.stream().read_ints(context.flags()).get();
   record.read(backend.stream(), result);
+}
+
+ExpertRecord StepRunner::experts_wanted(const std::vector<PlannedSlice>& plan, const StepRecord& record, Buffer& keep) {
+  std::vector<std::int32_t> rows, of_prompts;
+  std::int64_t begin = 0;
+  for (const PlannedSlice& p : plan) {
+    if (p.sequence->tells_experts) {
+      for (std::int64_t i = 0; i < scored_rows(p); ++i) of_prompts.push_back(static_cast<std::int32_t>(begin + i));
+      if (samples(p)) rows.push_back(static_cast<std::int32_t>(begin + p.count - 1));
+    }
+    begin += p.count;
+  }
+  rows.insert(rows.end(), of_prompts.begin(), of_prompts.end());
+  keep = runtime_.backend.device().upload(rows, static_cast<std::int64_t>(rows.size()), 1, MemoryCategory::activations);
+  return {record.experts(), keep.view()};
 }
 
 // The adapters' part of logits y, of the rows that sampling_[begin] and those after it sample from.

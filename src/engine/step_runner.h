@@ -29,6 +29,8 @@ class StepRunner {
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result);
 
  private:
+  // Which rows' experts go where in the record: scored rows, and those that are sampled from. `keep` holds their numbers.
+  ExpertRecord experts_wanted(const std::vector<PlannedSlice>& plan, const StepRecord& record, Buffer& keep);
   void score_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,
                      const StepRecord& record);
   void likeliest_of_prompts(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/expert_shape.h"
 #include "numerics/form.h"
 
 namespace lockstep {
@@ -48,6 +49,7 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     tape_rows_ = rows_;
     if (any([](const SequenceSlice& s) { return s.begin == 0 && s.shared > 0; })) share_rows(backend, slices);
   }
+  upload_experts(backend, slices);
 }
 
 View Batch::upload(Backend& backend, const std::vector<std::int32_t>& values, std::int64_t cols) {
@@ -81,6 +83,24 @@ void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slice
   rows_.segment = rows_.sequence_begin = View();
   source_ = upload(backend, source);
   tokens_ = std::move(tokens);
+}
+
+// Of the forward's rows: a whole slice's shared ones are its owner's.
+void Batch::upload_experts(Backend& backend, const std::vector<SequenceSlice>& slices) {
+  std::size_t width = 0;
+  for (const SequenceSlice& slice : slices)
+    if (!slice.experts.empty()) width = slice.experts.size() / std::max<std::size_t>(slice.tokens.size(), 1);
+  if (width == 0) return;
+  std::vector<std::int32_t> experts;
+  experts.reserve(static_cast<std::size_t>(count_) * width);
+  for (const SequenceSlice& slice : slices) {
+    const std::size_t skipped = source_ ? static_cast<std::size_t>(slice.shared) : 0, rows = slice.tokens.size();
+    if (!slice.experts.empty() && slice.experts.size() != rows * width)
+      fail(ErrorCode::internal, "a slice of {} rows has {} numbers of experts, and another {} a row", rows, slice.experts.size(), width);
+    if (slice.experts.empty()) experts.resize(experts.size() + (rows - skipped) * width, kOwnExperts);
+    else experts.insert(experts.end(), slice.experts.begin() + static_cast<std::ptrdiff_t>(skipped * width), slice.experts.end());
+  }
+  experts_ = upload(backend, experts, static_cast<std::int64_t>(width));
 }
 
 // Each sequence that continues another has gradients of all its keys; those of shared positions are added to the owner's own.

@@ -18,6 +18,9 @@ struct SequenceSlice {
   // the slice continues the owner, whose rows are one sequence in the backward too (docs/numerics.md, "Declared shared prefixes").
   std::int64_t shared = 0;
   std::size_t owner = 0;
+  // Experts that are given to its tokens (model/expert_shape.h), each a row of the model's shape, kOwnExperts where there are none;
+  // empty: of no token. Shared positions have the owner's.
+  std::vector<std::int32_t> experts = {};
 };
 
 class Batch {
@@ -37,6 +40,8 @@ class Batch {
     View begin, row;        // i32 [count + 1, 1], [keys, 1]
   };
   const KeySums& key_sums() const { return key_sums_; }
+  // i32 [count, ExpertShape::row()]: experts that are given to the rows. None: to no row.
+  const View& experts() const { return experts_; }
   std::int64_t longest() const { return longest_; }          // longest sequence end (positions)
   const std::vector<std::int32_t>& tokens() const { return tokens_; }  // of the rows, on the host
   const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first tape row of each slice, and the end
@@ -46,9 +51,10 @@ class Batch {
   View upload(Backend& backend, const std::vector<std::int32_t>& values, std::int64_t cols = 1);
   void share_rows(Backend& backend, const std::vector<SequenceSlice>& slices);
   void sum_keys(Backend& backend, const std::vector<SequenceSlice>& slices);
+  void upload_experts(Backend& backend, const std::vector<SequenceSlice>& slices);
 
   Rows rows_, tape_rows_;
-  View source_;
+  View source_, experts_;
   KeySums key_sums_;
   std::vector<Buffer> buffers_;
   std::int64_t count_ = 0, tape_count_ = 0, longest_ = 0;

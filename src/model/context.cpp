@@ -454,8 +454,11 @@ Routing Context::route(const Tensor& logits, ParameterId bias, std::int64_t top_
   routing.offsets = allocate(DType::i32, experts + 1, 1);
   routing.row_of = allocate(DType::i32, rows * top_k, 1);
   routing.weight = output_rows(rows, top_k);
+  const auto of_layer = [&](const View& all) { return all ? all.column_range(sparse_layer * top_k, top_k) : View(); };
   backend_.launch(&KernelTable::router_forward, RouterForward{routing.expert.view(), routing.weight.view(), flags_.view(), logits.view(),
-                                                              weight(bias), normalise, scaling});
+                                                              weight(bias), normalise, scaling, of_layer(batch_.experts())});
+  if (const ExpertRecord& record = options_.expert_record; record.experts)
+    backend_.launch(&KernelTable::gather_rows, GatherRows{of_layer(record.experts), routing.expert.view(), record.row});
   observe("route", routing.expert.view(), bias);
   observe("route_weight", routing.weight.view(), bias);
   backend_.launch(&KernelTable::expert_plan,

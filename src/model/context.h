@@ -17,6 +17,12 @@ namespace lockstep {
 class Sharding;
 struct AdapterRows;
 
+// Rows whose experts are wanted, and where they go: all sparse layers' (model/expert_shape.h).
+struct ExpertRecord {
+  View experts;  // i32 [R, ExpertShape::row()]; none: nobody asks
+  View row;      // i32 [R, 1], of the batch
+};
+
 struct ForwardOptions {
   bool dense_attention = false;   // attend to all visible keys, whatever the indexer would select (indexer warm-up)
   bool index_loss = false;        // train the indexer by its KL loss
@@ -24,6 +30,7 @@ struct ForwardOptions {
   bool checkpoint = false;        // drop and replay segments of layers
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
+  ExpertRecord expert_record;
   const std::vector<AdapterRows>* adapters = nullptr;  // rows under adapters (model/adapter_rows.h); the others are the base's
 };
 
@@ -89,6 +96,7 @@ class Context {
   Selection index_select(const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,
                          std::int64_t top_k);
 
+  // The experts of batch().experts() where some are given, else those of the largest scores.
   Routing route(const Tensor& logits, ParameterId bias, std::int64_t top_k, bool normalise, float scaling, int sparse_layer);
   // SwiGLU experts over the routed rows, combined: [T, h].
   Tensor experts(const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);

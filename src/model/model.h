@@ -6,6 +6,7 @@
 
 #include "model/config_reader.h"
 #include "model/context.h"
+#include "model/expert_shape.h"
 #include "model/rope_table.h"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ class Model {
 
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
+  ExpertShape expert_shape() const { return {static_cast<std::int64_t>(router_biases.size()), experts_a_token, expert_count}; }
   bool has_indexer() const;  // parameters that only the index loss trains
   std::int64_t vocabulary = 0, hidden = 0, layers = 0, max_positions = 0;
   RopeSpec rope;

@@ -20,6 +20,25 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
   return s;
 }
 
+namespace {
+// What is wrong with the experts that are given; empty: nothing.
+std::string experts_fault(const std::vector<std::int32_t>& experts, std::size_t tokens, const ExpertShape& shape) {
+  if (experts.empty()) return {};
+  const auto row = static_cast<std::size_t>(shape.row());
+  if (row == 0) return "experts are given, and the model has none";
+  if (experts.size() != tokens * row) return fmt::format("{} numbers of experts, allowed are {} ({} a token)", experts.size(), tokens * row, row);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const std::span<const std::int32_t> own(experts.data() + i * row, row);
+    if (std::all_of(own.begin(), own.end(), [](std::int32_t e) { return e == kOwnExperts; })) continue;
+    if (const std::string fault = shape.fault(own); !fault.empty()) return fmt::format("token {} {}", i, fault);
+    for (std::size_t j = 0; j + 1 < row; ++j)
+      if ((j + 1) % static_cast<std::size_t>(shape.experts_a_token) != 0 && own[j] > own[j + 1])
+        return fmt::format("token {} names expert {} before {}, allowed is ascending", i, own[j], own[j + 1]);
+  }
+  return {};
+}
+}  // namespace
+
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed) {
   // Over packed weights adapters train; all parameters do not (Trainer).
   if (loss.kind != LossKind::none && !is_packed_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
@@ -34,6 +53,7 @@ void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, 
     for (std::size_t i = 0; i < n; ++i)
       if (d.tokens[i] < 0 || d.tokens[i] >= runtime.model->vocabulary)
         wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->vocabulary - 1));
+    if (const std::string fault = experts_fault(d.experts, n, runtime.model->expert_shape()); !fault.empty()) wrong(s, fault);
     check_loss_data(d, s, loss, runtime.model->vocabulary);
   }
   check_declared_prefixes(data);

@@ -28,6 +28,10 @@ struct TrainSequence {
   std::vector<float> clip_low, clip_high;  // bounds of the ratio itself, instead of the loss's
   std::vector<float> ratio_mask;        // not 0: the target counts in ratios of its sequence; empty: where its weight is not 0
 
+  // Experts that are given to the tokens (model/expert_shape.h), each a row of the model's shape in which every layer's ascend, or
+  // kOwnExperts throughout; empty: of no token. Weights of experts are the model's own scores of those given, and so are gradients.
+  std::vector<std::int32_t> experts = {};
+
   // A whole text as training data: inputs tokens[0..n-2], targets tokens[1..n-1].
   static TrainSequence next_token(const std::vector<std::int32_t>& tokens);
 };

@@ -27,7 +27,7 @@ struct PassKey {
   const GradientSet* gradients = nullptr;  // where its backward deposits: whose it is
   std::uint64_t weights = 0, adapter = 0;  // their identities, which no others of the process have; 0: no adapter
   struct Rows {
-    std::vector<std::int32_t> tokens, targets;
+    std::vector<std::int32_t> tokens, targets, experts;
     std::int64_t targets_per_row = 1, prefix_group = -1, shared_prefix = 0;
     bool operator==(const Rows&) const = default;
   };

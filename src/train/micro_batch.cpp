@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/expert_shape.h"
 
 namespace lockstep {
 
@@ -18,16 +19,42 @@ struct Shared {
   std::size_t owner = 0;  // of the part
 };
 
+// Numbers a token of the experts given to a sequence, 0: none are.
+std::ptrdiff_t experts_width(const TrainSequence& d) { return d.tokens.empty() ? 0 : static_cast<std::ptrdiff_t>(d.experts.size() / d.tokens.size()); }
+// Of its tokens [begin, end).
+std::vector<std::int32_t> experts_of(const TrainSequence& d, std::int64_t begin, std::int64_t end) {
+  const std::ptrdiff_t width = experts_width(d);
+  return {d.experts.begin() + begin * width, d.experts.begin() + end * width};
+}
+
+// What makes rows of equal prefixes equal: the tokens; where experts are given, numbers of what differs in token or experts.
+std::vector<std::vector<std::int32_t>> row_keys(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) {
+  std::vector<std::vector<std::int32_t>> keys;
+  const bool given = std::any_of(part.begin(), part.end(), [&](std::size_t s) { return !data[s].experts.empty(); });
+  std::map<std::vector<std::int32_t>, std::int32_t> numbers;
+  for (const std::size_t s : part) {
+    const TrainSequence& d = data[s];
+    std::vector<std::int32_t>& own = keys.emplace_back(d.tokens);
+    for (std::int64_t i = 0; given && i < length_of(d); ++i) {
+      std::vector<std::int32_t> row = experts_of(d, i, i + 1);
+      if (row.empty() || row[0] == kOwnExperts) row.clear();
+      row.push_back(d.tokens[static_cast<std::size_t>(i)]);
+      own[static_cast<std::size_t>(i)] = numbers.try_emplace(std::move(row), static_cast<std::int32_t>(numbers.size())).first->second;
+    }
+  }
+  return keys;
+}
+
 // Of each sequence, the longest prefix that one of the others has too; of several equal rows one sequence owns them. Neighbours in
 // lexicographic order have the longest ones.
 std::vector<Shared> equal_prefixes(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) {
   std::vector<std::size_t> order(part.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const auto tokens = [&](std::size_t i) -> const std::vector<std::int32_t>& { return data[part[i]].tokens; };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return tokens(a) < tokens(b); });
+  const std::vector<std::vector<std::int32_t>> keys = row_keys(data, part);
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
   std::vector<Shared> shared(part.size());
   for (std::size_t i = 1; i < order.size(); ++i) {
-    const auto &before = tokens(order[i - 1]), &own = tokens(order[i]);
+    const auto &before = keys[order[i - 1]], &own = keys[order[i]];
     const std::size_t most = std::min(before.size(), own.size());
     const auto end = std::mismatch(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(most), before.begin()).first;
     Shared& s = shared[order[i]];
@@ -51,7 +78,7 @@ RowPlan plan_shared(const std::vector<TrainSequence>& data, const std::vector<st
   RowPlan plan;
   plan.page_size = 1;
   for (std::size_t i = 0; i < part.size(); ++i) {
-    plan.slices.push_back({data[part[i]].tokens, 0, {}, shared[i].length, shared[i].owner});
+    plan.slices.push_back({data[part[i]].tokens, 0, {}, shared[i].length, shared[i].owner, data[part[i]].experts});
     plan.origins.push_back({part[i], false});
   }
   // Owners first: an owner's own shared part is shorter.
@@ -77,10 +104,11 @@ RowPlan plan_declared(const std::vector<TrainSequence>& data, const std::vector<
     if (declares(d)) {
       const auto cut = d.tokens.begin() + d.shared_prefix;
       const auto [known, fresh] = prefix_of.try_emplace(d.prefix_group, plan.slices.size());
-      if (fresh) add({{d.tokens.begin(), cut}, 0, {}}, at, true);
-      slice = {{cut, d.tokens.end()}, d.shared_prefix, {}, d.shared_prefix, known->second};
+      if (fresh) add({.tokens = {d.tokens.begin(), cut}, .experts = experts_of(d, 0, d.shared_prefix)}, at, true);
+      slice = {{cut, d.tokens.end()}, d.shared_prefix, {}, d.shared_prefix, known->second, experts_of(d, d.shared_prefix, length_of(d))};
     } else {
       slice.tokens = d.tokens;
+      slice.experts = d.experts;
     }
     add(std::move(slice), at, false);
   }
@@ -133,6 +161,8 @@ void check_declared_prefixes(const std::vector<TrainSequence>& data) {
     const TrainSequence& other = data[known->second];
     if (other.shared_prefix != d.shared_prefix || !std::equal(d.tokens.begin(), d.tokens.begin() + d.shared_prefix, other.tokens.begin()))
       wrong(fmt::format("its shared prefix is not that of sequence {}, and both are of group {}", known->second, d.prefix_group));
+    if (experts_of(other, 0, d.shared_prefix) != experts_of(d, 0, d.shared_prefix))
+      wrong(fmt::format("the experts of its shared prefix are not those of sequence {}, and both are of group {}", known->second, d.prefix_group));
   }
 }
 
@@ -148,7 +178,7 @@ RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std:
   RowPlan plan;
   plan.page_size = page_size;
   for (const std::size_t at : part) {
-    plan.slices.push_back({data[at].tokens, 0, {}});
+    plan.slices.push_back({.tokens = data[at].tokens, .experts = data[at].experts});
     plan.origins.push_back({at, false});
     for (std::int64_t p = 0; p < length_of(data[at]); p += page_size) plan.slices.back().pages.push_back(static_cast<std::int32_t>(plan.pages++));
   }

@@ -16,7 +16,7 @@ void check_fuzzed_batch(const Decode& decode) {
       if (std::string(message.error->what()).empty() || !message.batch.data.empty()) __builtin_trap();
       return;
     }
-    const PreparedBatch prepared = prepare_batch(message.batch, {.vocabulary = 100, .max_positions = 64});
+    const PreparedBatch prepared = prepare_batch(message.batch, {.vocabulary = 100, .max_positions = 64, .experts = {2, 2, 8}});
     if (prepared.sequences.size() != message.batch.data.size()) __builtin_trap();
   } catch (const Error& e) {
     if (e.code() != ErrorCode::invalid_argument && e.code() != ErrorCode::unsupported) __builtin_trap();

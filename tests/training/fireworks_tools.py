@@ -19,10 +19,10 @@ def tensor(values, dtype):
     return types.TensorData(data=list(values), dtype=dtype, shape=[len(values)])
 
 
-def datum(tokens=TOKENS, **floats):
+def datum(tokens=TOKENS, routing=None, **floats):
     inputs = {"target_tokens": tensor(tokens[1:], "int64")}
     inputs.update({name: tensor(values, "float32") for name, values in floats.items()})
-    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs)
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1], routing_matrices=routing), loss_fn_inputs=inputs)
 
 
 def logprobs_of(result, index=0):

@@ -5,6 +5,7 @@
 #include "api/fireworks/fireworks_routes.h"
 #include "base/entropy.h"
 #include "base/seconds.h"
+#include "service/training/routing_matrix.h"
 
 namespace lockstep {
 namespace {
@@ -53,7 +54,8 @@ CompletionOrder completion_order(const TrainingJson& json, const TrainingService
       out.stops.push_back(stop.get<std::string>());
     }
   }
-  if (boolean_field(json, "include_routing_matrix", false)) fail_value("include_routing_matrix", "is not offered, allowed is false");
+  // Of a model without experts there is nothing to tell: its rows have no such field.
+  out.request.experts = boolean_field(json, "include_routing_matrix", false) && service.base().opened.loaded.model->expert_shape().row() > 0;
   return out;
 }
 
@@ -70,18 +72,25 @@ TrainingJson completion_json(const TrainingService& service, const CompletionOrd
   const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
   TrainingJson rows = TrainingJson::array(), ids = TrainingJson::array();
   const std::size_t prompt = order.request.prompt.size();
+  const ExpertShape shape = service.base().opened.loaded.model->expert_shape();
+  // A token's matrix is that of the row it was chosen from, as its log-probabilities are: the first has none.
+  const auto add_row = [&](TrainingJson row, const std::vector<std::uint16_t>& experts) {
+    if (order.request.experts) row["routing_matrix"] = routing_matrix(shape, experts);
+    rows.push_back(std::move(row));
+  };
   const std::size_t told = order.echo ? prompt : order.echo_last >= 0 ? std::min(prompt, static_cast<std::size_t>(order.echo_last)) : 0;
   for (std::size_t i = prompt - told; i < prompt; ++i) {
     const float logprob = i == 0 ? 0.0f : generation.prompt_logprobs[i - 1];  // nothing stands before the first
     ids.push_back(order.request.prompt[i]);
-    rows.push_back(row_json(tokenizer, order.request.prompt[i], logprob, logprob, i > 0 && order.top_logprobs > 0 ? generation.prompt_top_logprobs[i - 1] : std::vector<TokenLogprob>{}));
+    add_row(row_json(tokenizer, order.request.prompt[i], logprob, logprob, i > 0 && order.top_logprobs > 0 ? generation.prompt_top_logprobs[i - 1] : std::vector<TokenLogprob>{}),
+            i > 0 && order.request.experts ? generation.prompt_experts[i - 1] : std::vector<std::uint16_t>{});
   }
   std::string text;
   std::vector<std::int32_t> generated;
   for (const GeneratedToken& t : generation.tokens) {
     ids.push_back(t.id);
     generated.push_back(t.id);
-    rows.push_back(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top));
+    add_row(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top), t.experts);
   }
   if (tokenizer) text = tokenizer->decode(generated, true);
   TrainingJson choice{{"index", 0}, {"text", text}, {"finish_reason", generation.finish == FinishReason::stop ? "stop" : "length"}, {"raw_output", {{"completion_token_ids", ids}, {"prompt_token_ids", order.request.prompt}}}};

@@ -45,6 +45,23 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
   return tensor;
 }
 
+// One a position; empty: the trainer routes every one.
+std::vector<std::string> routing_of_json(const TrainingJson& input, const std::string& where) {
+  for (const char* name : {"routing_references", "top_sampling_references", "sampling_mask_references"})
+    if (input.contains(name) && !input[name].is_null()) fail(ErrorCode::unsupported, "{}.{} is given; allowed are routing_matrices in the request itself", where, name);
+  if (const std::string format = text_field(input, "routing_matrix_format", "base64_inline"); format != "base64_inline")
+    fail(ErrorCode::unsupported, "{}.routing_matrix_format is '{}', allowed is base64_inline", where, shown(format));
+  std::vector<std::string> matrices;
+  if (!input.contains("routing_matrices") || input["routing_matrices"].is_null()) return matrices;
+  const TrainingJson& list = input["routing_matrices"];
+  if (!list.is_array() || list.empty()) fail(ErrorCode::invalid_argument, "{}.routing_matrices is no list of texts, one a position", where);
+  for (const TrainingJson& one : list) {
+    if (!one.is_string()) fail(ErrorCode::invalid_argument, "{}.routing_matrices[{}] is no text, allowed is base64, or \"\"", where, matrices.size());
+    matrices.push_back(one.get<std::string>());
+  }
+  return matrices;
+}
+
 TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, DenseRoom& room) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no object", where);
   TrainingDatum datum;
@@ -58,6 +75,7 @@ TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, 
     for (const std::int64_t token : numbers<std::int64_t>(chunks[c].contains("tokens") ? chunks[c]["tokens"] : TrainingJson(), name + ".tokens"))
       datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
   }
+  datum.routing_matrices = routing_of_json(input, where + ".model_input");
   const TrainingJson inputs = object_field(json, "loss_fn_inputs");
   for (const auto& [name, tensor] : inputs.items()) datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
   return datum;

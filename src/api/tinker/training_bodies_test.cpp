@@ -52,7 +52,7 @@ struct HostileApi {
 
 Json hostile_batch() {
   const Json tensor{{"dtype", "int64"}, {"data", {2, 3, 4}}, {"shape", {3}}};
-  return {{"data", {{{"model_input", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {1, 2, 3}}}}}}}, {"loss_fn_inputs", {{"target_tokens", tensor}}}}}},
+  return {{"data", {{{"model_input", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {1, 2, 3}}}}}, {"routing_matrices", {"", "", ""}}, {"routing_matrix_format", "base64_inline"}}}, {"loss_fn_inputs", {{"target_tokens", tensor}}}}}},
           {"loss_fn", "cross_entropy"},
           {"loss_fn_config", Json::object()}};
 }

@@ -2,6 +2,8 @@
 //   s = sigmoid(logits); choice = s + bias; the k largest choices (value descending, expert ascending, -0 equals +0);
 //   emitted in ascending expert id; w = s[chosen]; if normalise: w = w / (sum + 1e-20), sum an ascending chain of plain adds
 //   from +0 in ascending expert id; w = w * scaling (also when it is 1). A NaN choice marks the row in `flags` (bit 1) and counts as lowest.
+//   Where a row's experts are given (`forced`), these are taken in the place of the largest, and all else is as above: the sum and the
+//   backward are over the experts taken, in ascending order.
 //   backward: no gradient through the choice or the bias; normalised: ds = scaling * (dw - sum(dw_j * s_j / S)) / S, the sum
 //   ascending fma chain fma(dw_j, s_j / S, sum), S = sum + 1e-20; else ds = scaling * dw; dlogit = (ds * s) * (1 - s) on the
 //   chosen, +0 elsewhere.
@@ -19,6 +21,7 @@ struct RouterForward {
   View bias;     // f32 [1, E], never rounded
   bool normalise = true;
   float scaling = 1.0f;
+  View forced = {};  // i32 [T, k], distinct in a row; -1 in the first place: the row is routed. Or none
 };
 struct RouterBackward {
   View dlogits;  // f32 [T, E], overwritten

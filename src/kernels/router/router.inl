@@ -29,10 +29,14 @@ void router_forward(const RouterForward& op, ThreadPool& pool) {
         (s + V::load_partial(bias + e, lanes)).store_partial(choice + e, lanes);
       }
       // Experts ascending, each inserted behind its equals: value descending, expert ascending.
+      const std::int32_t* forced = op.forced ? ints(op.forced) + t * op.forced.stride : nullptr;
+      const bool given = forced && forced[0] >= 0;
+      if (given) std::copy_n(forced, k, chosen);
       std::int64_t count = 0;
       bool nan = false;
       for (std::int64_t e = 0; e < experts; ++e) {
         nan |= std::isnan(value_of(choice[e]));
+        if (given) continue;
         if (count == k && !router_before<V>(choice[e], choice[chosen[k - 1]])) continue;
         std::int64_t at = count < k ? count++ : k - 1;
         for (; at > 0 && router_before<V>(choice[e], choice[chosen[at - 1]]); --at) chosen[at] = chosen[at - 1];

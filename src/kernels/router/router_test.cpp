@@ -89,6 +89,39 @@ TEST(Router, AdjointMatchesFiniteDifferences) {
     }
 }
 
+// Given experts: the model's own give its bits, others the formula over those; a row without any is routed.
+TEST(Router, GivenExpertsTakeThePlaceOfTheLargest) {
+  for (const Shape& s : kShapes)
+    for (bool normalise : {true, false}) {
+      const std::int64_t T = 40;
+      const auto logits = random_floats(T * s.experts, 11, -3, 3);
+      KernelBench bench;
+      const View vlogits = bench.floats(logits, T, s.experts), bias = bench.floats(random_floats(s.experts, 12, -0.3, 0.3), 1, s.experts);
+      const auto routed = [&](const View& forced) {
+        const View expert = bench.zeros(T, s.k, DType::i32), weight = bench.junk(T, s.k), flags = bench.zeros(T, 1, DType::i32);
+        bench.launch(&KernelTable::router_forward, RouterForward{expert, weight, flags, vlogits, bias, normalise, 2.5f, forced});
+        return std::pair(bench.read_ints(expert), bench.read(weight));
+      };
+      const auto [own, own_weights] = routed({});
+      const auto [again, again_weights] = routed(bench.ints(own, T, s.k));
+      EXPECT_EQ(again, own);
+      expect_same_words(words_of(again_weights), words_of(own_weights), "weights of the model's own experts");
+      // The last k experts for even rows, in a wider matrix as all layers have one; odd rows are routed.
+      std::vector<std::int32_t> wide(static_cast<std::size_t>(T * (s.k + 3)), -1), want = own;
+      for (std::int64_t t = 0; t < T; t += 2)
+        for (std::int64_t j = 0; j < s.k; ++j)
+          wide[static_cast<std::size_t>(t * (s.k + 3) + 2 + j)] = want[static_cast<std::size_t>(t * s.k + j)] = static_cast<std::int32_t>(s.experts - s.k + j);
+      const auto [given, weights] = routed(bench.ints(wide, T, s.k + 3).column_range(2, s.k));
+      EXPECT_EQ(given, want);
+      std::vector<double> by_formula;
+      for (std::int64_t t = 0; t < T; ++t) {
+        const std::vector<double> row(logits.begin() + t * s.experts, logits.begin() + (t + 1) * s.experts);
+        for (double w : reference_weights(row.data(), &want[static_cast<std::size_t>(t * s.k)], s.k, normalise, 2.5)) by_formula.push_back(w);
+      }
+      expect_close(weights, by_formula, 1e-6, "weights");
+    }
+}
+
 TEST(Router, LoadCountsAreAdded) {
   KernelBench bench;
   const View load = bench.ints({100, 0, 0, 0}, 1, 4), expert = bench.ints({0, 1, 1, 3, 0, 3}, 3, 2);
@@ -111,6 +144,10 @@ TEST(Router, BitsAndHashesAreTheSameEverywhere) {
         bench.launch(&KernelTable::router_backward,
                      RouterBackward{dlogits, bench.floats(random_floats(T * s.k, 7), T, s.k), expert, vlogits, normalise, 1.5f});
         for (const View& v : {expert, weight, flags, dlogits, load}) bench.record(v);
+        std::vector<std::int32_t> given(static_cast<std::size_t>(T * s.k), -1);
+        for (std::int64_t i = 0; i < 9 * s.k; ++i) given[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i % s.k);
+        bench.launch(&KernelTable::router_forward, RouterForward{expert, weight, flags, vlogits, bias, normalise, 1.5f, bench.ints(given, T, s.k)});
+        for (const View& v : {expert, weight, flags}) bench.record(v);
       });
 }
 

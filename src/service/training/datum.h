@@ -21,6 +21,7 @@ struct NamedTensor {
 struct TrainingDatum {
   std::vector<std::int32_t> tokens;  // of the model's input
   std::map<std::string, NamedTensor> inputs;
+  std::vector<std::string> routing_matrices = {};  // one a token (service/training/routing_matrix.h); empty: none were sent
 };
 
 // The two SDKs mean different defaults by the same names (docs/losses.md).

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/runtime.h"
 #include "numerics/accumulator.h"
+#include "service/training/routing_matrix.h"
 #include "train/loss_input_names.h"
 
 namespace lockstep {
@@ -67,7 +69,25 @@ double normaliser_of(const LossOptions& loss, const std::vector<TrainSequence>& 
   return count;
 }
 
+// Rows of all tokens; empty where the trainer routes every one.
+std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const ExpertShape& shape, const std::string& where) {
+  const std::vector<std::string>& matrices = datum.routing_matrices;
+  if (matrices.empty()) return {};
+  if (matrices.size() != datum.tokens.size())
+    fail(ErrorCode::invalid_argument, "{}.model_input.routing_matrices has {} texts, allowed is one a token, {}", where, matrices.size(), datum.tokens.size());
+  if (std::all_of(matrices.begin(), matrices.end(), [](const std::string& text) { return text.empty(); })) return {};
+  std::vector<std::int32_t> experts;
+  experts.reserve(matrices.size() * static_cast<std::size_t>(shape.row()));
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::vector<std::int32_t> row = experts_of_matrix(shape, matrices[i], fmt::format("{}.model_input.routing_matrices[{}]", where, i));
+    experts.insert(experts.end(), row.begin(), row.end());
+  }
+  return experts;
+}
+
 }  // namespace
+
+BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->vocabulary, runtime.max_positions, runtime.model->expert_shape()}; }
 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
   PreparedBatch out;
@@ -96,6 +116,7 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
       fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, tensor_shape_text(targets.shape), tokens, tokens);
     TrainSequence sequence;
     sequence.tokens = datum.tokens;
+    sequence.experts = given_experts(datum, limits.experts, where);
     sequence.targets_per_row = targets.shape.size() == 2 ? targets.shape[1] : 1;
     for (std::size_t i = 0; i < targets.integers.size(); ++i) {
       const std::int64_t target = targets.integers[i];

@@ -1,6 +1,7 @@
 // From a client's batch to what the trainer takes: every value checked, and named where it is wrong. Pure functions.
-//   const PreparedBatch prepared = prepare_batch(batch, {vocabulary, max_positions});
+//   const PreparedBatch prepared = prepare_batch(batch, batch_limits(runtime));
 #pragma once
+#include "model/expert_shape.h"
 #include "service/training/datum.h"
 #include "train/data.h"
 
@@ -8,7 +9,9 @@ namespace lockstep {
 
 struct BatchLimits {
   std::int64_t vocabulary = 0, max_positions = 0;
+  ExpertShape experts = {};
 };
+BatchLimits batch_limits(const Runtime& runtime);
 
 struct PreparedBatch {
   std::vector<TrainSequence> sequences;

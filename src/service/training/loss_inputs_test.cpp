@@ -67,6 +67,31 @@ TEST(LossInputs, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal_of(batch), "data is empty, allowed is at least one datum");
 }
 
+TEST(LossInputs, RoutingMatricesAreOneAToken) {
+  constexpr BatchLimits kExperts{100, 16, {2, 2, 8}};
+  const auto prepared = [&](const BatchLimits& limits, std::vector<std::string> matrices) {
+    TrainingBatch batch = batch_of("cross_entropy");
+    batch.data[0].routing_matrices = std::move(matrices);
+    return prepare_batch(batch, limits).sequences[0].experts;
+  };
+  EXPECT_EQ(prepared(kExperts, {"", "AQUABw==", ""}), (std::vector<std::int32_t>{-1, -1, -1, -1, 1, 5, 0, 7, -1, -1, -1, -1}));
+  for (const BatchLimits& limits : {kExperts, kLimits}) {  // a model without experts too
+    EXPECT_TRUE(prepared(limits, {}).empty());
+    EXPECT_TRUE(prepared(limits, {"", "", ""}).empty());
+  }
+  const auto refusal = [&](const BatchLimits& limits, std::vector<std::string> matrices) -> std::string {
+    try {
+      prepared(limits, std::move(matrices));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refusal(kExperts, {"", ""}), "data[0].model_input.routing_matrices has 2 texts, allowed is one a token, 3");
+  EXPECT_EQ(refusal(kExperts, {"", "", "AQEABw=="}), "data[0].model_input.routing_matrices[2] names expert 1 twice in sparse layer 0, allowed is once");
+  EXPECT_EQ(refusal(kLimits, {"", "AQUABw==", ""}), "data[0].model_input.routing_matrices[1] names experts, and the model has none; allowed is \"\"");
+}
+
 TEST(LossInputs, SeveralTargetsAPosition) {
   TrainingBatch batch = batch_of("cross_entropy");
   batch.data[0].inputs["target_tokens"] = integer_tensor({2, 3, 3, 4, 4, 5}, {3, 2});

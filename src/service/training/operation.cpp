@@ -39,8 +39,8 @@ bool TrainingService::BatchOperation::may_compute() const {
 
 TrainedModel& TrainingService::BatchOperation::prepare() {
   if (!prepared_) {
-    prepared_ = prepare_batch(batch_, {service_.base_->opened.loaded.model->vocabulary, service_.base_->opened.runtime->max_positions});
-    for (TrainingDatum& datum : batch_.data) datum.inputs.clear();
+    prepared_ = prepare_batch(batch_, batch_limits(*service_.base_->opened.runtime));
+    for (TrainingDatum& datum : batch_.data) datum.inputs.clear(), datum.routing_matrices.clear();
   }
   end_ = piece_end(prepared_->sequences, next_, service_.options_.tokens_a_step);
   return service_.trained(*model_);

@@ -28,7 +28,7 @@ PreparedBatch prepare_custom_batch(const TrainingBatch& batch, const BatchLimits
   TrainingBatch plain;
   plain.loss.name = "cross_entropy";
   for (const TrainingDatum& datum : batch.data) {
-    plain.data.push_back({datum.tokens, {}});
+    plain.data.push_back({datum.tokens, {}, datum.routing_matrices});
     if (const auto targets = datum.inputs.find("target_tokens"); targets != datum.inputs.end()) plain.data.back().inputs.insert(*targets);
   }
   PreparedBatch prepared = prepare_batch(plain, limits);
@@ -117,7 +117,7 @@ std::shared_ptr<const CustomLoss> TrainingService::custom_loss(const std::string
 std::string TrainingService::forward_backward_custom(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode) {
   auto run = std::make_shared<CustomRun>();
   run->batch = std::move(batch);
-  const BatchLimits limits{base_->opened.loaded.model->vocabulary, base_->opened.runtime->max_positions};
+  const BatchLimits limits = batch_limits(*base_->opened.runtime);
   return submit(owner, id, sequence, [this, owner, run, limits, encode = std::move(encode)](Model& model, const std::string& request) {
     TrainedModel& trained = this->trained(model);
     ForwardBackwardResult result;

@@ -59,7 +59,12 @@ std::string TrainingService::forward_top_k(const std::string& owner, const std::
     if (!run->weights.weights) {
       if (run->top_k < 1 || run->top_k > most) fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed is 1 to {}", run->top_k, most);
       // One position less than a context has: the likeliest tokens behind the last row are those of a sample.
-      run->prepared = prepare_batch(run->batch, {vocabulary, base_->opened.runtime->max_positions - 1});
+      BatchLimits limits = batch_limits(*base_->opened.runtime);
+      --limits.max_positions;
+      run->prepared = prepare_batch(run->batch, limits);
+      for (std::size_t d = 0; d < run->batch.data.size(); ++d)
+        if (!run->prepared.sequences[d].experts.empty())
+          fail(ErrorCode::unsupported, "data[{}].model_input.routing_matrices is given, and the likeliest tokens (top_k) are told of the model's own routing alone; allowed is one of the two", d);
       run->weights = trained.sampler_weights();
       run->generations.resize(run->batch.data.size());
     }
