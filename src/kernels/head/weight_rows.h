@@ -20,8 +20,9 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   using Accumulator = AccumulatorVec<V>;
   using Storage = typename Accumulator::Storage;
-  constexpr std::int64_t kGroup = 4, kInputs = 288;
   const std::int64_t rows = op.x.rows, inputs = op.w.inputs, panels = op.w.panels();
+  // What an item reads of x serves all of its panels; a small vocabulary has fewer a thread.
+  const std::int64_t group = std::clamp<std::int64_t>(panels / (pool.threads() * 4) / 2 * 2, 2, 8);
   const RowGradient gradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope};
   const bool tied = static_cast<bool>(op.table_dy);
   const std::int32_t* segment = ints(op.segment);
@@ -39,28 +40,39 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   }
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    pool.run((panels + kGroup - 1) / kGroup, [&](std::int64_t item) {
-      const std::int64_t first = item * kGroup, count = std::min(kGroup, panels - first), columns = std::min(op.w.outputs - first * 16, count * 16);
+    pool.run((panels + group - 1) / group, [&](std::int64_t item) {
+      const std::int64_t first = item * group, count = std::min(group, panels - first), columns = std::min(op.w.outputs - first * 16, count * 16);
       const std::int64_t width = count * 16;
       Elem* z = reinterpret_cast<Elem*>(thread_scratch<HeadScratch<V>>(static_cast<std::size_t>(rows * count)));
       const Product<V, W> logits{z, width, read, read_stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
       product_forward<V, W>(logits, rows, op.w.maximum_leaves, 0, 8, 0, count);
       for (std::int64_t t = 0; t < rows; ++t)
         row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
-      for_weight_panels<V>(0, count, [&](std::int64_t p, auto together) {
-        const std::int64_t at = (first + p) * inputs;
-        Elem* own = op.gradient ? elements<V>(op.gradient) + at * 16 : nullptr;
-        Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + at * Accumulator::kStorage : nullptr;
-        if (tied && !bins) {
-          bins = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(together * inputs))->storage;
-          for (std::int64_t k = 0; k < together * inputs; ++k) Accumulator::zero().store(bins + k * Accumulator::kStorage);
+      const auto sum_rows = [&](std::int64_t begin, std::int64_t end, Storage* bins) {
+        const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr, bins, op.finish || !op.bins,
+                                       z, width, x, op.x.stride, 0, rows, columns, inputs};
+        for (std::int64_t k = 0; k < inputs; k += kWeightInputs)
+          product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), segment_of);
+      };
+      Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + first * inputs * Accumulator::kStorage : nullptr;
+      if (!tied) return sum_rows(0, count, bins);
+      // Many panels of a large vocabulary are of no token of the batch. In pairs, as they are summed.
+      const auto after = [&](std::int64_t p) { return std::min(count, p + 2); };
+      const auto has_tokens = [&](std::int64_t p) { return tokens.begin[(first + p) * 16] < tokens.begin[(first + after(p)) * 16]; };
+      for (std::int64_t p = 0, end; p < count; p = end) {
+        const bool table = has_tokens(p);
+        for (end = after(p); end < count && has_tokens(end) == table;) end = after(end);
+        Storage* own = bins;
+        if (table) {
+          if (!bins) {
+            own = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(count * inputs))->storage;
+            for (std::int64_t k = p * inputs; k < end * inputs; ++k) Accumulator::zero().store(own + k * Accumulator::kStorage);
+          }
+          for (std::int64_t i = p; i < end; ++i)
+            deposit_table_panel<V>(own + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + i);
         }
-        for (std::int64_t i = 0; tied && i < together; ++i)
-          deposit_table_panel<V>(bins + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + p + i);
-        for (std::int64_t k = 0; k < inputs; k += kInputs)
-          product_weight<V, together>(own, bins, op.finish || !op.bins, z + p * 16, width, x, op.x.stride, 0, rows, columns - p * 16,
-                                      inputs, 0, k, std::min(inputs, k + kInputs), segment_of);
-      });
+        sum_rows(p, end, own);
+      }
     });
   });
 }

@@ -183,23 +183,24 @@ void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   using Accumulator = AccumulatorVec<V>;
   using Storage = typename Accumulator::Storage;
   constexpr std::int64_t kPanels = kWeightPanels<V>;
-  const std::int64_t panels = op.w.panels(), strips = (panels + kPanels - 1) / kPanels;
-  // Many inputs of a strip at once, so that its dy is read once, unless that leaves threads without work.
-  const std::int64_t k_step = op.w.count * strips >= pool.threads() * 2 ? 288 : 72;
-  const std::int64_t k_items = (op.w.inputs + k_step - 1) / k_step;
-  pool.run(op.w.count * strips * k_items, [&](std::int64_t item) {
-    const std::int64_t g = item / (strips * k_items), strip = item / k_items % strips * kPanels, k = item % k_items * k_step;
+  const std::int64_t panels = op.w.panels(), k_step = std::min<std::int64_t>(kWeightInputs, op.w.inputs);
+  // As many panels of an item as leave every thread some items: what an item reads of x serves all of its panels.
+  const std::int64_t k_items = (op.w.inputs + k_step - 1) / std::max<std::int64_t>(1, k_step);
+  const std::int64_t wanted = (pool.threads() * 6 + op.w.count * k_items - 1) / std::max<std::int64_t>(1, op.w.count * k_items);
+  const std::int64_t step = std::max<std::int64_t>(1, (panels + wanted * kPanels - 1) / (wanted * kPanels)) * kPanels;
+  const std::int64_t panel_items = (panels + step - 1) / step;
+  pool.run(op.w.count * panel_items * k_items, [&](std::int64_t item) {
+    const std::int64_t g = item / (panel_items * k_items), panel = item / k_items % panel_items * step, k = item % k_items * k_step;
     const RowRange range = rows_of(op.offsets, g, op.dy.rows, op.ends);
     const std::int64_t base = g * op.w.packed_size();
     const std::int32_t* segment = ints(op.segment);
     const std::int32_t* row_of = op.row_of ? ints(op.row_of) : nullptr;
-    for_weight_panels<V>(strip, std::min(panels, strip + kPanels), [&](std::int64_t panel, auto count) {
-      product_weight<V, count>(op.gradient ? elements<V>(op.gradient) + base : nullptr,
-                               op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish,
-                               elements<V>(op.dy) + g * op.y_step, op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
-                               range.begin, range.end, op.w.outputs, op.w.inputs, panel, k, std::min(op.w.inputs, k + k_step),
-                               [=](std::int64_t t) { return segment[row_of ? row_of[t] : t]; });
-    });
+    product_weight<V>({op.gradient ? elements<V>(op.gradient) + base : nullptr,
+                       op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish,
+                       elements<V>(op.dy) + g * op.y_step, op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, range.begin, range.end,
+                       op.w.outputs, op.w.inputs},
+                      panel, std::min(panels, panel + step), k, std::min(op.w.inputs, k + k_step),
+                      [=](std::int64_t t) { return segment[row_of ? row_of[t] : t]; });
   });
 }
 

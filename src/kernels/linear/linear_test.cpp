@@ -238,6 +238,20 @@ TEST(Linear, ManySegmentsAreCarriedInTime) {
   expect_bits(unpack(b.read(op.gradient), s.outputs, s.inputs, 1), weight_by_hand(dy, x, segment, s), s.name());
 }
 
+// Rows in several blocks, inputs in several items, several groups of panels and a single one behind them.
+TEST(Linear, GradientsOfLongBatchesHaveTheBitsOfTheWrittenOrder) {
+  for (const InstructionSet isa : {InstructionSet::avx2, widest_instruction_set()})
+    for (const std::int64_t length : {9, 500}) {
+      const Shape s{2300, 16 * 6 + 3, 157};
+      KernelBench b({.isa = isa, .threads = 2});
+      const auto dy = random_floats(s.rows * s.outputs, 41), x = random_floats(s.rows * s.inputs, 42);
+      const auto segment = segments_of(s.rows, length);
+      const LinearBackwardWeight op = weight_of(b, s, dy, x, segment);
+      b.launch(&KernelTable::linear_backward_weight, op);
+      expect_bits(unpack(b.read(op.gradient), s.outputs, s.inputs, 1), weight_by_hand(dy, x, segment, s), s.name());
+    }
+}
+
 TEST(Linear, AdjointsMatchFiniteDifferences) {
   const Shape s{3, 5, 18};
   const auto x = random_floats(s.rows * s.inputs, 10), w = random_floats(s.outputs * s.inputs, 11), dy = random_floats(s.rows * s.outputs, 12);

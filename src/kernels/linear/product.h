@@ -26,7 +26,7 @@ struct Product {
 
 template <class V, class W, int R, int P>
 inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel) {
-  const std::int64_t leaf_size = op.inputs / op.leaves;
+  const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves));  // a power of two
   const typename V::Elem* x[R];
   for (int r = 0; r < R; ++r) x[r] = op.x + (row + r) * op.x_stride;
   const W* w = op.w + panel * op.inputs * 16;
@@ -50,36 +50,53 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
         for (int p = 0; p < P; ++p) sum[r][p] = fma(value, weight[p], sum[r][p]);
       }
     }
-    // The last leaf joins whatever still waits, so that every range has a sum.
+    // The last leaf joins whatever still waits, so that every range has a sum. Unrolled: one loop over sums that is none keeps all of
+    // them in memory, leaf after leaf.
     const bool last = leaf + 1 == op.leaf_end;
     int level = 0;
     for (; last ? filled != 0 : filled >> level & 1; ++level) {
       if (!(filled >> level & 1)) continue;
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int p = 0; p < P; ++p) sum[r][p] = pending[level][r][p] + sum[r][p];
       filled &= ~(1u << level);
     }
     if (!last) {
+#pragma GCC unroll 16
       for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
         for (int p = 0; p < P; ++p) pending[level][r][p] = sum[r][p];
       filled |= 1u << level;
     }
   }
   if (op.leaf_begin >= op.leaf_end)  // a share without leaves adds +0
-    for (int r = 0; r < R; ++r)
-      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
 #pragma GCC unroll 16
-  for (int r = 0; r < R; ++r) {
-    typename V::Elem* y = op.y + (row + r) * op.y_stride + panel * 16;
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
+  typename V::Elem* const y = op.y + row * op.y_stride + panel * 16;
+  const std::int64_t y_stride = op.y_stride, lanes_here = op.outputs - panel * 16;
+  if (op.scale == 1.0f && !op.accumulate && lanes_here >= P * 16) {  // the common case, without a question an output
+#pragma GCC unroll 16
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+      for (int p = 0; p < P; ++p) sum[r][p].store(y + r * y_stride + p * 16);
+    return;
+  }
+  const V scale = V::set1(op.scale);
+  const bool scales = op.scale != 1.0f, accumulates = op.accumulate;
+#pragma GCC unroll 16
+  for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
     for (int p = 0; p < P; ++p) {
-      const int lanes = lanes_left(op.outputs, (panel + p) * 16);
-      if (op.scale != 1.0f) sum[r][p] = sum[r][p] * V::set1(op.scale);
-      if (op.accumulate) sum[r][p] = V::load_partial(y + p * 16, lanes) + sum[r][p];
-      if (lanes == 16) sum[r][p].store(y + p * 16);
-      else sum[r][p].store_partial(y + p * 16, lanes);
+      typename V::Elem* const at = y + r * y_stride + p * 16;
+      const int lanes = lanes_left(lanes_here, p * 16);
+      if (scales) sum[r][p] = sum[r][p] * scale;
+      if (accumulates) sum[r][p] = V::load_partial(at, lanes) + sum[r][p];
+      if (lanes == 16) sum[r][p].store(at);
+      else sum[r][p].store_partial(at, lanes);
     }
-  }
 }
 
 // R rows, panels [begin, end).
@@ -142,118 +159,184 @@ inline void transpose_block(typename V::Elem* panel, const W* w, std::int64_t ou
 // How many panels of outputs share a read of x in the gradient of a weight, where that many are left.
 template <class V>
 constexpr int kWeightPanels = V::kRows >= 8 ? 2 : 1;
+// Inputs that a work item of such a gradient takes: as much of x as stays in the second cache, in the order that its tiles read it.
+inline constexpr std::int64_t kWeightInputs = 144;
+
+// Operands of the gradient of one weight, and what is to happen to it (LinearBackwardWeight of linear.h).
+template <class V>
+struct WeightGradient {
+  typename V::Elem* gradient;
+  typename AccumulatorVec<V>::Storage* bins;  // or none
+  bool finish;
+  const typename V::Elem* dy;
+  std::int64_t dy_stride;
+  const typename V::Elem* x;
+  std::int64_t x_stride, row_begin, row_end, outputs, inputs;
+};
+
+// Deposits P * KK sums. Apart from the loop that makes them: its sums want every register, and the constants of the cuts would take some.
+template <class V, int KK, int P>
+[[gnu::noinline]] void deposit_tile(typename AccumulatorVec<V>::Storage* totals, std::int64_t apart, const V* sums) {
+  using Accumulator = AccumulatorVec<V>;
+  for (int p = 0; p < P; ++p)
+    for (int i = 0; i < KK; ++i) {
+      auto* at = totals + (p * apart + i) * Accumulator::kStorage;
+      Accumulator total = Accumulator::load(at);
+      total.deposit(sums[p * KK + i]);
+      total.store(at);
+    }
+}
 
 // A run of whole segments for P panels of outputs: dy of its rows, dense, P * 16 lanes a row (padding +0); ends[s] is one past the
 // last row of its segment s. Adds to `totals` (of inputs k .. k + KK; panels `apart` inputs from each other) one deposit a segment.
+// `ahead`, `ahead_step` apart, is what will be read next, a line a row.
 template <class V, int KK, int P>
 inline void product_weight_tile(typename AccumulatorVec<V>::Storage* totals, std::int64_t apart, const typename V::Elem* dy,
-                                const typename V::Elem* x, std::int64_t x_stride, const std::int64_t* ends, int segments) {
-  using Accumulator = AccumulatorVec<V>;
+                                const typename V::Elem* x, std::int64_t x_stride, const std::int64_t* ends, int segments,
+                                const typename V::Elem* ahead, std::int64_t ahead_step) {
+  std::int64_t t = 0;
   for (int s = 0; s < segments; ++s) {
     V sum[P][KK];
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 16
       for (int i = 0; i < KK; ++i) sum[p][i] = V::zero();
-    for (std::int64_t t = s ? ends[s - 1] : 0; t < ends[s]; ++t) {
+    for (const std::int64_t end = ends[s]; t < end; ++t) {
       V d[P];
 #pragma GCC unroll 2
-      for (int p = 0; p < P; ++p) d[p] = V::load(dy + (t * P + p) * 16);
-      const typename V::Elem* x_row = x + t * x_stride;
-      __builtin_prefetch(x_row + 31);  // of a tile to come: rows stand too far apart for the machine to foresee
+      for (int p = 0; p < P; ++p) d[p] = V::load(dy + p * 16);
+      __builtin_prefetch(ahead, 0, 2);
 #pragma GCC unroll 16
       for (int i = 0; i < KK; ++i) {
-        const V value = V::set1(x_row[i]);
+        const V value = V::set1(x[i]);
 #pragma GCC unroll 2
         for (int p = 0; p < P; ++p) sum[p][i] = fma(value, d[p], sum[p][i]);
       }
+      dy += P * 16;
+      x += x_stride;
+      ahead += ahead_step;
     }
+    V sums[P * KK];
 #pragma GCC unroll 2
     for (int p = 0; p < P; ++p)
 #pragma GCC unroll 16
-      for (int i = 0; i < KK; ++i) {
-        auto* at = totals + (p * apart + i) * Accumulator::kStorage;
-        Accumulator total = Accumulator::load(at);
-        total.deposit(sum[p][i]);
-        total.store(at);
-      }
+      for (int i = 0; i < KK; ++i) sums[p * KK + i] = sum[p][i];
+    deposit_tile<V, KK, P>(totals, apart, sums);
   }
 }
 
-// The gradient of one weight's panels [panel, panel + P), inputs [k_begin, k_end): segments of rows of dy and x, each a chain,
-// deposited. segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments whose dy
-// stays in cache for all inputs.
+// f(k, std::integral_constant<int, KK>) for the tiles of `width` inputs.
+template <int Wide, class F>
+inline void for_weight_tiles(std::int64_t width, const F& f) {
+  std::int64_t k = 0;
+  for (; k + Wide <= width; k += Wide) f(k, std::integral_constant<int, Wide>());
+  if constexpr (Wide > 4)
+    for (; k + 4 <= width; k += 4) f(k, std::integral_constant<int, 4>());
+  for (; k < width; ++k) f(k, std::integral_constant<int, 1>());
+}
+
+// The gradient of panels [panel, panel_end), P at a time, inputs [k_begin, k_end): segments of rows of dy and x, each a chain,
+// deposited. segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments. One block
+// is the rule: then a tile's accumulators live in the first cache from begin to end. With several, all of the call's live in scratch.
 template <class V, int P, class SegmentOf>
-inline void product_weight(typename V::Elem* gradient, typename AccumulatorVec<V>::Storage* bins, bool finish,
-                           const typename V::Elem* dy, std::int64_t dy_stride, const typename V::Elem* x, std::int64_t x_stride,
-                           std::int64_t row_begin, std::int64_t row_end, std::int64_t outputs, std::int64_t inputs,
-                           std::int64_t panel, std::int64_t k_begin, std::int64_t k_end, const SegmentOf& segment_of) {
+inline void product_weight_panels(const WeightGradient<V>& op, std::int64_t panel, std::int64_t panel_end, std::int64_t k_begin,
+                                  std::int64_t k_end, const SegmentOf& segment_of) {
   using Accumulator = AccumulatorVec<V>;
+  using Storage = typename Accumulator::Storage;
   using Elem = typename V::Elem;
-  constexpr int kWide = V::kRows >= 8 ? (P == 1 ? 16 : 12) : 6, kSegments = 64;
-  constexpr std::int64_t kBlockRows = 192;
-  const std::int64_t width = k_end - k_begin;
-  auto* totals = thread_scratch<typename Accumulator::Storage>(static_cast<std::size_t>(P * width * Accumulator::kStorage));
-  const auto each_total = [&](const auto& f) {
-    for (std::int64_t p = 0; p < P; ++p)
-      for (std::int64_t k = 0; k < width; ++k) f(totals + (p * width + k) * Accumulator::kStorage, (panel + p) * inputs + k_begin + k);
+  constexpr int kWide = V::kRows >= 8 ? (P == 1 ? 16 : 12) : 6, kSegments = 64, kLine = 64 / static_cast<int>(sizeof(float));
+  constexpr std::int64_t kBlockRows = 1024;
+  const std::int64_t width = k_end - k_begin, groups = (panel_end - panel) / P, of_group = P * width * Accumulator::kStorage;
+  const auto begin_total = [&](Storage* total, std::int64_t at) {
+    (op.bins ? Accumulator::load(op.bins + at * Accumulator::kStorage) : Accumulator::zero()).store(total);
   };
-  each_total([&](auto* total, std::int64_t at) {
-    (bins ? Accumulator::load(bins + at * Accumulator::kStorage) : Accumulator::zero()).store(total);
-  });
-  const auto normalise = [&](auto* total, std::int64_t) {
+  const auto end_total = [&](Storage* total, std::int64_t at) {
     Accumulator sum = Accumulator::load(total);
     sum.normalise();
-    sum.store(total);
+    if (op.finish || !op.bins) sum.total().store(op.gradient + at * 16);
+    if (op.bins) (op.finish ? Accumulator::zero() : sum).store(op.bins + at * Accumulator::kStorage);
   };
+  // f(its accumulator, its place in the weight) for P panels from `first` on, inputs [k, k + kk); panels `apart` in `totals`.
+  const auto each_total = [&](Storage* totals, std::int64_t apart, std::int64_t first, std::int64_t k, std::int64_t kk, const auto& f) {
+    for (std::int64_t p = 0; p < P; ++p)
+      for (std::int64_t i = 0; i < kk; ++i) f(totals + (p * apart + i) * Accumulator::kStorage, (first + p) * op.inputs + k + i);
+  };
+  Storage* totals = nullptr;  // of several blocks
+  const auto each_kept = [&](const auto& f) {
+    for (std::int64_t g = 0; totals && g < groups; ++g) each_total(totals + g * of_group, width, panel + g * P, k_begin, width, f);
+  };
+  std::int64_t begin = op.row_begin;
   int deposits = 0;
-  for (std::int64_t begin = row_begin; begin < row_end;) {
+  do {
     std::int64_t ends[kSegments], end = begin;
     int segments = 0;
-    while (end < row_end && segments < kSegments) {
+    while (end < op.row_end && segments < kSegments) {
       const std::int32_t segment = segment_of(end);
       std::int64_t next = end + 1;
-      while (next < row_end && segment_of(next) == segment) ++next;
+      while (next < op.row_end && segment_of(next) == segment) ++next;
       if (segments > 0 && next - begin > kBlockRows) break;
       end = next;
       ends[segments++] = end - begin;
     }
-    Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>((end - begin) * P * 16));
-    for (std::int64_t t = begin; t < end; ++t) {
-      const Elem* row = dy + t * dy_stride + panel * 16;
-      for (int p = 0; p < P; ++p) {
-        __builtin_prefetch(row + p * 16 + kBlockRows * dy_stride);  // of the next block
-        V::load_partial(row + p * 16, lanes_left(outputs, (panel + p) * 16)).store(strip + ((t - begin) * P + p) * 16);
-      }
+    const bool whole = begin == op.row_begin && end == op.row_end;
+    if (!whole && !totals) {
+      totals = thread_scratch<Storage>(static_cast<std::size_t>(groups * of_group));
+      each_kept(begin_total);
     }
-    if (deposits + segments > kDepositsBeforeCarry) each_total(normalise), deposits = 0;
+    if (deposits + segments > kDepositsBeforeCarry) {
+      each_kept([](Storage* total, std::int64_t) {
+        Accumulator sum = Accumulator::load(total);
+        sum.normalise();
+        sum.store(total);
+      });
+      deposits = 0;
+    }
     deposits += segments;
-    const Elem* rows = x + begin * x_stride;
-    std::int64_t k = 0;
-    const auto tile = [&]<int KK>(std::integral_constant<int, KK>) {
-      for (; k + KK <= width; k += KK)
-        product_weight_tile<V, KK, P>(totals + k * Accumulator::kStorage, width, strip, rows + k_begin + k, x_stride, ends, segments);
-    };
-    tile(std::integral_constant<int, kWide>());
-    tile(std::integral_constant<int, 4>());
-    tile(std::integral_constant<int, 1>());
+    const std::int64_t rows = end - begin;
+    const Elem* x = op.x + begin * op.x_stride + k_begin;
+    // Where several groups read it: the rows of each tile one after another.
+    const bool packs = groups >= 2;
+    Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>(rows * (P * 16 + (packs ? width : 0))));
+    Elem* packed = strip + rows * P * 16;
+    for (std::int64_t t = 0; packs && t < rows; ++t)
+      for_weight_tiles<kWide>(width, [&](std::int64_t k, auto kk) {
+        __builtin_memcpy(packed + rows * k + t * kk(), x + t * op.x_stride + k, kk() * sizeof(Elem));
+      });
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t first = panel + g * P;
+      const Elem* dy = op.dy + begin * op.dy_stride + first * 16;
+      for (std::int64_t t = 0; t < rows; ++t)
+        for (int p = 0; p < P; ++p)
+          V::load_partial(dy + t * op.dy_stride + p * 16, lanes_left(op.outputs, (first + p) * 16)).store(strip + (t * P + p) * 16);
+      const bool more = g + 1 < groups;
+      for_weight_tiles<kWide>(width, [&](std::int64_t k, auto kk) {
+        constexpr int kInputs = decltype(kk)::value;
+        Storage own[P * kInputs * Accumulator::kStorage];
+        Storage* to = whole ? own : totals + g * of_group + k * Accumulator::kStorage;
+        const std::int64_t apart = whole ? kInputs : width, line = k / kWide;  // of the next group's dy
+        const bool fetches = more && line < P * 16 / kLine;
+        if (whole) each_total(own, kInputs, first, k_begin + k, kInputs, begin_total);
+        product_weight_tile<V, kInputs, P>(to, apart, strip, packs ? packed + rows * k : x + k, packs ? kInputs : op.x_stride, ends, segments,
+                                           fetches ? dy + P * 16 + line * kLine : strip, fetches ? op.dy_stride : 0);
+        if (whole) each_total(own, kInputs, first, k_begin + k, kInputs, end_total);
+      });
+    }
     begin = end;
-  }
-  each_total([&](auto* total, std::int64_t at) {
-    Accumulator sum = Accumulator::load(total);
-    sum.normalise();
-    if (finish || !bins) sum.total().store(gradient + at * 16);
-    if (bins) (finish ? Accumulator::zero() : sum).store(bins + at * Accumulator::kStorage);
-  });
+  } while (begin < op.row_end);
+  each_kept(end_total);
 }
 
-// f(first, std::integral_constant<int, P>) for panels [begin, end), kWeightPanels at a time and what is left singly.
-template <class V, class F>
-inline void for_weight_panels(std::int64_t begin, std::int64_t end, const F& f) {
+// The same for any panels: kWeightPanels at a time and what is left singly.
+template <class V, class SegmentOf>
+inline void product_weight(const WeightGradient<V>& op, std::int64_t panel, std::int64_t panel_end, std::int64_t k_begin, std::int64_t k_end,
+                           const SegmentOf& segment_of) {
   constexpr int kPanels = kWeightPanels<V>;
-  for (; begin + kPanels <= end; begin += kPanels) f(begin, std::integral_constant<int, kPanels>());
+  constexpr std::int64_t kMost = 16 * kPanels;  // accumulators of more, where rows come in several blocks, would fill the caches
+  const std::int64_t grouped = panel + (panel_end - panel) / kPanels * kPanels;
+  for (; panel < grouped; panel += kMost)
+    product_weight_panels<V, kPanels>(op, panel, std::min(grouped, panel + kMost), k_begin, k_end, segment_of);
   if constexpr (kPanels > 1)
-    for (; begin < end; ++begin) f(begin, std::integral_constant<int, 1>());
+    if (grouped < panel_end) product_weight_panels<V, 1>(op, grouped, panel_end, k_begin, k_end, segment_of);
 }
 
 // Copies rows rounded to bf16 (study profiles) to `out`, dense.
