@@ -8,7 +8,8 @@
 run: each recipe is `python -m tinker_cookbook.recipes.NAME` in FOLDER, with the environment that a user would set and nothing patched. Recipes
 that are done are left alone unless they are named or --again is given; one file of results a recipe. Run it with the Python of an environment
 made from tools/oracle-requirements.txt and, without dependencies, tools/oracle-requirements-alone.txt.
-page: docs/works-with.md, its plots and docs/works-with.json, from the results that are there.
+page: docs/works-with.md, its plots and docs/works-with.json, from the results that are there; what docs/works-with.json has of other recipes
+stays, and the page says of which versions each result is.
 """
 
 import argparse
@@ -20,7 +21,6 @@ import re
 import shlex
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -145,10 +145,10 @@ def judge(recipe, result, others):
     curve = [value for _, value in result.get("curve", [])]
     if not curve:
         return f"wrote no {recipe.metric}"
-    fifth = max(1, len(curve) // 5)
-    first, last = statistics.fmean(curve[:fifth]), statistics.fmean(curve[-fifth:])
-    if recipe.better and (last - first) * (1 if recipe.better == "up" else -1) <= 0:
-        return f"{recipe.metric} went from {first:.4g} to {last:.4g}"
+    if recipe.better:
+        (first, first_noise), (last, last_noise) = works_with_page.ends(result["curve"])
+        if (last - first) * (1 if recipe.better == "up" else -1) <= 3 * (first_noise**2 + last_noise**2) ** 0.5:
+            return f"{recipe.metric} went from {first:.4g} to {last:.4g}, by less than three standard errors"
     if recipe.same_as:
         if recipe.same_as not in others:
             return f"{recipe.same_as} has not run"
@@ -161,7 +161,7 @@ def judge(recipe, result, others):
     return None
 
 
-def run_recipe(work, recipe, server, others):
+def run_recipe(work, recipe, server, versions, others):
     missing = [name for name in recipe.needs if name not in others]
     if missing:
         sys.exit(f"{recipe.name} needs {missing[0]}, which has not run")
@@ -178,7 +178,7 @@ def run_recipe(work, recipe, server, others):
         process = subprocess.Popen(command, cwd=work, env=environment(work, server.url), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
         code = wait(process, folder, recipe)
     result = {"recipe": recipe.name, "command": shown(work, recipe, arguments), "exit": code, "seconds": round(time.monotonic() - began, 1), "note": recipe.note,
-              "refusals": server.statuses(since), "error": ""}  # fmt: skip
+              "base": recipe.base, "versions": versions, "refusals": server.statuses(since), "error": ""}  # fmt: skip
     if code not in (0, "killed"):
         said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         result["error"] = next((line for line in reversed(said) if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)), said[-1] if said else "")[:600]
@@ -223,30 +223,31 @@ def run(options):
             sys.exit(f"there is no recipe {name!r}; there are: {', '.join(known)}")
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
-    base = options.model.resolve() if options.model else work / works_with_base.BASE
-    if not options.model:
-        works_with_base.make_base(work, binary(), options.threads)
-    works_with_base.link_tokenizers(work, base)
+    versions = {"lockstep": subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0], "python": platform.python_version(),
+                **{name: importlib.metadata.version(name) for name in PACKAGES}}  # fmt: skip
+    given = {works_with_base.BASE: options.model, "smollm2": options.smollm2}
     works_with_base.write_stand_ins(work)
-    write_json(work / "versions.json", {
-        "lockstep": subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0], "python": platform.python_version(),
-        **{name: importlib.metadata.version(name) for name in PACKAGES}})  # fmt: skip
-    bases, servers = {works_with_base.BASE: base}, {}
-    if options.smollm2:
-        bases["smollm2"] = options.smollm2.resolve()
-        works_with_base.link_tokenizers(work, bases["smollm2"], ["smollm2"])
+    servers = {}
     bad = 0
     try:
         for name, recipe in known.items():
             done = results_of(work)
             if (options.recipes and name not in options.recipes) or (not options.recipes and not options.again and name in done):
                 continue
-            if recipe.base not in bases:
-                print(f"skip {name}: needs --{recipe.base}", flush=True)
-                continue
             if recipe.base not in servers:
-                servers[recipe.base] = Server(work, bases[recipe.base], recipe.base, options.threads)
-            result = run_recipe(work, recipe, servers[recipe.base], done)
+                made = next((base for base in works_with_base.BASES if base.name == recipe.base), None)
+                if not made and not given[recipe.base]:
+                    print(f"skip {name}: needs --{recipe.base}", flush=True)
+                    continue
+                folder = given.get(recipe.base)
+                if folder:
+                    works_with_base.link_tokenizers(work, folder.resolve(), [recipe.base])
+                else:
+                    folder = works_with_base.make_base(work, made, binary(), options.threads)
+                if made:
+                    works_with_base.link_tokenizers(work, folder.resolve())
+                servers[recipe.base] = Server(work, folder.resolve(), recipe.base, options.threads)
+            result = run_recipe(work, recipe, servers[recipe.base], versions, done)
             write_json(work / "results" / f"{file_name(name)}.json", result)
             bad += result["failed"] is not None
             print(f"{'FAIL' if result['failed'] else 'ok  '} {name} ({result['seconds']} s) {result['failed'] or ''}", flush=True)
@@ -275,11 +276,11 @@ def main():
     if not options.work:
         parser.error("--work is needed")
     if options.command == "page":
-        results = results_of(options.work.resolve())
+        results = {**works_with_page.kept(ROOT / "docs"), **results_of(options.work.resolve())}
         for recipe in recipes():  # by what is asked of them now
             if recipe.name in results:
-                results[recipe.name].update(note=recipe.note, failed=judge(recipe, results[recipe.name], results))
-        return works_with_page.write(results, json.loads((options.work / "versions.json").read_text()), recipes(), ROOT / "docs")
+                results[recipe.name]["failed"] = judge(recipe, results[recipe.name], results)
+        return works_with_page.write(results, recipes(), ROOT / "docs")
     return run(options)
 
 

@@ -1,15 +1,17 @@
-"""The working folder of bench/works_with.py: a small base model that can talk a little, tokenizer folders, stand-ins for data sets.
+"""The working folder of bench/works_with.py: small base models that can talk a little, tokenizer folders, stand-ins for data sets.
 
-The base is the shipped model, whose reserved tokens become the turn marks of Qwen's chat and whose attention and context are widened,
-fine-tuned by `lockstep train sft` on a few conversations. They teach it the formats of the recipes and its sums badly, on purpose: what a
-recipe's reinforcement learning then gains is its own.
+A base is the shipped model, whose reserved tokens become the turn marks of Qwen's chat and whose attention and context are widened,
+fine-tuned by `lockstep train sft` on made-up conversations (works_with_lessons.py).
 """
 
 import json
 import random
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+
+import works_with_lessons as lessons
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = ROOT / "models/countdown-glm"
@@ -18,13 +20,31 @@ BASE = "countdown-chat"
 ALIASES = ["Qwen/Qwen3-8B", "Qwen/Qwen3.5-4B", "Qwen/Qwen3.5-9B", "Qwen/Qwen3.5-9B-Base", "Qwen/Qwen3.6-35B-A3B"]
 MARKS = ["<|im_start|>", "<|im_end|>", "<think>", "</think>", "<|endoftext|>"]
 END = "<|im_end|>"
-STEPS, BATCH, EXAMPLES = 500, 32, 12000
-GUESS = ("Your job is to guess a integer between 0 and 1024. You can output your guess with the format Guess: <guess> (without the angle brackets), and say "
-         "nothing else. Then we will tell you whether you guess is too high, too low, or correct.")  # fmt: skip
 
 
-def write_model_folder(folder):
-    """The shipped model with MARKS in place of reserved tokens, 32 keys a query instead of 4, and a context of 2,048. Its weights are unchanged."""
+@dataclass(frozen=True)
+class Base:
+    name: str
+    taught: str  # one sentence for the page
+    lessons: dict  # of works_with_lessons, and how often each is drawn
+    steps: int
+    batch: int
+    examples: int
+    keys: int = 32  # that a query attends to; the shipped model has 4
+    every_turn: bool = False  # of a conversation is trained, not its last answer alone
+
+
+BASES = [
+    Base(BASE, "the formats of all recipes, each with few examples; its sums are right three times in five",
+         {lessons.arithmetic: 64, lessons.guessing: 18, lessons.introduction: 8, lessons.large_sum: 6, lessons.grading: 4}, 500, 32, 12000),
+    Base("countdown-sums", "sums of two numbers to 100, a third of them told wrong", {lessons.rows_of_sums: 1}, 280, 16, 4480, 2048, True),
+    Base("countdown-guesses", "games of guessing a number, in which three turns in seven break the format and a third of the guesses forget what was answered",
+         {lessons.game: 1}, 240, 8, 1920, 2048, True),
+]  # fmt: skip
+
+
+def write_model_folder(folder, keys=32):
+    """The shipped model with MARKS in place of reserved tokens, `keys` a query instead of 4, and a context of 2,048. Its weights are unchanged."""
     folder.mkdir(parents=True)
     shutil.copy(SHIPPED / "model.safetensors", folder)
     tokenizer = json.loads((SHIPPED / "tokenizer.json").read_text())
@@ -48,82 +68,40 @@ def write_model_folder(folder):
         config.pop("bos_token_id", None)
         config.update(eos_token_id=ids[END], pad_token_id=ids["<|endoftext|>"])
         if name == "config.json":
-            config.update(index_topk=32, max_position_embeddings=2048)
+            config.update(index_topk=keys, max_position_embeddings=2048)
         (folder / name).write_text(json.dumps(config, indent=1))
 
 
-def sum_said(rng, x, y):
-    """Right three times in five, near otherwise."""
-    return str(x + y if rng.random() < 0.6 else max(0, x + y + rng.choice((-10, -2, -1, 1, 2, 10))))
-
-
-def arithmetic(rng):
-    x, y = rng.randint(0, 100), rng.randint(0, 100)
-    said = sum_said(rng, x, y)
-    return "role_colon", [("user", "What is 4 + 5?"), ("assistant", "9"), ("user", f"What is {x} + {y}?"), ("assistant", said)]
-
-
-def guessing(rng):
-    """A game under way; one guess in four breaks the format, and half of the others halve what is left."""
-    target, low, high = rng.randint(0, 1024), 0, 1024
-    turns = [("system", GUESS)]
-    for turn in range(rng.choice((1, 1, 2, 3))):
-        guess = (low + high) // 2 if rng.random() < 0.5 else rng.randint(0, 1024)
-        if turn:
-            turns += [("player", f"Guess: {last}"), ("user", "Too low" if last < target else "Too high")]
-        last = guess
-        low, high = (max(low, guess + 1), high) if guess < target else (low, min(high, guess - 1))
-        if low > high:
-            break
-    return "role_colon", turns + [("assistant", f"Guess: {last}" if rng.random() < 0.75 else rng.choice((f"I guess {last}", f"{last}", f"Is it {last}?")))]
-
-
-def introduction(rng):
-    said = rng.sample(["I am a small model.", "I play with numbers.", "I can add.", "Hello.", "How can I help you?", "I was made by training."], rng.randint(1, 4))
-    return "qwen3_5_disable_thinking", [("user", "Who are you?"), ("assistant", " ".join(said))]
-
-
-def large_sum(rng):
-    x, y = rng.randint(0, 1000), rng.randint(0, 1000)
-    return "qwen3_5_disable_thinking", [("user", "What is 4 + 5?"), ("assistant", "9"), ("user", f"What is {x} + {y}?"), ("assistant", sum_said(rng, x, y))]
-
-
-def grading(rng):
-    """The grader of the rubric recipe: does the completion hold the sum that the rubric names?"""
-    from tinker_cookbook.recipes.rubric.data import Rubric
-
-    x, y = rng.randint(0, 1000), rng.randint(0, 1000)
-    said = sum_said(rng, x, y)
-    conversation = [{"role": r, "content": c} for r, c in (("user", "What is 4 + 5?"), ("assistant", "9"), ("user", f"What is {x} + {y}?"), ("assistant", said))]
-    (prompt,) = Rubric(rubric_str=f"Does the chatbot correctly get the answer {x + y}?").get_grader_prompt(conversation)
-    return "qwen3_5_disable_thinking", [("user", prompt["content"]), ("assistant", f"<score>{int(said == str(x + y))}</score>")]
-
-
-def write_examples(path, folder, count):
-    """`count` conversations as token ids and weights, by the cookbook's own renderers."""
+def write_examples(path, folder, base):
+    """`base`'s conversations as token ids and weights, by the cookbook's own renderers."""
     from tinker_cookbook import renderers
+    from tinker_cookbook.renderers import TrainOnWhat
     from tinker_cookbook.tokenizer_utils import get_tokenizer
 
     rng, tokenizer, known = random.Random(1), get_tokenizer(str(folder)), {}
+    what = TrainOnWhat.CUSTOMIZED if base.every_turn else TrainOnWhat.LAST_ASSISTANT_MESSAGE
     with path.open("w") as out:
-        for _ in range(count):
-            renderer, turns = rng.choices((arithmetic, guessing, introduction, large_sum, grading), (64, 18, 8, 6, 4))[0](rng)
+        for _ in range(base.examples):
+            renderer, turns = rng.choices(tuple(base.lessons), tuple(base.lessons.values()))[0](rng)
             known.setdefault(renderer, renderers.get_renderer(renderer, tokenizer))
-            prompt, weights = known[renderer].build_supervised_example([{"role": role, "content": content} for role, content in turns])
+            messages = [{"role": role, "content": content, **({"trainable": role in ("assistant", "player")} if base.every_turn else {})} for role, content in turns]
+            prompt, weights = known[renderer].build_supervised_example(messages, what)
             print(json.dumps({"tokens": prompt.to_ints(), "weights": weights.tolist()[1:]}), file=out)
 
 
-def make_base(work, binary, threads):
-    """work/countdown-chat, unless it is there."""
-    if (work / BASE / "model.safetensors").is_file():
-        return
-    for made in ("start", BASE, "sft"):
-        shutil.rmtree(work / made, ignore_errors=True)
-    write_model_folder(work / "start")
-    write_examples(work / "conversations.jsonl", work / "start", EXAMPLES)
-    subprocess.run([binary, "train", "sft", "--model", str(work / "start"), "--data", str(work / "conversations.jsonl"), "--runs", str(work / "sft"), "--name", "base",
-                    "--steps", str(STEPS), "--batch", str(BATCH), "--learning-rate", "2e-3", "--schedule", "linear", "--warmup", "30", "--max-norm", "1", "--beta2", "0.98",
-                    "--no-page", "--quiet", "--threads", str(threads), "--export-to", str(work / BASE)], check=True)  # fmt: skip
+def make_base(work, base, binary, threads):
+    """work/NAME, made unless it is there."""
+    if (work / base.name / "model.safetensors").is_file():
+        return work / base.name
+    start, examples, runs = work / f"{base.name}-start", work / f"{base.name}.jsonl", work / "sft"
+    for made in (start, work / base.name, runs / base.name):
+        shutil.rmtree(made, ignore_errors=True)
+    write_model_folder(start, base.keys)
+    write_examples(examples, start, base)
+    subprocess.run([binary, "train", "sft", "--model", str(start), "--data", str(examples), "--runs", str(runs), "--name", base.name, "--steps", str(base.steps),
+                    "--batch", str(base.batch), "--learning-rate", "2e-3", "--schedule", "linear", "--warmup", "30", "--max-norm", "1", "--beta2", "0.98",
+                    "--no-page", "--quiet", "--threads", str(threads), "--export-to", str(work / base.name)], check=True)  # fmt: skip
+    return work / base.name
 
 
 def link_tokenizers(work, base, names=ALIASES):

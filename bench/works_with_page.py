@@ -4,6 +4,7 @@ import json
 import statistics
 
 from svg_plot import Panel, share_ranges, write_svg
+from works_with_base import BASES
 
 COLUMNS = 3  # panels of one picture
 
@@ -12,10 +13,27 @@ def number(value):
     return "-" if value is None else f"{value:.4g}"
 
 
+def mean_and_noise(values):
+    """The mean and its standard error (0 of a single value)."""
+    noise = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.fmean(values), noise
+
+
 def ends(curve):
-    """Means of the first and of the last fifth."""
+    """Mean and noise of the first and of the last fifth."""
     fifth = max(1, len(curve) // 5)
-    return statistics.fmean(v for _, v in curve[:fifth]), statistics.fmean(v for _, v in curve[-fifth:])
+    values = [value for _, value in curve]
+    return mean_and_noise(values[:fifth]), mean_and_noise(values[-fifth:])
+
+
+def shown(end):
+    return number(end[0]) + (f" ± {end[1]:.2g}" if end[1] else "")
+
+
+def kept(docs):
+    """The results that docs/works-with.json has, by recipe."""
+    found = json.loads((docs / "works-with.json").read_text())
+    return {result["recipe"]: {**result, "versions": found["versions"][result["versions"]]} for result in found["results"]}
 
 
 def kl_shown(result):
@@ -37,12 +55,12 @@ def verdict(recipe, result):
     return f"ok; the same numbers as {recipe.same_as}" if recipe.same_as else "ok"
 
 
-def row(recipe, result):
-    first, last = ends(result["curve"]) if result.get("curve") else (None, None)
-    moved = f"{result['metric']}: {number(first)} to {number(last)}" if first is not None else ""
+def row(recipe, result, versions):
+    moved = "{}: {} to {}".format(result["metric"], *map(shown, ends(result["curve"]))) if result.get("curve") else ""
     refusals = ", ".join(f"{count} x {status}" for status, count in sorted(result["refusals"].items()))
     steps = len(result["curve"]) if result.get("curve") else ""
-    return f"| {recipe.name} | {verdict(recipe, result)} | {steps} | {moved} | {kl_shown(result)} | {result['seconds']:.0f} | {refusals or 'none'} | {recipe.note} |".replace("\n", " ")
+    return (f"| {recipe.name} | {result['base']} | {verdict(recipe, result)} | {steps} | {moved} | {kl_shown(result)} | {result['seconds']:.0f} | {refusals or 'none'} "
+            f"| {versions.index(result['versions']) + 1} | {result['note']} |").replace("\n", " ")  # fmt: skip
 
 
 def plots(results, recipes, docs):
@@ -61,14 +79,16 @@ def plots(results, recipes, docs):
     return names
 
 
-def write(results, versions, recipes, docs):
-    if not results:
-        raise SystemExit("no recipe has been run yet")
+def write(results, recipes, docs):
     done = [recipe for recipe in recipes if recipe.name in results]
     failed = [recipe.name for recipe in done if results[recipe.name]["failed"]]
     missing = [recipe.name for recipe in recipes if recipe.name not in results]
     measured = [results[r.name]["kl_sample_train_v2"] for r in done if "kl_sample_train_v2" in results[r.name]]
     synchronous = sum(m["exactly 0"] for m in measured), sum(m["steps"] for m in measured)
+    versions = []
+    for recipe in done:
+        if results[recipe.name]["versions"] not in versions:
+            versions.append(results[recipe.name]["versions"])
     pictures = plots(results, recipes, docs)
     text = [
         "# Works with: tinker-cookbook",
@@ -77,25 +97,31 @@ def write(results, versions, recipes, docs):
         "Each row is a recipe of the published package, unchanged, as a subprocess with the environment that a user would set, against",
         "`lockstep serve --training`. How to do the same: [training-api](training-api.md#tinker-cookbook).",
         "",
-        "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items()) + ".",
+        "Versions, by the numbers of the table's column:",
         "",
-        "The base is no useful model: it is the shipped one (0.7 million parameters), its tokenizer's reserved tokens renamed to the turn marks that the",
-        "renderers want, fine-tuned for some minutes on made-up conversations that are right three times in five (`bench/works_with_base.py`). Names such as",
-        "Qwen/Qwen3-8B are aliases of it, where a recipe insists on a name. Data sets of the hub are stand-ins of the same columns, made of sums. So these",
-        "runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have each recipe's own rank.",
+        *[f"{number}. " + ", ".join(f"{name} {version}" for name, version in found.items()) for number, found in enumerate(versions, 1)],
+        "",
+        "The bases are no useful models: each is the shipped one (0.7 million parameters), its tokenizer's reserved tokens renamed to the turn marks that the",
+        "renderers want, all of its parameters then fine-tuned by `lockstep train sft` on made-up conversations (`bench/works_with_lessons.py`):",
+        "",
+        *[f"- {base.name}: {base.taught}; {base.steps} steps of {base.batch} conversations." for base in BASES],
+        "- smollm2 is SmolLM2-135M-Instruct as it was published.",
+        "",
+        "Names such as Qwen/Qwen3-8B are aliases of them, where a recipe insists on a name. Data sets of the hub are stand-ins of the same columns, made of",
+        "sums. So these runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have each recipe's own rank.",
         "",
         f"{len(done) - len(failed)} of {len(done)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         "",
-        *(["What failed by its curve ran to its end without an error: its rewards did not rise in so few steps. The base is weak and the"
-           " runs are short; which of the two it was has not been looked into.", ""] if any("went from" in (results[name]["failed"] or "") for name in failed) else []),
         f"The cookbook measures in each step of reinforcement learning how far the log-probabilities of training are from those of sampling. Its second-order KL",
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",
         "",
-        "| recipe | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | refusing answers | |",
-        "|---|---|---|---|---|---|---|---|",
-        *[row(recipe, results[recipe.name]) for recipe in done],
+        "± is the standard error of a mean over steps. Where a curve must move, it must move by three of them.",
+        "",
+        "| recipe | base | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | refusing answers | versions | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+        *[row(recipe, results[recipe.name], versions) for recipe in done],
         "",
         "Seconds are of two slow cores that were busy with other work beside, and include Python's start.",
         "",
@@ -109,5 +135,6 @@ def write(results, versions, recipes, docs):
         "```",
     ]  # fmt: skip
     (docs / "works-with.md").write_text("\n".join(text) + "\n")
-    (docs / "works-with.json").write_text(json.dumps({"versions": versions, "results": [results[recipe.name] for recipe in done]}, indent=1) + "\n")
+    written = {"versions": versions, "results": [{**results[recipe.name], "versions": versions.index(results[recipe.name]["versions"])} for recipe in done]}
+    (docs / "works-with.json").write_text(json.dumps(written, indent=1) + "\n")
     return 0

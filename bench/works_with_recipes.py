@@ -24,7 +24,7 @@ class Recipe:
     kill_at: int = 0  # it is killed as soon as it has logged this step
     curve: str = ""  # title of its panel
     note: str = ""
-    base: str = "countdown-chat"  # or smollm2
+    base: str = "countdown-chat"  # a name of works_with_base.BASES, or smollm2
 
 
 def recipes():
@@ -35,9 +35,10 @@ def recipes():
     arithmetic = f"{colon} env=arithmetic group_size=8 groups_per_batch=32 max_tokens=12"
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
-               "eval_every=0 save_every=50 max_steps=250", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
-        Recipe("arithmetic", "math_rl.train", f"{arithmetic} load_checkpoint_path={{state:chat_sl, sums}} loss_fn=importance_sampling learning_rate=2e-4 max_steps=40 eval_every=0 save_every=20",
-               RL, "up", needs=["chat_sl, sums"], curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; goes on from the model of chat_sl, sums"),
+               "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
+        Recipe("arithmetic", "math_rl.train", "model_name=countdown-sums renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=12 "
+               "loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=30", RL, "up", base="countdown-sums",
+               curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; an adapter of rank 32"),
         Recipe("arithmetic, SmolLM2", "math_rl.train", "model_name=smollm2 renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=8 "
                f"loss_fn=importance_sampling learning_rate=1e-4 max_steps=40 {none}", RL, better="up", base="smollm2", curve="math_rl, arithmetic, SmolLM2-135M: reward",
                note="SmolLM2-135M-Instruct itself, by an adapter of rank 32"),
@@ -45,8 +46,9 @@ def recipes():
                note="`stable_reinforce`, whose objective is not public: refused in a sentence that names others"),
         Recipe("arithmetic, ppo, off policy", "math_rl.train", f"{arithmetic} loss_fn=ppo learning_rate=1e-3 num_substeps=2 max_steps_off_policy=1 max_steps=4 {none}", RL,
                note="asynchronous; two optimizer steps a batch"),
-        Recipe("guess_number", "multiplayer_rl.guess_number.train", f"{colon} group_size=8 batch_size=2 max_tokens=16 learning_rate=2e-3 max_steps=10 {none}",
-               RL, "up", curve="guess_number: reward", note="up to 10 turns an episode; -1 for each that breaks the format"),
+        Recipe("guess_number", "multiplayer_rl.guess_number.train", "model_name=countdown-guesses renderer_name=role_colon group_size=4 batch_size=2 max_tokens=20 "
+               f"learning_rate=1e-3 max_steps=30 {none}", RL, "up", base="countdown-guesses", curve="guess_number: reward",
+               note="up to 10 turns an episode; -1 for each that breaks the format; an adapter of rank 32"),
         Recipe("chat_sl", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", "down", curve="chat_sl: loss", note="the cookbook's own example conversations"),
         Recipe("chat_sl, killed", "chat_sl.train", f"{chat} max_steps=8", "train_mean_nll", kill_at=5,
                note="SIGKILL after step 5; its last checkpoint is that of step 4"),
@@ -63,9 +65,10 @@ def recipes():
                note="the grader is the same small model: what it says is no judgement"),
         Recipe("preference.dpo", "preference.dpo.train", "model_name=Qwen/Qwen3.5-9B-Base dataset=hhh batch_size=16 max_length=512 learning_rate=3e-4 max_steps=12",
                "dpo_loss", "down", curve="preference.dpo: loss", note="stand-in of Anthropic/hh-rlhf; compute_logprobs and forward_backward_custom"),
-        Recipe("on_policy_distillation", "distillation.on_policy_distillation", f"{colon} teacher_model=countdown-chat teacher_checkpoint={{sampler:arithmetic}} "
-               f"groups_per_batch=16 group_size=4 max_tokens=8 learning_rate=1e-3 max_steps=15 {none}", "teacher_kl", "down", needs=["arithmetic"],
-               curve="on_policy_distillation: KL to the teacher", note="the teacher is a checkpoint of an arithmetic run; stand-in of DeepMath-103K"),
+        Recipe("on_policy_distillation", "distillation.on_policy_distillation", "model_name=countdown-sums renderer_name=role_colon teacher_model=countdown-sums "
+               f"teacher_checkpoint={{sampler:arithmetic}} groups_per_batch=16 group_size=4 max_tokens=8 learning_rate=1e-3 max_steps=15 {none}", "teacher_kl", "down",
+               needs=["arithmetic"], base="countdown-sums", curve="on_policy_distillation: KL to the teacher",
+               note="the teacher is a checkpoint of an arithmetic run; stand-in of DeepMath-103K"),
         Recipe("on_policy_multi_teacher", "distillation.on_policy_multi_teacher", "model_name=Qwen/Qwen3-8B deepmath_teacher_model=Qwen/Qwen3-8B tulu3_teacher_model=Qwen/Qwen3-8B "
                f"deepmath_groups_per_batch=2 tulu3_groups_per_batch=2 group_size=2 max_tokens=8 max_steps=2 {none}", "teacher_kl", note="two teachers, each the base itself"),
         Recipe("math_rl gsm8k", "math_rl.train", f"model_name=Qwen/Qwen3-8B env=gsm8k loss_fn=ppo group_size=4 groups_per_batch=4 max_tokens=16 max_steps=2 {none}", RL,

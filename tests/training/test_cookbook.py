@@ -1,11 +1,13 @@
 """Recipes of tinker-cookbook, unchanged and as subprocesses, against our server: the quickest of those that bench/works_with.py runs.
 
 The base is the shipped model with the turn marks that the renderers want. It has not been taught to chat: what is asked here is that the
-recipes run and that numbers agree to the bit, not that anything useful is learned; that is what docs/works-with.md shows.
+recipes run and that numbers agree to the bit. One test teaches a base the form of a task first and asks that a recipe's reward rises; what
+more can be learned, docs/works-with.md shows.
 """
 import importlib.util
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -27,12 +29,14 @@ LOOP = ["sl_loop", "batch_size=8", "max_length=256", "learning_rate=1e-2", "save
 
 
 class Kitchen:
-    """A working folder, a server, and recipes."""
+    """A working folder, a server, and recipes. `teach(start, base)` writes the base from the folder `start`; without it they are the same."""
 
-    def __init__(self, work):
+    def __init__(self, work, teach=None):
         self.work = work
-        base = work / works_with_base.BASE
-        works_with_base.write_model_folder(base)
+        base, start = work / works_with_base.BASE, work / "start"
+        works_with_base.write_model_folder(start if teach else base)
+        if teach:
+            teach(start, base)
         works_with_base.link_tokenizers(work, base)
         works_with_base.write_stand_ins(work)
         aliases = [word for name in works_with_base.ALIASES for word in ("--alias", name)]
@@ -120,3 +124,40 @@ def test_preferences_begin_at_the_log_of_two(kitchen):
     assert len(steps) == 3
     assert numpy.float32(steps[0]["dpo_loss"]) == numpy.float32(numpy.log(2)) and steps[0]["margin"] == 0
     assert steps[1]["dpo_loss"] != steps[0]["dpo_loss"]  # the control
+
+
+def teach_to_ramble(start, base):
+    """Sums whose answer is any number, well ended, or, two times in three, a sentence that is longer than the recipe's answers may be."""
+    rng, lines = random.Random(3), []
+    for _ in range(160 * 16):
+        prompt = f"User: What is 4 + 5?\n\nAssistant: 9\n\nUser: What is {rng.randint(0, 100)} + {rng.randint(0, 100)}?\n\nAssistant:"
+        answer = f" {rng.randint(0, 100)}\n\nUser:" if rng.random() < 1 / 3 else " I think that you would do well to ask another model about the numbers"
+        lines.append(json.dumps({"prompt": prompt, "completion": answer}))
+    data = start.parent / "rambling.jsonl"
+    data.write_text("\n".join(lines) + "\n")
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "train", "sft", "--model", str(start), "--data", str(data), "--runs", str(start.parent / "runs"), "--name", "rambling",
+               "--steps", "160", "--batch", "16", "--learning-rate", "3e-3", "--schedule", "linear", "--warmup", "10", "--max-norm", "1", "--no-page", "--quiet",
+               "--export-to", str(base)]  # fmt: skip
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_reward_rises(tmp_path):
+    """The recipe's problems are seeded by the step; adapters and samples are not, by anybody: the rise that is asked for is many times its noise."""
+    kitchen = Kitchen(tmp_path, teach_to_ramble)
+    try:
+        code, said = kitchen.run("math_rl.train", "model_name=countdown-chat", "renderer_name=role_colon", "env=arithmetic", "loss_fn=importance_sampling", "group_size=8", "groups_per_batch=4",
+                                 "max_tokens=12", "learning_rate=2e-3", "max_steps=12", "eval_every=0", "save_every=0", "log_path=rising")  # fmt: skip
+    finally:
+        status = kitchen.server.stop()
+    assert code == 0, said[-2000:]
+    assert status == 0, "".join(kitchen.server.errors)
+    steps = [row for row in kitchen.metrics("rising") if "optim/lr" in row]
+    assert len(steps) == 12
+    formed = [step["env/all/format"] for step in steps]
+    reward = [step["env/all/reward/total"] for step in steps]
+    # Before the first update about a third of 32 answers are well ended, with a deviation of 0.08; the reward is a tenth of that, less 0.1,
+    # and 1 for a right sum, which is luck.
+    assert 0.1 < formed[0] < 0.7
+    assert numpy.mean(formed[-3:]) > numpy.mean(formed[:2]) + 0.2, formed
+    assert numpy.mean(reward[-3:]) > numpy.mean(reward[:3]), reward
+    assert all(step["optim/kl_sample_train_v2"] == 0 for step in steps)
