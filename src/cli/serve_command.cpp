@@ -75,6 +75,7 @@ int serve_command(const Arguments& arguments) {
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.texts("shapes", &shape_files, "FILE", "Training shapes beside the published ones, for clients that resolve them");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
+  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), and of the limits of sessions, models on disk, jobs, deployments and promoted models");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
   table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
@@ -141,8 +142,8 @@ int serve_command(const Arguments& arguments) {
       base->name = model.name;
       base->folder = std::filesystem::canonical(runtime.model).string();
       base->names = aliases;
-      for (const std::string& one : {model.name, runtime.model, base->folder})
-        if (std::find(base->names.begin(), base->names.end(), one) == base->names.end()) base->names.push_back(one);
+      if (!base->is_called(model.name)) base->names.push_back(model.name);
+      base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
       base->weights = model.weights;
     }

@@ -51,8 +51,8 @@ void check_request(const Request& request, const RequestLimits& limits) {
     fail(ErrorCode::invalid_argument, "prompt is empty, allowed are 1 to {} tokens", limits.max_positions);
   check_tokens("prompt", request.prompt, limits.vocabulary);
   // Comparisons that a NaN fails.
-  if (!(s.temperature >= 0 && s.temperature <= 100))
-    fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", s.temperature);
+  if (!(s.temperature == 0 || (s.temperature >= SamplingParameters::kLeastTemperature && s.temperature <= 100)))
+    fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0, or {} to 100", s.temperature, SamplingParameters::kLeastTemperature);
   if (!(s.top_p >= 0 && s.top_p <= 1)) fail(ErrorCode::invalid_argument, "top_p is {}, allowed is 0 to 1", s.top_p);
   if (s.top_k < 0) fail(ErrorCode::invalid_argument, "top_k is {}, allowed is 0 (all) or more", s.top_k);
   const auto check_number = [](const char* name, float value, float low, float high) {

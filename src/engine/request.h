@@ -22,7 +22,7 @@ struct LogitBias {
 };
 
 struct SamplingParameters {
-  float temperature = 1;   // 0 to 100; 0: arg-max
+  float temperature = 1;   // 0: arg-max; kLeastTemperature to 100
   float top_p = 1;         // 0 to 1; 1: all
   std::int32_t top_k = 0;  // 0: all
   float min_p = 0;         // 0 to 1; keeps tokens at least this share as likely as the likeliest; 0: all
@@ -41,6 +41,7 @@ struct SamplingParameters {
 
   static constexpr std::int32_t kMaxTopLogprobs = 20;
   static constexpr std::size_t kMaxLogitBias = 1024;
+  static constexpr float kLeastTemperature = 1e-6f;  // below, logits divided by it may be no numbers any more
 };
 
 struct Request {

@@ -69,7 +69,7 @@ Tensor Context::embedding(ParameterId table) {
       if (!dy || dy.view().cols == 0) return;
       if (packed) return tape_->keep_table_gradient(std::move(dy));
       GradientSet& g = *tape_->gradients();
-      backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(table), dy.view(),
+      backend_.launch(&KernelTable::embedding_backward, EmbeddingBackward{g.gradient(table), g.bins(table), g.finish_at_once(), dy.view(),
                                                                           tape_rows().token, tape_rows().segment});
     });
   return whole(y);
@@ -116,7 +116,7 @@ Tensor Context::rms_norm_over(const Tensor& x, ParameterId w, float eps, std::in
 
 void Context::launch_rms_norm_backward(const View& dx, const View& dy, const View& x, ParameterId w, float eps, std::int64_t heads) {
   RmsNormBackward backward{dx, {}, {}, true, dy, x, weight(w), tape_rows().segment, eps, heads};
-  if (GradientSet* g = tape_->gradients()) backward.gradient = g->gradient(w), backward.bins = g->bins(w), backward.finish = g->finish_at_once(w);
+  if (GradientSet* g = tape_->gradients()) backward.gradient = g->gradient(w), backward.bins = g->bins(w), backward.finish = g->finish_at_once();
   backend_.launch(&KernelTable::rms_norm_backward, backward);
 }
 
@@ -132,7 +132,7 @@ Tensor Context::layer_norm(const Tensor& x, ParameterId w, ParameterId b, float 
       const View all = taped(x);
       Buffer dx = allocate_tape(all.cols);
       backend_.launch(&KernelTable::layer_norm_backward,
-                      LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(w), dy.view(),
+                      LayerNormBackward{dx.view(), g.gradient(w), g.gradient(b), g.bins(w), g.bins(b), g.finish_at_once(), dy.view(),
                                         all, weight(w), tape_rows().segment, eps});
       tape_->contribute(x.node, dx);
     });
@@ -144,7 +144,7 @@ LinearBackwardWeight Context::weight_gradient(ParameterId w, const View& dy, con
   LinearBackwardWeight backward;
   backward.gradient = g.gradient(w);
   backward.bins = g.bins(w);
-  backward.finish = g.finish_at_once(w);
+  backward.finish = g.finish_at_once();
   backward.dy = dy;
   backward.x = x;
   backward.w = packed(w);

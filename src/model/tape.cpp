@@ -12,13 +12,16 @@ std::int64_t bin_columns(const Parameter& p) {
 }  // namespace
 
 GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
-    : backend_(backend), manifest_(manifest), shares_(shares) {
-  for (const Parameter& p : manifest.parameters()) {
-    gradients_.emplace_back();
-    bins_.emplace_back();
-    if (persistent_bins)
-      bins_.back() = backend.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.outputs, bin_columns(p), MemoryCategory::gradients);
+    : backend_(backend), manifest_(manifest), shares_(shares), persistent_bins_(persistent_bins), gradients_(manifest.parameters().size()), bins_(gradients_.size()) {}
+
+View GradientSet::bins(ParameterId id) {
+  if (!persistent_bins_) return {};
+  Buffer& bins = bins_[static_cast<std::size_t>(id)];
+  if (!bins) {
+    const Parameter& p = manifest_.parameter(id);
+    bins = backend_.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.outputs, bin_columns(p), MemoryCategory::gradients);
   }
+  return bins.view();
 }
 
 const View& GradientSet::gradient(ParameterId id) {

@@ -53,14 +53,15 @@ struct Tensor {
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
 // deposit, and finish() turns the bins into gradients.
-// A gradient takes memory from the moment that something writes it: by then the activations of later layers are gone.
+// A gradient takes memory from the moment that something writes it, its bins from the first backward that deposits there: by then the
+// activations of later layers are gone, and a forward whose backward never comes has opened nothing.
 // With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
   GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
   const View& gradient(ParameterId id);  // +0 where nothing was written
-  View bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)].view(); }
-  bool finish_at_once(ParameterId id) const { return !bins_[static_cast<std::size_t>(id)]; }
+  View bins(ParameterId id);             // empty ones where nothing was deposited; no view without bins
+  bool finish_at_once() const { return !persistent_bins_; }
   void finish();      // bins -> gradients, where there are bins
   void clear();       // all gradients +0 and without memory, all bins empty
   void drop(ParameterId id) { gradients_[static_cast<std::size_t>(id)] = Buffer(); }  // it is +0 from here on
@@ -70,6 +71,7 @@ class GradientSet {
   Backend& backend_;
   const Manifest& manifest_;
   const std::vector<ParameterShare>* shares_;
+  const bool persistent_bins_;
   std::vector<Buffer> gradients_, bins_;
 };
 

@@ -183,7 +183,7 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
       const Buffer table_dy = tape.take_table_gradient();
       const JobRows& own = rows.front();
       backend.launch(&KernelTable::head_weight,
-                     HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(model.head), all.x, all.w,
+                     HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(), all.x, all.w,
                                 shares_head() ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
                                 batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(), batch.tape_rows().token});
     }

@@ -15,7 +15,7 @@ PassKey pass_key(const GradientSet* gradients, const WeightSet& weights, const A
   PassKey key{gradients, weights.identity, adapter ? adapter->identity : 0, {}};
   for (const std::size_t s : part) {
     const TrainSequence& d = data[s];
-    key.sequences.push_back({d.tokens, d.targets, d.experts, d.targets_per_row, d.prefix_group, d.shared_prefix});
+    key.sequences.push_back({d.tokens, d.targets, d.experts, d.targets_per_row, d.prefix_group, d.shared_prefix, s});
   }
   return key;
 }

@@ -29,6 +29,7 @@ struct PassKey {
   struct Rows {
     std::vector<std::int32_t> tokens, targets, experts;
     std::int64_t targets_per_row = 1, prefix_group = -1, shared_prefix = 0;
+    std::size_t place = 0;  // in the data: what is kept puts its results there, so another split into micro-batches is another key
     bool operator==(const Rows&) const = default;
   };
   std::vector<Rows> sequences;  // in order

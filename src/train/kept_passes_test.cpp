@@ -166,6 +166,60 @@ TEST(KeptPasses, OtherRowsOrOtherWeightsDoNotHit) {
   EXPECT_EQ(statistics.bytes, 0);
 }
 
+// Equal rows, at another place of their data: results go by place, so a forward of another split is none of theirs.
+TEST(KeptPasses, AnotherSplitDoesNotHit) {
+  const TrainBench m(kQwen);
+  const auto data = sequences(m.model->vocabulary, 3);
+  Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
+  const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
+  const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
+  TrainerOptions options{.micro_batch = 1, .accumulate = true}, keeping = options;
+  keeping.kept = std::make_shared<KeptPasses>(kPlenty);
+  const auto base = std::make_shared<FrozenBase>(runtime, weights, options), keeping_base = std::make_shared<FrozenBase>(runtime, weights, keeping);
+  AdapterTrainer plain_adapter(base, layout, initial_adapter(*layout, 1)), adapter(keeping_base, layout, initial_adapter(*layout, 1));
+  Trainer plain(runtime, m.masters, options), trainer(runtime, m.masters, keeping);
+  const auto check = [&](const Manifest& manifest, auto& kept, auto& alone) {
+    const std::int64_t used = keeping.kept->statistics().used;
+    kept.score(data);
+    const std::vector<TrainSequence> last{data[2]}, turned{data[2], data[1], data[0]};
+    for (const auto& other : {last, turned}) {
+      const auto got = kept.forward_backward(other, {}), want = alone.forward_backward(other, {});
+      EXPECT_EQ(row_bits(got.logprobs), row_bits(want.logprobs));
+      EXPECT_EQ(got.loss, want.loss);
+    }
+    EXPECT_EQ(keeping.kept->statistics().used, used + 1);  // the one in the middle, where it was
+    kept.optim_step({}), alone.optim_step({});
+    EXPECT_EQ(difference(manifest, kept.master_images(), alone.master_images()), "");
+  };
+  check(m.model->manifest(), trainer, plain);
+  check(layout->manifest(), adapter, plain_adapter);
+}
+
+// Accumulators come with the backward: a forward that may be asked for its gradient has none yet.
+TEST(KeptPasses, AForwardOpensNoAccumulators) {
+  const TrainBench m(kQwen);
+  const auto data = sequences(m.model->vocabulary, 3);
+  Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
+  const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
+  const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
+  TrainerOptions options{.accumulate = true, .kept = std::make_shared<KeptPasses>(kPlenty)};
+  AdapterTrainer adapter(std::make_shared<FrozenBase>(runtime, weights, options), layout, initial_adapter(*layout, 1));
+  Trainer trainer(runtime, m.masters, options);
+  const auto gradients = [&] { return runtime.backend.device().memory().current(MemoryCategory::gradients); };
+  const auto check = [&](auto& one) {
+    const std::int64_t before = gradients(), used = options.kept->statistics().used;
+    one.score(data);
+    EXPECT_EQ(gradients(), before);
+    one.forward_backward(data, {});
+    EXPECT_GT(gradients(), before);
+    EXPECT_EQ(options.kept->statistics().used, used + 1);
+    one.optim_step({});
+    EXPECT_EQ(gradients(), before);
+  };
+  check(adapter);
+  check(trainer);
+}
+
 TEST(KeptPasses, TheOldestGoWithinTheLimit) {
   const TrainBench m(kQwen);
   const auto data = sequences(m.model->vocabulary, 4);

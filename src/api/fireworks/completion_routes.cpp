@@ -3,6 +3,7 @@
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "api/sampling_values.h"
 #include "base/entropy.h"
 #include "base/seconds.h"
 #include "service/training/routing_matrix.h"
@@ -19,41 +20,42 @@ struct CompletionOrder {
   std::vector<std::string> stops;
 };
 
+std::vector<std::string> stop_texts(const TrainingJson& value, const std::string& field) {
+  constexpr std::size_t kMostStops = 64;
+  if (value.is_string()) return {value.get<std::string>()};
+  if (!value.is_array() || value.size() > kMostStops) fail_field(field, fmt::format("is {}, allowed is a text or a list of at most {}", describe_json(value), kMostStops));
+  std::vector<std::string> stops;
+  for (const TrainingJson& stop : value) stops.push_back(json_text(stop, fmt::format("{}[{}]", field, stops.size())));
+  return stops;
+}
+
 CompletionOrder completion_order(const TrainingJson& json, const TrainingService& service) {
   CompletionOrder out;
   out.model = required_text(json, "model");
   out.stream = boolean_field(json, "stream", false);
-  if (integer_field(json, "n", 1) != 1) fail_value("n", "is not 1; several samples are several requests");
-  if (!json.contains("prompt") || !json["prompt"].is_array()) fail_value("prompt", "is missing, or no list of token ids");
+  if (const std::int64_t n = integer_field(json, "n", 1); n != 1) fail_value("n", fmt::format("is {}, allowed is 1; several samples are several requests", n));
+  if (!json.contains("prompt") || json["prompt"].is_null()) fail_value("prompt", "is missing");
   const std::int64_t vocabulary = service.base().opened.loaded.model->vocabulary;
-  for (const TrainingJson& token : json["prompt"]) {
-    if (!token.is_number_integer() || token.get<std::int64_t>() < 0 || token.get<std::int64_t>() >= vocabulary)
-      fail_value(fmt::format("prompt[{}]", out.request.prompt.size()), fmt::format("is no token id, allowed are 0 to {}", vocabulary - 1));
-    out.request.prompt.push_back(token.get<std::int32_t>());
-  }
   SamplingParameters& s = out.request.sampling;
-  s.temperature = static_cast<float>(number_field(json, "temperature", 1));
-  s.top_p = static_cast<float>(number_field(json, "top_p", 1));
-  const std::int64_t top_k = integer_field(json, "top_k", 0);
-  s.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(top_k, 0, vocabulary));
-  s.seed = json.contains("seed") && !json["seed"].is_null() ? static_cast<std::uint64_t>(integer_field(json, "seed", 0)) : random_seed();
+  s.seed = random_seed();
+  std::int64_t max_tokens = 16;
+  const auto read = [&](const char* name, const auto& reader) { read_value(json, name, {}, reader); };
+  read("prompt", [&](const TrainingJson& value, const std::string& field) { out.request.prompt = json_token_ids(value, field, vocabulary - 1); });
+  read("temperature", [&](const TrainingJson& value, const std::string& field) { s.temperature = temperature_value(value, field); });
+  read("top_p", [&](const TrainingJson& value, const std::string& field) { s.top_p = top_p_value(value, field); });
+  read("top_k", [&](const TrainingJson& value, const std::string& field) { s.top_k = top_k_value(value, field); });
+  read("seed", [&](const TrainingJson& value, const std::string& field) { s.seed = seed_value(value, field); });
+  read("max_tokens", [&](const TrainingJson& value, const std::string& field) { max_tokens = json_integer(value, field, 0, kMostId); });
+  read("echo_last", [&](const TrainingJson& value, const std::string& field) { out.echo_last = json_integer(value, field, -1, kMostId); });
+  read("stop", [&](const TrainingJson& value, const std::string& field) { out.stops = stop_texts(value, field); });
   out.echo = boolean_field(json, "echo", false);
-  out.echo_last = integer_field(json, "echo_last", -1);
   out.logprobs = json.contains("logprobs") && !json["logprobs"].is_null() && json["logprobs"] != false;
   out.top_logprobs = integer_field(json, "top_logprobs", 0);
   if (out.top_logprobs < 0 || out.top_logprobs > SamplingParameters::kMaxTopLogprobs) fail_value("top_logprobs", fmt::format("is {}, allowed is 0 to {}", out.top_logprobs, SamplingParameters::kMaxTopLogprobs));
   s.top_logprobs = static_cast<std::int32_t>(out.top_logprobs);
   out.request.prompt_logprobs = out.echo || out.echo_last >= 0;
   const std::int64_t room = service.base().opened.runtime->max_positions - static_cast<std::int64_t>(out.request.prompt.size());
-  s.max_tokens = static_cast<std::int32_t>(std::clamp<std::int64_t>(integer_field(json, "max_tokens", 16), 0, std::max<std::int64_t>(room, 0)));
-  if (json.contains("stop") && json["stop"].is_string()) out.stops = {json["stop"].get<std::string>()};
-  if (json.contains("stop") && json["stop"].is_array()) {
-    for (const TrainingJson& stop : json["stop"]) {
-      if (!stop.is_string()) fail_value("stop", "is no list of texts");
-      if (constexpr std::size_t kMostStops = 64; out.stops.size() == kMostStops) fail_value("stop", fmt::format("has {} texts, allowed are at most {}", json["stop"].size(), kMostStops));
-      out.stops.push_back(stop.get<std::string>());
-    }
-  }
+  s.max_tokens = static_cast<std::int32_t>(std::min(max_tokens, std::max<std::int64_t>(room, 0)));  // as far as the context reaches
   // Of a model without experts there is nothing to tell: its rows have no such field.
   out.request.experts = boolean_field(json, "include_routing_matrix", false) && service.base().opened.loaded.model->expert_shape().row() > 0;
   return out;

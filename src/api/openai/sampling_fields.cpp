@@ -22,11 +22,6 @@ std::vector<std::string> stop_strings(const Json& value, const std::string& fiel
   return stops;
 }
 
-std::uint64_t seed_value(const Json& value, const std::string& field) {
-  if (!value.is_number_integer()) fail_field(field, fmt::format("is {}, allowed is an integer of 64 bits", describe_json(value)));
-  return value.is_number_unsigned() ? value.get<std::uint64_t>() : static_cast<std::uint64_t>(value.get<std::int64_t>());
-}
-
 // {"50256": -100}
 std::vector<LogitBias> logit_biases(const Json& value, const std::string& field) {
   require_object(value, field);
@@ -87,32 +82,15 @@ ResponseFormat response_format(const Json& value, const std::string& field) {
 }
 }  // namespace
 
-std::vector<std::int32_t> json_token_ids(const Json& array, const std::string& field) {
-  if (!array.is_array()) fail_field(field, fmt::format("is {}, allowed is an array of token ids", describe_json(array)));
-  std::vector<std::int32_t> ids;
-  ids.reserve(array.size());
-  for (std::size_t i = 0; i < array.size(); ++i) {
-    const Json& value = array[i];
-    // The name of each is made for those at fault alone: prompts have many.
-    const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostId)
-                                                 : value.is_number_integer() && value.get<std::int64_t>() >= 0;
-    if (!fits) json_integer(value, fmt::format("{}[{}]", field, i), 0, kMostId);
-    ids.push_back(static_cast<std::int32_t>(value.get<std::int64_t>()));
-  }
-  return ids;
-}
-
 void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
   fields.text("model", &s->model);
   fields.integer("n", &s->n, 1, SamplingFields::kMostChoices);
   fields.integer("best_of", &s->best_of, 1, SamplingFields::kMostChoices);
   fields.integer("max_tokens", &s->max_tokens, 0, kMostId);
   fields.integer("min_tokens", &s->min_tokens, 0, kMostId);
-  fields.number("temperature", &s->temperature, 0, 100);
-  fields.number("top_p", &s->top_p, 0, 1);
-  fields.custom("top_k", [s](const Json& value, const std::string& field) {
-    s->top_k = std::max<std::int64_t>(0, json_integer(value, field, -1, kMostId));  // -1 and 0: all
-  });
+  fields.custom("temperature", [s](const Json& value, const std::string& field) { s->temperature = temperature_value(value, field); });
+  fields.custom("top_p", [s](const Json& value, const std::string& field) { s->top_p = top_p_value(value, field); });
+  fields.custom("top_k", [s](const Json& value, const std::string& field) { s->top_k = top_k_value(value, field); });
   fields.number("min_p", &s->min_p, 0, 1);
   fields.number("presence_penalty", &s->presence_penalty, -2, 2);
   fields.number("frequency_penalty", &s->frequency_penalty, -2, 2);

@@ -3,18 +3,16 @@
 //   SamplingFields sampling; add_sampling_fields(fields, &sampling); fields.read(json); check_sampling_fields(sampling, prompts);
 #pragma once
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "api/json_fields.h"
+#include "api/sampling_values.h"
 #include "service/serving.h"
 
 namespace lockstep {
-
-inline constexpr std::int32_t kMostId = std::numeric_limits<std::int32_t>::max();  // of token ids, and of numbers of tokens
 
 // What the answer's text must be.
 struct ResponseFormat {
@@ -47,7 +45,5 @@ struct SamplingFields {
 void add_sampling_fields(JsonFields& fields, SamplingFields* s);
 // What no field shows alone. Throws RequestError.
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts);
-
-std::vector<std::int32_t> json_token_ids(const Json& array, const std::string& field);
 
 }  // namespace lockstep

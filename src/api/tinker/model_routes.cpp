@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/errors.h"
+#include "api/sampling_values.h"
 #include "api/fireworks/json_batch.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
@@ -24,7 +25,7 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   s.train_attn = boolean_field(lora, "train_attn", true);
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
-  if (lora.contains("seed") && !lora["seed"].is_null()) s.seed = static_cast<std::uint64_t>(integer_field(lora, "seed", 0));
+  read_value(lora, "seed", "lora_config.", [&](const TrainingJson& value, const std::string& field) { s.seed = seed_value(value, field); });
   const TrainingJson optimizer = object_field(json, "optimizer_config");
   s.optimizer = text_field(optimizer, "type", "adamw");
   if (const std::int64_t version = integer_field(optimizer, "version", 1); version != 1) fail_value("optimizer_config.version", fmt::format("is {}, allowed is 1", version));
@@ -47,7 +48,7 @@ void get_info(const TrainingCall& call) {
   const ModelRecord model = call.service.model(call.owner, required_text(call.json(), "model_id"));
   const TrainingBase& base = call.service.base();
   TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
-  if (base.opened.tokenizer) data["tokenizer_id"] = base.folder;
+  if (base.opened.tokenizer) data["tokenizer_id"] = model.settings.base_model;  // the name that its client knows
   call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
                {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
 }

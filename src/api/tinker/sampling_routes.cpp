@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "api/errors.h"
+#include "api/sampling_values.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
 
@@ -17,36 +18,31 @@ std::vector<std::int32_t> prompt_tokens(const TrainingJson& prompt) {
     if (!chunk.is_object()) fail_value(name, "is no object");
     if (const std::string type = text_field(chunk, "type", "encoded_text"); type != "encoded_text") fail_value(name + ".type", fmt::format("is '{}', allowed is encoded_text: the model takes tokens only", shown(type)));
     if (!chunk.contains("tokens") || !chunk["tokens"].is_array()) fail_value(name + ".tokens", "is missing, or no list");
-    for (const TrainingJson& token : chunk["tokens"]) {
-      if (!token.is_number_integer() || token.get<double>() < 0 || token.get<double>() > 2147483647.0) fail_value(name + ".tokens", "holds what is no token id");
-      tokens.push_back(token.get<std::int32_t>());
-    }
+    read_value(chunk, "tokens", name + ".", [&](const TrainingJson& value, const std::string& field) {
+      for (const std::int32_t id : json_token_ids(value, field)) tokens.push_back(id);
+    });
   }
   return tokens;
 }
 
-SamplingRequest sample_request(const TrainingJson& json) {
+SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary) {
   SamplingRequest out;
   out.prompt = prompt_tokens(object_field(json, "prompt"));
   out.num_samples = integer_field(json, "num_samples", 1);
   const TrainingJson sampling = object_field(json, "sampling_params");
-  if (sampling.contains("max_tokens") && !sampling["max_tokens"].is_null()) out.max_tokens = integer_field(sampling, "max_tokens", 1);
-  if (sampling.contains("seed") && !sampling["seed"].is_null()) out.seed = static_cast<std::uint64_t>(integer_field(sampling, "seed", 0));
-  out.temperature = number_field(sampling, "temperature", 1);
-  out.top_p = number_field(sampling, "top_p", 1);
-  out.top_k = integer_field(sampling, "top_k", -1);
-  if (sampling.contains("stop") && !sampling["stop"].is_null()) {
-    const TrainingJson& stop = sampling["stop"];
-    if (stop.is_string()) {
-      out.stop_texts = std::vector<std::string>{stop.get<std::string>()};
-    } else if (stop.is_array() && std::all_of(stop.begin(), stop.end(), [](const auto& s) { return s.is_string(); })) {
-      out.stop_texts = stop.get<std::vector<std::string>>();
-    } else if (stop.is_array() && std::all_of(stop.begin(), stop.end(), [](const auto& s) { return s.is_number_integer(); })) {
-      out.stop_tokens = stop.get<std::vector<std::int32_t>>();
-    } else {
-      fail_value("sampling_params.stop", "is neither a text, nor a list of texts, nor a list of token ids");
-    }
-  }
+  const auto read = [&](const char* name, const auto& reader) { read_value(sampling, name, "sampling_params.", reader); };
+  read("max_tokens", [&](const TrainingJson& value, const std::string& field) { out.max_tokens = json_integer(value, field, 1, kMostId); });
+  read("seed", [&](const TrainingJson& value, const std::string& field) { out.seed = seed_value(value, field); });
+  read("temperature", [&](const TrainingJson& value, const std::string& field) { out.temperature = temperature_value(value, field); });
+  read("top_p", [&](const TrainingJson& value, const std::string& field) { out.top_p = top_p_value(value, field); });
+  read("top_k", [&](const TrainingJson& value, const std::string& field) { out.top_k = top_k_value(value, field); });
+  read("stop", [&](const TrainingJson& stop, const std::string& field) {
+    const auto all = [&](const auto& holds) { return stop.is_array() && std::all_of(stop.begin(), stop.end(), holds); };
+    if (stop.is_string()) out.stop_texts = std::vector<std::string>{stop.get<std::string>()};
+    else if (all([](const auto& s) { return s.is_string(); })) out.stop_texts = stop.get<std::vector<std::string>>();
+    else if (all([](const auto& s) { return s.is_number(); })) out.stop_tokens = json_token_ids(stop, field, vocabulary - 1);
+    else fail_field(field, fmt::format("is {}, allowed is a text, a list of texts, or a list of token ids", describe_json(stop)));
+  });
   out.prompt_logprobs = boolean_field(json, "prompt_logprobs", false);
   if (json.contains("prompt_logprobs_last_n") && !json["prompt_logprobs_last_n"].is_null()) out.prompt_logprobs_last_n = integer_field(json, "prompt_logprobs_last_n", 1);
   out.topk_prompt_logprobs = integer_field(json, "topk_prompt_logprobs", 0);
@@ -57,7 +53,7 @@ SamplingRequest sample_request(const TrainingJson& json) {
 
 void start_sample(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  SamplingRequest wanted = sample_request(json);
+  SamplingRequest wanted = sample_request(json, call.service.base().opened.loaded.model->vocabulary);
   SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};
   if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) {
     form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size(), call.service.base().opened.runtime->max_positions);

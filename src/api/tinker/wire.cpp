@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "api/errors.h"
+#include "api/json_fields.h"
 #include "api/percent.h"
 #include "api/tinker/zstd_body.h"
 #include "base/ascii.h"
@@ -51,19 +52,28 @@ void fail_value(const std::string& name, const std::string& problem) { throw Req
 std::string text_field(const TrainingJson& json, const std::string& name, const std::string& standard) {
   const TrainingJson* value = field(json, name);
   if (!value) return standard;
-  if (!value->is_string()) fail_value(name, "is no text");
+  if (!value->is_string()) fail_value(name, fmt::format("is {}, allowed is a text", describe_json(*value)));
   return value->get<std::string>();
 }
 std::int64_t integer_field(const TrainingJson& json, const std::string& name, std::int64_t standard) {
   const TrainingJson* value = field(json, name);
   if (!value) return standard;
-  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))) fail_value(name, "is no whole number of 64 bits");
+  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))) fail_value(name, fmt::format("is {}, allowed is a whole number from -2^63 to 2^63 - 1", describe_json(*value)));
   return value->get<std::int64_t>();
+}
+void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const std::function<void(const TrainingJson&, const std::string&)>& read) {
+  const TrainingJson* value = field(json, name);
+  if (!value) return;
+  try {
+    read(*value, prefix + name);
+  } catch (const RequestError& e) {
+    throw RequestError(e.code(), e.param(), e.message(), 422);
+  }
 }
 double number_field(const TrainingJson& json, const std::string& name, double standard) {
   const TrainingJson* value = field(json, name);
   if (!value) return standard;
-  if (!value->is_number() || !std::isfinite(value->get<double>())) fail_value(name, "is no finite number");
+  if (!value->is_number() || !std::isfinite(value->get<double>())) fail_value(name, fmt::format("is {}, allowed is a finite number", describe_json(*value)));
   return value->get<double>();
 }
 std::optional<double> optional_number(const TrainingJson& json, const std::string& name) {
@@ -72,13 +82,13 @@ std::optional<double> optional_number(const TrainingJson& json, const std::strin
 bool boolean_field(const TrainingJson& json, const std::string& name, bool standard) {
   const TrainingJson* value = field(json, name);
   if (!value) return standard;
-  if (!value->is_boolean()) fail_value(name, "is neither true nor false");
+  if (!value->is_boolean()) fail_value(name, fmt::format("is {}, allowed are true and false", describe_json(*value)));
   return value->get<bool>();
 }
 TrainingJson object_field(const TrainingJson& json, const std::string& name) {
   const TrainingJson* value = field(json, name);
   if (!value) return TrainingJson::object();
-  if (!value->is_object()) fail_value(name, "is no object");
+  if (!value->is_object()) fail_value(name, fmt::format("is {}, allowed is an object", describe_json(*value)));
   return *value;
 }
 std::string required_text(const TrainingJson& json, const std::string& name) {

@@ -20,6 +20,9 @@ double number_field(const TrainingJson& json, const std::string& name, double st
 bool boolean_field(const TrainingJson& json, const std::string& name, bool standard);
 std::optional<double> optional_number(const TrainingJson& json, const std::string& name);
 TrainingJson object_field(const TrainingJson& json, const std::string& name);  // {} when absent
+// Of a field that is there, by a reader of api/json_fields.h and its like, whose errors are told as those of the readers above.
+// `prefix`: before the name in errors ("sampling_params.").
+void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const std::function<void(const TrainingJson& value, const std::string& field)>& read);
 // Errors invalid_argument: "session_id is missing".
 std::string required_text(const TrainingJson& json, const std::string& name);
 std::int64_t required_integer(const TrainingJson& json, const std::string& name);

@@ -25,6 +25,10 @@ void check_label(const std::string& what, const std::string& label) {
 }
 }  // namespace
 
+void ControlPlane::check_profile_of(const PromotedModel& model) const {
+  if (!model.profile.empty()) check_profile(model.profile, fmt::format("the model '{}'", model.name), service_.base().opened.runtime->profile);
+}
+
 Deployment ControlPlane::hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model) {
   if (const auto now = deployments.find(owner, name); now && now->identity == identity && now->failed.empty()) return *now;
   std::string path, failure;
@@ -87,7 +91,7 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   model.checkpoint = from.path();
   model.settings = from.settings;
   model.folder = (std::filesystem::path("models") / sha256_hex(owner + " " + name).substr(0, 16) / *label).string();
-  service_.export_checkpoint(from, folder(model));
+  model.profile = service_.export_checkpoint(from, folder(model));
   return models.change(owner, name, [&](PromotedModel& made) {
     model.created = made.created;
     made = model;
@@ -105,6 +109,7 @@ void ControlPlane::remove_model(const std::string& owner, const std::string& nam
 std::filesystem::path ControlPlane::adapter_folder(const std::string& owner, const std::string& name) const {
   if (const auto model = models.find(owner, name)) {
     if (!model->adapter()) fail(ErrorCode::invalid_argument, "'{}' is no adapter but whole weights; allowed are adapters", name);
+    check_profile_of(*model);
     return folder(*model);
   }
   if (const auto label = rest_of_name(name, "models")) {

@@ -1,6 +1,6 @@
 // The resources around a trainer that a client of a hosted service makes: trainer jobs, deployments whose snapshots change while they
 // are sampled, promoted models. All of them are records; what they stand for is the training service's. Any thread.
-//   ControlPlane control(service, store); control.hot_load(owner, "accounts/local/deployments/d", "step-3", base_model);
+//   ControlPlane control(service, store, state, 50); control.hot_load(owner, "accounts/local/deployments/d", "step-3", base_model);
 //   request.weights = control.weights(owner, "accounts/local/deployments/d").weights;
 #pragma once
 #include "service/training/control_records.h"
@@ -13,9 +13,14 @@ class TrainingService;
 
 class ControlPlane {
  public:
-  // `state`: the folder that promoted models stand in. `service` outlives it.
-  ControlPlane(TrainingService& service, const std::shared_ptr<TrainingStore>& store, std::filesystem::path state)
-      : deployments(store, "deployment", kMostRecords), jobs(store, "job", kMostRecords), models(store, "promoted", kMostRecords), service_(service), state_(std::move(state)) {}
+  // `state`: the folder that promoted models stand in. `key_share`: percent of each kind's records that one owner may have. `service`
+  // outlives it.
+  ControlPlane(TrainingService& service, const std::shared_ptr<TrainingStore>& store, std::filesystem::path state, std::int64_t key_share)
+      : deployments(store, "deployment", kMostRecords, own_records(key_share)),
+        jobs(store, "job", kMostRecords, own_records(key_share)),
+        models(store, "promoted", kMostRecords, own_records(key_share)),
+        service_(service),
+        state_(std::move(state)) {}
 
   KeptRecords<Deployment> deployments;
   KeptRecords<TrainerJob> jobs;
@@ -33,10 +38,12 @@ class ControlPlane {
   // Makes a model of a sampler's checkpoint: accounts/A/models/M. Done when it returns. Errors: not_found; already_exists;
   // invalid_argument for a name that is none or a checkpoint that is no sampler's.
   PromotedModel promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model);
+  // Error invalid_argument: its weights were trained under another numerics profile than this server's.
+  void check_profile_of(const PromotedModel& model) const;
   void remove_model(const std::string& owner, const std::string& name);  // and its folder; error not_found
   std::filesystem::path folder(const PromotedModel& model) const { return state_ / model.folder; }
   // The PEFT folder that accounts/A/models/M stands for: a promoted adapter, or one that somebody put below adapters/ of the state's
-  // folder. Error not_found.
+  // folder. Errors: not_found; invalid_argument for whole weights, and for an adapter of another numerics profile.
   std::filesystem::path adapter_folder(const std::string& owner, const std::string& name) const;
 
   // The job a session was made through; what was made through none belongs to the job "local". Errors not_found.
@@ -46,6 +53,7 @@ class ControlPlane {
 
  private:
   static constexpr std::size_t kMostRecords = 10'000;
+  static std::size_t own_records(std::int64_t key_share) { return static_cast<std::size_t>(share_of_limit(kMostRecords, key_share)); }
   TrainingService& service_;
   const std::filesystem::path state_;
 };

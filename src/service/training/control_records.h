@@ -32,6 +32,7 @@ struct PromotedModel {
   double created = 0;
   std::string base_model, checkpoint, folder;  // folder: below the state's
   ModelSettings settings;
+  std::string profile = {};  // digest of the numerics profile that its weights were trained under; empty: not known
   bool adapter() const { return settings.rank > 0; }
 };
 

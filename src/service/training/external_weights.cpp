@@ -44,7 +44,7 @@ void TrainingService::write_external(const CheckpointRecord& record, const Weigh
 TrainingCheckpoint TrainingService::read_checkpoint(const CheckpointRecord& from, const Manifest& manifest) {
   const std::filesystem::path folder = checkpoint_folder(from);
   if (from.kind != "external_weights") {
-    if (std::filesystem::exists(folder / kMergedFolder))
+    if (from.merged())
       fail(ErrorCode::invalid_argument, "the checkpoint {} holds weights that an adapter was merged into, to be sampled and promoted; allowed are states and adapters", from.path());
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
     if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
@@ -65,18 +65,21 @@ TrainingCheckpoint TrainingService::read_checkpoint(const CheckpointRecord& from
     fail(ErrorCode::corrupt_file, "the checkpoint {} has {} parameters, allowed are {}", from.path(), out.masters.size(), manifest.parameters().size());
   out.first_moments.resize(out.masters.size());
   out.second_moments.resize(out.masters.size());
-  out.profile_digest = runtime.profile.digest();
+  out.profile_digest = from.profile.empty() ? runtime.profile.digest() : from.profile;
   return out;
 }
 
 SamplerWeights TrainingService::weights_at(const CheckpointRecord& from) {
+  check_profile_of(from);
+  Runtime& runtime = *base_->opened.runtime;
+  if (from.merged())
+    return {make_weight_set(runtime.backend, base_->opened.loaded.model->manifest(), load_model_folder(checkpoint_folder(from) / kMergedFolder).masters, runtime.profile, 0)};
   if (from.kind != "external_weights") return read_weights(checkpoint_folder(from), from.settings);
   if (from.model == kNamedModel) {
     const std::optional<NamedAdapter> adapter = generation_->adapters().find(from.name);
     if (!adapter) fail(ErrorCode::not_found, "there is no adapter '{}' any more", from.name);
     return {base_->weights, adapter->weights};
   }
-  Runtime& runtime = *base_->opened.runtime;
   const auto layout = from.settings.rank > 0 ? adapter_layout(*base_, from.settings) : nullptr;
   const Manifest& manifest = layout ? layout->manifest() : base_->opened.loaded.model->manifest();
   const TrainingCheckpoint checkpoint = read_checkpoint(from, manifest);

@@ -50,14 +50,14 @@ TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, b
   return out;
 }
 
-void check_profile(const TrainingCheckpoint& checkpoint, const Profile& profile) {
-  if (checkpoint.profile_digest != profile.digest())
-    fail(ErrorCode::invalid_argument, "the checkpoint was written under profile digest {}, this server's is {} ('{}'); serve it under the same --profile and --frozen-base",
-         checkpoint.profile_digest, profile.digest(), profile.name);
+void check_profile(const std::string& digest, const std::string& what, const Profile& profile) {
+  if (digest != profile.digest())
+    fail(ErrorCode::invalid_argument, "{} was written under profile digest {}, this server's is {} ('{}'); serve it under the same --profile and --frozen-base", what, digest,
+         profile.digest(), profile.name);
 }
 
 TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, const Manifest& manifest, bool optimizer) {
-  check_profile(checkpoint, profile);
+  check_profile(checkpoint.profile_digest, "the checkpoint", profile);
   TrainerState state{std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), optimizer ? checkpoint.step : 0};
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& parameter = manifest.parameters()[i];

@@ -1,18 +1,18 @@
 #include "service/training/future_feed.h"
 
-#include <algorithm>
+#include <chrono>
 
 namespace lockstep {
 
-FutureFeed::FutureFeed(std::size_t most, std::size_t most_streams)
-    : most_(most),
+FutureFeed::FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most, std::size_t most_streams)
+    : deadlines_(std::move(deadlines)),
+      most_(most),
       most_streams_(most_streams),
-      next_(std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count()),
-      thread_([this] { watch(); }) {}
+      next_(std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count()) {}
 
 FutureFeed::~FutureFeed() {
   stop();
-  thread_.join();
+  deadlines_->forget(this);
 }
 
 FutureFeed::Stream& FutureFeed::stream_of(const std::string& name) {
@@ -46,11 +46,11 @@ void FutureFeed::add(const std::string& name, FinishedFuture finished) {
     stream.entries.push_back({next_++, std::move(finished)});
     if (stream.entries.size() > most_) stream.entries.pop_front();
     for (auto waiter = waiters_.begin(); waiter != waiters_.end();) {
-      if (waiter->stream != name) {
+      if (waiter->second.stream != name) {
         ++waiter;
         continue;
       }
-      told.emplace_back(std::move(waiter->callback), page_after(name, waiter->cursor));
+      told.emplace_back(std::move(waiter->second.callback), page_after(name, waiter->second.cursor));
       waiter = waiters_.erase(waiter);
     }
   }
@@ -60,12 +60,13 @@ void FutureFeed::add(const std::string& name, FinishedFuture finished) {
 void FutureFeed::wait(const std::string& name, std::int64_t cursor, double seconds, std::function<void(const FeedPage&)> callback) {
   FeedPage page;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     page = page_after(name, cursor);
     if (page.finished.empty() && seconds > 0 && !stopping_) {
-      const auto until = FeedClock::now() + std::chrono::duration_cast<FeedClock::duration>(std::chrono::duration<double>(seconds));
-      waiters_.push_back({name, cursor, until, std::move(callback)});
-      changed_.notify_all();
+      const std::uint64_t waiter = next_waiter_++;
+      waiters_[waiter] = {name, cursor, std::move(callback)};
+      lock.unlock();
+      deadlines_->add(this, deadline_in(seconds), [this, waiter] { too_late(waiter); });
       return;
     }
   }
@@ -73,34 +74,25 @@ void FutureFeed::wait(const std::string& name, std::int64_t cursor, double secon
 }
 
 void FutureFeed::stop() {
-  std::list<Waiter> waiters;
+  std::map<std::uint64_t, Waiter> waiters;
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
     waiters.swap(waiters_);
   }
-  changed_.notify_all();
-  for (const Waiter& waiter : waiters) waiter.callback({{}, waiter.cursor});
+  for (const auto& [id, waiter] : waiters) waiter.callback({{}, waiter.cursor});
 }
 
-void FutureFeed::watch() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    const auto first = std::min_element(waiters_.begin(), waiters_.end(), [](const Waiter& a, const Waiter& b) { return a.until < b.until; });
-    if (first == waiters_.end()) {
-      changed_.wait(lock);
-      continue;
-    }
-    if (FeedClock::now() < first->until) {
-      changed_.wait_until(lock, FeedClock::time_point(first->until));
-      continue;
-    }
-    const Waiter late = std::move(*first);
-    waiters_.erase(first);
-    lock.unlock();
-    late.callback({{}, late.cursor});
-    lock.lock();
+void FutureFeed::too_late(std::uint64_t id) {
+  Waiter waiter;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiters_.find(id);
+    if (found == waiters_.end()) return;  // it has its answer
+    waiter = std::move(found->second);
+    waiters_.erase(found);
   }
+  waiter.callback({{}, waiter.cursor});
 }
 
 }  // namespace lockstep

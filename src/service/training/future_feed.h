@@ -1,18 +1,17 @@
 // What has finished, in order, for a client that waits for many results at once instead of asking for each: a stream of request ids with
 // a cursor. Results themselves are fetched by id (futures.h). Knows no operation. Any thread.
-//   feed.add("s1:sample:0/0", {id, false, 812}); feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
+//   FutureFeed feed(deadlines); feed.add("s1:sample:0/0", {id, false, 812}); feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
 #pragma once
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
+
+#include "service/training/deadlines.h"
 
 namespace lockstep {
 
@@ -30,7 +29,7 @@ struct FeedPage {
 class FutureFeed {
  public:
   // A stream keeps its newest `most` entries; of streams the oldest go.
-  explicit FutureFeed(std::size_t most = 100'000, std::size_t most_streams = 10'000);
+  explicit FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most = 100'000, std::size_t most_streams = 10'000);
   ~FutureFeed();
   FutureFeed(const FutureFeed&) = delete;
   FutureFeed& operator=(const FutureFeed&) = delete;
@@ -43,7 +42,6 @@ class FutureFeed {
   void stop();
 
  private:
-  using FeedClock = std::chrono::steady_clock;
   struct Entry {
     std::int64_t at = 0;
     FinishedFuture finished;
@@ -54,22 +52,21 @@ class FutureFeed {
   struct Waiter {
     std::string stream;
     std::int64_t cursor = 0;
-    FeedClock::time_point until;
     std::function<void(const FeedPage&)> callback;
   };
   Stream& stream_of(const std::string& name);
   FeedPage page_after(const std::string& stream, std::int64_t cursor);
-  void watch();
+  void too_late(std::uint64_t waiter);
 
+  const std::shared_ptr<Deadlines> deadlines_;
   const std::size_t most_, most_streams_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::int64_t next_;  // ascends over all streams, and over restarts
   std::map<std::string, Stream> streams_;
   std::deque<std::string> order_;  // of streams, oldest first
-  std::list<Waiter> waiters_;
+  std::map<std::uint64_t, Waiter> waiters_;  // in the order of their coming
+  std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
-  std::thread thread_;
 };
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ std::vector<std::string> ids_of(const FeedPage& page) {
 }
 
 TEST(FutureFeed, TellsWhatCameAfterTheCursorOnceAndForgetsWhatIsBefore) {
-  FutureFeed feed;
+  FutureFeed feed(std::make_shared<Deadlines>());
   feed.add("a", {"r1", false, 10});
   feed.add("b", {"other", false, 10});
   feed.add("a", {"r2", true, 0});
@@ -35,7 +35,7 @@ TEST(FutureFeed, TellsWhatCameAfterTheCursorOnceAndForgetsWhatIsBefore) {
 }
 
 TEST(FutureFeed, WhoWaitsIsToldWhenSomethingComesAndNoLaterThanAsked) {
-  FutureFeed feed;
+  FutureFeed feed(std::make_shared<Deadlines>());
   std::promise<FeedPage> told, late;
   feed.wait("a", 0, 30, [&](const FeedPage& p) { told.set_value(p); });
   feed.wait("b", 7, 0.05, [&](const FeedPage& p) { late.set_value(p); });
@@ -47,7 +47,7 @@ TEST(FutureFeed, WhoWaitsIsToldWhenSomethingComesAndNoLaterThanAsked) {
 }
 
 TEST(FutureFeed, HasItsLimits) {
-  FutureFeed feed(3, 2);
+  FutureFeed feed(std::make_shared<Deadlines>(), 3, 2);
   for (int i = 0; i < 5; ++i) feed.add("a", {"r" + std::to_string(i), false, 0});
   FeedPage page;
   const auto ask = [&](const char* stream) {

@@ -21,14 +21,14 @@ std::string failure_category(const std::exception& error) {
   }
 }
 
-Futures::Futures(std::shared_ptr<TrainingStore> store, std::int64_t most_bytes) : store_(std::move(store)), most_bytes_(most_bytes) {
-  thread_ = std::thread([this] { watch(); });
+Futures::Futures(std::shared_ptr<Deadlines> deadlines, std::shared_ptr<TrainingStore> store, std::int64_t most_bytes)
+    : deadlines_(std::move(deadlines)), store_(std::move(store)), most_bytes_(most_bytes) {
   if (store_) writer_ = std::thread([this] { write(); });
 }
 
 Futures::~Futures() {
   stop();
-  thread_.join();
+  deadlines_->forget(this);
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
@@ -65,11 +65,9 @@ void Futures::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    for (auto& [id, waiter] : waiters_) callbacks.push_back(std::move(waiter.callback));
+    for (auto& [id, waiter] : waiters_) callbacks.push_back(std::move(waiter));
     waiters_.clear();
-    deadlines_.clear();
   }
-  changed_.notify_all();
   for (const auto& callback : callbacks) callback(nullptr);
 }
 
@@ -103,7 +101,7 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
     finished_.push_back(id);
     for (const std::uint64_t waiter : found->second.waiters)
       if (const auto w = waiters_.find(waiter); w != waiters_.end()) {
-        callbacks.push_back(std::move(w->second.callback));
+        callbacks.push_back(std::move(w->second));
         waiters_.erase(w);
       }
     found->second.waiters.clear();
@@ -150,12 +148,10 @@ bool Futures::wait(const std::string& id, const std::string& owner, double secon
     outcome = found->second.outcome;
     if (!outcome && !stopping_) {
       const std::uint64_t waiter = next_waiter_++;
-      const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-      waiters_[waiter] = {std::move(callback), until};
+      waiters_[waiter] = std::move(callback);
       found->second.waiters.push_back(waiter);
-      deadlines_.emplace(until, waiter);
       lock.unlock();
-      changed_.notify_all();
+      deadlines_->add(this, deadline_in(seconds), [this, waiter] { too_late(waiter); });
       return true;
     }
   }
@@ -175,27 +171,16 @@ bool Futures::done(const std::string& id) {
   return found != futures_.end() && found->second.outcome;
 }
 
-void Futures::watch() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    if (deadlines_.empty()) {
-      changed_.wait(lock);
-      continue;
-    }
-    const auto first = deadlines_.begin();
-    if (Clock::now() < first->first) {
-      changed_.wait_until(lock, first->first);
-      continue;
-    }
-    const auto waiter = waiters_.find(first->second);
-    deadlines_.erase(first);
-    if (waiter == waiters_.end()) continue;  // it has its answer
-    const auto callback = std::move(waiter->second.callback);
-    waiters_.erase(waiter);
-    lock.unlock();
-    callback(nullptr);
-    lock.lock();
+void Futures::too_late(std::uint64_t waiter) {
+  std::function<void(const Outcome*)> callback;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = waiters_.find(waiter);
+    if (found == waiters_.end()) return;  // it has its answer
+    callback = std::move(found->second);
+    waiters_.erase(found);
   }
+  callback(nullptr);
 }
 
 }  // namespace lockstep

@@ -1,15 +1,13 @@
 // Results that are fetched later: an operation gets a request id at once, its client asks for the result by that id, and is held
 // until it is there. Results are kept after their first delivery (a reply can be lost), on disk where a store is given, so that they
 // outlive a restart; the oldest go when there are too many. Knows no operation and no transport. Any thread.
-//   const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
+//   Futures futures(deadlines, store); const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
 //   futures.wait(id, owner, 30, [](const Futures::Outcome* o) { o ? answer(*o) : answer_not_yet(); });
 #pragma once
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +15,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "service/training/deadlines.h"
 #include "store/training_store.h"
 
 namespace lockstep {
@@ -31,7 +30,7 @@ struct Outcome {
 class Futures {
  public:
   // `store` may be null: then results are in memory alone. `most_bytes`: of results in memory.
-  explicit Futures(std::shared_ptr<TrainingStore> store, std::int64_t most_bytes = std::int64_t{256} << 20);
+  Futures(std::shared_ptr<Deadlines> deadlines, std::shared_ptr<TrainingStore> store, std::int64_t most_bytes = std::int64_t{256} << 20);
   ~Futures();
   Futures(const Futures&) = delete;
   Futures& operator=(const Futures&) = delete;
@@ -55,30 +54,24 @@ class Futures {
   void stop();
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Waiter {
-    std::function<void(const Outcome*)> callback;
-    Clock::time_point until;
-  };
   struct Future {
     std::string owner, scope;
     std::shared_ptr<const Outcome> outcome;
     std::vector<std::uint64_t> waiters;
     std::function<void(const std::string&, const Outcome&)> told;
   };
-  void watch();
+  void too_late(std::uint64_t waiter);
   void write();
   void forget_oldest();
 
+  const std::shared_ptr<Deadlines> deadlines_;
   std::shared_ptr<TrainingStore> store_;
   const std::int64_t most_bytes_;
   std::mutex mutex_;
-  std::condition_variable changed_;
   std::unordered_map<std::string, Future> futures_;
   std::list<std::string> finished_;  // oldest first
   std::int64_t bytes_ = 0;
-  std::unordered_map<std::uint64_t, Waiter> waiters_;
-  std::multimap<Clock::time_point, std::uint64_t> deadlines_;
+  std::unordered_map<std::uint64_t, std::function<void(const Outcome*)>> waiters_;
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
   // Results on their way to the store: whoever resolves one (often the executor) does not wait for a disk.
@@ -89,7 +82,7 @@ class Futures {
   std::deque<Unwritten> unwritten_;
   std::condition_variable written_;
   bool closing_ = false;
-  std::thread thread_, writer_;
+  std::thread writer_;
 };
 
 // "user" for what the caller asked for, "server" for what went wrong here.

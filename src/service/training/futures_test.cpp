@@ -20,7 +20,7 @@ struct Told {
 };
 
 TEST(Futures, AWaiterIsToldOnceTheResultIsThere) {
-  Futures futures(nullptr);
+  Futures futures(std::make_shared<Deadlines>(), nullptr);
   const std::string id = futures.create("ann", "m");
   Told before, after;
   EXPECT_TRUE(futures.wait(id, "ann", 30, before.callback()));
@@ -32,7 +32,7 @@ TEST(Futures, AWaiterIsToldOnceTheResultIsThere) {
 }
 
 TEST(Futures, WhoeverWaitsTooLongIsToldSo) {
-  Futures futures(nullptr);
+  Futures futures(std::make_shared<Deadlines>(), nullptr);
   const std::string id = futures.create("ann", "m");
   Told told;
   EXPECT_TRUE(futures.wait(id, "ann", 0.02, told.callback()));
@@ -40,14 +40,14 @@ TEST(Futures, WhoeverWaitsTooLongIsToldSo) {
 }
 
 TEST(Futures, AnothersRequestIsAsGoodAsAbsent) {
-  Futures futures(nullptr);
+  Futures futures(std::make_shared<Deadlines>(), nullptr);
   const std::string id = futures.create("ann", "m");
   EXPECT_FALSE(futures.wait(id, "bob", 30, [](const Outcome*) { FAIL(); }));
   EXPECT_FALSE(futures.wait("req-none", "ann", 30, [](const Outcome*) { FAIL(); }));
 }
 
 TEST(Futures, FailuresSayWhoseFaultItWas) {
-  Futures futures(nullptr);
+  Futures futures(std::make_shared<Deadlines>(), nullptr);
   for (const auto& [code, category] : {std::pair{ErrorCode::invalid_argument, "user"}, {ErrorCode::numeric, "user"}, {ErrorCode::io, "server"}, {ErrorCode::internal, "server"}}) {
     const std::string id = futures.create("ann", "m");
     futures.fail(id, Error(code, "because"));
@@ -66,7 +66,7 @@ TEST(Futures, ResultsOutliveARestartAndTheMemoryLimit) {
   const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / ("futures-" + hex64(random_bits()));
   std::string first;
   {
-    Futures futures(std::make_shared<TrainingStore>(folder), /*most_bytes=*/100);
+    Futures futures(std::make_shared<Deadlines>(), std::make_shared<TrainingStore>(folder), /*most_bytes=*/100);
     first = futures.create("ann", "m");
     futures.resolve(first, {"text/plain", std::string(90, 'x'), {}, {}});
     const std::string second = futures.create("ann", "m");
@@ -77,7 +77,7 @@ TEST(Futures, ResultsOutliveARestartAndTheMemoryLimit) {
     EXPECT_TRUE(futures.wait(first, "ann", 30, told.callback()));
     EXPECT_EQ(told.get(), std::string(90, 'x'));
   }
-  Futures futures(std::make_shared<TrainingStore>(folder));
+  Futures futures(std::make_shared<Deadlines>(), std::make_shared<TrainingStore>(folder));
   Told told;
   EXPECT_TRUE(futures.wait(first, "ann", 30, told.callback()));
   EXPECT_EQ(told.get(), std::string(90, 'x'));
@@ -87,7 +87,7 @@ TEST(Futures, ResultsOutliveARestartAndTheMemoryLimit) {
 
 TEST(Futures, StoppingTellsAllWhoWait) {
   Told told;
-  Futures futures(nullptr);
+  Futures futures(std::make_shared<Deadlines>(), nullptr);
   const std::string id = futures.create("ann", "m");
   futures.wait(id, "ann", 30, told.callback());
   futures.stop();

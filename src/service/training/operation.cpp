@@ -8,7 +8,7 @@ namespace lockstep {
 // --- any operation
 
 void TrainingService::Operation::check_lost() const {
-  if (!heals_ && !model_->lost.empty()) fail(ErrorCode::io, "{}", model_->lost);
+  if ((!heals_ || !model_->unmade.empty()) && !model_->lost.empty()) fail(ErrorCode::io, "{}", model_->lost);
 }
 
 bool TrainingService::Operation::run() {
@@ -50,6 +50,7 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
   TrainedModel& trained = prepare();
   const std::vector<TrainSequence>& all = prepared_->sequences;
   if (!begun_) {
+    if (!forward() || !in_turn()) service_.check_held(*model_);
     if (!forward()) {
       if (in_turn()) service_.undo_stray(*model_);
       trained.begin(all.size(), prepared_->loss);

@@ -14,8 +14,8 @@ struct SamplingRequest {
   std::int64_t num_samples = 1;
   std::optional<std::int64_t> max_tokens;   // none: as many as the context holds
   std::optional<std::uint64_t> seed;        // none: drawn
-  double temperature = 1, top_p = 1;
-  std::int64_t top_k = 0;                   // 0 or less: all
+  float temperature = 1, top_p = 1;
+  std::int32_t top_k = 0;                   // 0: all
   // None: the model's end tokens stop it; else these alone.
   std::optional<std::vector<std::string>> stop_texts;
   std::optional<std::vector<std::int32_t>> stop_tokens;

@@ -2,6 +2,7 @@
 // Executor's thread alone.
 //   model->begin(batch); while (rows are left) model->add(places, piece); result = model->finish();
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
@@ -26,8 +27,12 @@ struct SamplerWeights {
 // What every model of a server starts from, and what they share.
 struct TrainingBase {
   std::string name;                   // in answers
-  std::vector<std::string> names;     // that clients may call it by: its own, its folder, aliases
+  std::vector<std::string> names;     // that clients may call it by, and are told: its own, aliases
+  std::vector<std::string> folders;   // that they may call it by, too, where they know them; not told
   std::string folder;
+  bool is_called(const std::string& what) const {
+    return std::find(names.begin(), names.end(), what) != names.end() || std::find(folders.begin(), folders.end(), what) != folders.end();
+  }
   OpenedModel opened;                 // masters included: a new model starts with them
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
@@ -88,8 +93,8 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainingBase& base, co
 
 // Between a trainer's state and what a checkpoint holds of it. state_of throws invalid_argument for another profile's checkpoint.
 TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, bool optimizer);
-// Error invalid_argument for another profile's checkpoint.
-void check_profile(const TrainingCheckpoint& checkpoint, const Profile& profile);
+// Error invalid_argument when `digest`, which `what` was written under, is another profile's.
+void check_profile(const std::string& digest, const std::string& what, const Profile& profile);
 TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, const Manifest& manifest, bool optimizer);
 
 }  // namespace lockstep

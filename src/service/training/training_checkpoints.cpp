@@ -11,13 +11,6 @@ namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-// A model's id as a folder's name.
-std::string folder_of_id(const std::string& id) {
-  std::string name = id;
-  std::replace(name.begin(), name.end(), ':', '_');
-  return name;
-}
-
 // What a client's words for a checkpoint say.
 struct CheckpointWords {
   std::string name, run, job;  // empty: not said
@@ -38,6 +31,16 @@ CheckpointWords words_of(const std::string& path) {
   return words;
 }
 }  // namespace
+
+std::string TrainingService::folder_of_id(const std::string& id) {
+  std::string name = id;
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+}
+
+void TrainingService::check_profile_of(const CheckpointRecord& record) const {
+  if (!record.profile.empty()) check_profile(record.profile, fmt::format("the checkpoint {}", record.path()), base_->opened.runtime->profile);
+}
 
 fs::path TrainingService::living_folder(const ModelRecord& record) const { return options_.state / "living" / folder_of_id(record.id); }
 fs::path TrainingService::checkpoint_folder(const CheckpointRecord& record) const { return options_.state / "checkpoints" / folder_of_id(record.model) / record.kind / record.name; }
@@ -153,8 +156,8 @@ std::string TrainingService::create_sampler(const std::string& owner, const std:
     record.model_path = from.path();
     record.settings = from.settings;
     record.base_model = from.settings.base_model;
-  } else if (!is_base(base_model)) {
-    fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", base_model, fmt::join(base_->names, ", "), did_you_mean(base_model, base_->names));
+  } else {
+    check_base(base_model);
   }
   const std::string id = new_sampler(record, {});
   const std::lock_guard lock(mutex_);
@@ -184,13 +187,11 @@ std::int64_t TrainingService::join_sampler(const std::string& owner, const std::
 
 SamplerWeights TrainingService::read_weights(const fs::path& folder, const ModelSettings& settings) {
   Runtime& runtime = *base_->opened.runtime;
-  if (fs::exists(folder / kMergedFolder))
-    return {make_weight_set(runtime.backend, base_->opened.loaded.model->manifest(), load_model_folder(folder / kMergedFolder).masters, runtime.profile, 0)};
   const auto layout = settings.rank > 0 ? adapter_layout(*base_, settings) : nullptr;
   const Manifest& manifest = layout ? layout->manifest() : base_->opened.loaded.model->manifest();
   std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder, manifest);
   if (!loaded) fail(ErrorCode::corrupt_file, "the weights in {} are not there any more", folder.string());
-  check_profile(loaded->checkpoint, runtime.profile);
+  check_profile(loaded->checkpoint.profile_digest, "the checkpoint", runtime.profile);
   const auto version = static_cast<std::uint64_t>(loaded->checkpoint.step);
   if (layout) return {base_->weights, make_adapter(runtime.backend, layout, loaded->checkpoint.masters, version)};
   return {make_weight_set(runtime.backend, manifest, loaded->checkpoint.masters, runtime.profile, version)};

@@ -138,6 +138,7 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
         places.push_back(d);
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
+        check_held(model);
         trained.begin(all.size(), run->prepared.loss);
         mark_gradients(model);
         run->begun = true;

@@ -28,26 +28,29 @@ SaveOptions TrainingService::folder_options(DType dtype) const {
   return options;
 }
 
-void TrainingService::export_checkpoint(const CheckpointRecord& record, const fs::path& folder) {
+std::string TrainingService::export_checkpoint(const CheckpointRecord& record, const fs::path& folder) {
   const fs::path from = checkpoint_folder(record);
   std::error_code error;
   fs::create_directories(folder.parent_path(), error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.parent_path().string(), error.message());
   const LoadedModel& base = base_->opened.loaded;
-  if (fs::exists(from / kMergedFolder)) {
+  if (record.merged()) {
     const LoadedModel merged = load_model_folder(from / kMergedFolder);
-    return save_model_folder(folder, *base.model, merged.masters, folder_options(merged.file_dtype));
+    save_model_folder(folder, *base.model, merged.masters, folder_options(merged.file_dtype));
+    return record.profile;
   }
   const auto layout = record.settings.rank > 0 ? adapter_layout(*base_, record.settings) : nullptr;
   const TrainingCheckpoint checkpoint = read_checkpoint(record, layout ? layout->manifest() : base.model->manifest());
   if (layout) save_adapter_folder(folder, *layout, checkpoint.masters, base_->folder, /*overwrite=*/true);
   else save_model_folder(folder, *base.model, checkpoint.masters, folder_options(DType::f32));
+  return checkpoint.profile_digest;
 }
 
 SamplerWeights TrainingService::weights_of_promoted(const PromotedModel& model) {
   return cache_.get(fmt::format("{} {} {}", model.owner, model.name, model.created), [&]() -> SamplerWeights {
     Runtime& runtime = *base_->opened.runtime;
     const Manifest& manifest = base_->opened.loaded.model->manifest();
+    control_.check_profile_of(model);
     if (!model.adapter()) return {make_weight_set(runtime.backend, manifest, load_model_folder(control_.folder(model)).masters, runtime.profile, 0)};
     const LoadedAdapter loaded = load_adapter_folder(control_.folder(model), manifest);
     return {base_->weights, make_adapter(runtime.backend, loaded.layout, loaded.images, 0)};
@@ -102,6 +105,7 @@ std::string TrainingService::load_adapter(const std::string& owner, const std::s
         } else {
           const CheckpointRecord record = checkpoint_at(owner, from, model.record.id, "sampler_weights");
           if (record.settings.rank == 0) fail(ErrorCode::invalid_argument, "the checkpoint {} is no adapter's", record.path());
+          check_profile_of(record);
           const auto layout = adapter_layout(*base_, record.settings);
           take_adapter(model, *layout, read_checkpoint(record, layout->manifest()).masters);
         }

@@ -9,6 +9,18 @@
 
 namespace lockstep {
 
+namespace {
+// What stands in a folder, or a file's own.
+std::int64_t bytes_of_files(const std::filesystem::directory_entry& entry) {
+  std::error_code error;
+  if (!entry.is_directory(error)) return static_cast<std::int64_t>(entry.file_size(error));
+  std::int64_t bytes = 0;
+  for (const auto& inner : std::filesystem::recursive_directory_iterator(entry.path(), error))
+    if (inner.is_regular_file(error)) bytes += static_cast<std::int64_t>(inner.file_size(error));
+  return bytes;
+}
+}  // namespace
+
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
   rest_idle_models(model);
@@ -148,6 +160,7 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   record.user_metadata = wanted.user_metadata;
   record.session = model.record.session;
   record.type = wanted.type;
+  record.profile = base_->opened.runtime->profile.digest();
   record.created = unix_now();
   if (wanted.ttl_seconds) record.expires = record.created + *wanted.ttl_seconds;
   {
@@ -156,7 +169,7 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
       fail(ErrorCode::already_exists, "the checkpoint {} exists already; overwrite=true replaces it", record.path());
   }
   TrainedModel& trained = this->trained(model);
-  const bool merged = wanted.type == "merged_base";
+  const bool merged = record.merged();
   if (merged) check_merge(model.record.settings, wanted.precision);
   TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
   record.steps = checkpoint.step;
@@ -172,13 +185,17 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
     record.settings.rank = 0;
   } else {
     save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
-    std::filesystem::remove_all(folder / kMergedFolder, error);  // of one that this replaces
   }
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
-    if (entry.is_regular_file()) record.bytes += static_cast<std::int64_t>(entry.file_size());
-  const std::lock_guard lock(mutex_);
-  store_->put("checkpoint", record.path(), to_json(record).dump());
-  checkpoints_[record.path()] = record;
+  std::vector<std::filesystem::path> others;  // of one that this replaces
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (!external && (entry.path().filename() == kMergedFolder) != merged) others.push_back(entry.path());
+    else record.bytes += bytes_of_files(entry);
+  {
+    const std::lock_guard lock(mutex_);
+    store_->put("checkpoint", record.path(), to_json(record).dump());  // from here on it is this one, whatever ends the server
+    checkpoints_[record.path()] = record;
+  }
+  for (const std::filesystem::path& other : others) std::filesystem::remove_all(other, error);
   return record;
 }
 

@@ -1,5 +1,6 @@
 // What a training server remembers of sessions, models, samplers and checkpoints, and how that is written down. Plain values.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +9,9 @@
 namespace lockstep {
 
 using TrainingJson = nlohmann::ordered_json;
+
+// What one owner may take of a limit, in percent of it: at least one.
+inline std::int64_t share_of_limit(std::int64_t limit, std::int64_t percent) { return std::max<std::int64_t>(1, (limit * percent + 99) / 100); }
 
 // The one account there is.
 inline constexpr const char* kTrainingAccount = "local";
@@ -56,6 +60,9 @@ struct CheckpointRecord {
   // What the client asked a sampler's checkpoint to be: base, delta, merged_base; empty: it did not say. All hold whole weights;
   // merged_base holds a Hugging Face folder, the others our own files.
   std::string type;
+  std::string profile;  // digest of the numerics profile that it was written under; empty: by a version that did not say
+  // Which files of its folder count: an overwritten one may have those of both.
+  bool merged() const { return type == "merged_base"; }
   std::string id() const { return kind + "/" + name; }
   std::string path() const { return "tinker://" + model + "/" + id(); }
   // The run of a serverless model: "run-<32 hex>"; empty for others.

@@ -144,9 +144,9 @@ void TrainingService::begin_sample(const std::string& request, const SamplerWeig
   one.prompt_targets = wanted.prompt_targets;
   one.prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row);
   one.prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws);
-  one.sampling.temperature = static_cast<float>(wanted.temperature);
-  one.sampling.top_p = static_cast<float>(wanted.top_p);
-  one.sampling.top_k = static_cast<std::int32_t>(std::clamp<std::int64_t>(wanted.top_k, 0, base_->opened.loaded.model->vocabulary));
+  one.sampling.temperature = wanted.temperature;
+  one.sampling.top_p = wanted.top_p;
+  one.sampling.top_k = wanted.top_k;
   one.sampling.seed = wanted.seed ? *wanted.seed : random_seed();
   one.sampling.top_logprobs = static_cast<std::int32_t>(std::max(wanted.topk_prompt_logprobs, wanted.topk_sample_logprobs));
   const std::int64_t room = max_positions - static_cast<std::int64_t>(wanted.prompt.size());

@@ -33,8 +33,10 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       generation_(std::move(generation)),
       options_(options),
       lock_(locked(options.state)),
-      futures_(store_ = std::make_shared<TrainingStore>(options.state)),
-      control_(*this, store_, options.state),
+      numbers_(options.state / "numbers"),
+      feed_(deadlines_),
+      futures_(deadlines_, store_ = std::make_shared<TrainingStore>(options.state)),
+      control_(*this, store_, options.state, options.key_share),
       cache_(base_->executor, options.sampler_bytes),
       queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
@@ -54,7 +56,8 @@ void TrainingService::load_records() {
   store_->each("model", [&](const std::string& id, const std::string& document) {
     const auto model = std::make_shared<Model>();
     model->record = model_record(TrainingJson::parse(document));
-    model->next = model->record.next_sequence;
+    model->acknowledged = numbers_.last(folder_of_id(id));  // what was not done of these went down with the server
+    model->next = std::max(model->record.next_sequence, model->acknowledged + 1);
     if (model->record.changed)
       model->lost = fmt::format("the server ended before it could write down model '{}' ({} optimizer steps); load_state of a checkpoint goes on from there", id, model->record.steps);
     models_[id] = model;
@@ -103,7 +106,35 @@ void TrainingService::stop() {
   }
 }
 
-bool TrainingService::is_base(const std::string& name) const { return std::find(base_->names.begin(), base_->names.end(), name) != base_->names.end(); }
+bool TrainingService::is_base(const std::string& name) const { return base_->is_called(name); }
+
+void TrainingService::check_base(const std::string& name) const {
+  if (!is_base(name)) fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", name, fmt::join(base_->names, ", "), did_you_mean(name, base_->names));
+}
+
+// --- shares of the limits
+
+std::int64_t TrainingService::share_of(std::int64_t limit) const { return share_of_limit(limit, options_.key_share); }
+
+void TrainingService::check_key_models(const std::string& owner) const {
+  std::int64_t all = 0, own = 0;
+  for (const auto& [id, model] : models_)
+    if (model->unmade.empty()) ++all, own += model->record.owner == owner;
+  if (all > options_.max_kept_models) fail(ErrorCode::resource_exhausted, "there are {} models, allowed are {}; unload some", all - 1, options_.max_kept_models);
+  if (own > share_of(options_.max_kept_models))
+    fail(ErrorCode::resource_exhausted, "this API key has {} models, allowed are {} of the server's {} (--key-share); unload some", own - 1, share_of(options_.max_kept_models),
+         options_.max_kept_models);
+}
+
+void TrainingService::check_held(const Model& wanted) {
+  std::int64_t held = 0;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [id, model] : models_)
+    held += model.get() != &wanted && model->record.owner == wanted.record.owner && model->trained && (model->record.open_gradients || !model->early.empty());
+  if (held >= share_of(options_.max_models))
+    fail(ErrorCode::resource_exhausted, "this API key has {} models in memory with gradients that no optim_step has taken, allowed are {} of the server's {} (--key-share, --max-models); step or unload some",
+         held, share_of(options_.max_models), options_.max_models);
+}
 
 // --- sessions
 
@@ -113,6 +144,9 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
   if (!wanted.idempotency_key.empty())
     if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return same->second;
   if (static_cast<std::int64_t>(sessions_.size()) >= options_.max_sessions) fail(ErrorCode::resource_exhausted, "there are {} sessions, allowed are {}", sessions_.size(), options_.max_sessions);
+  const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
+  if (own >= share_of(options_.max_sessions))
+    fail(ErrorCode::resource_exhausted, "this API key has {} sessions, allowed are {} of the server's {} (--key-share)", own, share_of(options_.max_sessions), options_.max_sessions);
   const std::string prefix = wanted.id;  // what the id begins with
   wanted.id = prefix + hex64(random_bits());
   wanted.owner = owner;
@@ -172,6 +206,7 @@ std::shared_ptr<TrainingService::Model> TrainingService::find_model(const std::s
   const std::lock_guard lock(mutex_);
   const auto found = models_.find(id);
   if (found == models_.end() || found->second->record.owner != owner) fail_unknown("model", id);
+  if (!found->second->unmade.empty()) fail(ErrorCode::not_found, "{}", found->second->unmade);
   return found->second;
 }
 
@@ -185,7 +220,7 @@ std::vector<ModelRecord> TrainingService::models(const std::string& owner) {
   const std::lock_guard lock(mutex_);
   std::vector<ModelRecord> out;
   for (const auto& [id, model] : models_)
-    if (model->record.owner == owner) out.push_back(model->record);
+    if (model->record.owner == owner && model->unmade.empty()) out.push_back(model->record);
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
   return out;
 }
@@ -237,13 +272,11 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       const std::optional<PromotedModel> promoted = control_.models.find(owner, settings.base_model);
       if (promoted && (promoted->adapter() || settings.rank > 0 || settings.base_only))
         fail(ErrorCode::unsupported, "base_model '{}' is a promoted model; allowed are whole weights, all of them trained (rank 0); load_adapter takes a promoted adapter", settings.base_model);
-      if (!is_base(settings.base_model) && !promoted)
-        fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", settings.base_model, fmt::join(base_->names, ", "), did_you_mean(settings.base_model, base_->names));
+      if (!promoted) check_base(settings.base_model);
       optimizer_family(settings);
       {
         const std::lock_guard lock(mutex_);
-        if (static_cast<std::int64_t>(models_.size()) > options_.max_kept_models)
-          fail(ErrorCode::resource_exhausted, "there are {} models, allowed are {}; unload some", models_.size() - 1, options_.max_kept_models);
+        check_key_models(owner);
       }
       rest_idle_models(*model);
       if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
@@ -253,6 +286,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         model->trained->restore(read_checkpoint(*from, model->trained->manifest()), wanted.with_optimizer);
       }
       if (promoted && !from) {
+        control_.check_profile_of(*promoted);
         TrainingCheckpoint begin{.masters = load_model_folder(control_.folder(*promoted)).masters, .profile_digest = base_->opened.runtime->profile.digest()};
         begin.first_moments.resize(begin.masters.size());
         begin.second_moments.resize(begin.masters.size());
@@ -271,9 +305,12 @@ std::string TrainingService::create_model(const std::string& owner, const Create
     } catch (const std::exception& e) {
       {
         const std::lock_guard lock(mutex_);
-        model->lost = fmt::format("model '{}' could not be made: {}", model->record.id, e.what());
+        model->trained.reset();
+        numbers_.forget(folder_of_id(model->record.id));
+        model->unmade = model->lost = fmt::format("model '{}' could not be made: {}", model->record.id, e.what());
       }
       futures_.fail(request, e);
+      forget_waiting(*model, model->unmade);  // what came with it, and would wait for numbers that never come
     }
     return false;
   });
@@ -296,6 +333,7 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
       models_.erase(record.id);
     }
     store_->remove("model", record.id);
+    numbers_.forget(folder_of_id(record.id));
     std::error_code ignored;
     std::filesystem::remove_all(living_folder(record), ignored);
     forget_waiting(*model, model->lost);
@@ -330,15 +368,20 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
   std::string request;
   {
     const std::lock_guard lock(mutex_);
+    if (!model->unmade.empty()) fail(ErrorCode::not_found, "{}", model->unmade);  // since it was found
     if (const auto same = model->requests.find(sequence); same != model->requests.end()) return same->second;
     if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
     if (sequence < 1) fail(ErrorCode::invalid_argument, "seq_id is {}, allowed is 1 and up", sequence);
     if (static_cast<std::int64_t>(model->waiting.size()) >= options_.max_pending)
       fail(ErrorCode::resource_exhausted, "model '{}' has {} operations waiting, allowed are {}", id, model->waiting.size(), options_.max_pending);
+    if (sequence > model->acknowledged) {
+      numbers_.note(folder_of_id(id), sequence);
+      model->acknowledged = sequence;
+    }
     request = model->requests[sequence] = futures_.create(owner, id);
     model->record.used = unix_now();
     if (model->lost.empty() && sequence < model->next) {
-      futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before; its result is not known any more", sequence, id)));
+      futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before, or lies before one that was; its result is not known any more", sequence, id)));
       return request;
     }
     std::shared_ptr<Operation> operation = make(model, request);

@@ -12,6 +12,7 @@
 
 #include "base/folder_lock.h"
 #include "service/custom_loss/custom_loss.h"
+#include "service/training/acknowledged_numbers.h"
 #include "service/training/future_feed.h"
 #include "service/training/futures.h"
 #include "service/training/loss_inputs.h"
@@ -30,6 +31,8 @@ struct TrainingServiceOptions {
   std::int64_t max_sessions = 10'000, max_pending = 10'000;  // pending: operations of one model
   std::int64_t max_models = 64;         // in memory; beyond, the least used go to disk and come back
   std::int64_t max_kept_models = 4096;  // on disk too
+  // Of each limit above but max_pending, and of the control plane's records, one owner may take so many percent: the rest is for others.
+  std::int64_t key_share = 50;
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
   bool share_passes = true;  // turns that are not full take small batches of other adapters along; false: slower, the same bits
@@ -160,7 +163,8 @@ class TrainingService {
   // Of the models of a job's sessions, oldest first; "local": of sessions that were made through none.
   std::vector<CheckpointRecord> checkpoints_of_job(const std::string& owner, const std::string& job);
   // A sampler's checkpoint as others read it: a Hugging Face folder in fp32 (merged_base: as it is), of an adapter a PEFT folder.
-  void export_checkpoint(const CheckpointRecord& record, const std::filesystem::path& folder);
+  // Returns the digest of the numerics profile that it was written under; empty: not known.
+  std::string export_checkpoint(const CheckpointRecord& record, const std::filesystem::path& folder);
   void remove_checkpoint(const std::string& owner, const std::string& path);
   std::string copy_checkpoint(const std::string& owner, const CopyRequest& wanted);  // its path
   // Where the files of an external checkpoint are. Error invalid_argument for one of another kind.
@@ -170,6 +174,8 @@ class TrainingService {
 
   // Whether clients may call the base by this name.
   bool is_base(const std::string& name) const;
+  // Error not_found, with the names that there are.
+  void check_base(const std::string& name) const;
 
  private:
   class Operation;  // service/training/operation.h
@@ -178,10 +184,12 @@ class TrainingService {
     ModelRecord record;
     std::unique_ptr<TrainedModel> trained;  // executor; null: not made yet, or on disk
     std::string lost;                       // not empty: why no operation but load is taken
+    std::string unmade;                     // not empty: why its creation failed; it is none, and nothing is taken
     std::map<std::int64_t, std::shared_ptr<Operation>> waiting;  // by sequence number: their turn has not come
     std::vector<std::shared_ptr<BatchOperation>> early;          // executor; those of them that have run, or begun to
     std::unordered_map<std::int64_t, std::string> requests;  // sequence number -> request id
     std::int64_t next = 1;                              // sequence number whose turn it is
+    std::int64_t acknowledged = 0;                      // the highest that its client was answered for
     double gap_since = 0;
     TrainingActivity activity;
     SamplerWeights inflight;                            // the newest, of its inflight samplers
@@ -213,6 +221,12 @@ class TrainingService {
   void drop_gradients(Model& model);
   void undo_early(Model& model);      // executor
   void forget_waiting(Model& model, const std::string& why);
+  std::int64_t share_of(std::int64_t limit) const;  // what one owner may have of it
+  void check_key_models(const std::string& owner) const;  // mutex_ is held; errors resource_exhausted
+  // Before gradients, or early work, hold the model in memory. Error resource_exhausted: its owner's share is held.
+  void check_held(const Model& model);
+  // Error invalid_argument: written under another numerics profile than this server's.
+  void check_profile_of(const CheckpointRecord& record) const;
   TrainedModel& trained(Model& model);  // executor: made, or read from disk
   void keep(const ModelRecord& record);
   std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
@@ -221,6 +235,7 @@ class TrainingService {
   void check_gaps(const std::string& session);
   void load_records();
   void write_living(Model& model);
+  static std::string folder_of_id(const std::string& id);  // a model's or sampler's, as a folder's name
   std::filesystem::path living_folder(const ModelRecord& record) const;
   std::filesystem::path checkpoint_folder(const CheckpointRecord& record) const;
   std::filesystem::path sampler_folder(const SamplerRecord& record) const;
@@ -254,6 +269,8 @@ class TrainingService {
   const TrainingServiceOptions options_;
   std::shared_ptr<TrainingStore> store_;
   std::unique_ptr<FolderLock> lock_;
+  AcknowledgedNumbers numbers_;
+  std::shared_ptr<Deadlines> deadlines_ = std::make_shared<Deadlines>();
   FutureFeed feed_;
   Futures futures_;
   ControlPlane control_;

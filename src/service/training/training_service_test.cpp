@@ -134,6 +134,101 @@ TEST(TrainingService, EarlyWorkIsUndoneWhenTheModelChangesUnderIt) {
   EXPECT_EQ(got[0], got[1]);
 }
 
+std::string service_error(const std::function<void()>& does) {
+  try {
+    does();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(TrainingService, OneKeyLeavesOthersTheirShareOfTheLimits) {
+  TrainingBench bench({.max_sessions = 5, .max_models = 4, .max_kept_models = 6, .key_share = 50});
+  const std::string mine = bench.session("me");
+  bench.session("me"), bench.session("me");
+  EXPECT_EQ(service_error([&] { bench.session("me"); }), "this API key has 3 sessions, allowed are 3 of the server's 5 (--key-share)");
+  const std::string yours = bench.session("you");
+
+  // Gradients hold two of the four places in memory; another key's models have theirs.
+  Words models;
+  for (std::int64_t i = 0; i < 3; ++i) models.push_back(bench.model(mine, i, 2));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(bench.result(bench.batch(models[static_cast<std::size_t>(i)], 1, training_batch(1, 1))).failed());
+  EXPECT_EQ(bench.result(bench.batch(models[2], 1, training_batch(1, 1))).message,
+            "this API key has 2 models in memory with gradients that no optim_step has taken, allowed are 2 of the server's 4 (--key-share, --max-models); step or unload some");
+  EXPECT_FALSE(bench.result(bench.batch(models[0], 2, training_batch(2, 1))).failed());  // one that has its place
+  const std::string your_model = bench.model(yours, 0, 2, "you");
+  EXPECT_FALSE(bench.result(bench.batch(your_model, 1, training_batch(1, 1), "you"), "you").failed());
+  bench.result(bench.step(models[0], 3));
+  EXPECT_FALSE(bench.result(bench.batch(models[2], 2, training_batch(1, 1))).failed());
+
+  // Models at rest count, too; those that could not be made do not.
+  const std::string refused = bench.result(bench.submit_model(mine, 3, 2)).message;
+  EXPECT_EQ(refused, "this API key has 3 models, allowed are 3 of the server's 6 (--key-share); unload some");
+  EXPECT_EQ(bench.result(bench.submit_model(mine, 4, 2)).message, refused);
+  for (std::int64_t i = 1; i < 3; ++i) bench.model(yours, i, 2, "you");
+  bench.result(bench.service->unload_model("me", models[1], [](const ModelRecord&) { return Outcome{"text/plain", "gone", {}, {}}; }));
+  bench.model(mine, 5, 2);
+}
+
+TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
+  const TrainingBench bench;
+  const auto store = std::make_shared<TrainingStore>(bench.folder / "records");
+  const auto nothing = [](TrainerJob&) {};
+  {
+    KeptRecords<TrainerJob> jobs(store, "job", 5, 3);
+    for (const char* name : {"a", "b", "c"}) jobs.change("me", name, nothing);
+    jobs.change("me", "b", nothing);  // it is there
+    EXPECT_EQ(service_error([&] { jobs.change("me", "d", nothing); }), "this API key has 3 records of kind job, allowed are 3 of the server's 5 (--key-share)");
+  }
+  KeptRecords<TrainerJob> jobs(store, "job", 5, 3);  // they are counted where they are read again
+  EXPECT_NE(service_error([&] { jobs.change("me", "d", nothing); }), "accepted");
+  jobs.change("he", "a", nothing), jobs.change("you", "a", nothing);
+  EXPECT_EQ(service_error([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");
+  jobs.remove("me", "a"), jobs.remove("he", "a");
+  jobs.change("me", "d", nothing);
+}
+
+TEST(TrainingService, AModelThatCouldNotBeMadeEndsWhatCameWithItAtOnce) {
+  TrainingBench bench;
+  const std::string session = bench.session();
+  std::promise<void> go = bench.hold();
+  TrainingService::CreateModel wanted;
+  wanted.session = session;
+  wanted.settings.base_model = "teny";
+  const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
+  const std::string id = TrainingService::model_id(wanted), creation = bench.service->create_model("me", wanted, made);
+  SaveRequest save;
+  save.name = "x";
+  // In its turn; early; behind a gap; and one that would heal a model that is lost.
+  const Words requests{bench.batch(id, 1, training_batch(1, 2)), bench.batch(id, 3, training_batch(2, 2)), bench.step(id, 5), bench.service->load("me", id, 2, "x", false, made)};
+  go.set_value();
+  EXPECT_NE(bench.result(creation).message.find("did you mean 'tiny'"), std::string::npos);
+  for (const std::string& request : requests) EXPECT_NE(bench.result(request).message.find("could not be made: base_model is 'teny'"), std::string::npos);
+  for (const std::int64_t number : {4, 6, 100})
+    EXPECT_NE(service_error([&] { bench.step(id, number); }).find("could not be made: base_model is 'teny'"), std::string::npos);
+  EXPECT_NE(service_error([&] { bench.service->load("me", id, 7, "x", false, made); }).find("could not be made"), std::string::npos);
+  EXPECT_TRUE(bench.service->models("me").empty());
+  wanted.number = 1;
+  wanted.settings.base_model = "tiny";
+  EXPECT_FALSE(bench.result(bench.service->create_model("me", wanted, made)).failed());  // the session has others
+}
+
+TEST(TrainingService, NumbersThatWereAcknowledgedAreKnownAgain) {
+  const TrainingBench bench;
+  const std::filesystem::path folder = bench.folder / "numbers-of-a-test";
+  AcknowledgedNumbers numbers(folder);
+  EXPECT_EQ(numbers.last("m"), 0);
+  for (const std::int64_t n : {std::int64_t{7}, std::numeric_limits<std::int64_t>::max(), std::int64_t{12}}) {
+    numbers.note("m", n);
+    EXPECT_EQ(AcknowledgedNumbers(folder).last("m"), n);
+  }
+  numbers.forget("m");
+  EXPECT_EQ(numbers.last("m"), 0);
+  std::filesystem::remove_all(folder);
+  EXPECT_NE(service_error([&] { numbers.note("m", 1); }).find("cannot be written"), std::string::npos);
+}
+
 TEST(TrainingService, ModelsThatAreUnloadedTellWhoWaits) {
   TrainingBench bench;
   const std::string model = bench.model(bench.session(), 0, 8);

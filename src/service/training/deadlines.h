@@ -1,0 +1,48 @@
+// Calls back when a time has come, all from one thread: for whoever is held until something happens, and no longer than that. A call that
+// is not wanted any more finds out itself. Any thread.
+//   Deadlines deadlines; deadlines.add(this, until, [this] { late(); });   ~Owner: deadlines.forget(this);
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+
+class Deadlines {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Deadlines();
+  ~Deadlines();
+  Deadlines(const Deadlines&) = delete;
+  Deadlines& operator=(const Deadlines&) = delete;
+
+  // `call` comes once, at `until` or as soon after as others' calls allow; it must not take long, nor throw. `owner`: whose it is.
+  void add(const void* owner, Clock::time_point until, std::function<void()> call);
+  // None of that owner's calls comes any more, and none is under way when this returns: not to be called by one of them.
+  void forget(const void* owner);
+
+ private:
+  struct Entry {
+    const void* owner = nullptr;
+    std::function<void()> call;
+  };
+  void watch();
+
+  std::mutex mutex_;
+  std::condition_variable changed_, called_;
+  std::multimap<Clock::time_point, Entry> entries_;
+  const void* calling_ = nullptr;  // whose call is under way
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// So many seconds from now.
+inline Deadlines::Clock::time_point deadline_in(double seconds) {
+  return Deadlines::Clock::now() + std::chrono::duration_cast<Deadlines::Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace lockstep
