@@ -16,7 +16,7 @@ InstructionSet checked(std::optional<InstructionSet> isa) {
 
 Backend::Backend(const BackendOptions& options)
     : isa_(checked(options.isa)), table_(kernel_table(isa_, options.kind == BackendKind::traced)),
-      device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {}
+      cuda_(options.kind == BackendKind::emulated ? make_host_launcher() : nullptr), device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {}
 
 std::string_view instruction_set_name(InstructionSet isa) {
   constexpr std::string_view names[] = {"scalar", "avx2", "avx512"};

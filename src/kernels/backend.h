@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/launcher.h"
 #include "kernels/table.h"
 #include "tensor/device.h"
 
@@ -26,6 +27,7 @@ class Backend {
   template <class Arguments>
   void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
     if (device_.counting()) return;
+    if (cuda_) return device_.stream().enqueue([this, arguments] { cuda_->launch(arguments); });
     if (!device_.stream().deferred()) return (table_.*kernel)(arguments, device_.threads());
     device_.stream().enqueue([this, kernel, arguments] { (table_.*kernel)(arguments, device_.threads()); });
   }
@@ -33,6 +35,7 @@ class Backend {
  private:
   InstructionSet isa_;
   const KernelTable& table_;
+  std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
   Device device_;
 };
 

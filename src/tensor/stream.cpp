@@ -47,7 +47,7 @@ struct Stream::Queue {
 };
 
 Stream::Stream(BackendKind kind)
-    : deferred_(kind == BackendKind::deferred), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
+    : deferred_(queued(kind)), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
   if (!deferred_) return;
   queue_ = std::make_unique<Queue>();
   queue_->thread = std::thread([this] { queue_->loop(); });

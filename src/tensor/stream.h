@@ -16,8 +16,10 @@ namespace lockstep {
 inline constexpr std::uint64_t kDeviceTag = std::uint64_t{1} << 63;
 
 // cpu: at once. deferred: queued on another thread. traced: numbers carry the hash of their expression. counting: memory is
-// counted and nothing is computed or held; what is read is 0 (for plans: the same code, the same sizes).
-enum class BackendKind { cpu, deferred, traced, counting };
+// counted and nothing is computed or held; what is read is 0 (for plans: the same code, the same sizes). emulated: the CUDA kernels, run on
+// the CPU by the host executor (kernels/cuda/host_executor.h), queued as on deferred.
+enum class BackendKind { cpu, deferred, traced, counting, emulated };
+inline bool queued(BackendKind kind) { return kind == BackendKind::deferred || kind == BackendKind::emulated; }
 
 class Stream {
  public:
