@@ -20,6 +20,7 @@ struct BackendOptions {
 class Backend {
  public:
   explicit Backend(const BackendOptions& options);  // throws unsupported when this machine lacks the instruction set
+  ~Backend();
   Device& device() { return device_; }
   Stream& stream() { return device_.stream(); }
   InstructionSet isa() const { return isa_; }
@@ -35,8 +36,8 @@ class Backend {
  private:
   InstructionSet isa_;
   const KernelTable& table_;
-  std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
   Device device_;
+  std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
 };
 
 std::string_view instruction_set_name(InstructionSet isa);

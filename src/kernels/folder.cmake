@@ -50,6 +50,8 @@ target_compile_options(kernels_traced PRIVATE -O1 ${traced_checks})
 
 # The CUDA forms (src/kernels/*/*.cu) for the host executor: the same source, compiled as C++ (kernels/cuda/thread.h).
 file(GLOB cuda_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/kernels/*/*.cu)
+set(device_files ${cuda_files})
+list(FILTER cuda_files EXCLUDE REGEX "/kernels/cuda/")  # the launcher on GPUs alone
 set(host_instances)
 foreach(cu ${cuda_files})
   get_filename_component(stem ${cu} NAME_WE)
@@ -60,3 +62,7 @@ endforeach()
 add_library(kernels_cuda_host OBJECT ${host_instances})
 target_link_libraries(kernels_cuda_host PRIVATE lockstep_numerics lockstep_tensor)
 target_sources(lockstep_kernels PRIVATE $<TARGET_OBJECTS:kernels_cuda_host>)
+if(LOCKSTEP_CUDA_FOUND)
+  lockstep_cuda_objects(lockstep_kernels ${device_files})
+  target_compile_definitions(lockstep_kernels PRIVATE LOCKSTEP_CUDA)
+endif()

@@ -127,8 +127,20 @@ std::vector<double> finite_difference(const F& f, std::vector<double> x, double 
   return gradient;
 }
 
+inline bool has_gpu() {
+  static const bool found = [] {
+    try {
+      cuda_device();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  return found;
+}
+
 // Runs `run(KernelBench&)` on every instruction set of this machine with 1 and 2 threads, deferred, traced with every tile, and in its
-// CUDA form on the host executor, in both orders of blocks and threads: the recorded bits must all be equal, and so must the hashes of the traced runs.
+// CUDA form on the host executor, in both orders of blocks and threads, and on a GPU where there is one: the recorded bits must all be equal, and so must the hashes of the traced runs.
 template <class F>
 void expect_same_everywhere(const F& run) {
   KernelBench reference({.kind = BackendKind::cpu, .isa = InstructionSet::scalar, .threads = 1});
@@ -160,6 +172,7 @@ void expect_same_everywhere(const F& run) {
     }
   }
   cuda_host::set_host_order(cuda_host::HostOrder::ascending);
+  if (has_gpu()) compare(BackendKind::cuda, InstructionSet::scalar, 1, "the GPU");
 }
 
 }  // namespace lockstep

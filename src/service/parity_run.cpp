@@ -8,8 +8,7 @@
 namespace lockstep {
 
 std::string ParityPlace::text() const {
-  constexpr std::string_view kBackends[] = {"cpu", "deferred", "traced"};
-  return fmt::format("{} {}, {} thread{}, pages of {}{}", kBackends[static_cast<int>(backend)], instruction_set_name(isa),
+  return fmt::format("{} {}, {} thread{}, pages of {}{}", backend_kind_name(backend), instruction_set_name(isa),
                      threads, threads == 1 ? "" : "s", page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "");
 }
 

@@ -1,8 +1,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "base/error.h"
 #include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch_errors.h"
 #include "kernels/cuda/launcher.h"
 #include "kernels/cuda/missing.h"
 
@@ -13,7 +13,7 @@ namespace cuda_host {
 LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_LAUNCH)
 #undef LOCKSTEP_DECLARE_LAUNCH
 #define LOCKSTEP_MISSING(kernel, Arguments) \
-  void launch(const Arguments&, Grid&) { fail(ErrorCode::unsupported, "the kernel {} has no CUDA form yet", #kernel); }
+  void launch(const Arguments&, Grid&) { fail_missing_kernel(#kernel); }
 LOCKSTEP_CUDA_MISSING(LOCKSTEP_MISSING)
 #undef LOCKSTEP_MISSING
 }  // namespace cuda_host

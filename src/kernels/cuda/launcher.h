@@ -16,5 +16,7 @@ class CudaLauncher {
 
 // Runs bodies on the CPU (host_executor.h); at once, on the caller's thread.
 std::unique_ptr<CudaLauncher> make_host_launcher();
+// On a GPU: `stream` is a cudaStream_t that outlives the launcher. Throws unsupported in a build without CUDA.
+std::unique_ptr<CudaLauncher> make_device_launcher(void* stream);
 
 }  // namespace lockstep
