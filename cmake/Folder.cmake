@@ -110,7 +110,7 @@ function(lockstep_concurrency_tests)
   find_package(Boost 1.81 REQUIRED)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/observe/*.cpp ${CMAKE_SOURCE_DIR}/src/api/*.cpp
        ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp ${CMAKE_SOURCE_DIR}/src/parallel/*.cpp
-       ${CMAKE_SOURCE_DIR}/src/tensor/device.cpp ${CMAKE_SOURCE_DIR}/src/tensor/file_memory.cpp ${CMAKE_SOURCE_DIR}/src/tensor/memory_pool.cpp ${CMAKE_SOURCE_DIR}/src/tensor/stream.cpp)
+       ${CMAKE_SOURCE_DIR}/src/tensor/cuda_stream.cpp ${CMAKE_SOURCE_DIR}/src/tensor/device.cpp ${CMAKE_SOURCE_DIR}/src/tensor/file_memory.cpp ${CMAKE_SOURCE_DIR}/src/tensor/memory_pool.cpp ${CMAKE_SOURCE_DIR}/src/tensor/stream.cpp)
   # Not what speaks of the generation service; nor death tests, which fork.
   list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|training_server|operations|signals_test|/src/api/[a-z_]*_test)\\.cpp$")
   foreach(test routes access server_state)

@@ -5,7 +5,8 @@ namespace lockstep {
 void add_device_options(OptionTable& table, RuntimeSettings& settings) {
   table.choice("profile", &settings.profile, profile_names(), "Numerics profile: which bits");
   table.integer("threads", &settings.threads, 0, 4096, "N", "Threads, 0: one a processor; changes no bit");
-  table.choice("backend", &settings.backend, backend_names(), "Where operations run; changes no bit");
+  table.choice("device", &settings.device, device_names(), "What computes: cpu, or cuda, an NVIDIA GPU (docs/cuda.md says what was proved there)");
+  table.choice("backend", &settings.backend, backend_names(), "How the cpu runs operations (emulated: the GPU's kernels); changes no bit");
   table.choice("isa", &settings.isa, instruction_set_names(), "Instruction set, auto: the widest there is; changes no bit");
   table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
   table.integer("context", &settings.context, 0, std::int64_t{1} << 30, "N", "Longest sequence, 0: the model's own, at most 65536");

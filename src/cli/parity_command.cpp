@@ -30,6 +30,7 @@ int parity_command(const Arguments& arguments) {
   table.seed("seed", &options.seed, "Of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: which bits");
   table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, beside those that are always compared");
+  table.choice("device", &options.device, {"cpu", "emulated", "cuda"}, "A device to compare beside the CPU: a GPU, or its kernels run on the CPU (slow); docs/cuda.md");
   table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
   add_json_option(table, &json);
   table.accept_config();

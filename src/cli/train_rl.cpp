@@ -16,7 +16,7 @@
 namespace lockstep {
 namespace {
 // Keys that change no bit, and where things are put.
-const std::vector<std::string> kFreeKeys = {"threads",    "ranks",            "backend",          "isa",       "micro_batch", "checkpoint_activations",
+const std::vector<std::string> kFreeKeys = {"threads",    "ranks",            "device",           "backend",          "isa",       "micro_batch", "checkpoint_activations",
                                             "context",    "optimizer_state",  "checkpoint_every", "keep_last", "runs",        "export_dtype",
                                             "transcripts", "transcripts_every", "transcript_megabytes"};
 

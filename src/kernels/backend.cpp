@@ -16,7 +16,17 @@ InstructionSet checked(std::optional<InstructionSet> isa) {
 
 Backend::Backend(const BackendOptions& options)
     : isa_(checked(options.isa)), table_(kernel_table(isa_, options.kind == BackendKind::traced)),
-      device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {}
+      device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {
+  if (options.kind == BackendKind::emulated) cuda_ = make_host_launcher();
+  if (options.kind == BackendKind::cuda) cuda_ = make_device_launcher(device_.stream().cuda()->handle());
+}
+
+Backend::~Backend() {
+  try {
+    device_.stream().synchronize();  // queued work uses the launcher
+  } catch (...) {  // nobody is left to be told
+  }
+}
 
 std::string_view instruction_set_name(InstructionSet isa) {
   constexpr std::string_view names[] = {"scalar", "avx2", "avx512"};

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "kernels/cuda/launcher.h"
 #include "kernels/table.h"
 #include "tensor/device.h"
 
@@ -19,6 +20,7 @@ struct BackendOptions {
 class Backend {
  public:
   explicit Backend(const BackendOptions& options);  // throws unsupported when this machine lacks the instruction set
+  ~Backend();
   Device& device() { return device_; }
   Stream& stream() { return device_.stream(); }
   InstructionSet isa() const { return isa_; }
@@ -26,6 +28,7 @@ class Backend {
   template <class Arguments>
   void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
     if (device_.counting()) return;
+    if (cuda_) return device_.stream().enqueue([this, arguments] { cuda_->launch(arguments); });
     if (!device_.stream().deferred()) return (table_.*kernel)(arguments, device_.threads());
     device_.stream().enqueue([this, kernel, arguments] { (table_.*kernel)(arguments, device_.threads()); });
   }
@@ -34,6 +37,7 @@ class Backend {
   InstructionSet isa_;
   const KernelTable& table_;
   Device device_;
+  std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
 };
 
 std::string_view instruction_set_name(InstructionSet isa);

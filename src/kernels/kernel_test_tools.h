@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "base/philox.h"
+#include "base/error.h"
 #include "kernels/backend.h"
+#include "kernels/cuda/host_executor.h"
 
 namespace lockstep {
 
@@ -125,8 +127,20 @@ std::vector<double> finite_difference(const F& f, std::vector<double> x, double 
   return gradient;
 }
 
-// Runs `run(KernelBench&)` on every instruction set of this machine with 1 and 2 threads, deferred, and traced with every tile:
-// the recorded bits must all be equal, and so must the hashes of the traced runs.
+inline bool has_gpu() {
+  static const bool found = [] {
+    try {
+      cuda_device();
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  }();
+  return found;
+}
+
+// Runs `run(KernelBench&)` on every instruction set of this machine with 1 and 2 threads, deferred, traced with every tile, and in its
+// CUDA form on the host executor, in both orders of blocks and threads, and on a GPU where there is one: the recorded bits must all be equal, and so must the hashes of the traced runs.
 template <class F>
 void expect_same_everywhere(const F& run) {
   KernelBench reference({.kind = BackendKind::cpu, .isa = InstructionSet::scalar, .threads = 1});
@@ -148,6 +162,17 @@ void expect_same_everywhere(const F& run) {
     if (isa == InstructionSet::scalar) hashes = traced;
     else expect_same_words(traced, hashes, "hashes of " + name + " tiles against scalar tiles");
   }
+  for (const cuda_host::HostOrder order : {cuda_host::HostOrder::ascending, cuda_host::HostOrder::descending}) {
+    cuda_host::set_host_order(order);
+    try {
+      compare(BackendKind::emulated, InstructionSet::scalar, 1, order == cuda_host::HostOrder::ascending ? "CUDA on the host executor" : "the same, blocks and threads in descending order");
+    } catch (const Error& e) {
+      cuda_host::set_host_order(cuda_host::HostOrder::ascending);
+      if (std::string(e.what()).find("has no CUDA form yet") == std::string::npos) throw;
+    }
+  }
+  cuda_host::set_host_order(cuda_host::HostOrder::ascending);
+  if (has_gpu()) compare(BackendKind::cuda, InstructionSet::scalar, 1, "the GPU");
 }
 
 }  // namespace lockstep

@@ -20,20 +20,20 @@ struct AccumulatorVec {
   static constexpr int kStorage = 48;  // elements of Storage per 16 lanes
   typename V::Double bin0, bin1, bin2;
 
-  static AccumulatorVec zero() {
+  LOCKSTEP_EVERYWHERE static AccumulatorVec zero() {
     const auto z = V::Double::set1(0.0);
     return {z, z, z};
   }
-  static AccumulatorVec load(const double* p) { return {V::Double::load(p), V::Double::load(p + 16), V::Double::load(p + 32)}; }
-  void store(double* p) const { bin0.store(p), bin1.store(p + 16), bin2.store(p + 32); }
+  LOCKSTEP_EVERYWHERE static AccumulatorVec load(const double* p) { return {V::Double::load(p), V::Double::load(p + 16), V::Double::load(p + 32)}; }
+  LOCKSTEP_EVERYWHERE void store(double* p) const { bin0.store(p), bin1.store(p + 16), bin2.store(p + 32); }
 
   // The guards add +-0 to what is small enough and NaN (infinity * 0) to what is not.
-  void deposit(const V& x) { deposit_small(to_double(fma(x * V::set1(0x1p+87f), V::zero(), x))); }
-  void deposit(const typename V::Double& x) {
+  LOCKSTEP_EVERYWHERE void deposit(const V& x) { deposit_small(to_double(fma(x * V::set1(0x1p+87f), V::zero(), x))); }
+  LOCKSTEP_EVERYWHERE void deposit(const typename V::Double& x) {
     deposit_small(x + (x * V::Double::set1(0x1p+983)) * V::Double::set1(0.0));
   }
   // Carries upward; afterwards bin1 is in [0, 2^-4) and bin2 in [0, 2^-50): one form per value.
-  void normalise() {
+  LOCKSTEP_EVERYWHERE void normalise() {
     const auto scale1 = V::Double::set1(0x1p+50), quantum1 = V::Double::set1(0x1p-50);
     const auto scale0 = V::Double::set1(0x1p+4), quantum0 = V::Double::set1(0x1p-4);
     const auto carry1 = floor(bin2 * scale1) * quantum1;
@@ -46,12 +46,12 @@ struct AccumulatorVec {
   }
   // The sum as fp32; call after normalise(). The upper bins first: where they cancel (a small negative sum is -2^-4 plus
   // nearly 2^-4) their sum is exact.
-  V total() const {
+  LOCKSTEP_EVERYWHERE V total() const {
     return to_float(((bin0 + bin1) + bin2) + (bin0 * V::Double::set1(0x1p+980)) * V::Double::set1(0.0));
   }
 
  private:
-  void deposit_small(typename V::Double rest) {
+  LOCKSTEP_EVERYWHERE void deposit_small(typename V::Double rest) {
     const auto magic0 = V::Double::set1(0x1.8p+48), magic1 = V::Double::set1(0x1.8p+2), magic2 = V::Double::set1(0x1.8p-44);
     const auto high = (rest + magic0) - magic0;
     bin0 = bin0 + high;

@@ -8,7 +8,7 @@ namespace lockstep {
 
 // e^x; exactly 0 below -87.3; arguments above 88 are taken as 88.
 template <class V>
-inline V exp(const V& x_in) {
+LOCKSTEP_EVERYWHERE inline V exp(const V& x_in) {
   const V low = V::set1(-87.3f);
   const V x = min(V::set1(88.0f), max(low, x_in));  // operand order lets a NaN through
   const V n = round_nearest(x * V::set1(1.44269504088896341f));
@@ -26,7 +26,7 @@ inline V exp(const V& x_in) {
 
 // log x for normal x > 0; -infinity for 0 and below (callers keep x > 0).
 template <class V>
-inline V log(const V& x) {
+LOCKSTEP_EVERYWHERE inline V log(const V& x) {
   const V half_root = V::set1(0.707106781186547524f);
   V m = mantissa_of(x);
   V e = exponent_of(x);
@@ -51,7 +51,7 @@ inline V log(const V& x) {
 
 // 1 / (1 + e^-x), by way of e^-|x| so that nothing overflows.
 template <class V>
-inline V sigmoid(const V& x) {
+LOCKSTEP_EVERYWHERE inline V sigmoid(const V& x) {
   const V magnitude = max(x, V::zero() - x);
   const V e = exp(V::zero() - magnitude);
   const V one = V::set1(1.0f);
@@ -59,16 +59,16 @@ inline V sigmoid(const V& x) {
 }
 
 template <class V>
-inline V rsqrt(const V& x) {
+LOCKSTEP_EVERYWHERE inline V rsqrt(const V& x) {
   return V::set1(1.0f) / sqrt(x);
 }
 
 // The same functions of one element: lane 0 of the vector form, so the bits agree.
 template <class V>
-inline typename V::Elem exp_element(typename V::Elem x) { return exp(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem exp_element(typename V::Elem x) { return exp(V::set1(x)).extract(0); }
 template <class V>
-inline typename V::Elem log_element(typename V::Elem x) { return log(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem log_element(typename V::Elem x) { return log(V::set1(x)).extract(0); }
 template <class V>
-inline typename V::Elem sigmoid_element(typename V::Elem x) { return sigmoid(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem sigmoid_element(typename V::Elem x) { return sigmoid(V::set1(x)).extract(0); }
 
 }  // namespace lockstep

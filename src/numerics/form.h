@@ -2,6 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#include "base/device_code.h"
+
 namespace lockstep {
 
 // Attention reduces keys in blocks of this many, counted from position 0 (dense) or rank 0 of the selection (sparse).
@@ -14,14 +16,14 @@ inline constexpr int kExpertGroups = 8;
 // Always inlined: no weak copy of a function compiled for AVX-512 may reach other machines.
 // chain(G): the leaf count of a sum over k terms: the largest power of two <= maximum that divides k into leaves of at
 // least 32, else 1. `maximum` is 8 in every published profile; a study profile may choose another (another contract).
-[[gnu::always_inline]] inline int leaf_count(std::int64_t k, int maximum = 8) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int leaf_count(std::int64_t k, int maximum = 8) {
   for (int g = maximum; g > 1; g /= 2)
     if (k % g == 0 && k / g >= 32) return g;
   return 1;
 }
 
 // Heads that share keys are cut into the largest power of two <= 8 that divides them (attention backward).
-[[gnu::always_inline]] inline int head_leaf_count(std::int64_t heads) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int head_leaf_count(std::int64_t heads) {
   for (int g = 8; g > 1; g /= 2)
     if (heads % g == 0) return g;
   return 1;
@@ -29,7 +31,7 @@ inline constexpr int kExpertGroups = 8;
 
 // Joins leaves pairwise, left + right; count is a power of two; the array is overwritten.
 template <class T>
-inline T join_pairwise(T* leaf, int count) {
+LOCKSTEP_EVERYWHERE inline T join_pairwise(T* leaf, int count) {
   for (; count > 1; count /= 2)
     for (int i = 0; i < count / 2; ++i) leaf[i] = leaf[2 * i] + leaf[2 * i + 1];
   return leaf[0];

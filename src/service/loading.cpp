@@ -13,7 +13,7 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr std::array<std::string_view, 3> kBackendNames = {"cpu", "deferred", "traced"};  // in the order of BackendKind
+constexpr std::array kBackends = {BackendKind::cpu, BackendKind::deferred, BackendKind::traced, BackendKind::emulated};
 
 // "models/a/" and "." have a name too.
 std::string folder_name(const std::string& folder) {
@@ -24,7 +24,13 @@ std::string folder_name(const std::string& folder) {
 }
 }  // namespace
 
-std::vector<std::string> backend_names() { return {kBackendNames.begin(), kBackendNames.end()}; }
+std::vector<std::string> device_names() { return {"cpu", "cuda"}; }
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const BackendKind kind : kBackends) names.emplace_back(backend_kind_name(kind));
+  return names;
+}
 
 std::vector<std::string> instruction_set_names() { return {"auto", "scalar", "avx2", "avx512"}; }
 
@@ -57,13 +63,20 @@ static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel load
 
 BackendOptions backend_options(const RuntimeSettings& settings) {
   const std::vector<std::string> names = backend_names();
+  const std::vector<std::string> devices = device_names();
+  if (std::find(devices.begin(), devices.end(), settings.device) == devices.end())
+    fail(ErrorCode::invalid_argument, "device is '{}', allowed are {}{}", settings.device, fmt::join(devices, ", "), did_you_mean(settings.device, devices));
   const auto found = std::find(names.begin(), names.end(), settings.backend);
   if (found == names.end())
     fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
          did_you_mean(settings.backend, names));
   if (settings.threads < 0 || settings.threads > 4096)
     fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
-  BackendOptions options{.kind = static_cast<BackendKind>(found - names.begin()), .threads = static_cast<int>(settings.threads)};
+  const bool gpu = settings.device == "cuda";
+  if (gpu && settings.backend != "cpu")
+    fail(ErrorCode::invalid_argument, "backend is '{}' with the device cuda, allowed is to leave it out: it says how the cpu runs operations", settings.backend);
+  if (gpu) cuda_device();  // told before a large file is read
+  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())], .threads = static_cast<int>(settings.threads)};
   if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)
     options.threads = std::max(1, (options.threads > 0 ? options.threads : available_processors()) / ranks);
   if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);

@@ -15,7 +15,8 @@ struct RuntimeSettings {
   std::string model;                  // folder
   std::string profile = "cpu-bf16w";
   std::int64_t threads = 0;           // 0: all processors
-  std::string backend = "cpu";        // one of backend_names()
+  std::string device = "cpu";         // one of device_names()
+  std::string backend = "cpu";        // how the cpu runs operations: one of backend_names()
   std::string isa = "auto";           // one of instruction_set_names(): auto is the widest this machine has
   double mla_norm_eps = 0;            // 0: the family's own
   std::string ranks;                  // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
@@ -30,7 +31,7 @@ struct OpenedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 };
 
-// What threads, backend and isa say. Errors: invalid_argument with the setting's name.
+// What device, threads, backend and isa say. Errors: invalid_argument with the setting's name.
 BackendOptions backend_options(const RuntimeSettings& settings);
 // Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
@@ -43,7 +44,8 @@ ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0)
 // template nothing changes. Errors: those of ChatTemplate and of reading; invalid_argument for a format's name.
 void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {});
 
-std::vector<std::string> backend_names();          // cpu, deferred, traced
+std::vector<std::string> device_names();           // cpu, cuda
+std::vector<std::string> backend_names();          // cpu, deferred, traced, emulated
 std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
 std::vector<std::string> profile_names();
 // The tokenizer of a folder (Tokenizer::from_folder), or null where there is none.

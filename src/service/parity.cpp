@@ -31,6 +31,8 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);
+  const bool device = parity_device(scene.options).has_value();
+  if (device) add(scene.options.device + "_comparisons", true);
   for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)),
@@ -39,6 +41,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
                            "checkpointed_segments", "deferred_steps", "rank_steps"})
     add(name, scene.trains());
+  if (device) add(scene.options.device + "_steps", scene.trains());
   add("rank_bytes", ranks);
   return counters;
 }

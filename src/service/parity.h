@@ -28,6 +28,7 @@ struct ParityOptions {
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
   std::string ranks;         // one more layout of ranks (parallel/layout.h), beside those that are always compared
+  std::string device = "cpu";  // emulated or cuda: a place more, and steps on it
   bool quiet = true;         // no progress on stderr
 };
 

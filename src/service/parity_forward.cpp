@@ -108,7 +108,7 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
   ++scene.counters[fmt::format("{}_comparisons", instruction_set_name(bench.place.isa))];
   if (way == 0) ++scene.counters["training_forwards"];
   if (bench.place.ranks.size() > 1) ++scene.counters[way == 0 ? "rank_forwards" : bench.place.ranks.model() > 1 ? "rank_servings" : "plain_servings"];
-  if (bench.place.backend == BackendKind::deferred) ++scene.counters["deferred_comparisons"];
+  if (bench.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_comparisons", backend_kind_name(bench.place.backend))];
   scene.progress.advance(1, static_cast<double>(tokens));
 }
 }  // namespace
@@ -125,9 +125,9 @@ void fuzz_forward(ParityScene& scene) {
     c.logprobs = reference.trainer->score({TrainSequence::next_token(c.tokens)})[0];
   }
   scene.report.cases = static_cast<std::int64_t>(cases.size());
-  std::vector<ParityPlace> places = fast_parity_places();
+  std::vector<ParityPlace> places = fast_parity_places(scene.options);
   const std::size_t fast = places.size();
-  for (const ParityPlace& p : scalar_parity_places()) places.push_back(p);
+  for (const ParityPlace& p : scalar_parity_places(scene.options)) places.push_back(p);
   const std::vector<RankLayout> layouts = parity_layouts(scene.options);
   for (std::size_t p = 1; p < places.size(); ++p) places[p].ranks = layouts[(p - 1) % layouts.size()];
   const auto comparisons = static_cast<std::int64_t>(cases.size()) * kWays;

@@ -8,14 +8,20 @@
 namespace lockstep {
 
 std::string ParityPlace::text() const {
-  constexpr std::string_view kBackends[] = {"cpu", "deferred", "traced"};
-  return fmt::format("{} {}, {} thread{}, pages of {}{}", kBackends[static_cast<int>(backend)], instruction_set_name(isa),
+  return fmt::format("{} {}, {} thread{}, pages of {}{}", backend_kind_name(backend), instruction_set_name(isa),
                      threads, threads == 1 ? "" : "s", page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "");
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
 
-std::vector<ParityPlace> fast_parity_places() {
+std::optional<BackendKind> parity_device(const ParityOptions& options) {
+  for (const BackendKind kind : {BackendKind::emulated, BackendKind::cuda})
+    if (options.device == backend_kind_name(kind)) return kind;
+  if (options.device != "cpu") fail(ErrorCode::invalid_argument, "device is '{}', allowed are cpu, emulated, cuda", options.device);
+  return std::nullopt;
+}
+
+std::vector<ParityPlace> fast_parity_places(const ParityOptions& options) {
   const InstructionSet widest = widest_instruction_set();
   std::vector<ParityPlace> places = {{BackendKind::cpu, widest, 1, 4},
                                      {BackendKind::cpu, widest, 2, 16},
@@ -26,11 +32,15 @@ std::vector<ParityPlace> fast_parity_places() {
     places.push_back({BackendKind::cpu, InstructionSet::avx2, 2, 1});
     places.push_back({BackendKind::deferred, InstructionSet::avx2, 3, 16});
   }
+  if (parity_device(options) == BackendKind::cuda)
+    for (const std::int64_t page : {16, 4, 1}) places.push_back({BackendKind::cuda, widest, 1, page});
   return places;
 }
 
-std::vector<ParityPlace> scalar_parity_places() {
-  return {{BackendKind::cpu, InstructionSet::scalar, 2, 16}, {BackendKind::deferred, InstructionSet::scalar, 1, 1}};
+std::vector<ParityPlace> scalar_parity_places(const ParityOptions& options) {
+  std::vector<ParityPlace> places = {{BackendKind::cpu, InstructionSet::scalar, 2, 16}, {BackendKind::deferred, InstructionSet::scalar, 1, 1}};
+  if (parity_device(options) == BackendKind::emulated) places.push_back({BackendKind::emulated, InstructionSet::scalar, 1, 4});
+  return places;
 }
 
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {

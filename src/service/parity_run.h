@@ -26,8 +26,10 @@ struct ParityPlace {
 };
 // What everything is compared with, and what it is compared on; scalar ones are slow and stand apart.
 ParityPlace parity_reference();
-std::vector<ParityPlace> fast_parity_places();
-std::vector<ParityPlace> scalar_parity_places();
+std::vector<ParityPlace> fast_parity_places(const ParityOptions& options);
+std::vector<ParityPlace> scalar_parity_places(const ParityOptions& options);
+// The device that was asked for beside the CPU, or none.
+std::optional<BackendKind> parity_device(const ParityOptions& options);
 // Layouts of ranks, in the order in which places and steps take them; the asked one first.
 std::vector<RankLayout> parity_layouts(const ParityOptions& options);
 

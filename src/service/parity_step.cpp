@@ -55,6 +55,10 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
       {deferred(widest, 3, 4), 2, false, true},
       {cpu(InstructionSet::scalar, 2, 16), 2, true},
   };
+  if (const std::optional<BackendKind> device = parity_device(scene.options)) {
+    plans.push_back({ParityPlace{*device, widest, 1, 16}, 1});
+    plans.push_back({ParityPlace{*device, widest, 1, 4}, 0, true, true});
+  }
   if (widest == InstructionSet::avx512) {
     plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
     plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
@@ -250,7 +254,7 @@ void fuzz_steps(ParityScene& scene) {
           scene.counters["shuffled_steps"] += plan.shuffle;
           scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
           scene.counters["rank_steps"] += plan.place.ranks.size() > 1;
-          scene.counters["deferred_steps"] += plan.place.backend == BackendKind::deferred;
+          if (plan.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_steps", backend_kind_name(plan.place.backend))];
           scene.progress.advance(1, 0);
         }
       }

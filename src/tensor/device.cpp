@@ -6,8 +6,13 @@
 
 namespace lockstep {
 
+static std::shared_ptr<BlockPool> block_pool(BackendKind kind) {
+  if (kind == BackendKind::cuda) return std::make_shared<CudaMemoryPool>();
+  return std::make_shared<MemoryPool>(queued(kind));
+}
+
 Device::Device(BackendKind kind, int threads)
-    : kind_(kind), threads_(threads), memory_(std::make_shared<MemoryAccounts>()), pool_(std::make_shared<MemoryPool>(kind == BackendKind::deferred)),
+    : kind_(kind), threads_(threads), memory_(std::make_shared<MemoryAccounts>()), pool_(block_pool(kind)),
       stream_(kind) {}
 
 Device::~Device() = default;
@@ -31,7 +36,7 @@ Buffer Device::make_buffer(void* block, DType dtype, std::int64_t rows, std::int
     give(p);
   });
   View& v = buffer.view_;
-  v.address = reinterpret_cast<std::uint64_t>(block) | (kind_ == BackendKind::deferred || counting() ? kDeviceTag : 0);
+  v.address = reinterpret_cast<std::uint64_t>(block) | (queued(kind_) || kind_ == BackendKind::cuda || counting() ? kDeviceTag : 0);
   v.dtype = dtype;
   v.element_bytes = static_cast<std::uint8_t>(element);
   v.rows = rows;
@@ -50,7 +55,8 @@ Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, Memor
 Buffer Device::allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
   check_shape(rows, cols);
   if (counting()) return make_buffer(reinterpret_cast<void*>(kDeviceTag), dtype, rows, cols, category, [](void*) {});
-  if (kind_ == BackendKind::deferred && (files_.empty() || files_.back() != file)) files_.push_back(file);
+  if (kind_ == BackendKind::cuda) fail(ErrorCode::unsupported, "an optimizer state in a file on the device 'cuda', allowed is memory");
+  if (queued(kind_) && (files_.empty() || files_.back() != file)) files_.push_back(file);
   return make_buffer(file->take(file_bytes(dtype, rows * cols)), dtype, rows, cols, category, [file](void*) {});
 }
 

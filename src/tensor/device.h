@@ -13,7 +13,7 @@
 namespace lockstep {
 
 class FileMemory;
-class MemoryPool;
+class BlockPool;
 
 // Owns device memory behind a view; copies share it.
 class Buffer {
@@ -60,7 +60,7 @@ class Device {
   BackendKind kind_;
   ThreadPool threads_;
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<MemoryPool> pool_;
+  std::shared_ptr<BlockPool> pool_;
   std::vector<std::shared_ptr<FileMemory>> files_;  // of a deferred device: queued work may use what was given back
   Stream stream_;  // last: its thread stops before anything it uses goes away
 };

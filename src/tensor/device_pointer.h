@@ -5,7 +5,7 @@
 namespace lockstep {
 
 template <class T>
-inline T* device_pointer(const View& view) {
+LOCKSTEP_EVERYWHERE inline T* device_pointer(const View& view) {
   return reinterpret_cast<T*>(view.address & ~kDeviceTag);
 }
 

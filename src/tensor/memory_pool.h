@@ -14,18 +14,26 @@
 
 namespace lockstep {
 
-class MemoryPool {
+// Where a device's blocks come from.
+class BlockPool {
+ public:
+  virtual ~BlockPool() = default;
+  // At least `bytes`, aligned to 64; contents undefined. Throws resource_exhausted.
+  virtual void* take(std::size_t bytes) = 0;
+  // `bytes` as they were asked for.
+  virtual void give(void* block, std::size_t bytes) noexcept = 0;
+};
+
+class MemoryPool : public BlockPool {
  public:
   // keep_chunks: nothing goes back to the system before the end, since work that is still queued may use what was given back.
   explicit MemoryPool(bool keep_chunks) : keep_chunks_(keep_chunks) {}
-  ~MemoryPool();
+  ~MemoryPool() override;
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
 
-  // At least `bytes`, aligned to 64; contents undefined. Throws resource_exhausted.
-  void* take(std::size_t bytes);
-  // `bytes` as they were asked for.
-  void give(void* block, std::size_t bytes) noexcept;
+  void* take(std::size_t bytes) override;
+  void give(void* block, std::size_t bytes) noexcept override;
   // Bytes that the pool holds of the system, and those of them in blocks that are taken; of large blocks.
   std::size_t held() const;
   std::size_t taken() const;

@@ -1,5 +1,6 @@
 #include "tensor/stream.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -47,7 +48,8 @@ struct Stream::Queue {
 };
 
 Stream::Stream(BackendKind kind)
-    : deferred_(kind == BackendKind::deferred), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
+    : deferred_(queued(kind)), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
+  if (kind == BackendKind::cuda) cuda_ = std::make_unique<CudaStream>();
   if (!deferred_) return;
   queue_ = std::make_unique<Queue>();
   queue_->thread = std::thread([this] { queue_->loop(); });
@@ -74,6 +76,7 @@ void Stream::enqueue(std::function<void()> work) {
 }
 
 void Stream::synchronize() {
+  if (cuda_) return cuda_->synchronize();
   if (!queue_) return;
   std::unique_lock lock(queue_->mutex);
   queue_->idle.wait(lock, [&] { return queue_->work.empty() && !queue_->running; });
@@ -103,6 +106,12 @@ void check_count(const View& view, std::size_t count) {
 void Stream::write(const View& view, const std::vector<float>& values) {
   if (counting_) return;
   check_count(view, values.size());
+  if (cuda_ && view.dtype == DType::bf16) {
+    std::vector<Bf16> rounded(values.size());
+    std::transform(values.begin(), values.end(), rounded.begin(), round_to_bf16);
+    return cuda_->upload(view, rounded.data());
+  }
+  if (cuda_) return cuda_->upload(view, values.data());
   auto copy = [view, traced = traced_](const std::vector<float>& v) {
     if (traced)
       each_element<Traced>(view, [&](Traced& e, std::int64_t i) {
@@ -120,6 +129,7 @@ void Stream::write(const View& view, const std::vector<float>& values) {
 void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
   if (counting_) return;
   check_count(view, values.size());
+  if (cuda_) return cuda_->upload(view, values.data());
   auto copy = [view](const std::vector<std::int32_t>& v) {
     each_element<std::int32_t>(view, [&](std::int32_t& e, std::int64_t i) { e = v[i]; });
   };
@@ -130,6 +140,7 @@ void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
 void Stream::write(const View& view, const std::vector<std::uint8_t>& values) {
   if (counting_) return;
   check_count(view, values.size());
+  if (cuda_) return cuda_->upload(view, values.data());
   auto copy = [view](const std::vector<std::uint8_t>& v) {
     each_element<std::uint8_t>(view, [&](std::uint8_t& e, std::int64_t i) { e = v[i]; });
   };
@@ -140,6 +151,7 @@ void Stream::write(const View& view, const std::vector<std::uint8_t>& values) {
 void Stream::copy(const View& to, const View& from) {
   if (to.rows != from.rows || to.cols != from.cols || to.element_bytes != from.element_bytes)
     fail(ErrorCode::internal, "a copy of {} x {} meets a view of {} x {}", from.rows, from.cols, to.rows, to.cols);
+  if (cuda_) return cuda_->copy(to, from);
   enqueue([to, from] {
     const auto bytes = static_cast<std::size_t>(to.cols * to.element_bytes);
     const auto* source = device_pointer<const unsigned char>(from);
@@ -155,6 +167,7 @@ void Stream::copy(const View& to, const View& from) {
 }
 
 void Stream::fill_zero(const View& view) {
+  if (cuda_) return cuda_->fill_zero(view);
   enqueue([view, traced = traced_] {
     for (std::int64_t r = 0; r < view.rows; ++r) {
       if (traced && (view.dtype == DType::f32 || view.dtype == DType::bf16)) {
@@ -166,6 +179,18 @@ void Stream::fill_zero(const View& view) {
       }
     }
   });
+}
+
+// The elements of a view of a GPU, all earlier work done. What fails there is told by get(), as on the other streams.
+template <class T>
+static std::future<std::vector<T>> download(CudaStream& stream, const View& view) {
+  std::packaged_task<std::vector<T>()> task([&] {
+    std::vector<T> values(static_cast<std::size_t>(view.size()));
+    stream.download(values.data(), view);
+    return values;
+  });
+  task();
+  return task.get_future();
 }
 
 template <class T, class Fill>
@@ -184,6 +209,15 @@ static std::future<std::vector<T>> read_with(Stream& stream, bool counting, cons
 }
 
 std::future<std::vector<float>> Stream::read(const View& view) {
+  if (cuda_ && view.dtype == DType::bf16) {
+    std::vector<Bf16> halves = download<Bf16>(*cuda_, view).get();
+    std::vector<float> widened(halves.size());
+    std::transform(halves.begin(), halves.end(), widened.begin(), widen);
+    std::promise<std::vector<float>> ready;
+    ready.set_value(std::move(widened));
+    return ready.get_future();
+  }
+  if (cuda_) return download<float>(*cuda_, view);
   return read_with<float>(*this, counting_, view, [traced = traced_](const View& v, std::vector<float>& out) {
     if (traced)
       each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.value; });
@@ -195,12 +229,14 @@ std::future<std::vector<float>> Stream::read(const View& view) {
 }
 
 std::future<std::vector<std::int32_t>> Stream::read_ints(const View& view) {
+  if (cuda_) return download<std::int32_t>(*cuda_, view);
   return read_with<std::int32_t>(*this, counting_, view, [](const View& v, std::vector<std::int32_t>& out) {
     each_element<std::int32_t>(v, [&](std::int32_t& e, std::int64_t i) { out[i] = e; });
   });
 }
 
 std::future<std::vector<std::uint8_t>> Stream::read_bytes(const View& view) {
+  if (cuda_) return download<std::uint8_t>(*cuda_, view);
   return read_with<std::uint8_t>(*this, counting_, view, [](const View& v, std::vector<std::uint8_t>& out) {
     each_element<std::uint8_t>(v, [&](std::uint8_t& e, std::int64_t i) { out[i] = e; });
   });

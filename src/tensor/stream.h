@@ -1,13 +1,15 @@
 // A stream: work in order. Direct: done at once, on the caller's thread. Deferred: queued on another thread, as a GPU would;
-// its buffers' addresses are tagged so that the host cannot dereference them.
+// its buffers' addresses are tagged so that the host cannot dereference them. On a GPU: launched at once, done when the GPU gets there.
 // The only way back to the host is read(). One caller thread at a time.
 #pragma once
 #include <functional>
 #include <future>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "numerics/element.h"
+#include "tensor/cuda_stream.h"
 #include "tensor/view.h"
 
 namespace lockstep {
@@ -16,16 +18,24 @@ namespace lockstep {
 inline constexpr std::uint64_t kDeviceTag = std::uint64_t{1} << 63;
 
 // cpu: at once. deferred: queued on another thread. traced: numbers carry the hash of their expression. counting: memory is
-// counted and nothing is computed or held; what is read is 0 (for plans: the same code, the same sizes).
-enum class BackendKind { cpu, deferred, traced, counting };
+// counted and nothing is computed or held; what is read is 0 (for plans: the same code, the same sizes). emulated: the CUDA kernels, run on
+// the CPU by the host executor (kernels/cuda/host_executor.h), queued as on deferred. cuda: a GPU.
+enum class BackendKind { cpu, deferred, traced, counting, emulated, cuda };
+inline std::string_view backend_kind_name(BackendKind kind) {
+  constexpr std::string_view names[] = {"cpu", "deferred", "traced", "counting", "emulated", "cuda"};
+  return names[static_cast<int>(kind)];
+}
+inline bool queued(BackendKind kind) { return kind == BackendKind::deferred || kind == BackendKind::emulated; }
 
 class Stream {
  public:
   explicit Stream(BackendKind kind);
   ~Stream();
-  bool deferred() const { return deferred_; }
+  // Whether work may still be under way when a call returns.
+  bool deferred() const { return deferred_ || cuda_; }
+  CudaStream* cuda() const { return cuda_.get(); }  // of a GPU, else null
 
-  // Work runs after all work enqueued before. On a deferred stream an exception in it is rethrown by the next
+  // Work runs after all work enqueued before; on a GPU at once: it launches what is to come after. On a deferred stream an exception in it is rethrown by the next
   // synchronize() or read; later work is dropped.
   void enqueue(std::function<void()> work);
   void synchronize();
@@ -49,6 +59,7 @@ class Stream {
   struct Queue;
   bool deferred_, traced_, counting_;
   std::unique_ptr<Queue> queue_;
+  std::unique_ptr<CudaStream> cuda_;
 };
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 
+#include "base/device_code.h"
 #include "tensor/dtype.h"
 
 namespace lockstep {
@@ -15,20 +16,20 @@ struct View {
   std::int64_t rows = 0, cols = 0;
   std::int64_t stride = 0;  // elements from one row to the next
 
-  explicit operator bool() const { return address != 0; }
-  std::int64_t size() const { return rows * cols; }
+  LOCKSTEP_EVERYWHERE explicit operator bool() const { return address != 0; }
+  LOCKSTEP_EVERYWHERE std::int64_t size() const { return rows * cols; }
   // Rows [begin, begin + count), columns [column, column + width).
-  View block(std::int64_t begin, std::int64_t count, std::int64_t column, std::int64_t width) const {
+  LOCKSTEP_EVERYWHERE View block(std::int64_t begin, std::int64_t count, std::int64_t column, std::int64_t width) const {
     View v = *this;
     v.address += static_cast<std::uint64_t>((begin * stride + column) * element_bytes);
     v.rows = count;
     v.cols = width;
     return v;
   }
-  View row_range(std::int64_t begin, std::int64_t count) const { return block(begin, count, 0, cols); }
-  View column_range(std::int64_t column, std::int64_t width) const { return block(0, rows, column, width); }
+  LOCKSTEP_EVERYWHERE View row_range(std::int64_t begin, std::int64_t count) const { return block(begin, count, 0, cols); }
+  LOCKSTEP_EVERYWHERE View column_range(std::int64_t column, std::int64_t width) const { return block(0, rows, column, width); }
   // The same elements as another shape; only for views without gaps.
-  View reshape(std::int64_t new_rows, std::int64_t new_cols) const {
+  LOCKSTEP_EVERYWHERE View reshape(std::int64_t new_rows, std::int64_t new_cols) const {
     View v = *this;
     v.rows = new_rows;
     v.cols = v.stride = new_cols;

@@ -1,0 +1,178 @@
+#include "kernels/cuda/host_executor.h"
+
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <atomic>
+#include <exception>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+
+namespace lockstep::cuda_host {
+
+namespace {
+constexpr std::size_t kStack = std::size_t{64} << 10;
+constexpr int kGroup = 16, kMostThreads = 1024;
+std::atomic<HostOrder> host_order{HostOrder::ascending};
+
+// A barrier among some of the block's threads: the last one to come lets the others on.
+struct Barrier {
+  int waiting = 0;
+  std::uint64_t round = 0;
+};
+
+// Fibers of one block after another. Switching is setjmp and longjmp: ucontext alone would ask the kernel at every switch.
+class FiberBlock : public HostBlock {
+ public:
+  FiberBlock(std::int64_t blocks, int threads, std::size_t shared_bytes, const std::function<void(HostBlock&, int)>& body)
+      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(threads), groups_((threads + kGroup - 1) / kGroup),
+        fibers_(threads) {}
+  ~FiberBlock() override {
+    if (stacks_) munmap(stacks_, stack_bytes());
+  }
+
+  void run(std::int64_t block, bool cooperates, bool descending) {
+    block_ = block;
+    std::fill(shared_.begin(), shared_.end(), kJunk);
+    cooperates_ = cooperates;
+    if (cooperates) run_fibers(descending);
+    else
+      for (int i = 0; i < threads_; ++i) body_(*this, descending ? threads_ - 1 - i : i);
+    for (std::size_t i = shared_bytes_; i < shared_.size(); ++i)
+      if (shared_[i] != kJunk) fail(ErrorCode::internal, "block {} wrote beyond its {} bytes of shared memory", block, shared_bytes_);
+  }
+
+  int threads() const override { return threads_; }
+  std::int64_t block() const override { return block_; }
+  std::int64_t blocks() const override { return blocks_; }
+  unsigned char* shared(std::size_t byte_offset) override {
+    if (byte_offset > shared_bytes_) fail(ErrorCode::internal, "shared memory at {}, allowed is up to {}", byte_offset, shared_bytes_);
+    return shared_.data() + byte_offset;
+  }
+  void sync(int thread) override {
+    check_cooperation();
+    wait(all_, threads_, thread);
+  }
+  std::uint64_t exchange(int thread, std::uint64_t word, int source) override {
+    check_cooperation();
+    const int first = thread / kGroup * kGroup, members = std::min(kGroup, threads_ - first);
+    if (source < first || source >= first + members) fail(ErrorCode::internal, "a shuffle reads thread {}, whose group has {} threads from {} on", source, members, first);
+    words_[thread] = word;
+    wait(groups_[thread / kGroup], members, thread);
+    const std::uint64_t got = words_[source];
+    wait(groups_[thread / kGroup], members, thread);  // nobody publishes again before all have read
+    return got;
+  }
+
+ private:
+  struct Fiber {
+    jmp_buf place;
+    bool begun = false, done = false;
+    const Barrier* at = nullptr;  // the barrier it waits at, and the round of it
+    std::uint64_t round = 0;
+  };
+  static constexpr unsigned char kJunk = 0xff;  // NaN as floats, -1 as integers
+  static constexpr std::size_t kGuard = 64;
+
+  void check_cooperation() const {
+    if (!cooperates_) fail(ErrorCode::internal, "a body without kCooperates waits for other threads");
+  }
+  std::size_t stack_bytes() const { return kStack * static_cast<std::size_t>(threads_); }
+
+  void wait(Barrier& barrier, int members, int thread) {
+    Fiber& own = fibers_[static_cast<std::size_t>(thread)];
+    if (++barrier.waiting == members) {
+      barrier.waiting = 0;
+      ++barrier.round;
+      return;
+    }
+    own.at = &barrier;
+    own.round = barrier.round;
+    if (_setjmp(own.place) == 0) _longjmp(scheduler_, 1);
+    own.at = nullptr;
+  }
+
+  bool ready(const Fiber& fiber) const { return !fiber.done && (!fiber.at || fiber.at->round != fiber.round); }
+
+  void run_fibers(bool descending) {
+    if (!stacks_) {
+      void* stacks = mmap(nullptr, stack_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (stacks == MAP_FAILED) fail(ErrorCode::resource_exhausted, "{} bytes for the stacks of {} threads could not be had", stack_bytes(), threads_);
+      stacks_ = static_cast<unsigned char*>(stacks);
+    }
+    for (Fiber& fiber : fibers_) fiber.begun = fiber.done = false, fiber.at = nullptr;
+    all_ = {};
+    std::fill(groups_.begin(), groups_.end(), Barrier{});
+    error_ = nullptr;
+    ended_ = 0;
+    while (ended_ < threads_) {
+      int moved = 0;
+      for (int i = 0; i < threads_; ++i) {
+        const int thread = descending ? threads_ - 1 - i : i;
+        if (!ready(fibers_[static_cast<std::size_t>(thread)])) continue;
+        ++moved;
+        resume(thread);
+        if (error_) std::rethrow_exception(error_);
+      }
+      if (moved == 0) fail(ErrorCode::internal, "block {}: {} of {} threads have ended and the others wait for them", block_, ended_, threads_);
+    }
+  }
+
+  void resume(int thread) {
+    Fiber& fiber = fibers_[static_cast<std::size_t>(thread)];
+    current_ = thread;
+    if (_setjmp(scheduler_) != 0) return;
+    if (fiber.begun) _longjmp(fiber.place, 1);
+    fiber.begun = true;
+    ucontext_t start;
+    getcontext(&start);
+    start.uc_stack.ss_sp = stacks_ + kStack * static_cast<std::size_t>(thread);
+    start.uc_stack.ss_size = kStack;
+    start.uc_link = nullptr;
+    const auto address = reinterpret_cast<std::uintptr_t>(this);
+    makecontext(&start, reinterpret_cast<void (*)()>(&FiberBlock::enter), 2, static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
+    setcontext(&start);
+  }
+
+  static void enter(unsigned high, unsigned low) {
+    auto* self = reinterpret_cast<FiberBlock*>(static_cast<std::uintptr_t>(high) << 32 | low);
+    const int thread = self->current_;
+    try {
+      self->body_(*self, thread);
+    } catch (...) {
+      self->error_ = std::current_exception();
+    }
+    self->fibers_[static_cast<std::size_t>(thread)].done = true;
+    ++self->ended_;
+    _longjmp(self->scheduler_, 1);
+  }
+
+  const std::function<void(HostBlock&, int)>& body_;
+  std::int64_t block_ = 0, blocks_;
+  int threads_, current_ = 0, ended_ = 0;
+  bool cooperates_ = false;
+  std::size_t shared_bytes_;
+  std::vector<unsigned char> shared_;
+  std::vector<std::uint64_t> words_;
+  Barrier all_;
+  std::vector<Barrier> groups_;
+  std::vector<Fiber> fibers_;
+  jmp_buf scheduler_;
+  unsigned char* stacks_ = nullptr;
+  std::exception_ptr error_;
+};
+}  // namespace
+
+void set_host_order(HostOrder order) { host_order = order; }
+
+void run_on_host(std::int64_t blocks, int threads, std::size_t shared_bytes, bool cooperates, const std::function<void(HostBlock&, int)>& body) {
+  if (threads < 1 || threads > kMostThreads) fail(ErrorCode::internal, "{} threads a block, allowed are 1 to {}", threads, kMostThreads);
+  const bool descending = host_order == HostOrder::descending;
+  FiberBlock fibers(blocks, threads, shared_bytes, body);
+  for (std::int64_t b = 0; b < blocks; ++b) fibers.run(descending ? blocks - 1 - b : b, cooperates, descending);
+}
+
+}  // namespace lockstep::cuda_host

@@ -1,0 +1,34 @@
+// Runs CUDA kernel bodies on the CPU: blocks one after another, the threads of a block as fibers, shuffles and barriers emulated. For
+// tests: it shows indexing, sums and synchronisation without a GPU, and finds what a GPU would only show at times. Threads that
+// wait for one that has ended are an error here, and so is a read or write of shared memory beyond what was asked for; the order of
+// blocks and of threads can be turned around, which must not change a bit.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+namespace lockstep::cuda_host {
+
+// What the threads of the running block share.
+class HostBlock {
+ public:
+  virtual ~HostBlock() = default;
+  virtual int threads() const = 0;
+  virtual std::int64_t block() const = 0;
+  virtual std::int64_t blocks() const = 0;
+  virtual void sync(int thread) = 0;
+  // Publishes `word` and returns that of thread `source`, once all 16 threads of the group have called it.
+  virtual std::uint64_t exchange(int thread, std::uint64_t word, int source) = 0;
+  virtual unsigned char* shared(std::size_t byte_offset) = 0;
+};
+
+enum class HostOrder { ascending, descending };
+
+// The order from now on, of this process (tests; ascending at the beginning).
+void set_host_order(HostOrder order);
+
+// Runs body(block, thread index) for every thread of every block. `cooperates`: whether threads wait for each other; if not, no fibers
+// are made. threads is 1 to 1024. Throws internal on a deadlock, and what a body throws.
+void run_on_host(std::int64_t blocks, int threads, std::size_t shared_bytes, bool cooperates, const std::function<void(HostBlock&, int)>& body);
+
+}  // namespace lockstep::cuda_host

@@ -1,0 +1,51 @@
+#include <cstdlib>
+#include <vector>
+
+#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launch_errors.h"
+#include "kernels/cuda/launcher.h"
+#include "kernels/cuda/missing.h"
+
+namespace lockstep {
+
+namespace cuda_host {
+#define LOCKSTEP_DECLARE_LAUNCH(kernel, Arguments) void launch(const Arguments&, Grid&);
+LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_LAUNCH)
+#undef LOCKSTEP_DECLARE_LAUNCH
+#define LOCKSTEP_MISSING(kernel, Arguments) \
+  void launch(const Arguments&, Grid&) { fail_missing_kernel(#kernel); }
+LOCKSTEP_CUDA_MISSING(LOCKSTEP_MISSING)
+#undef LOCKSTEP_MISSING
+}  // namespace cuda_host
+
+namespace {
+class HostScratch : public CudaScratch {
+ public:
+  void* take(int slot, std::size_t bytes) override {
+    std::vector<std::uint64_t>& words = slots_.at(static_cast<std::size_t>(slot));
+    const std::size_t count = bytes / sizeof(std::uint64_t) + 32;
+    words.assign(std::max(words.size(), count), ~std::uint64_t{0});  // junk: NaN, -1
+    const auto address = (reinterpret_cast<std::uintptr_t>(words.data()) + 255) / 256 * 256;
+    return reinterpret_cast<void*>(address);
+  }
+
+ private:
+  std::vector<std::vector<std::uint64_t>> slots_{8};
+};
+
+class HostLauncher : public CudaLauncher {
+ public:
+#define LOCKSTEP_LAUNCH(kernel, Arguments) \
+  void launch(const Arguments& arguments) override { cuda_host::launch(arguments, grid_); }
+  LOCKSTEP_KERNELS(LOCKSTEP_LAUNCH)
+#undef LOCKSTEP_LAUNCH
+
+ private:
+  HostScratch scratch_;
+  cuda_host::Grid grid_{nullptr, scratch_};
+};
+}  // namespace
+
+std::unique_ptr<CudaLauncher> make_host_launcher() { return std::make_unique<HostLauncher>(); }
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Kernels without a CUDA form yet: a launch of one is refused with its name. Writing one is taking its line out.
+#pragma once
+
+#define LOCKSTEP_CUDA_MISSING(X) \
+  X(linear_forward, LinearForward) \
+  X(linear_backward_input, LinearBackwardInput) \
+  X(linear_backward_weight, LinearBackwardWeight) \
+  X(embedding_forward, EmbeddingForward) \
+  X(embedding_backward, EmbeddingBackward) \
+  X(layer_norm_forward, LayerNormForward) \
+  X(layer_norm_backward, LayerNormBackward) \
+  X(rope, Rope) \
+  X(cache_write, CacheWrite) \
+  X(index_select, IndexSelect) \
+  X(index_loss, IndexLoss) \
+  X(attention_forward, AttentionForward) \
+  X(attention_backward, AttentionBackward) \
+  X(attention_target, AttentionTarget) \
+  X(router_forward, RouterForward) \
+  X(router_backward, RouterBackward) \
+  X(router_load, RouterLoad) \
+  X(expert_plan, ExpertPlan) \
+  X(slot_ranges, SlotRanges) \
+  X(expert_gather, ExpertGather) \
+  X(expert_combine, ExpertCombine) \
+  X(expert_spread, ExpertSpread) \
+  X(head_loss, HeadLoss) \
+  X(head_weight, HeadWeight) \
+  X(head_logits, HeadLogits) \
+  X(head_shard_sums, HeadShardSums) \
+  X(head_shard_loss, HeadShardLoss) \
+  X(head_shard_gradient, HeadShardGradient) \
+  X(head_shard_entropy, HeadShardEntropy) \
+  X(adjust_logits, AdjustLogits) \
+  X(sample, Sample) \
+  X(top_tokens, TopTokens) \
+  X(square_sum, SquareSum) \
+  X(adamw, AdamW) \
+  X(finish_bins, FinishBins) \
+  X(join_bins, JoinBins) \
+  X(pick, Pick) \
+  X(gather_rows, GatherRows) \
+  X(slot_source, SlotSource) \
+  X(sum_shared_rows, SumSharedRows)
