@@ -2,9 +2,6 @@
 #pragma once
 
 #define LOCKSTEP_CUDA_MISSING(X) \
-  X(linear_forward, LinearForward) \
-  X(linear_backward_input, LinearBackwardInput) \
-  X(linear_backward_weight, LinearBackwardWeight) \
   X(embedding_forward, EmbeddingForward) \
   X(embedding_backward, EmbeddingBackward) \
   X(layer_norm_forward, LayerNormForward) \
