@@ -86,6 +86,22 @@ TEST(RankParts, PickTakesEachIndexFromItsRank) {
   });
 }
 
+TEST(RankParts, PickKnowsAsManyRanksAsThereAre) {
+  const std::int64_t T = 12, ranks = 150;
+  std::vector<std::int64_t> bounds;
+  for (std::int64_t r = 0; r <= ranks; ++r) bounds.push_back(r / 3 * 5);  // of three ranks two have none
+  const auto parts = random_floats(ranks * T, 7);
+  const auto index = random_ints(T, 8, static_cast<std::int32_t>(bounds.back()));
+  expect_same_everywhere([&](KernelBench& b) {
+    const View y = b.junk(T, 1);
+    b.launch(&KernelTable::pick, Pick{y, b.floats(parts, ranks * T, 1), b.ints(index, T), bounds});
+    std::vector<float> want;
+    for (std::int64_t t = 0; t < T; ++t) want.push_back(parts[static_cast<std::size_t>((index[static_cast<std::size_t>(t)] / 5 * 3 + 2) * T + t)]);
+    expect_same_words(words_of(b.read(y)), words_of(want), "of 150 ranks");
+    b.record(y);
+  });
+}
+
 TEST(RankParts, GroupsOfExpertsJoinAsTheTreeOfAll) {
   const std::int64_t T = 19, k = 3, h = 17, experts = 20;
   std::vector<std::int32_t> chosen, slot_of(static_cast<std::size_t>(T * k));
