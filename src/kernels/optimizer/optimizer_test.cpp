@@ -157,6 +157,11 @@ TEST(Optimizer, ManyTensorsAndNumbersThatAreNoneAreTheSameEverywhere) {
     }
     bench.launch(&KernelTable::square_sum, many);
     bench.record(many.norm);
+    for (std::uint64_t i = 0; i < 64; ++i) {  // few elements: a square that was rounded shows
+      SquareSum few{bench.junk(1, 1), {bench.floats(random_floats(3, 200 + i), 1, 3)}};
+      bench.launch(&KernelTable::square_sum, few);
+      bench.record(few.norm);
+    }
     for (const float bad : {std::nanf(""), INFINITY, 1.5e6f, 1e6f}) {
       auto g = random_floats(20000, 2);
       g[16400] = bad;
