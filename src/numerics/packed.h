@@ -19,8 +19,8 @@ namespace lockstep {
 enum class PackedFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18 };
 inline constexpr int kPackedExperts = 64;  // beside the format in Profile::weight_bits: of routed experts alone
 inline constexpr int kPackedVersion = 1;   // of the formats and their quantisers, in a profile's digest
-[[gnu::always_inline]] inline bool is_packed_format(int bits) { return bits >= static_cast<int>(PackedFormat::int4); }
-[[gnu::always_inline]] inline PackedFormat packed_format_of(int bits) { return is_packed_format(bits) ? static_cast<PackedFormat>(bits & ~kPackedExperts) : PackedFormat::none; }
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline bool is_packed_format(int bits) { return bits >= static_cast<int>(PackedFormat::int4); }
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline PackedFormat packed_format_of(int bits) { return is_packed_format(bits) ? static_cast<PackedFormat>(bits & ~kPackedExperts) : PackedFormat::none; }
 const char* packed_format_name(PackedFormat format);  // int4, fp8, mxfp8
 
 inline constexpr std::int64_t kPackedBlock = 128;  // of fp8, outputs and inputs
@@ -31,23 +31,23 @@ inline constexpr float kLargestE4m3 = 448.0f;
 struct PackedShape {
   std::int64_t outputs = 0, inputs = 0;
   PackedFormat format = PackedFormat::fp8;
-  [[gnu::always_inline]] QuantisedShape integers() const { return {outputs, inputs, 4}; }
-  [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
-  [[gnu::always_inline]] std::int64_t scale_bytes() const {
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] QuantisedShape integers() const { return {outputs, inputs, 4}; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t scale_bytes() const {
     if (format == PackedFormat::int4) return integers().scale_bytes();
     if (format == PackedFormat::mxfp8) return (inputs + kQuantisedGroup - 1) / kQuantisedGroup * 16;
     return ((inputs + kPackedBlock - 1) / kPackedBlock * 4 + 15) / 16 * 16;
   }
-  [[gnu::always_inline]] std::int64_t panel_bytes() const {
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panel_bytes() const {
     return format == PackedFormat::int4 ? integers().panel_bytes() : scale_bytes() + inputs * 16;
   }
-  [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
 };
 
 // To E4M3: nearest even, at most 448, NaN to the code 0x7f.
 std::uint8_t round_to_e4m3(float x);
 // Of every code that a quantiser writes (not of NaN's, 0x7f and 0xff).
-[[gnu::always_inline]] inline float widen_e4m3(std::uint32_t code) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float widen_e4m3(std::uint32_t code) {
   const std::uint32_t bits = (code & 0x80u) << 24 | (code & 0x7fu) << 20;
   float x;
   __builtin_memcpy(&x, &bits, 4);
@@ -55,7 +55,7 @@ std::uint8_t round_to_e4m3(float x);
 }
 
 // Element (lane, k) of a panel.
-[[gnu::always_inline]] inline float packed_element(const std::uint8_t* panel, const PackedShape& shape, std::int64_t lane, std::int64_t k) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float packed_element(const std::uint8_t* panel, const PackedShape& shape, std::int64_t lane, std::int64_t k) {
   const std::uint8_t* values = panel + shape.scale_bytes();
   std::uint32_t scale = 0;
   float scale_value;

@@ -22,16 +22,16 @@ inline constexpr float kLeastScale = 0x1p-110f;
 struct QuantisedShape {
   std::int64_t outputs = 0, inputs = 0;
   int bits = 8;
-  [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
-  [[gnu::always_inline]] std::int64_t groups() const { return (inputs + kQuantisedGroup - 1) / kQuantisedGroup; }
-  [[gnu::always_inline]] std::int64_t scale_bytes() const { return (groups() * 32 + 63) / 64 * 64; }
-  [[gnu::always_inline]] std::int64_t group_bytes() const { return kQuantisedGroup * 16 * bits / 8; }
-  [[gnu::always_inline]] std::int64_t panel_bytes() const { return scale_bytes() + groups() * group_bytes(); }
-  [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t groups() const { return (inputs + kQuantisedGroup - 1) / kQuantisedGroup; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t scale_bytes() const { return (groups() * 32 + 63) / 64 * 64; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t group_bytes() const { return kQuantisedGroup * 16 * bits / 8; }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panel_bytes() const { return scale_bytes() + groups() * group_bytes(); }
+  LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
 };
 
 // Leaves of a sum over k inputs of integers: the largest power of two <= maximum that cuts them into leaves of whole groups.
-[[gnu::always_inline]] inline int quantised_leaf_count(std::int64_t k, int maximum = 8) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int quantised_leaf_count(std::int64_t k, int maximum = 8) {
   for (int g = maximum; g > 1; g /= 2)
     if (k % (g * kQuantisedGroup) == 0) return g;
   return 1;
@@ -39,7 +39,7 @@ struct QuantisedShape {
 
 // The integer of element (lane, k) of a panel's groups (what follows its scales).
 template <class Byte>
-[[gnu::always_inline]] inline int quantised_integer(const Byte* groups, int bits, std::int64_t lane, std::int64_t k) {
+LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int quantised_integer(const Byte* groups, int bits, std::int64_t lane, std::int64_t k) {
   if (bits == 8) return static_cast<int>(groups[k / 4 * 64 + lane * 4 + k % 4]) - 128;
   return static_cast<int>(groups[k / 8 * 64 + lane * 4 + k % 4] >> (k % 8 / 4 * 4) & 15) - 8;
 }

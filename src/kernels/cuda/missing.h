@@ -2,11 +2,6 @@
 #pragma once
 
 #define LOCKSTEP_CUDA_MISSING(X) \
-  X(linear_forward, LinearForward) \
-  X(linear_backward_input, LinearBackwardInput) \
-  X(linear_backward_weight, LinearBackwardWeight) \
-  X(embedding_forward, EmbeddingForward) \
-  X(embedding_backward, EmbeddingBackward) \
   X(layer_norm_forward, LayerNormForward) \
   X(layer_norm_backward, LayerNormBackward) \
   X(rope, Rope) \
@@ -34,11 +29,6 @@
   X(adjust_logits, AdjustLogits) \
   X(sample, Sample) \
   X(top_tokens, TopTokens) \
-  X(square_sum, SquareSum) \
-  X(adamw, AdamW) \
-  X(finish_bins, FinishBins) \
-  X(join_bins, JoinBins) \
-  X(pick, Pick) \
   X(gather_rows, GatherRows) \
   X(slot_source, SlotSource) \
   X(sum_shared_rows, SumSharedRows)

@@ -148,5 +148,27 @@ TEST(Embedding, BitsAndHashesAreTheSameEverywhere) {
     });
 }
 
+// Bins that hold deposits of ids which the finishing call does not have, many chains of one id, a call without rows, and packed tables.
+TEST(Embedding, KeptDepositsAndPackedTablesAreTheSameEverywhere) {
+  for (std::int64_t h : {15, 33})
+    expect_same_everywhere([&](KernelBench& bench) {
+      const std::int64_t T = 150, V = 37;
+      Batch batch = random_batch(T, 30, 1, 14);
+      const View first = bench.ints(batch.token, T), segment = bench.ints(batch.segment, T), dy = bench.floats(random_floats(T * h, 15, -1e3, 1e3), T, h);
+      for (std::int32_t& v : batch.token) v = v < 15 ? 3 : v;
+      const View second = bench.ints(batch.token, T), bins = bench.zeros(V, (h + 15) / 16 * 16, DType::bins), gradient = bench.junk(V, h);
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{{}, bins, false, dy, first, segment});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{gradient, bins, true, dy, second, segment});
+      bench.record(gradient);
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{gradient, {}, true, dy.row_range(0, 0), first.row_range(0, 0), segment.row_range(0, 0)});
+      bench.record(gradient);
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        const View y = bench.junk(T, h), table = bench.floats(in_panels(random_floats(V * h, 16), V, h), 1, 48 * h, dtype);
+        bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, table, first, true});
+        bench.record(y);
+      }
+    });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -3,52 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include "kernels/kernel_test_tools.h"
+#include "kernels/linear/linear_test_tools.h"
 #include "numerics/form.h"
 
 namespace lockstep {
 namespace {
-
-struct Shape {
-  std::int64_t rows, inputs, outputs, count = 1;
-  std::string name() const {
-    return std::to_string(rows) + " x " + std::to_string(inputs) + " -> " + std::to_string(outputs) + " x " + std::to_string(count);
-  }
-};
-
-// `count` weights [N][K] one after another; what a bf16 copy of them holds.
-std::vector<float> stored(std::vector<float> w, DType dtype) {
-  if (dtype == DType::bf16)
-    for (float& v : w) v = widen(round_to_bf16(v));
-  return w;
-}
-std::vector<float> pack(const std::vector<float>& w, std::int64_t outputs, std::int64_t inputs, std::int64_t count) {
-  const std::int64_t panels = (outputs + 15) / 16;
-  std::vector<float> packed(static_cast<std::size_t>(count * panels * inputs * 16), 0.0f);
-  for (std::int64_t g = 0; g < count; ++g)
-    for (std::int64_t n = 0; n < outputs; ++n)
-      for (std::int64_t k = 0; k < inputs; ++k)
-        packed[((g * panels + n / 16) * inputs + k) * 16 + n % 16] = w[(g * outputs + n) * inputs + k];
-  return packed;
-}
-std::vector<float> unpack(const std::vector<float>& packed, std::int64_t outputs, std::int64_t inputs, std::int64_t count) {
-  const std::int64_t panels = (outputs + 15) / 16;
-  std::vector<float> w;
-  for (std::int64_t g = 0; g < count; ++g)
-    for (std::int64_t n = 0; n < outputs; ++n)
-      for (std::int64_t k = 0; k < inputs; ++k) w.push_back(packed[((g * panels + n / 16) * inputs + k) * 16 + n % 16]);
-  return w;
-}
-PackedWeight upload(KernelBench& b, const std::vector<float>& w, const Shape& s, DType dtype, int maximum_leaves = 8) {
-  PackedWeight packed;
-  packed.outputs = s.outputs;
-  packed.inputs = s.inputs;
-  packed.count = s.count;
-  packed.maximum_leaves = maximum_leaves;
-  const std::vector<float> values = pack(w, s.outputs, s.inputs, s.count);
-  packed.data = b.floats(values, 1, static_cast<std::int64_t>(values.size()), dtype);
-  return packed;
-}
+using namespace linear_test;
 
 // chain(G) as docs/numerics.md writes it.
 template <class A, class B>
@@ -105,11 +65,6 @@ std::vector<float> weight_by_hand(const std::vector<float>& dy, const std::vecto
       }
   return dw;
 }
-std::vector<std::int32_t> segments_of(std::int64_t rows, std::int64_t length) {
-  std::vector<std::int32_t> segment;
-  for (std::int64_t t = 0; t < rows; ++t) segment.push_back(static_cast<std::int32_t>(t / length));
-  return segment;
-}
 void expect_bits(const std::vector<float>& got, const std::vector<float>& want, const std::string& what) {
   expect_same_words(words_of(got), words_of(want), what);
 }
@@ -117,16 +72,6 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& want, 
 const std::vector<Shape> kShapes = {{1, 1, 1},     {2, 3, 17},    {1, 33, 15},    {5, 64, 16},     {3, 15, 33},     {12, 128, 48},
                                     {13, 256, 64}, {40, 96, 97},  {17, 300, 31},  {7, 31, 300},    {24, 257, 130},  {39, 256, 256},
                                     {6, 64, 32, 3}, {9, 17, 33, 5}, {14, 96, 20, 4}, {25, 288, 160, 2}, {8, 512, 16}, {4, 16, 512}};
-
-LinearForward forward_of(KernelBench& b, const Shape& s, const std::vector<float>& x, const std::vector<float>& w, DType dtype) {
-  LinearForward op;
-  op.y = b.junk(s.rows, s.count * s.outputs);
-  op.x = b.floats(x, s.rows, s.count * s.inputs);
-  op.w = upload(b, w, s, dtype);
-  op.x_step = s.inputs;
-  op.y_step = s.outputs;
-  return op;
-}
 
 TEST(Linear, ForwardHasTheBitsOfTheWrittenOrder) {
   for (const Shape& s : kShapes)
@@ -172,21 +117,6 @@ TEST(Linear, InputGradientHasTheBitsOfTheWrittenOrder) {
           for (std::size_t i = 0; i < want.size(); ++i) want[i] = before[i] + want[i];
         expect_bits(b.read(op.dx), want, s.name());
       }
-}
-
-LinearBackwardWeight weight_of(KernelBench& b, const Shape& s, const std::vector<float>& dy, const std::vector<float>& x,
-                               const std::vector<std::int32_t>& segment) {
-  LinearBackwardWeight op;
-  op.w.outputs = s.outputs;
-  op.w.inputs = s.inputs;
-  op.w.count = s.count;
-  op.gradient = b.junk(s.count * op.w.panels(), s.inputs * 16);
-  op.dy = b.floats(dy, s.rows, s.count * s.outputs);
-  op.x = b.floats(x, s.rows, s.count * s.inputs);
-  op.x_step = s.inputs;
-  op.y_step = s.outputs;
-  op.segment = b.ints(segment, s.rows);
-  return op;
 }
 
 TEST(Linear, WeightGradientHasTheBitsOfTheWrittenOrder) {
@@ -498,40 +428,6 @@ TEST(Linear, BinsPersistBetweenCalls) {
     b.launch(&KernelTable::linear_backward_weight, op);
     expect_bits(b.read(op.gradient), once, "finish without rows");
   });
-}
-
-TEST(Linear, TheSameEverywhere) {
-  const std::vector<Shape> shapes = {{1, 64, 17}, {15, 128, 33}, {29, 256, 40}, {33, 31, 48}, {7, 64, 20, 3}, {100, 64, 160}};
-  for (const Shape& s : shapes)
-    for (DType dtype : {DType::f32, DType::bf16}) {
-      SCOPED_TRACE(s.name());
-      const auto x = random_floats(s.rows * s.count * s.inputs, 22), w = random_floats(s.count * s.outputs * s.inputs, 23);
-      const auto dy = random_floats(s.rows * s.count * s.outputs, 24);
-      expect_same_everywhere([&](KernelBench& b) {
-        const LinearForward forward = forward_of(b, s, x, w, dtype);
-        b.launch(&KernelTable::linear_forward, forward);
-        b.record(forward.y);
-        LinearForward rounded = forward;
-        rounded.round_input_bf16 = true;
-        rounded.y = b.junk(s.rows, s.count * s.outputs);
-        b.launch(&KernelTable::linear_forward, rounded);
-        b.record(rounded.y);
-        LinearBackwardInput input;
-        input.dx = b.junk(s.rows, s.count * s.inputs);
-        input.dy = b.floats(dy, s.rows, s.count * s.outputs);
-        input.w = forward.w;
-        input.x_step = s.inputs;
-        input.y_step = s.outputs;
-        b.launch(&KernelTable::linear_backward_input, input);
-        b.record(input.dx);
-        input.accumulate = true;
-        b.launch(&KernelTable::linear_backward_input, input);
-        b.record(input.dx);
-        const LinearBackwardWeight weight = weight_of(b, s, dy, x, segments_of(s.rows, 6));
-        b.launch(&KernelTable::linear_backward_weight, weight);
-        b.record(weight.gradient);
-      });
-    }
 }
 
 TEST(Linear, RoundedInputIsTheRoundedRow) {

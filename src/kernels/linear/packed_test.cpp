@@ -137,6 +137,20 @@ TEST(PackedLinear, HeadsAndExperts) {
     });
 }
 
+TEST(PackedEmbedding, RowsAreThoseOfTheDecodedTable) {
+  for (const PackedFormat format : kFormats)
+    expect_same_everywhere([&](KernelBench& b) {
+      const Pair w = upload(b, {1, 100, 150}, format);
+      const View token = b.ints({149, 0, 17, 17, 130}, 5);
+      const auto rows = [&](const PackedWeight& table) {
+        EmbeddingForward op{b.junk(5, 100), table.data, token, true, table.bits, 150};
+        b.launch(&KernelTable::embedding_forward, op);
+        return op.y;
+      };
+      expect_same(b, rows(w.packed), rows(w.plain), packed_format_name(format));
+    });
+}
+
 TEST(PackedHead, LogitsLossGradientAndEmbedding) {
   for (const PackedFormat format : kFormats)
     expect_same_everywhere([&](KernelBench& b) {

@@ -282,6 +282,28 @@ TEST(QuantisedLinear, LeavesJoinToTheWholeAndAnotherCountIsSeen) {
   }
 }
 
+// Leaf ranges, rows with a NaN or an infinity, rows of zeros and limits.
+TEST(QuantisedLinear, SharesAndSpecialRowsAreTheSameEverywhere) {
+  for (int bits : {8, 4})
+    for (const std::int64_t rows : {1, 9}) {
+      const Shape s{rows, 256, 50, 1, bits};
+      std::vector<float> x = random_floats(s.rows * s.inputs, 1);
+      if (rows > 1) {
+        x[static_cast<std::size_t>(2 * s.inputs + 33)] = std::nanf("");
+        x[static_cast<std::size_t>(3 * s.inputs + 150)] = -INFINITY;
+        for (std::int64_t k = 0; k < s.inputs; ++k) x[static_cast<std::size_t>(4 * s.inputs + k)] = k < 64 ? 0.0f : k < 128 ? -1e-36f : 3e38f;
+      }
+      expect_same_everywhere([&](KernelBench& b) {
+        LinearForward op{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, random_floats(s.outputs * s.inputs, 2), s)};
+        for (const auto& [begin, end] : {std::pair{0, 8}, std::pair{0, 3}, std::pair{2, 7}, std::pair{5, 5}}) {
+          op.leaf_begin = begin, op.leaf_end = end;
+          b.launch(&KernelTable::linear_forward, op);
+          b.record(op.y);
+        }
+      });
+    }
+}
+
 TEST(QuantisedEmbedding, ReadsWhatTheHeadMultipliesWith) {
   for (int bits : {8, 4}) {
     const std::int64_t vocabulary = 37, h = 50;

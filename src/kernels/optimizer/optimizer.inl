@@ -1,23 +1,10 @@
 // Implementation of optimizer.h.
+#include "kernels/optimizer/adamw_step.h"
+#include "kernels/optimizer/merged_bins.h"
+
 namespace lockstep {
 
 inline constexpr std::int64_t kOptimizerRange = 16384;  // elements of one task
-
-// Bins of several normalised accumulators, added lane by lane and carried: exact, so no order shows.
-// (A template like everything here: it must be compiled for the instruction set of V alone.)
-template <class V>
-struct MergedBins {
-  double bin[3] = {0, 0, 0};
-  void add(double high, double middle, double low) {
-    bin[0] += high, bin[1] += middle, bin[2] += low;
-    const double carry1 = __builtin_floor(bin[2] * 0x1p+50) * 0x1p-50;
-    bin[2] -= carry1, bin[1] += carry1;
-    const double carry0 = __builtin_floor(bin[1] * 0x1p+4) * 0x1p-4;
-    bin[1] -= carry0, bin[0] += carry0;
-  }
-  // NaN beyond 2^44, as the accumulator has it.
-  double total() const { return ((bin[0] + bin[1]) + bin[2]) + (bin[0] * 0x1p+980) * 0.0; }
-};
 
 // Squares of elements [begin, end), deposited in their lanes.
 template <class V>
@@ -99,40 +86,21 @@ void square_sum(const SquareSum& op, ThreadPool& pool) {
 
 // One vector of AdamW; `lanes` is 16 but at the end of a tensor.
 template <class V>
-struct AdamWConstants {
-  V clip, beta1, rest1, beta2, rest2, bias1, bias2, eps, learning_rate, weight_decay;
-};
-template <class V>
 inline void adamw_step(const AdamW& op, const AdamWConstants<V>& c, std::int64_t i, int lanes) {
-  const V g = V::load_partial(elements<V>(op.gradient) + i, lanes) * c.clip;
-  const V m = fma(c.beta1, V::load_partial(elements<V>(op.m) + i, lanes), c.rest1 * g);
-  const V v = fma(c.beta2, V::load_partial(elements<V>(op.v) + i, lanes), (c.rest2 * g) * g);
-  const V update = (m / c.bias1) / (sqrt(v / c.bias2) + c.eps);
-  const V old = V::load_partial(elements<V>(op.master) + i, lanes);
-  const V master = old - c.learning_rate * fma(c.weight_decay, old, update);
-  m.store_partial(elements<V>(op.m) + i, lanes);
-  v.store_partial(elements<V>(op.v) + i, lanes);
-  master.store_partial(elements<V>(op.master_out) + i, lanes);
+  const auto load = [&](const View& v) { return V::load_partial(elements<V>(v) + i, lanes); };
+  const AdamWElements<V> next = adamw_elements(c, {load(op.master), load(op.m), load(op.v)}, load(op.gradient));
+  next.m.store_partial(elements<V>(op.m) + i, lanes);
+  next.v.store_partial(elements<V>(op.v) + i, lanes);
+  next.master.store_partial(elements<V>(op.master_out) + i, lanes);
   if (!op.compute_out) return;
-  if (op.compute_out.dtype == DType::bf16 && lanes == 16) master.store_half(device_pointer<typename V::Half>(op.compute_out) + i);
-  else store_as(op.compute_out, i, master, lanes);
+  if (op.compute_out.dtype == DType::bf16 && lanes == 16) next.master.store_half(device_pointer<typename V::Half>(op.compute_out) + i);
+  else store_as(op.compute_out, i, next.master, lanes);
 }
 
 template <class V>
 void adamw(const AdamW& op, ThreadPool& pool) {
   const std::int64_t n = op.master.size();
-  V clip = V::set1(1.0f);
-  if (op.max_norm > 0) clip = min(clip, V::set1(op.max_norm) / V::set1(*elements<V>(op.norm)));  // a NaN norm stays a NaN
-  const AdamWConstants<V> c = {clip,
-                               V::set1(op.beta1),
-                               V::set1(1.0f - op.beta1),
-                               V::set1(op.beta2),
-                               V::set1(1.0f - op.beta2),
-                               V::set1(op.bias1),
-                               V::set1(op.bias2),
-                               V::set1(op.eps),
-                               V::set1(op.learning_rate),
-                               V::set1(op.weight_decay)};
+  const auto c = AdamWConstants<V>::of(op, op.max_norm > 0 ? elements<V>(op.norm) : nullptr);
   pool.run((n + kOptimizerRange - 1) / kOptimizerRange, [&](std::int64_t range) {
     const std::int64_t end = std::min(n, (range + 1) * kOptimizerRange);
     std::int64_t i = range * kOptimizerRange;

@@ -147,5 +147,38 @@ TEST(Optimizer, BitsAndHashesAreTheSameEverywhere) {
       });
 }
 
+// Many tensors, some of them empty; sums that are none; steps without clipping and with a norm that is none.
+TEST(Optimizer, ManyTensorsAndNumbersThatAreNoneAreTheSameEverywhere) {
+  expect_same_everywhere([&](KernelBench& bench) {
+    SquareSum many{bench.junk(1, 1), {}};
+    for (std::uint64_t i = 0; i < 150; ++i) {
+      const auto n = static_cast<std::int64_t>(i % 7 * 11);
+      many.gradients.push_back(bench.floats(random_floats(n, i, -2, 2), 1, n));
+    }
+    bench.launch(&KernelTable::square_sum, many);
+    bench.record(many.norm);
+    for (std::uint64_t i = 0; i < 64; ++i) {  // few elements: a square that was rounded shows
+      SquareSum few{bench.junk(1, 1), {bench.floats(random_floats(3, 200 + i), 1, 3)}};
+      bench.launch(&KernelTable::square_sum, few);
+      bench.record(few.norm);
+    }
+    for (const float bad : {std::nanf(""), INFINITY, 1.5e6f, 1e6f}) {
+      auto g = random_floats(20000, 2);
+      g[16400] = bad;
+      SquareSum op{bench.junk(1, 1), {bench.floats(g, 1, 20000)}};
+      bench.launch(&KernelTable::square_sum, op);
+      bench.record(op.norm);
+      AdamW step = adamw_arguments({}, 1);
+      step.master = step.master_out = bench.floats(random_floats(33, 3), 1, 33), step.m = bench.zeros(1, 33), step.v = bench.zeros(1, 33);
+      step.gradient = bench.floats(random_floats(33, 4), 1, 33), step.norm = op.norm;
+      bench.launch(&KernelTable::adamw, step);
+      bench.record(step.master);
+      step.max_norm = 0, step.norm = {};
+      bench.launch(&KernelTable::adamw, step);
+      for (const View& v : {step.master, step.m, step.v}) bench.record(v);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

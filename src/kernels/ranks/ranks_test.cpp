@@ -9,10 +9,10 @@ namespace {
 
 TEST(RankParts, BinsOfRowsDealtToRanksJoinToThoseOfAllRows) {
   const std::int64_t rows = 37, outputs = 21, inputs = 18, packed = 32 * inputs;
-  const auto dy = random_floats(rows * outputs, 1, -3, 3), x = random_floats(rows * inputs, 2, -3, 3);
   std::vector<std::int32_t> segment(static_cast<std::size_t>(rows));
   for (std::size_t t = 0; t < segment.size(); ++t) segment[t] = static_cast<std::int32_t>(t / 5);
-  expect_same_everywhere([&](KernelBench& b) {
+  const auto join = [&](KernelBench& b, double largest) {
+    const auto dy = random_floats(rows * outputs, 1, -largest, largest), x = random_floats(rows * inputs, 2, -largest, largest);
     const PackedWeight w{{}, outputs, inputs};
     const View vdy = b.floats(dy, rows, outputs), vx = b.floats(x, rows, inputs), vs = b.ints(segment, rows), whole = b.junk(1, packed);
     LinearBackwardWeight all{whole, {}, true, vdy, vx, w};
@@ -32,7 +32,9 @@ TEST(RankParts, BinsOfRowsDealtToRanksJoinToThoseOfAllRows) {
     b.launch(&KernelTable::finish_bins, FinishBins{joined, bins[1], 0});
     expect_same_words(words_of(b.read(joined)), words_of(b.read(whole)), "joined");
     b.record(joined);
-  });
+  };
+  expect_same_everywhere([&](KernelBench& b) { join(b, 3); });
+  expect_same_everywhere([&](KernelBench& b) { join(b, 1e-9); });  // products in the last bin alone
 }
 
 TEST(RankParts, NormOfPartsIsTheNormOfAll) {
@@ -82,6 +84,22 @@ TEST(RankParts, PickTakesEachIndexFromItsRank) {
       }
     expect_same_words(words_of(b.read(y)), words_of(want), "by element");
     expect_same_words(words_of(b.read(by_row)), words_of(want_by_row), "by row");
+    b.record(y);
+  });
+}
+
+TEST(RankParts, PickKnowsAsManyRanksAsThereAre) {
+  const std::int64_t T = 12, ranks = 150;
+  std::vector<std::int64_t> bounds;
+  for (std::int64_t r = 0; r <= ranks; ++r) bounds.push_back(r / 3 * 5);  // of three ranks two have none
+  const auto parts = random_floats(ranks * T, 7);
+  const auto index = random_ints(T, 8, static_cast<std::int32_t>(bounds.back()));
+  expect_same_everywhere([&](KernelBench& b) {
+    const View y = b.junk(T, 1);
+    b.launch(&KernelTable::pick, Pick{y, b.floats(parts, ranks * T, 1), b.ints(index, T), bounds});
+    std::vector<float> want;
+    for (std::int64_t t = 0; t < T; ++t) want.push_back(parts[static_cast<std::size_t>((index[static_cast<std::size_t>(t)] / 5 * 3 + 2) * T + t)]);
+    expect_same_words(words_of(b.read(y)), words_of(want), "of 150 ranks");
     b.record(y);
   });
 }

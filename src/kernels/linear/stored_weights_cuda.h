@@ -1,0 +1,50 @@
+// Weights as the CUDA products (product_cuda.h) read them: element k of output `lane` of a panel of an item, as fp32.
+//   kAcross: whether neighbours in memory are neighbours along k (a transposed weight) and not along lanes.
+#pragma once
+#include "kernels/cuda/prelude.h"
+#include "numerics/packed.h"
+
+namespace lockstep::LOCKSTEP_CUDA_SPACE {
+
+// Panels of numbers, float or Bf16.
+template <class Number>
+struct PanelsOf {
+  static constexpr bool kAcross = false;
+  const Number* data;
+  std::int64_t inputs, item_size;
+  LOCKSTEP_DEVICE float operator()(std::int64_t item, std::int64_t panel, std::int64_t k, int lane) const {
+    return widen_element(data[item * item_size + (panel * inputs + k) * kLanes + lane]);
+  }
+};
+
+// Packed formats (numerics/packed.h), decoded where they are read.
+struct PackedPanels {
+  static constexpr bool kAcross = false;
+  const std::uint8_t* data;
+  PackedShape shape;
+  LOCKSTEP_DEVICE float operator()(std::int64_t item, std::int64_t panel, std::int64_t k, int lane) const {
+    return packed_element(data + item * shape.bytes() + panel * shape.panel_bytes(), shape, lane, k);
+  }
+};
+
+// The transposed weight: its outputs are the other's inputs.
+template <class Weights>
+struct Transposed {
+  static constexpr bool kAcross = true;
+  Weights weights;
+  std::int64_t outputs;
+  LOCKSTEP_DEVICE float operator()(std::int64_t item, std::int64_t panel, std::int64_t k, int lane) const {
+    const std::int64_t output = panel * kLanes + lane;
+    return output < outputs ? weights(item, k / kLanes, output, static_cast<int>(k % kLanes)) : 0.0f;
+  }
+};
+
+// f(weights) for a weight of numbers or of a packed format; on the host.
+template <class F>
+void with_weights(const PackedWeight& w, const F& f) {
+  if (is_packed_format(w.bits)) return f(PackedPanels{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<PackedFormat>(w.bits)}});
+  if (w.data.dtype == DType::bf16) return f(PanelsOf<Bf16>{device_pointer<Bf16>(w.data), w.inputs, w.packed_size()});
+  f(PanelsOf<float>{device_pointer<float>(w.data), w.inputs, w.packed_size()});
+}
+
+}  // namespace lockstep::LOCKSTEP_CUDA_SPACE
