@@ -9,7 +9,7 @@ run: each recipe is `python -m tinker_cookbook.recipes.NAME` in FOLDER, with the
 that are done are left alone unless they are named or --again is given; one file of results a recipe. Run it with the Python of an environment
 made from tools/oracle-requirements.txt and, without dependencies, tools/oracle-requirements-alone.txt.
 page: docs/works-with.md, its plots and docs/works-with.json, from the results that are there; what docs/works-with.json has of other recipes
-stays, and the page says of which versions each result is.
+stays, and the page says of which versions each result is. Ctrl-C stops a run and keeps the result so far, which the page calls that.
 """
 
 import argparse
@@ -117,7 +117,16 @@ def metrics_of(folder):
 
 
 def wait(process, folder, recipe):
-    """Its exit code."""
+    """Its exit code; "stopped" when this program was interrupted meanwhile."""
+    try:
+        return wait_undisturbed(process, folder, recipe)
+    except KeyboardInterrupt:
+        process.kill()
+        process.wait()
+        return "stopped"
+
+
+def wait_undisturbed(process, folder, recipe):
     end = time.monotonic() + recipe.seconds
     while time.monotonic() < end:
         if process.poll() is not None:
@@ -138,7 +147,10 @@ def judge(recipe, result, others):
         if result["exit"] == 0:
             return "was not refused"
         return None if recipe.refused in result["error"] else f"failed otherwise than with a word of {recipe.refused}"
-    if result["exit"] != ("killed" if recipe.kill_at else 0):
+    stopped = result["exit"] == "stopped"
+    if stopped and not (recipe.better and len(result.get("curve", [])) >= 15):
+        return "stopped before anything can be said"
+    if not stopped and result["exit"] != ("killed" if recipe.kill_at else 0):
         return f"exit code {result['exit']}: {result['error'][-300:]}"
     if not recipe.logs:
         return None
@@ -179,7 +191,7 @@ def run_recipe(work, recipe, server, versions, others):
         code = wait(process, folder, recipe)
     result = {"recipe": recipe.name, "command": shown(work, recipe, arguments), "exit": code, "seconds": round(time.monotonic() - began, 1), "note": recipe.note,
               "base": recipe.base, "versions": versions, "refusals": server.statuses(since), "error": ""}  # fmt: skip
-    if code not in (0, "killed"):
+    if code not in (0, "killed", "stopped"):
         said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
         result["error"] = next((line for line in reversed(said) if re.match(r"[\w.]*(Error|Exception|Failed)\b", line)), said[-1] if said else "")[:600]
     rows = metrics_of(folder) if recipe.logs else []
@@ -251,6 +263,8 @@ def run(options):
             write_json(work / "results" / f"{file_name(name)}.json", result)
             bad += result["failed"] is not None
             print(f"{'FAIL' if result['failed'] else 'ok  '} {name} ({result['seconds']} s) {result['failed'] or ''}", flush=True)
+            if result["exit"] == "stopped":
+                break
     finally:
         ends = {server.log: server.stop() for server in servers.values()}
     for log, status in ends.items():

@@ -37,7 +37,7 @@ class Base:
 BASES = [
     Base(BASE, "the formats of all recipes, each with few examples; its sums are right three times in five",
          {lessons.arithmetic: 64, lessons.guessing: 18, lessons.introduction: 8, lessons.large_sum: 6, lessons.grading: 4}, 500, 32, 12000),
-    Base("countdown-sums", "sums of two numbers to 100, a third of them told wrong", {lessons.rows_of_sums: 1}, 280, 16, 4480, 2048, True),
+    Base("countdown-sums", "sums of two numbers to 100, a third of them told wrong", {lessons.rows_of_sums: 1}, 1500, 16, 24000, 2048, True),
     Base("countdown-guesses", "games of guessing a number, in which three turns in seven break the format and a third of the guesses forget what was answered",
          {lessons.game: 1}, 240, 8, 1920, 2048, True),
 ]  # fmt: skip

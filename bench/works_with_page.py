@@ -48,6 +48,8 @@ def kl_shown(result):
 def verdict(recipe, result):
     if result["failed"]:
         return f"**failed**: {result['failed']}"
+    if result["exit"] == "stopped":
+        return f"ok as far as it went: stopped by hand after {len(result['curve'])} steps"
     if recipe.refused:
         return "refused, as it must"
     if recipe.kill_at:
@@ -104,7 +106,7 @@ def write(results, recipes, docs):
         "The bases are no useful models: each is the shipped one (0.7 million parameters), its tokenizer's reserved tokens renamed to the turn marks that the",
         "renderers want, all of its parameters then fine-tuned by `lockstep train sft` on made-up conversations (`bench/works_with_lessons.py`):",
         "",
-        *[f"- {base.name}: {base.taught}; {base.steps} steps of {base.batch} conversations." for base in BASES],
+        *[f"- {base.name}: {base.taught}; {base.steps} steps of {base.batch} conversations." for base in BASES if any(results[r.name]["base"] == base.name for r in done)],
         "- smollm2 is SmolLM2-135M-Instruct as it was published.",
         "",
         "Names such as Qwen/Qwen3-8B are aliases of them, where a recipe insists on a name. Data sets of the hub are stand-ins of the same columns, made of",
