@@ -243,7 +243,8 @@ struct AttentionEntryBody {
 
   // The terms of pair i of shared memory (row r, head h).
   template <int kMost>
-  LOCKSTEP_DEVICE void add_pair(const EntryShared& shared, std::int64_t i, std::int64_t r, std::int64_t h, std::int64_t begin_column, float (&sum)[kMost][kEntryKeys]) const {
+  LOCKSTEP_DEVICE void add_pair(const EntryShared& shared, std::int64_t i, std::int64_t r, std::int64_t h, std::int64_t begin_column,
+                                float (&sum)[kMost][kEntryKeys]) const {
     const AttentionShape& shape = op.shape;
     for (int m = 0; m < kMost; ++m) {
       const std::int64_t c = begin_column + m * kEntryThreads, v = shape.value_in_key ? c : c - shape.key;

@@ -401,7 +401,7 @@ TEST(Attention, ANanStaysInItsRow) {
 // A sequence that continues another has the gradients of the whole one whose first rows have none of their own: of its rows, and of all
 // its keys, those before its first row included.
 TEST(Attention, BackwardOfRowsThatContinueASequence) {
-  const std::vector<PagedRows::Sequence> whole = {{200, 0}, {90, 0}, {40, 0}}, continuing = {{130, 70}, {1, 89}, {40, 0}};
+  const std::vector<PagedRows::Sequence> whole = {{140, 0}, {50, 0}, {16, 0}}, continuing = {{70, 70}, {1, 49}, {16, 0}};
   for (const Case& c : {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole},
                         Case{4, 20, 8, 9, whole, DType::bf16}}) {
     Problem all(c);
@@ -439,8 +439,8 @@ TEST(Attention, BackwardOfRowsThatContinueASequence) {
                  dentry = b.junk(all.T, p.width);
       b.launch(&KernelTable::attention_forward, AttentionForward{o, log_sum, q, cache, selection, count, rows, p.shape});
       if (continues) {
-        rows.first = b.ints({70, 89, 0}, 3);
-        rows.key_begin = b.ints({0, 200, 290, 330}, 4);
+        rows.first = b.ints({70, 49, 0}, 3);
+        rows.key_begin = b.ints({0, 140, 190, 206}, 4);
       }
       dq = b.junk(p.T, c.heads * p.key);
       b.launch(&KernelTable::attention_backward,

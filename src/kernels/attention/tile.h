@@ -44,11 +44,12 @@ LOCKSTEP_DEVICE void find_entries(const Thread& t, const View& cache, const Rows
 // result(head of the tile, key, dot16 of the head's query with the key) for n keys, called by one thread, which for a head and key is
 // always the same; q: of the tile's first head, the next stands `width` further. An entry's key is its columns [column, column + width).
 template <class Result>
-LOCKSTEP_DEVICE void tile_scores(const Thread& t, const View& cache, const std::int64_t* entry, std::int64_t n, std::int64_t column, std::int64_t width, const float* q,
-                                 int heads, const Result& result) {
+LOCKSTEP_DEVICE void tile_scores(const Thread& t, const View& cache, const std::int64_t* entry, std::int64_t n, std::int64_t column, std::int64_t width,
+                                 const float* q, int heads, const Result& result) {
   for (std::int64_t k = t.group(); k < n; k += t.count() / kLanes) {
     const std::int64_t from = entry[k] + column;
-    const float dot = group_dots(t, width, heads, [&](int j, std::int64_t i) { return q[j * width + i]; }, [&](std::int64_t i) { return load_stored(cache, from + i); });
+    const auto key = [&](std::int64_t i) { return load_stored(cache, from + i); };
+    const float dot = group_dots(t, width, heads, [&](int j, std::int64_t i) { return q[j * width + i]; }, key);
     if (t.lane() % kLanesOfDot == 0 && t.lane() / kLanesOfDot < heads) result(t.lane() / kLanesOfDot, k, dot);
   }
 }

@@ -100,7 +100,8 @@ struct IndexQueryBody {
       t.sync();
       for (std::int64_t k = t.group(); k < n; k += t.count() / kLanes) {
         const std::int64_t entry = shared.entry[k];
-        const float dot = group_dots(t, size, heads, [&](int j, std::int64_t i) { return q[j * size + i]; }, [&](std::int64_t i) { return load_stored(op.cache, entry + i); }) * key_factor;
+        const auto key = [&](std::int64_t i) { return load_stored(op.cache, entry + i); };
+        const float dot = group_dots(t, size, heads, [&](int j, std::int64_t i) { return q[j * size + i]; }, key) * key_factor;
         const int j = t.lane() / kLanesOfDot;
         if (t.lane() % kLanesOfDot != 0 || j >= heads) continue;
         shared.relu[j][k] = relu(dot);
