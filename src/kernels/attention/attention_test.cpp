@@ -251,7 +251,9 @@ std::vector<Case> training_cases() {
           grouped(6, 2, 16, 16, 0, {{150, 0}}),
           grouped(8, 2, 18, 7, 0, {{20, 0}, {3, 0}}),
           grouped(4, 4, 33, 40, 5, {{20, 0}, {17, 0}}, DType::bf16),
-          grouped(5, 1, 8, 24, 0, {{65, 0}})};
+          grouped(5, 1, 8, 24, 0, {{65, 0}}),
+          {2, 250, 30, 0, {{9, 0}}},  // wide entries, of several column ranges
+          grouped(2, 1, 410, 400, 0, {{5, 0}}, DType::bf16)};
 }
 
 TEST(Attention, ForwardAgainstDouble) {
@@ -382,21 +384,24 @@ TEST(Attention, ANanStaysInItsRow) {
   const Problem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
   Problem bad = clean;
   for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.key + i] = std::nanf("");
-  KernelBench b;
-  const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(bad.launch(b, false).o);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    const bool hit = i / 32 == 7 * 4 + 1;
-    EXPECT_EQ(std::isnan(y[i]), hit);
-    if (!hit) {
-      EXPECT_EQ(float_bits(x[i]), float_bits(y[i]));
+  expect_same_everywhere([&](KernelBench& b) {
+    const Problem::Views of_bad = bad.launch(b, false);
+    const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(of_bad.o);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const bool hit = i / 32 == 7 * 4 + 1;
+      EXPECT_EQ(std::isnan(y[i]), hit);
+      if (!hit) {
+        EXPECT_EQ(float_bits(x[i]), float_bits(y[i]));
+      }
     }
-  }
+    b.record(of_bad.o), b.record(of_bad.log_sum);
+  });
 }
 
 // A sequence that continues another has the gradients of the whole one whose first rows have none of their own: of its rows, and of all
 // its keys, those before its first row included.
 TEST(Attention, BackwardOfRowsThatContinueASequence) {
-  const std::vector<PagedRows::Sequence> whole = {{200, 0}, {90, 0}, {40, 0}}, continuing = {{130, 70}, {1, 89}, {40, 0}};
+  const std::vector<PagedRows::Sequence> whole = {{140, 0}, {50, 0}, {16, 0}}, continuing = {{70, 70}, {1, 49}, {16, 0}};
   for (const Case& c : {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole},
                         Case{4, 20, 8, 9, whole, DType::bf16}}) {
     Problem all(c);
@@ -434,8 +439,8 @@ TEST(Attention, BackwardOfRowsThatContinueASequence) {
                  dentry = b.junk(all.T, p.width);
       b.launch(&KernelTable::attention_forward, AttentionForward{o, log_sum, q, cache, selection, count, rows, p.shape});
       if (continues) {
-        rows.first = b.ints({70, 89, 0}, 3);
-        rows.key_begin = b.ints({0, 200, 290, 330}, 4);
+        rows.first = b.ints({70, 49, 0}, 3);
+        rows.key_begin = b.ints({0, 140, 190, 206}, 4);
       }
       dq = b.junk(p.T, c.heads * p.key);
       b.launch(&KernelTable::attention_backward,

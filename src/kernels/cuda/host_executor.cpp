@@ -28,7 +28,7 @@ struct Barrier {
 class FiberBlock : public HostBlock {
  public:
   FiberBlock(std::int64_t blocks, int threads, std::size_t shared_bytes, const std::function<void(HostBlock&, int)>& body)
-      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(threads), groups_((threads + kGroup - 1) / kGroup),
+      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(2 * threads), groups_((threads + kGroup - 1) / kGroup),
         fibers_(threads) {}
   ~FiberBlock() override {
     if (stacks_) munmap(stacks_, stack_bytes());
@@ -60,11 +60,12 @@ class FiberBlock : public HostBlock {
     check_cooperation();
     const int first = thread / kGroup * kGroup, members = std::min(kGroup, threads_ - first);
     if (source < first || source >= first + members) fail(ErrorCode::internal, "a shuffle reads thread {}, whose group has {} threads from {} on", source, members, first);
-    words_[thread] = word;
-    wait(groups_[thread / kGroup], members, thread);
-    const std::uint64_t got = words_[source];
-    wait(groups_[thread / kGroup], members, thread);  // nobody publishes again before all have read
-    return got;
+    // Two words a thread, in turns: nobody publishes the next but one before all have come for the next, and so have read this one.
+    Barrier& group = groups_[thread / kGroup];
+    const std::size_t turn = group.round % 2 * static_cast<std::size_t>(threads_);
+    words_[turn + thread] = word;
+    wait(group, members, thread);
+    return words_[turn + source];
   }
 
  private:

@@ -2,15 +2,6 @@
 #pragma once
 
 #define LOCKSTEP_CUDA_MISSING(X) \
-  X(layer_norm_forward, LayerNormForward) \
-  X(layer_norm_backward, LayerNormBackward) \
-  X(rope, Rope) \
-  X(cache_write, CacheWrite) \
-  X(index_select, IndexSelect) \
-  X(index_loss, IndexLoss) \
-  X(attention_forward, AttentionForward) \
-  X(attention_backward, AttentionBackward) \
-  X(attention_target, AttentionTarget) \
   X(router_forward, RouterForward) \
   X(router_backward, RouterBackward) \
   X(router_load, RouterLoad) \
@@ -28,7 +19,4 @@
   X(head_shard_entropy, HeadShardEntropy) \
   X(adjust_logits, AdjustLogits) \
   X(sample, Sample) \
-  X(top_tokens, TopTokens) \
-  X(gather_rows, GatherRows) \
-  X(slot_source, SlotSource) \
-  X(sum_shared_rows, SumSharedRows)
+  X(top_tokens, TopTokens)

@@ -1,6 +1,7 @@
 // Implementation of index.h: scoring and selection here, the loss in loss.h.
 #include "kernels/cache/entries.h"
 #include "kernels/index/loss.h"
+#include "kernels/index/order.h"
 
 namespace lockstep {
 
@@ -26,12 +27,7 @@ inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight,
 // Greater is chosen first: score descending (-0 equals +0, a NaN below all), then position ascending.
 template <class V>
 inline std::uint64_t selection_key(float score, std::int64_t position) {
-  std::uint32_t u = 0;
-  if (!(score != score)) {
-    u = float_bits(score + 0.0f);  // -0 becomes +0
-    u = u & 0x80000000u ? ~u : u | 0x80000000u;
-  }
-  return static_cast<std::uint64_t>(u) << 32 | (0xffffffffu - static_cast<std::uint32_t>(position));
+  return static_cast<std::uint64_t>(selection_order(score)) << 32 | (0xffffffffu - static_cast<std::uint32_t>(position));
 }
 
 template <class V>

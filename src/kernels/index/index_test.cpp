@@ -161,15 +161,17 @@ TEST(IndexSelect, ANanScoreFlagsItsRowAndIsLowest) {
     for (int i = 0; i < 16; ++i)
       p.cache[std::size_t(p.rows.slot(0, 33)) * 16 + i] = std::nanf("");  // seen by rows 33..39
     p.w[std::size_t(41) * 4] = std::nanf("");                             // all scores of row 41
-    KernelBench b;
-    const IndexSelect op = p.select_op(b);
-    b.launch(&KernelTable::index_select, op);
-    const std::vector<std::int32_t> got = b.read_ints(op.selection), flags = b.read_ints(op.flags);
-    for (int t = 0; t < p.T; ++t) {
-      const std::vector<std::int32_t> want = p.selected(t);
-      for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[t * top_k + i], want[i]) << "row " << t;
-      EXPECT_EQ(flags[t], (t >= 33 && t < 40) || t == 41 ? 5 : 4) << "row " << t;
-    }
+    expect_same_everywhere([&](KernelBench& b) {
+      const IndexSelect op = p.select_op(b);
+      b.launch(&KernelTable::index_select, op);
+      const std::vector<std::int32_t> got = b.read_ints(op.selection), flags = b.read_ints(op.flags);
+      for (int t = 0; t < p.T; ++t) {
+        const std::vector<std::int32_t> want = p.selected(t);
+        for (std::size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[t * top_k + i], want[i]) << "row " << t;
+        EXPECT_EQ(flags[t], (t >= 33 && t < 40) || t == 41 ? 5 : 4) << "row " << t;
+      }
+      b.record(op.selection);
+    });
   }
 }
 
@@ -179,7 +181,7 @@ TEST(IndexSelect, SameEverywhereAndRowByRow) {
     expect_same_everywhere([&](KernelBench& b) {
       const IndexSelect op = p.select_op(b);
       b.launch(&KernelTable::index_select, op);
-      b.record(op.selection), b.record(op.count);
+      b.record(op.selection), b.record(op.count), b.record(op.flags);
     });
     KernelBench b;
     const IndexSelect all = p.select_op(b);
@@ -200,7 +202,8 @@ std::vector<Case> loss_cases() {
   return {{16, 16, 0, {{20, 0}, {1, 0}, {70, 0}}, DType::bf16},
           {16, 16, 4, {{20, 0}, {17, 0}}, DType::bf16},
           {3, 17, 20, {{33, 0}, {5, 0}}},
-          {5, 33, 0, {{15, 0}}}};
+          {5, 33, 0, {{15, 0}}},
+          {2, 150, 0, {{7, 0}}}};
 }
 
 TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {

@@ -89,6 +89,18 @@ TEST(LayerNorm, BitsAndHashesAreTheSameEverywhere) {
         bench.launch(&KernelTable::layer_norm_forward, LayerNormForward{y, op.x, op.w, bench.floats(random_floats(n, 11), 1, n, dtype)});
         bench.launch(&KernelTable::layer_norm_backward, op);
         for (const View& v : {y, op.dx, op.gradient_w, op.gradient_b}) bench.record(v);
+        // Without dx, over bins that two calls fill.
+        LayerNormBackward part = op;
+        part.dx = {}, part.bins_w = bench.zeros(1, (n + 15) / 16 * 16, DType::bins), part.bins_b = bench.zeros(1, (n + 15) / 16 * 16, DType::bins);
+        for (const std::int64_t begin : {20, 0}) {
+          part.x = op.x.row_range(begin, begin ? T - 20 : 20), part.dy = op.dy.row_range(begin, begin ? T - 20 : 20);
+          part.segment = op.segment.row_range(begin, begin ? T - 20 : 20);
+          part.finish = begin == 0;
+          part.gradient_w = part.finish ? bench.junk(1, n) : View{}, part.gradient_b = part.finish ? bench.junk(1, n) : View{};
+          bench.launch(&KernelTable::layer_norm_backward, part);
+        }
+        expect_same_words(words_of(bench.read(part.gradient_w)), words_of(bench.read(op.gradient_w)), "dw of two calls");
+        bench.record(part.gradient_w), bench.record(part.gradient_b);
       });
 }
 

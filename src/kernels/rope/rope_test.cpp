@@ -119,6 +119,10 @@ TEST(Rope, SameEverywhereAndRowByRow) {
         const View y = b.junk(p.T, p.y_columns());
         b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, p.x_columns()), inverse));
         b.record(y);
+        if (p.x_offset != p.y_offset || p.x_step != p.y_step) return;
+        const View both = b.floats(p.x, p.T, p.x_columns());
+        b.launch(&KernelTable::rope, p.op(b, both, both, inverse));
+        b.record(both);
       });
       KernelBench b;
       const View y = b.junk(p.T, p.y_columns()), alone = b.junk(p.T, p.y_columns());

@@ -1,0 +1,20 @@
+// The CUDA form of cache.h: a thread a value.
+#include "kernels/cache/keys.h"
+
+namespace lockstep::LOCKSTEP_CUDA_SPACE {
+
+namespace {
+struct CacheWriteBody {
+  CacheWrite op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
+    const std::int64_t t = item / op.x.cols, i = item % op.x.cols;
+    const Rows& r = op.rows;
+    const std::int64_t entry = entry_of(op.cache, r, integers(r.sequence)[t * r.sequence.stride], integers(r.position)[t * r.position.stride]);
+    store_as(op.cache, entry + op.cache_column + i, floats(op.x)[t * op.x.stride + i]);
+  }
+};
+}  // namespace
+
+void launch(const CacheWrite& op, Grid& grid) { grid.each(op.x.size(), CacheWriteBody{op}); }
+
+}  // namespace lockstep::LOCKSTEP_CUDA_SPACE
