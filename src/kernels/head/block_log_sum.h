@@ -6,8 +6,7 @@
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
-inline constexpr int kMostLeaves = 16;  // of a row; a block has as many groups
-inline constexpr int kRowThreads = kMostLeaves * kLanes;
+inline constexpr int kMostLeaves = 16;  // of a row; a block has at least a group for each
 
 // Block memory of these functions.
 struct LeafMemory {

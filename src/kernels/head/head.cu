@@ -8,9 +8,10 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
 namespace {
 constexpr std::int32_t kLogSumFlag = 1 << 2;
+constexpr int kColumnThreads = 256, kShardThreads = 128;
 constexpr std::int64_t kGradientElements = 16 << 20;  // of logits that stand at once while a weight's gradient is made
 
-// row_gradient of row_gradient.h by a block; n logits from `first` on. All threads call it.
+// row_gradient of row_gradient.h by a block; n logits from `first` on. All threads call it, and none waits: one thread alone has a logit.
 LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, std::int64_t at, float* z, std::int64_t n, std::int64_t first) {
   const RowSlopes<Lane> row = row_slopes<Lane>(op, at);
   if (!row.moves) {
@@ -26,10 +27,8 @@ LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, 
     if (own(k)) only = target[k] - first, only_slope = slope[k];
   for (std::int64_t i = t.index(); i < n; i += t.count())
     z[i] = i == only ? target_gradient<Lane>(row, only_slope, z[i]) : logit_gradient(row, Lane{z[i]}).x;
-  if (row.scored < 2) return;
-  t.sync();
-  for (std::int64_t k = 0; t.index() == 0 && k < op.target.cols; ++k)
-    if (own(k)) z[target[k] - first] = z[target[k] - first] + slope[k];
+  for (std::int64_t k = 0; row.scored > 1 && k < op.target.cols; ++k)
+    if (own(k) && (target[k] - first) % t.count() == t.index()) z[target[k] - first] = z[target[k] - first] + slope[k];
 }
 
 // A row of the chunk that begins at row `begin`.
@@ -67,7 +66,7 @@ struct HeadRowBody {
 
 // Logits of all rows for some tokens, turned into their gradient.
 struct HeadColumnsBody {
-  static constexpr bool kCooperates = true;
+  static constexpr bool kCooperates = false;
   RowGradient op;
   float* z;
   std::int64_t columns, first;
@@ -205,7 +204,7 @@ void launch(const HeadLoss& op, Grid& grid) {
     const std::int64_t left = op.x.rows - begin, count = left < op.logits_chunk.rows ? left : op.logits_chunk.rows;
     const View z = op.logits_chunk.row_range(0, count);
     launch_logits(z, {op.x.row_range(begin, count), {}, op.round_input_bf16}, op.w, grid);
-    grid.run(count, kRowThreads, HeadRowBody{op, begin}, sizeof(LeafMemory));
+    grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin}, sizeof(LeafMemory));
     if (op.dx) launch_hidden(op.dx.row_range(begin, count), z, op.w, grid);
   }
 }
@@ -226,16 +225,16 @@ void launch(const HeadWeight& op, Grid& grid) {
     logits.address = reinterpret_cast<std::uint64_t>(z);
     logits.rows = rows, logits.cols = logits.stride = columns;
     launch_some_logits(logits, {op.x, {}, op.round_input_bf16}, op.w, first, columns, grid);
-    grid.run(rows, kRowThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, z, columns, op.first + first});
+    grid.run(rows, kColumnThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, z, columns, op.first + first});
     grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, z, columns, first, order});
   }
 }
 
 void launch(const HeadLogits& op, Grid& grid) { launch_logits(op.y, {op.x, op.index, op.round_input_bf16}, op.w, grid); }
 
-void launch(const HeadShardSums& op, Grid& grid) { grid.run(op.z.rows, kRowThreads, HeadShardSumsBody{op}); }
+void launch(const HeadShardSums& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardSumsBody{op}); }
 void launch(const HeadShardLoss& op, Grid& grid) { grid.each(op.sums.rows, HeadShardLossBody{op}); }
-void launch(const HeadShardGradient& op, Grid& grid) { grid.run(op.z.rows, kRowThreads, HeadShardGradientBody{op}); }
+void launch(const HeadShardGradient& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardGradientBody{op}); }
 void launch(const HeadShardEntropy& op, Grid& grid) { grid.each(op.entropy.rows, HeadShardEntropyBody{op}); }
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE
