@@ -1,6 +1,7 @@
 // The head's products with its weight (orders: linear.h), a thread an output of a few rows: of CUDA kernels of head/ alone.
 //   logits   y[i, n] = chain(G(K)) over k of x[i, k] W[first + n, k]        hidden  dx[t, k] = chain(G(V)) over v of dz[t, v] W[v, k]
 // A weight is numbers (fp32, bf16), numbers packed into few bits (numerics/packed.h) or integers (numerics/quantised.h, logits alone).
+// Names begin with the head's, since they stand beside those of linear.cu.
 #pragma once
 #include "kernels/cuda/prelude.h"
 #include "numerics/packed.h"
@@ -9,25 +10,25 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
 // A weight in panels, read by element.
 template <class Stored>
-struct StoredWeight {
+struct HeadStoredWeight {
   const Stored* data;
   std::int64_t inputs;
   LOCKSTEP_DEVICE float at(std::int64_t output, std::int64_t k) const { return widen_element(data[(output / 16 * inputs + k) * 16 + output % 16]); }
 };
-struct DecodedWeight {
+struct HeadDecodedWeight {
   const std::uint8_t* data;
   PackedShape shape;
   LOCKSTEP_DEVICE float at(std::int64_t output, std::int64_t k) const { return packed_element(data + output / 16 * shape.panel_bytes(), shape, output % 16, k); }
 };
 template <class F>
-void with_weight(const PackedWeight& w, const F& f) {
-  if (is_packed_format(w.bits)) f(DecodedWeight{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<PackedFormat>(w.bits)}});
-  else if (w.data.dtype == DType::bf16) f(StoredWeight<Bf16>{device_pointer<Bf16>(w.data), w.inputs});
-  else f(StoredWeight<float>{device_pointer<float>(w.data), w.inputs});
+void with_head_weight(const PackedWeight& w, const F& f) {
+  if (is_packed_format(w.bits)) f(HeadDecodedWeight{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<PackedFormat>(w.bits)}});
+  else if (w.data.dtype == DType::bf16) f(HeadStoredWeight<Bf16>{device_pointer<Bf16>(w.data), w.inputs});
+  else f(HeadStoredWeight<float>{device_pointer<float>(w.data), w.inputs});
 }
 
 // The rows of a product: those of x, or of `index` where it is given, each perhaps rounded to bf16.
-struct ProductRows {
+struct HeadProductRows {
   View x, index;
   bool round = false;
   std::int64_t count() const { return index ? index.rows : x.rows; }
@@ -35,67 +36,67 @@ struct ProductRows {
   LOCKSTEP_DEVICE float value(const float* row, std::int64_t k) const { return round ? widen(round_to_bf16(row[k])) : row[k]; }
 };
 
-inline constexpr int kProductRows = 4;    // of a thread: a weight is read once for all of them
-inline constexpr int kProductLeaves = 16;  // at most
+inline constexpr int kHeadRows = 4;    // of a thread: a weight is read once for all of them
+inline constexpr int kHeadLeaves = 16;  // at most
 
-// Sums of kProductRows rows at once, value(r, k) * weight(k) over n terms in `leaves` leaves, each one ascending chain; joined pairwise.
+// Sums of kHeadRows rows at once, value(r, k) * weight(k) over n terms in `leaves` leaves, each one ascending chain; joined pairwise.
 template <class Value, class WeightAt>
-LOCKSTEP_DEVICE void chains(std::int64_t n, int leaves, const Value& value, const WeightAt& weight_at, float (&total)[kProductRows]) {
-  float part[kProductRows][kProductLeaves];
+LOCKSTEP_DEVICE void head_chains(std::int64_t n, int leaves, const Value& value, const WeightAt& weight_at, float (&total)[kHeadRows]) {
+  float part[kHeadRows][kHeadLeaves];
   const std::int64_t size = n / leaves;
   for (int leaf = 0; leaf < leaves; ++leaf) {
-    float sum[kProductRows] = {};
+    float sum[kHeadRows] = {};
     for (std::int64_t k = leaf * size; k < (leaf + 1) * size; ++k) {
       const float weight = weight_at(k);
-      for (int r = 0; r < kProductRows; ++r) sum[r] = fused(value(r, k), weight, sum[r]);
+      for (int r = 0; r < kHeadRows; ++r) sum[r] = fused(value(r, k), weight, sum[r]);
     }
-    for (int r = 0; r < kProductRows; ++r) part[r][leaf] = sum[r];
+    for (int r = 0; r < kHeadRows; ++r) part[r][leaf] = sum[r];
   }
-  for (int r = 0; r < kProductRows; ++r) total[r] = join_pairwise(part[r], leaves);
+  for (int r = 0; r < kHeadRows; ++r) total[r] = join_pairwise(part[r], leaves);
 }
 
-// Item: outputs inner, blocks of kProductRows rows outer. A row beyond the last is the last again.
+// Item: outputs inner, blocks of kHeadRows rows outer. A row beyond the last is the last again.
 template <class Weight>
-struct LogitsBody {
+struct HeadLogitsBody {
   Weight weight;
   View y;
-  ProductRows rows;
+  HeadProductRows rows;
   std::int64_t count, inputs, first, outputs;  // outputs [first, first + outputs) of the weight
   int leaves;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
-    const std::int64_t n = item % outputs, begin = item / outputs * kProductRows;
-    const float* x[kProductRows];
-    for (int r = 0; r < kProductRows; ++r) x[r] = rows.row(begin + r < count ? begin + r : count - 1);
-    float sum[kProductRows];
-    chains(inputs, leaves, [&](int r, std::int64_t k) { return rows.value(x[r], k); }, [&](std::int64_t k) { return weight.at(first + n, k); }, sum);
-    for (int r = 0; r < kProductRows && begin + r < count; ++r) floats(y)[(begin + r) * y.stride + n] = sum[r];
+    const std::int64_t n = item % outputs, begin = item / outputs * kHeadRows;
+    const float* x[kHeadRows];
+    for (int r = 0; r < kHeadRows; ++r) x[r] = rows.row(begin + r < count ? begin + r : count - 1);
+    float sum[kHeadRows];
+    head_chains(inputs, leaves, [&](int r, std::int64_t k) { return rows.value(x[r], k); }, [&](std::int64_t k) { return weight.at(first + n, k); }, sum);
+    for (int r = 0; r < kHeadRows && begin + r < count; ++r) floats(y)[(begin + r) * y.stride + n] = sum[r];
   }
 };
 
 template <class Weight>
-struct HiddenBody {
+struct HeadHiddenBody {
   Weight weight;
   View dx, dz;
   std::int64_t inputs, outputs;
   int leaves;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
-    const std::int64_t k = item % inputs, begin = item / inputs * kProductRows, count = dz.rows;
-    const float* d[kProductRows];
-    for (int r = 0; r < kProductRows; ++r) d[r] = floats(dz) + (begin + r < count ? begin + r : count - 1) * dz.stride;
-    float sum[kProductRows];
-    chains(outputs, leaves, [&](int r, std::int64_t v) { return d[r][v]; }, [&](std::int64_t v) { return weight.at(v, k); }, sum);
-    for (int r = 0; r < kProductRows && begin + r < count; ++r) floats(dx)[(begin + r) * dx.stride + k] = sum[r];
+    const std::int64_t k = item % inputs, begin = item / inputs * kHeadRows, count = dz.rows;
+    const float* d[kHeadRows];
+    for (int r = 0; r < kHeadRows; ++r) d[r] = floats(dz) + (begin + r < count ? begin + r : count - 1) * dz.stride;
+    float sum[kHeadRows];
+    head_chains(outputs, leaves, [&](int r, std::int64_t v) { return d[r][v]; }, [&](std::int64_t v) { return weight.at(v, k); }, sum);
+    for (int r = 0; r < kHeadRows && begin + r < count; ++r) floats(dx)[(begin + r) * dx.stride + k] = sum[r];
   }
 };
 
 // Rows of x as integers, for weights of integers: a thread a group of 32 (linear.h has the rule).
-struct IntegerRows {
+struct HeadIntegerRows {
   std::int8_t* q;  // [rows, groups * 32]
   float* scale;    // [rows, groups]
 };
-struct QuantiseRowsBody {
-  ProductRows rows;
-  IntegerRows out;
+struct QuantiseHeadRowsBody {
+  HeadProductRows rows;
+  HeadIntegerRows out;
   std::int64_t groups, inputs;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t begin = item % groups * kQuantisedGroup, n = inputs - begin < kQuantisedGroup ? inputs - begin : kQuantisedGroup;
@@ -114,18 +115,18 @@ struct QuantiseRowsBody {
     out.scale[item] = scale;
   }
 };
-struct IntegerLogitsBody {
+struct HeadIntegerLogitsBody {
   const std::uint8_t* weight;
   QuantisedShape shape;
   View y;
-  IntegerRows x;
+  HeadIntegerRows x;
   std::int64_t groups;
   int leaves;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t n = item % shape.outputs, row = item / shape.outputs, lane = n % 16, size = groups / leaves;
     const std::uint8_t* scales = weight + n / 16 * shape.panel_bytes();
     const std::uint8_t* bytes = scales + shape.scale_bytes();
-    float part[kProductLeaves];
+    float part[kHeadLeaves];
     for (int leaf = 0; leaf < leaves; ++leaf) {
       float sum = 0.0f;
       for (std::int64_t g = leaf * size; g < (leaf + 1) * size; ++g) {
@@ -142,29 +143,29 @@ struct IntegerLogitsBody {
 };
 
 // Outputs [first, first + outputs) of some rows; a weight of numbers.
-inline void launch_some_logits(const View& y, const ProductRows& rows, const PackedWeight& w, std::int64_t first, std::int64_t outputs, Grid& grid) {
+inline void launch_some_logits(const View& y, const HeadProductRows& rows, const PackedWeight& w, std::int64_t first, std::int64_t outputs, Grid& grid) {
   const std::int64_t count = rows.count();
-  with_weight(w, [&](const auto& weight) {
-    grid.each((count + kProductRows - 1) / kProductRows * outputs,
-              LogitsBody<std::decay_t<decltype(weight)>>{weight, y, rows, count, w.inputs, first, outputs, leaf_count(w.inputs, w.maximum_leaves)});
+  with_head_weight(w, [&](const auto& weight) {
+    grid.each((count + kHeadRows - 1) / kHeadRows * outputs,
+              HeadLogitsBody<std::decay_t<decltype(weight)>>{weight, y, rows, count, w.inputs, first, outputs, leaf_count(w.inputs, w.maximum_leaves)});
   });
 }
 // All outputs. Uses scratch 0 and 1 where weights are integers.
-inline void launch_logits(const View& y, const ProductRows& rows, const PackedWeight& w, Grid& grid) {
+inline void launch_logits(const View& y, const HeadProductRows& rows, const PackedWeight& w, Grid& grid) {
   const std::int64_t count = rows.count();
   if (w.bits != 0 && !is_packed_format(w.bits)) {
     const QuantisedShape shape = w.quantised();
     const std::int64_t groups = shape.groups();
-    const IntegerRows x{grid.scratch<std::int8_t>(0, count * groups * kQuantisedGroup), grid.scratch<float>(1, count * groups)};
-    grid.each(count * groups, QuantiseRowsBody{{rows.x, rows.index}, x, groups, w.inputs});
-    return grid.each(count * w.outputs, IntegerLogitsBody{device_pointer<std::uint8_t>(w.data), shape, y, x, groups, quantised_leaf_count(w.inputs, w.maximum_leaves)});
+    const HeadIntegerRows x{grid.scratch<std::int8_t>(0, count * groups * kQuantisedGroup), grid.scratch<float>(1, count * groups)};
+    grid.each(count * groups, QuantiseHeadRowsBody{{rows.x, rows.index}, x, groups, w.inputs});
+    return grid.each(count * w.outputs, HeadIntegerLogitsBody{device_pointer<std::uint8_t>(w.data), shape, y, x, groups, quantised_leaf_count(w.inputs, w.maximum_leaves)});
   }
   launch_some_logits(y, rows, w, 0, w.outputs, grid);
 }
 inline void launch_hidden(const View& dx, const View& dz, const PackedWeight& w, Grid& grid) {
-  with_weight(w, [&](const auto& weight) {
-    grid.each((dz.rows + kProductRows - 1) / kProductRows * w.inputs,
-              HiddenBody<std::decay_t<decltype(weight)>>{weight, dx, dz, w.inputs, w.outputs, leaf_count(w.outputs, w.maximum_leaves)});
+  with_head_weight(w, [&](const auto& weight) {
+    grid.each((dz.rows + kHeadRows - 1) / kHeadRows * w.inputs,
+              HeadHiddenBody<std::decay_t<decltype(weight)>>{weight, dx, dz, w.inputs, w.outputs, leaf_count(w.outputs, w.maximum_leaves)});
   });
 }
 
