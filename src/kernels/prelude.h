@@ -15,6 +15,7 @@
 
 #include "base/philox.h"
 #include "base/thread_pool.h"
+#include "kernels/elements.h"
 #include "kernels/table.h"
 #include "numerics/element.h"
 #include "numerics/isa/tiles.h"
@@ -23,8 +24,6 @@
 #include "tensor/view.h"
 
 namespace lockstep {
-
-inline std::int32_t* ints(const View& v) { return device_pointer<std::int32_t>(v); }
 
 // Lanes of the 16 that lie below `n` from `at` on.
 inline int lanes_left(std::int64_t n, std::int64_t at) { return static_cast<int>(n - at < 16 ? n - at : 16); }

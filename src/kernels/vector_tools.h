@@ -7,12 +7,6 @@
 
 namespace lockstep {
 
-// The element types of a view as kernel code sees them: fp32, or {value, hash} on the traced backend.
-template <class V>
-inline typename V::Elem* elements(const View& v) {
-  return device_pointer<typename V::Elem>(v);
-}
-
 // Calls f with a typed pointer to a view that is fp32 or bf16 (compute copies, caches).
 template <class V, class F>
 inline decltype(auto) with_stored(const View& v, const F& f) {

@@ -4,7 +4,6 @@
 #include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch_errors.h"
 #include "kernels/cuda/launcher.h"
-#include "kernels/cuda/missing.h"
 
 namespace lockstep {
 
@@ -12,10 +11,6 @@ namespace cuda {
 #define LOCKSTEP_DECLARE_LAUNCH(kernel, Arguments) void launch(const Arguments&, Grid&);
 LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_LAUNCH)
 #undef LOCKSTEP_DECLARE_LAUNCH
-#define LOCKSTEP_MISSING(kernel, Arguments) \
-  void launch(const Arguments&, Grid&) { fail_missing_kernel(#kernel); }
-LOCKSTEP_CUDA_MISSING(LOCKSTEP_MISSING)
-#undef LOCKSTEP_MISSING
 
 void check_launch(const char* what) {
   const cudaError_t status = cudaGetLastError();

@@ -4,7 +4,6 @@
 
 namespace lockstep {
 
-void fail_missing_kernel(const char* kernel) { fail(ErrorCode::unsupported, "the kernel {} has no CUDA form yet", kernel); }
 void fail_launch(const char* error, const char* error_name, const char* what) {
   fail(ErrorCode::internal, "CUDA: a launch was refused: {} ({}), of {}", error, error_name, what);
 }

@@ -4,7 +4,6 @@
 
 namespace lockstep {
 
-[[noreturn]] void fail_missing_kernel(const char* kernel);                                              // unsupported
 [[noreturn]] void fail_launch(const char* error, const char* error_name, const char* what);             // internal
 [[noreturn]] void fail_scratch(std::size_t bytes);                                                      // resource_exhausted
 

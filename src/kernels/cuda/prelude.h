@@ -4,6 +4,7 @@
 // explicit chains of fused(), nothing is contracted, no atomics. Plain and correct comes first; a faster body keeps the order.
 #pragma once
 #include "kernels/cuda/grid.h"
+#include "kernels/elements.h"
 #include "kernels/table.h"
 #include "numerics/accumulator.h"
 #include "numerics/elementary.h"

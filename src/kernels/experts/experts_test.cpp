@@ -160,6 +160,40 @@ TEST(Experts, BitsAndHashesAreTheSameEverywhere) {
     });
 }
 
+// What ranks and adapters ask for: some groups, some experts, some rows; and dx where x is.
+TEST(Experts, SharesAreTheSameEverywhere) {
+  expect_same_everywhere([&](KernelBench& bench) {
+    const std::int64_t T = 23, k = 3, E = 10, h = 21;
+    const Plan plan = make_plan(bench, random_choice(T, k, E, 21), T, k, E);
+    const View x = bench.floats(random_floats(T * k * h, 22), T * k, h), w = bench.floats(random_floats(T * k, 23), T, k), dy = bench.floats(random_floats(T * h, 24), T, h);
+    for (const auto& [first, last] : {std::pair{0, 4}, {4, 8}, {2, 3}, {6, 8}}) {
+      ExpertCombine combine{bench.junk(T, h), x, w, plan.expert, plan.slot_of, E};
+      combine.group_begin = first, combine.group_end = last;
+      bench.launch(&KernelTable::expert_combine, combine);
+      bench.record(combine.y);
+    }
+    const View own = bench.junk(T * k, h), dweight = bench.junk(T, k), nothing = bench.junk(T, k);
+    bench.launch(&KernelTable::expert_spread, ExpertSpread{own, dweight, dy, x, w, plan.slot_of, plan.expert, 3, 7});
+    bench.launch(&KernelTable::expert_spread, ExpertSpread{own, nothing, dy, x, w, plan.slot_of, plan.expert, 4, 4});
+    bench.launch(&KernelTable::expert_spread, ExpertSpread{x, dweight, dy, x, w, plan.slot_of, plan.expert, 0, 3});
+    for (const View& v : {own, dweight, nothing, x}) bench.record(v);
+    for (const auto& [first, last] : {std::pair{0, 23}, {0, 1}, {5, 17}, {9, 9}, {9, 4}, {22, 23}, {23, 40}}) {
+      const View begin = bench.zeros(E, 1, DType::i32), end = bench.zeros(E, 1, DType::i32);
+      bench.launch(&KernelTable::slot_ranges, SlotRanges{begin, end, plan.offsets, plan.row_of, first, last});
+      bench.record(begin);
+      bench.record(end);
+    }
+  });
+}
+
+TEST(Experts, PlansOfAnyShapeAreTheSameEverywhere) {
+  for (const auto& [T, k, experts] : {std::tuple{0, 2, 3}, {1, 1, 1}, {1, 4, 4}, {300, 3, 17}, {5, 4, 64}})
+    expect_same_everywhere([&, T = T, k = k, experts = experts](KernelBench& bench) {
+      const Plan plan = make_plan(bench, random_choice(T, k, experts, 1), T, k, experts);
+      for (const View& v : {plan.offsets, plan.row_of, plan.slot_of}) bench.record(v);
+    });
+}
+
 TEST(Experts, ARowHasTheSameBitsAlone) {
   const std::int64_t T = 30, k = 3, E = 12, h = 33;
   const auto chosen = random_choice(T, k, E, 14);

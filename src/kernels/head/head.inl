@@ -1,7 +1,7 @@
 // Implementation of head.h. The products are the linear kernels themselves, so their orders are linear.h's; what is added
 // here are the sums along a row of logits and the loss.
 #include "kernels/head/log_sum.h"
-#include "kernels/head/row_loss.h"
+#include "kernels/head/row_gradient.h"
 #include "kernels/head/shard_rows.h"
 #include "kernels/linear/packed.h"
 #include "kernels/linear/product.h"

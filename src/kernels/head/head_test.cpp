@@ -280,6 +280,62 @@ TEST(Head, LogitsOfChosenRows) {
   }
 }
 
+TEST(Head, LogitsAreTheSameEverywhere) {
+  for (auto [inputs, vocabulary] : std::vector<std::array<std::int64_t, 2>>{{1, 1}, {33, 15}, {64, 17}, {256, 150}}) {
+    const HeadBatch batch = make_head_batch(9, inputs, vocabulary, LossKind::none, 16);
+    for (const DType dtype : {DType::f32, DType::bf16})
+      expect_same_everywhere([&](KernelBench& b) {
+        const HeadLoss all = head_of(b, batch, 9, false, dtype).loss;
+        const View index = b.ints({3, 8, 0, 3, 5, 5, 1}, 7);
+        PackedWeight few = all.w;
+        few.maximum_leaves = 2;
+        for (const HeadLogits& op : {HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, false}, HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, true},
+                                     HeadLogits{b.junk(7, vocabulary), all.x, index, few, false}}) {
+          b.launch(&KernelTable::head_logits, op);
+          b.record(op.y);
+        }
+      });
+  }
+}
+
+// Inputs that are rounded, a row that is no number, bins that stay, a share of the vocabulary, a tied table.
+TEST(Head, GradientsOfEveryFormAreTheSameEverywhere) {
+  HeadBatch batch = make_head_batch(23, 20, 50, LossKind::policy, 20, 2);
+  batch.parameters.entropy_coefficient = 0.2f;
+  batch.target[0] = batch.target[1] = -1;
+  for (const bool nan : {false, true}) {
+    if (nan) batch.x[3 * 20] = std::numeric_limits<float>::quiet_NaN();
+    expect_same_everywhere([&](KernelBench& b) {
+      Head head = head_of(b, batch, 7, true);
+      head.loss.round_input_bf16 = head.weight.round_input_bf16 = true;
+      head.launch(b);
+      for (const View& v : {head.loss.logprob, head.loss.entropy, head.loss.loss, head.loss.marks, head.loss.flags, head.loss.dx, head.loss.log_sum, head.loss.slope,
+                            head.loss.entropy_slope, head.weight.gradient})
+        b.record(v);
+      HeadWeight share = head.weight;
+      share.first = 16;
+      share.w.outputs = 30;
+      share.w.data = head.weight.w.data.column_range(16 * 20, 32 * 20);
+      share.gradient = b.junk(2, 20 * 16);
+      b.launch(&KernelTable::head_weight, share);
+      b.record(share.gradient);
+      // Two calls of the same rows, the second of which finishes; of a tied table.
+      HeadWeight tied = head.weight;
+      tied.table_dy = b.floats(random_floats(23 * 20, 21), 23, 20);
+      tied.token = b.ints(random_ints(23, 22, 50), 23);
+      tied.bins = b.zeros(1, tied.w.packed_size(), DType::bins);
+      tied.gradient = {}, tied.finish = false;
+      b.launch(&KernelTable::head_weight, tied);
+      tied.gradient = b.junk(4, 20 * 16), tied.finish = true;
+      b.launch(&KernelTable::head_weight, tied);
+      b.record(tied.gradient);
+      tied.bins = {};
+      b.launch(&KernelTable::head_weight, tied);
+      b.record(tied.gradient);
+    });
+  }
+}
+
 // Ranks that share the vocabulary: each makes the gradient of its own tokens.
 TEST(Head, AShareOfTheVocabularyHasTheBitsOfTheWhole) {
   const HeadBatch batch = make_head_batch(30, 20, 128, LossKind::cross_entropy, 19);
@@ -395,12 +451,55 @@ TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
     }
 }
 
+// The kernels of a share by themselves, of logits that no product made.
+TEST(HeadShards, AreTheSameEverywhere) {
+  struct Kind {
+    LossKind kind;
+    std::int64_t targets = 1;
+    float entropy = 0;
+  };
+  for (const Kind& kind : {Kind{LossKind::cross_entropy, 3}, {LossKind::policy, 1, 0.1f}})
+    for (const std::int64_t vocabulary : {15, 96, 300}) {
+      HeadBatch batch = make_head_batch(13, 40, vocabulary, kind.kind, 50, kind.targets);
+      batch.parameters.entropy_coefficient = kind.entropy;
+      batch.weight[3] = 0;
+      std::vector<float> logits = random_floats(13 * vocabulary, 51, -5, 5);
+      logits[static_cast<std::size_t>(2 * vocabulary)] = std::numeric_limits<float>::quiet_NaN();
+      expect_same_everywhere([&](KernelBench& b) {
+        const HeadLoss whole = head_of(b, batch, 5, true).loss;
+        const int leaves = leaf_count(vocabulary, 8);
+        const std::int64_t ranks = leaves > 1 ? 2 : 1, own = leaves / ranks, tokens = vocabulary / ranks, width = 2 + kind.targets;
+        const View z = b.floats(logits, 13, vocabulary), sums = b.junk(13, width * leaves), entropies = b.junk(13, leaves);
+        for (std::int64_t r = 0; r < ranks; ++r)
+          b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(width * r * own, width * own), z.column_range(r * tokens, tokens), whole.target, r * tokens, own});
+        b.record(sums);
+        b.launch(&KernelTable::head_shard_loss, HeadShardLoss{whole.log_sum, whole.slope, whole.logprob, whole.loss, whole.marks, whole.flags, whole.entropy_slope, sums,
+                                                              whole.target, vocabulary, whole.objective});
+        const auto gradient = [&](bool with_sums, bool learns) {
+          for (std::int64_t r = 0; r < ranks; ++r) {
+            HeadShardGradient op{z.column_range(r * tokens, tokens), {}, whole.log_sum, whole.slope, whole.target, r * tokens, learns};
+            if (with_sums) op.entropy = entropies.column_range(r * own, own);
+            if (whole.entropy_slope) op.row_entropy = whole.entropy, op.entropy_slope = whole.entropy_slope;
+            b.launch(&KernelTable::head_shard_gradient, op);
+          }
+        };
+        gradient(true, !whole.entropy_slope);
+        b.record(entropies);
+        b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{whole.entropy, entropies, whole.log_sum, whole.target, whole.loss, whole.entropy_slope});
+        if (whole.entropy_slope) gradient(false, true);
+        for (const View& v : {z, whole.log_sum, whole.slope, whole.logprob, whole.loss, whole.marks, whole.flags, whole.entropy}) b.record(v);
+      });
+    }
+}
+
 TEST(Head, NoRowsGiveAZeroGradient) {
   const HeadBatch batch = make_head_batch(0, 20, 30, LossKind::cross_entropy, 18);
-  KernelBench b;
-  const Head head = head_of(b, batch, 4, true);
-  head.launch(b);
-  for (float v : b.read(head.weight.gradient)) EXPECT_EQ(float_bits(v), 0u);
+  expect_same_everywhere([&](KernelBench& b) {
+    const Head head = head_of(b, batch, 4, true);
+    head.launch(b);
+    for (float v : b.read(head.weight.gradient)) EXPECT_EQ(float_bits(v), 0u);
+    b.record(head.weight.gradient);
+  });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The log-sum-exp of one row of logits, in the order written in head.h: one code for the trainer's log-probability and the
-// sampler's, so that their bits are the same. Included by the .inl of head/ and sample/; every function is a template over V.
+// sampler's, so that their bits are the same. Included by the .inl of head/ and sample/; every function is a template over V. The CUDA form
+// of a row's sums is block_log_sum.h; it joins leaves with the code here.
 //   const LogSum<V> row = log_sum<V>(logits, vocabulary, maximum_leaves); logprob = logits[target] - row.log_sum
 // Knows no rows beside its own. A row with a NaN, a +infinity or a leaf of -infinity alone has log_sum NaN.
 #pragma once
@@ -13,7 +14,7 @@ struct LogSum {
 };
 
 template <class V>
-inline bool is_finite(const typename V::Elem& x) {
+LOCKSTEP_EVERYWHERE inline bool is_finite(const typename V::Elem& x) {
   return value_of(x) - value_of(x) == 0.0f;
 }
 
@@ -46,8 +47,9 @@ inline void leaf_sum(const typename V::Elem* part, std::int64_t n, typename V::E
 
 // Joins the leaves' maxima and sums, which are overwritten.
 template <class V>
-inline LogSum<V> join_leaf_sums(typename V::Elem* m, typename V::Elem* s, int leaves) {
+LOCKSTEP_EVERYWHERE inline LogSum<V> join_leaf_sums(typename V::Elem* m, typename V::Elem* s, int leaves) {
   using Elem = typename V::Elem;
+  constexpr int kWidth = static_cast<int>(sizeof(V) / sizeof(Elem));  // 16; of a GPU's lane 1
   for (int count = leaves; count > 1; count /= 2) {
     Elem scale[16];  // the exponentials of a level fit one vector
     for (int i = 0; i < 16; ++i) scale[i] = element<Elem>(0.0f);
@@ -57,7 +59,7 @@ inline LogSum<V> join_leaf_sums(typename V::Elem* m, typename V::Elem* s, int le
       scale[i + 1] = m[i + 1] - larger;
       m[i / 2] = larger;
     }
-    exp(V::load(scale)).store(scale);
+    for (int i = 0; i < count; i += kWidth) exp(V::load(scale + i)).store(scale + i);
     for (int i = 0; i < count; i += 2) s[i / 2] = fused(s[i], scale[i], s[i + 1] * scale[i + 1]);
   }
   Elem result = m[0] + log_element<V>(s[0]);

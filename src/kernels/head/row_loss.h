@@ -1,5 +1,6 @@
 // The losses of a row's targets (objective.h): value and derivative by the target's log-probability, shared by the whole head and by a
-// rank's share of the vocabulary, so that their bits are the same. Included by head.inl; every function is a template over V.
+// rank's share of the vocabulary, on CPUs and, of one lane (numerics/isa/lane.h), on GPUs, so that their bits are the same. Included by
+// head.inl and head.cu; every function is a template over V.
 // Orders as written here; docs/losses.md has the formulas. A loss is one case of policy_loss. -x is 0 - x throughout.
 #pragma once
 
@@ -12,7 +13,7 @@ struct TargetLoss {
 };
 
 template <class V>
-inline typename V::Elem clamp_element(const typename V::Elem& x, const typename V::Elem& low, const typename V::Elem& high) {
+LOCKSTEP_EVERYWHERE inline typename V::Elem clamp_element(const typename V::Elem& x, const typename V::Elem& low, const typename V::Elem& high) {
   return x < low ? low : x > high ? high : x;
 }
 
@@ -27,7 +28,7 @@ struct PolicyInputs {
 
 // The binary KL of the target against all other tokens: p (log p - lq) + (1 - p) log((1 - p) / (1 - q)).
 template <class V>
-inline typename V::Elem binary_kl(const typename V::Elem& log_p, const typename V::Elem& p, const typename V::Elem& log_q, const typename V::Elem& q) {
+LOCKSTEP_EVERYWHERE inline typename V::Elem binary_kl(const typename V::Elem& log_p, const typename V::Elem& p, const typename V::Elem& log_q, const typename V::Elem& q) {
   using Elem = typename V::Elem;
   const Elem one = element<Elem>(1.0f), least = element<Elem>(1.1920929e-7f);
   const Elem others_p = one - p < least ? least : one - p, others_q = one - q < least ? least : one - q;
@@ -35,7 +36,7 @@ inline typename V::Elem binary_kl(const typename V::Elem& log_p, const typename 
 }
 
 template <class V>
-inline TargetLoss<V> policy_loss(LossKind kind, const LossParameters& p, const PolicyInputs<V>& in) {
+LOCKSTEP_EVERYWHERE inline TargetLoss<V> policy_loss(LossKind kind, const LossParameters& p, const PolicyInputs<V>& in) {
   using Elem = typename V::Elem;
   const Elem zero = element<Elem>(0.0f), w = in.weight, a = in.advantage, ratio = in.ratio, lp = in.logprob;
   // -(w A r) as a loss of which the gradient goes through the ratio.
@@ -84,7 +85,7 @@ inline TargetLoss<V> policy_loss(LossKind kind, const LossParameters& p, const P
 
 // KL against the reference, and its derivative by lp; d = lp - f. The derivatives are those of the value, k3_plus excepted: k2's.
 template <class V>
-inline TargetLoss<V> kl_term(const LossParameters& p, const typename V::Elem& d, const typename V::Elem& ratio, bool ratio_moves) {
+LOCKSTEP_EVERYWHERE inline TargetLoss<V> kl_term(const LossParameters& p, const typename V::Elem& d, const typename V::Elem& ratio, bool ratio_moves) {
   using Elem = typename V::Elem;
   const Elem zero = element<Elem>(0.0f), one = element<Elem>(1.0f), half = element<Elem>(0.5f);
   if (p.kl == KlEstimator::k1) return {d, one, 0};
@@ -109,7 +110,7 @@ inline TargetLoss<V> kl_term(const LossParameters& p, const typename V::Elem& d,
 
 // The factor of the correction; its marks are added.
 template <class V>
-inline typename V::Elem correction_factor(const LossParameters& p, const typename V::Elem& log_correction, std::int32_t& marks) {
+LOCKSTEP_EVERYWHERE inline typename V::Elem correction_factor(const LossParameters& p, const typename V::Elem& log_correction, std::int32_t& marks) {
   using Elem = typename V::Elem;
   const Elem c = exp_element<V>(log_correction), low = element<Elem>(p.correction_low), high = element<Elem>(p.correction_high), zero = element<Elem>(0.0f);
   const bool above = c > high, below = p.correction != Correction::truncate && c < low;
@@ -122,7 +123,7 @@ inline typename V::Elem correction_factor(const LossParameters& p, const typenam
 
 // Target k of row t: a scored one.
 template <class V>
-inline TargetLoss<V> target_loss(const Objective& o, std::int64_t t, std::int64_t k, const typename V::Elem& logprob) {
+LOCKSTEP_EVERYWHERE inline TargetLoss<V> target_loss(const Objective& o, std::int64_t t, std::int64_t k, const typename V::Elem& logprob) {
   using Elem = typename V::Elem;
   const LossParameters& p = o.parameters;
   const Elem zero = element<Elem>(0.0f);
@@ -161,7 +162,7 @@ inline TargetLoss<V> target_loss(const Objective& o, std::int64_t t, std::int64_
 // Losses and slopes of all targets of row t, written to what `op` has for them (HeadLoss, HeadShardLoss); logit(k): of target k.
 // The derivative of the loss by the entropy goes to entropy_slope.
 template <class V, class Op, class F>
-inline void row_losses(const Op& op, std::int64_t t, const typename V::Elem& log_sum, const F& logit) {
+LOCKSTEP_EVERYWHERE inline void row_losses(const Op& op, std::int64_t t, const typename V::Elem& log_sum, const F& logit) {
   using Elem = typename V::Elem;
   const Elem zero = element<Elem>(0.0f);
   for (std::int64_t k = 0; k < op.target.cols; ++k) {
@@ -181,21 +182,16 @@ inline void row_losses(const Op& op, std::int64_t t, const typename V::Elem& log
 }
 
 template <class V>
-inline bool any_target(const View& target, std::int64_t t) {
+LOCKSTEP_EVERYWHERE inline bool any_target(const View& target, std::int64_t t) {
   const std::int32_t* row = ints(target) + t * target.stride;
-  return std::any_of(row, row + target.cols, [](std::int32_t id) { return id >= 0; });
-}
-
-// One leaf's part of sum p z, p = exp(z - log_sum).
-template <class V>
-inline typename V::Elem leaf_entropy(const typename V::Elem* z, std::int64_t n, const V& log_sum) {
-  return dot16_of<V>(n, [&](std::int64_t i, int lanes) { return exp(V::load_partial(z + i, lanes) - log_sum); },
-                     [&](std::int64_t i, int lanes) { return V::load_partial(z + i, lanes); });
+  for (std::int64_t k = 0; k < target.cols; ++k)
+    if (row[k] >= 0) return true;
+  return false;
 }
 
 // What an entropy bonus takes from the loss of row t.
 template <class V>
-inline void take_entropy_bonus(const View& loss, const View& entropy_slope, const typename V::Elem& entropy, std::int64_t t) {
+LOCKSTEP_EVERYWHERE inline void take_entropy_bonus(const View& loss, const View& entropy_slope, const typename V::Elem& entropy, std::int64_t t) {
   if (!loss || !entropy_slope) return;
   const typename V::Elem slope = elements<V>(entropy_slope)[t * entropy_slope.stride];
   auto& own = elements<V>(loss)[t * loss.stride];
@@ -208,49 +204,45 @@ struct RowGradient {
   View entropy, entropy_slope;  // or none
 };
 
-// Turns n logits of row t, which stand for the tokens from `first` on, into their gradient. A row without a slope gets +0.
+// The numbers that the gradient of row t is made of, the same for all its logits.
 template <class V>
-inline void row_gradient(const RowGradient& op, std::int64_t t, typename V::Elem* z, std::int64_t n, std::int64_t first) {
+struct RowSlopes {
   using Elem = typename V::Elem;
+  Elem total, log_sum, bonus, entropy;  // total: of the slopes
+  std::int64_t scored;                  // how many targets are
+  bool moves, bonus_moves;              // without either the gradient is +0
+};
+template <class V>
+LOCKSTEP_EVERYWHERE inline RowSlopes<V> row_slopes(const RowGradient& op, std::int64_t t) {
+  using Elem = typename V::Elem;
+  const Elem zero = element<Elem>(0.0f), *slope = elements<V>(op.slope) + t * op.slope.stride;
   const std::int32_t* target = ints(op.target) + t * op.target.stride;
-  const Elem *slope = elements<V>(op.slope) + t * op.slope.stride, zero = element<Elem>(0.0f);
-  const Elem bonus = op.entropy_slope ? elements<V>(op.entropy_slope)[t * op.entropy_slope.stride] : zero;
-  const bool bonus_moves = value_of(bonus) != 0.0f;
-  std::int64_t scored = 0;
-  bool moves = bonus_moves;
-  Elem total = zero;
+  RowSlopes<V> row{zero, zero, op.entropy_slope ? elements<V>(op.entropy_slope)[t * op.entropy_slope.stride] : zero, zero, 0, false, false};
+  row.bonus_moves = value_of(row.bonus) != 0.0f;
+  row.moves = row.bonus_moves;
   for (std::int64_t k = 0; k < op.target.cols; ++k) {
     if (target[k] < 0) continue;
-    moves = moves || value_of(slope[k]) != 0.0f;
-    total = scored++ == 0 ? slope[k] : total + slope[k];
+    row.moves = row.moves || value_of(slope[k]) != 0.0f;
+    row.total = row.scored++ == 0 ? slope[k] : row.total + slope[k];
   }
-  if (!moves) {
-    for (std::int64_t i = 0; i < n; i += 16) V::zero().store_partial(z + i, lanes_left(n, i));
-    return;
-  }
-  const Elem log_sum = elements<V>(op.log_sum)[t * op.log_sum.stride];
-  const Elem entropy = bonus_moves ? elements<V>(op.entropy)[t * op.entropy.stride] : zero;
-  const auto with_bonus = [&](const Elem& dz, const Elem& p, const Elem& log_p) { return bonus_moves ? fused(bonus * p, log_p + entropy, dz) : dz; };
-  // The only target's own logit, before it is overwritten.
-  Elem at_target = zero;
-  std::int64_t only = -1;
-  for (std::int64_t k = 0; scored == 1 && k < op.target.cols; ++k)
-    if (target[k] >= first && target[k] < first + n) {
-      only = target[k] - first;
-      const Elem log_p = z[only] - log_sum, p = exp_element<V>(log_p);
-      at_target = with_bonus(slope[k] * (element<Elem>(1.0f) - p), p, log_p);
-    }
-  const V slopes = V::set1(total), log_sums = V::set1(log_sum), bonuses = V::set1(bonus), entropies = V::set1(entropy);
-  for (std::int64_t i = 0; i < n; i += 16) {
-    const int lanes = lanes_left(n, i);
-    const V log_p = V::load_partial(z + i, lanes) - log_sums, p = exp(log_p);
-    V dz = slopes * (V::zero() - p);
-    if (bonus_moves) dz = fma(bonuses * p, log_p + entropies, dz);
-    dz.store_partial(z + i, lanes);
-  }
-  if (only >= 0) z[only] = at_target;
-  for (std::int64_t k = 0; scored > 1 && k < op.target.cols; ++k)
-    if (target[k] >= first && target[k] < first + n) z[target[k] - first] = z[target[k] - first] + slope[k];
+  if (!row.moves) return row;
+  row.log_sum = elements<V>(op.log_sum)[t * op.log_sum.stride];
+  if (row.bonus_moves) row.entropy = elements<V>(op.entropy)[t * op.entropy.stride];
+  return row;
+}
+
+// The gradient of logits of a row that moves, but for what slopes add at their targets.
+template <class V>
+LOCKSTEP_EVERYWHERE inline V logit_gradient(const RowSlopes<V>& row, const V& z) {
+  const V log_p = z - V::set1(row.log_sum), p = exp(log_p), dz = V::set1(row.total) * (V::zero() - p);
+  return row.bonus_moves ? fma(V::set1(row.bonus) * p, log_p + V::set1(row.entropy), dz) : dz;
+}
+// That of the row's only scored target, whole.
+template <class V>
+LOCKSTEP_EVERYWHERE inline typename V::Elem target_gradient(const RowSlopes<V>& row, const typename V::Elem& slope, const typename V::Elem& z) {
+  using Elem = typename V::Elem;
+  const Elem log_p = z - row.log_sum, p = exp_element<V>(log_p), dz = slope * (element<Elem>(1.0f) - p);
+  return row.bonus_moves ? fused(row.bonus * p, log_p + row.entropy, dz) : dz;
 }
 
 }  // namespace lockstep

@@ -1,14 +1,7 @@
 // Implementation of router.h.
+#include "kernels/router/choice.h"
+
 namespace lockstep {
-
-inline constexpr float kRouterTiny = 1e-20f;  // keeps the normalising sum from 0
-inline constexpr std::int32_t kRouterNanFlag = 1 << 1;
-
-// Whether choice a goes before choice b of a lower expert id: the larger, a NaN below everything. Equal choices: no.
-template <class V>
-bool router_before(const typename V::Elem& a, const typename V::Elem& b) {
-  return a > b || (std::isnan(value_of(b)) && !std::isnan(value_of(a)));
-}
 
 template <class V>
 void router_forward(const RouterForward& op, ThreadPool& pool) {
@@ -35,7 +28,7 @@ void router_forward(const RouterForward& op, ThreadPool& pool) {
       std::int64_t count = 0;
       bool nan = false;
       for (std::int64_t e = 0; e < experts; ++e) {
-        nan |= std::isnan(value_of(choice[e]));
+        nan |= router_is_nan<V>(choice[e]);
         if (given) continue;
         if (count == k && !router_before<V>(choice[e], choice[chosen[k - 1]])) continue;
         std::int64_t at = count < k ? count++ : k - 1;

@@ -151,6 +151,19 @@ TEST(Router, BitsAndHashesAreTheSameEverywhere) {
       });
 }
 
+TEST(Router, TiesAndNanAreTheSameEverywhere) {
+  const float nan = std::nanf(""), inf = INFINITY;
+  const std::vector<float> logits = {0, -0.0f, 0, 0, 0, 0, 1, 0, 1, 0, nan, 0, nan, -9, -9, nan, nan, nan, nan, nan, -inf, nan, inf, nan, -inf};
+  for (const std::int64_t k : {1, 3, 5})
+    expect_same_everywhere([&](KernelBench& bench) {
+      const View expert = bench.zeros(5, k, DType::i32), weight = bench.junk(5, k), flags = bench.ints({8, 8, 8, 8, 8}, 5), dlogits = bench.junk(5, 5);
+      const View vlogits = bench.floats(logits, 5, 5);
+      bench.launch(&KernelTable::router_forward, RouterForward{expert, weight, flags, vlogits, bench.floats({-0.5f, -0.5f, -0.5f, -0.5f, -0.5f}, 1, 5), true, 1.0f});
+      bench.launch(&KernelTable::router_backward, RouterBackward{dlogits, weight, expert, vlogits, true, 1.0f});
+      for (const View& v : {expert, weight, flags, dlogits}) bench.record(v);
+    });
+}
+
 TEST(Router, ARowHasTheSameBitsAlone) {
   const std::int64_t T = 40, E = 33, k = 4;
   KernelBench bench;

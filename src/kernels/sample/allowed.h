@@ -1,5 +1,6 @@
 // The tokens that a mask allows, gathered in ascending order of id: one code for sampling and for the likeliest tokens, so that
-// both sum the same numbers in the same order. Included by the .inl of sample/ and top/; every function is a template over V.
+// both sum the same numbers in the same order. Included by the .inl of sample/ and top/; every function is a template over V. Their CUDA forms
+// gather by a block (allowed_block.h).
 #pragma once
 
 namespace lockstep {
@@ -23,7 +24,7 @@ inline void gather(const typename V::Elem* from, const std::int32_t* ids, std::i
 
 // The row of a mask that item `item` uses, or null.
 template <class V>
-inline const std::int32_t* mask_words(const View& mask, const View& mask_row, std::int64_t item) {
+LOCKSTEP_EVERYWHERE inline const std::int32_t* mask_words(const View& mask, const View& mask_row, std::int64_t item) {
   if (!mask) return nullptr;
   const std::int32_t row = ints(mask_row)[item * mask_row.stride];
   return row < 0 ? nullptr : ints(mask) + row * mask.stride;

@@ -1,47 +1,24 @@
 // Implementation of sample.h: one row an item.
 #include "kernels/head/log_sum.h"
 #include "kernels/sample/allowed.h"
+#include "kernels/sample/noise.h"
 
 namespace lockstep {
 
-// g = -log(-log u) of sixteen random words.
+// The noise of sixteen random words.
 template <class V>
 inline V gumbel_noise(const std::uint32_t* words) {
   typename V::Elem u[16];
-  for (int l = 0; l < 16; ++l) u[l] = element<typename V::Elem>((static_cast<float>(words[l] >> 9) + 0.5f) * 0x1p-23f);
-  return V::zero() - log(V::zero() - log(V::load(u)));
-}
-// No noise is larger: u = 1 - 2^-24.
-template <class V>
-inline float largest_noise() {
-  std::uint32_t words[16];
-  for (std::uint32_t& w : words) w = 0xffffffffu;
-  return value_of(gumbel_noise<V>(words).extract(0));
+  for (int l = 0; l < 16; ++l) u[l] = noise_uniform<V>(words[l]);
+  return gumbel_of(V::load(u));
 }
 
-// The highest score so far; a tie goes to the lower id.
-struct BestToken {
-  float score = -__builtin_inff();
-  std::int32_t id = -1;
-};
 template <class V>
 inline void take_best(BestToken& best, const V& score, const std::int32_t* ids, int lanes) {
   typename V::Elem s[16];
   score.store(s);
-  for (int l = 0; l < lanes; ++l) {
-    const float value = value_of(s[l]);
-    if (value > best.score || (value == best.score && ids[l] < best.id) || best.id < 0) best = {value, ids[l]};
-  }
-}
-
-// Where a row's noise comes from.
-struct NoiseKey {
-  std::uint64_t seed;
-  std::uint32_t position, sample;
-};
-template <class V>
-inline Philox::Words noise_words(const NoiseKey& key, std::uint32_t block) {
-  return Philox::generate(key.seed, {block, key.position, key.sample, static_cast<std::uint32_t>(RandomStream::sampling)});
+  for (int l = 0; l < lanes; ++l)
+    if (const BestToken one{value_of(s[l]), ids[l]}; goes_before<V>(one, best)) best = one;
 }
 
 // Arg-max of z + g over the whole vocabulary. Rounding is monotone and no noise exceeds `largest`, so no score of a group
@@ -109,11 +86,10 @@ inline std::int64_t sample_kept(const typename V::Elem* ranked, const std::uint6
   return best.id;
 }
 
-// Sorts as (z descending, index ascending); -0 equals +0; no NaN. The index is the low word.
-static std::uint64_t rank_key(float z, std::int64_t index) {
-  const std::uint32_t bits = z == 0.0f ? 0u : float_bits(z);
-  const std::uint32_t ascending = bits >> 31 ? ~bits : bits | 0x80000000u;
-  return static_cast<std::uint64_t>(~ascending) << 32 | static_cast<std::uint32_t>(index);
+// Sorts as (z descending, index ascending). The index is the low word.
+template <class V>
+inline std::uint64_t rank_key(float z, std::int64_t index) {
+  return static_cast<std::uint64_t>(descending_key<V>(z)) << 32 | static_cast<std::uint32_t>(index);
 }
 
 // One row, over n tokens: all of the vocabulary, or the allowed ones gathered.
@@ -208,7 +184,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   }
 
   std::uint64_t* order = thread_scratch<std::uint64_t>(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) order[i] = rank_key(value_of(z[i]), i);
+  for (std::int64_t i = 0; i < n; ++i) order[i] = rank_key<V>(value_of(z[i]), i);
   if (ranks < n) std::nth_element(order, order + ranks, order + n);
   std::sort(order, order + ranks);
   Elem* ranked = scratch + n;      // z by rank

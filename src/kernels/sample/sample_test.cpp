@@ -315,6 +315,37 @@ TEST(Sample, TheSameEverywhereAndWhateverRowsStandBeside) {
   }
 }
 
+// More tokens than ranks are counted for, few values, leaves of other counts, rows that are refused.
+TEST(Sample, ManyTokensTiesAndRefusedRowsAreTheSameEverywhere) {
+  RandomSequence random(9, RandomStream::fuzz);
+  std::vector<Row> rows;
+  for (int i = 0; i < 24; ++i) {
+    Row row = random_row(random, 1100, 3);
+    if (i % 3 == 1)
+      for (float& v : row.logits) v = std::round(v);
+    if (i % 4 == 2) add_filter(row, random);
+    if (i % 8 == 3) row.top_k = 1000;
+    if (i % 8 == 7) row.top_p = 0.9f;
+    if (i % 8 == 5) row.top_k = 7, row.top_p = 0.5f;
+    if (i % 12 == 6) row.temperature = 0;
+    rows.push_back(row);
+  }
+  rows[20].logits[1099] = std::numeric_limits<float>::quiet_NaN();
+  rows[21].logits[3] = kInfinity;
+  rows[22].logits.assign(1100, -kInfinity);
+  rows[23].temperature = 1e-38f;  // z overflows
+  for (Row& row : rows)
+    if (row.top_k == 1000) row.logits[0] = 0, row.logits[1] = -0.0f;
+  expect_same_everywhere([&](KernelBench& b) {
+    Sample op = launch_of(b, rows);
+    for (const int leaves : {8, 1, 4}) {
+      op.maximum_leaves = leaves;
+      b.launch(&KernelTable::sample, op);
+      for (const View& v : {op.token, op.raw_logprob, op.sampling_logprob, op.flags}) b.record(v);
+    }
+  });
+}
+
 TEST(Sample, NotANumberIsMarkedInItsRowAlone) {
   RandomSequence random(8, RandomStream::fuzz);
   std::vector<Row> rows;

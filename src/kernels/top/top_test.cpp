@@ -114,8 +114,10 @@ TEST(TopTokens, LogProbabilitiesHaveTheSamplersBits) {
 
 TEST(TopTokens, TheSameEverywhere) {
   RandomSequence random(3, RandomStream::fuzz);
-  for (std::int64_t vocabulary : {17, 100}) {
-    const Case c(random, vocabulary, 6);
+  for (std::int64_t vocabulary : {1, 17, 100, 600}) {
+    Case c(random, vocabulary, 6);
+    c.logits[0] = 0, c.logits[c.logits.size() - 1] = -0.0f;
+    c.logits[static_cast<std::size_t>(2 * vocabulary)] = std::numeric_limits<float>::quiet_NaN();
     expect_same_everywhere([&](KernelBench& b) {
       const TopTokens op = launch(b, c);
       b.record(op.id);

@@ -1,0 +1,240 @@
+// The CUDA form of head.h and head_shard.h. Products a thread an output (logits_lane.h), sums along a row of logits a block a row
+// (block_log_sum.h); losses and gradients are row_loss.h's, of one lane.
+#include "kernels/head/block_log_sum.h"
+#include "kernels/head/logits_lane.h"
+#include "kernels/head/row_loss.h"
+
+namespace lockstep::LOCKSTEP_CUDA_SPACE {
+
+namespace {
+constexpr std::int32_t kLogSumFlag = 1 << 2;
+constexpr int kColumnThreads = 256, kShardThreads = 128;
+constexpr std::int64_t kGradientElements = 16 << 20;  // of logits that stand at once while a weight's gradient is made
+
+// row_gradient of row_gradient.h by a block; n logits from `first` on. All threads call it, and none waits: one thread alone has a logit.
+LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, std::int64_t at, float* z, std::int64_t n, std::int64_t first) {
+  const RowSlopes<Lane> row = row_slopes<Lane>(op, at);
+  if (!row.moves) {
+    for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = 0.0f;
+    return;
+  }
+  const std::int32_t* target = integers(op.target) + at * op.target.stride;
+  const float* slope = floats(op.slope) + at * op.slope.stride;
+  const auto own = [&](std::int64_t k) { return target[k] >= first && target[k] < first + n; };
+  std::int64_t only = -1;
+  float only_slope = 0.0f;
+  for (std::int64_t k = 0; row.scored == 1 && k < op.target.cols; ++k)
+    if (own(k)) only = target[k] - first, only_slope = slope[k];
+  for (std::int64_t i = t.index(); i < n; i += t.count())
+    z[i] = i == only ? target_gradient<Lane>(row, only_slope, z[i]) : logit_gradient(row, Lane{z[i]}).x;
+  for (std::int64_t k = 0; row.scored > 1 && k < op.target.cols; ++k)
+    if (own(k) && (target[k] - first) % t.count() == t.index()) z[target[k] - first] = z[target[k] - first] + slope[k];
+}
+
+// A row of the chunk that begins at row `begin`.
+struct HeadRowBody {
+  static constexpr bool kCooperates = true;
+  HeadLoss op;
+  std::int64_t begin;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const {
+    const std::int64_t row = begin + t.block(), vocabulary = op.w.outputs;
+    float* z = floats(op.logits_chunk) + t.block() * op.logits_chunk.stride;
+    const auto logit = [z](std::int64_t i) { return z[i]; };
+    LeafMemory& memory = *t.shared<LeafMemory>();
+    const bool scored = any_target<Lane>(op.target, row);
+    float log = 0.0f, entropy = 0.0f;
+    if (scored) {
+      log = block_log_sum(t, vocabulary, op.w.maximum_leaves, logit, memory).log_sum;
+      if (op.entropy) entropy = log - block_entropy_sum(t, vocabulary, op.w.maximum_leaves, logit, log, memory);
+    }
+    if (t.index() == 0) {
+      const auto put = [row](const View& v, float x) {
+        if (v) floats(v)[row * v.stride] = x;
+      };
+      if (scored && !is_finite<Lane>(log) && op.flags) integers(op.flags)[row * op.flags.stride] |= kLogSumFlag;
+      const std::int32_t* target = integers(op.target) + row * op.target.stride;
+      row_losses<Lane>(op, row, log, [z, target](std::int64_t k) { return z[target[k]]; });
+      take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
+      put(op.entropy, entropy);
+      put(op.log_sum, log);
+    }
+    if (!op.dx) return;
+    t.sync();
+    block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, row, z, vocabulary, 0);
+  }
+};
+
+// Logits of all rows for some tokens, turned into their gradient.
+struct HeadColumnsBody {
+  static constexpr bool kCooperates = false;
+  RowGradient op;
+  float* z;
+  std::int64_t columns, first;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const { block_row_gradient(t, op, t.block(), z + t.block() * columns, columns, first); }
+};
+
+// The rows by token id, then by row: order[rank] = row.
+struct TokenOrderBody {
+  View token;
+  std::int32_t* order;
+  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
+    const std::int32_t* tokens = integers(token);
+    std::int64_t rank = 0;
+    for (std::int64_t other = 0; other < token.rows; ++other) rank += tokens[other] < tokens[row] || (tokens[other] == tokens[row] && other < row);
+    order[rank] = static_cast<std::int32_t>(row);
+  }
+};
+
+// One element of the weight's gradient: chains of segments over the rows, and of a tied table those of the embedding
+// (embedding.h), each deposited. Item: 16 outputs inner, inputs, panels.
+struct HeadWeightBody {
+  HeadWeight op;
+  const float* dz;  // [T, columns], of the outputs from `first` on, a whole panel's
+  std::int64_t columns, first;
+  const std::int32_t* order;  // of a tied table
+  LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
+    const std::int64_t inputs = op.w.inputs, lane = item % 16, k = item / 16 % inputs, n = item / 16 / inputs * 16 + lane;
+    const std::int64_t group = (first + n) / 16 * inputs + k;
+    const std::int32_t* segment = integers(op.segment);
+    LaneBins bins(op.bins, 0, group, static_cast<int>(lane));
+    for (std::int64_t t = 0; t < op.x.rows;) {
+      const std::int32_t own = segment[t];
+      float sum = 0.0f;
+      for (; t < op.x.rows && segment[t] == own; ++t) sum = fused(floats(op.x)[t * op.x.stride + k], n < columns ? dz[t * columns + n] : 0.0f, sum);
+      bins.deposit(sum);
+    }
+    if (order && n < columns) deposit_embedding(bins, op.first + first + n, k);
+    const bool finish = op.finish || !op.bins;
+    bins.close(finish, finish ? floats(op.gradient) + group * 16 + lane : nullptr);
+  }
+
+ private:
+  LOCKSTEP_DEVICE void deposit_embedding(LaneBins& bins, std::int64_t id, std::int64_t k) const {
+    const std::int32_t *token = integers(op.token), *segment = integers(op.segment);
+    const std::int64_t rows = op.table_dy.rows;
+    std::int64_t at = 0;
+    for (std::int64_t end = rows; at < end;) {
+      const std::int64_t middle = at + (end - at) / 2;
+      if (token[order[middle]] < id) at = middle + 1;
+      else end = middle;
+    }
+    while (at < rows && token[order[at]] == id) {
+      const std::int32_t own = segment[order[at]];
+      float sum = 0.0f;
+      for (; at < rows && token[order[at]] == id && segment[order[at]] == own; ++at) sum = sum + floats(op.table_dy)[order[at] * op.table_dy.stride + k];
+      bins.deposit(sum);
+    }
+  }
+};
+
+struct HeadShardSumsBody {
+  static constexpr bool kCooperates = true;
+  HeadShardSums op;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const {
+    const std::int64_t row = t.block(), size = op.z.cols / op.leaves, width = 2 + op.target.cols;
+    const float* z = floats(op.z) + row * op.z.stride;
+    for (std::int64_t leaf = t.group(); leaf < op.leaves; leaf += t.count() / kLanes) {
+      float* sums = floats(op.sums) + row * op.sums.stride + leaf * width;
+      float m, s;
+      group_leaf_sum(t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, m, s);
+      if (t.lane() == 0) sums[0] = m, sums[1] = s;
+      for (std::int64_t k = t.lane(); k < op.target.cols; k += kLanes) {
+        const std::int64_t target = integers(op.target)[row * op.target.stride + k] - op.first;
+        sums[2 + k] = target >= leaf * size && target < (leaf + 1) * size ? z[target] : 0.0f;
+      }
+    }
+  }
+};
+
+struct HeadShardLossBody {
+  HeadShardLoss op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
+    const std::int64_t width = 2 + op.target.cols;
+    const auto leaves = static_cast<int>(op.sums.cols / width);
+    const float* sums = floats(op.sums) + row * op.sums.stride;
+    float log = 0.0f;
+    if (any_target<Lane>(op.target, row)) {
+      float m[kMostLeaves], s[kMostLeaves];
+      for (int leaf = 0; leaf < leaves; ++leaf) m[leaf] = sums[width * leaf], s[leaf] = sums[width * leaf + 1];
+      log = join_leaf_sums<Lane>(m, s, leaves).log_sum;
+      if (!is_finite<Lane>(log) && op.flags) integers(op.flags)[row * op.flags.stride] |= kLogSumFlag;
+    }
+    row_losses<Lane>(op, row, log, [&](std::int64_t k) {
+      const std::int64_t leaf = integers(op.target)[row * op.target.stride + k] / (op.vocabulary / leaves);
+      return sums[width * leaf + 2 + k];
+    });
+    floats(op.log_sum)[row * op.log_sum.stride] = log;
+  }
+};
+
+struct HeadShardGradientBody {
+  static constexpr bool kCooperates = true;
+  HeadShardGradient op;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const {
+    const std::int64_t row = t.block(), n = op.z.cols;
+    float* z = floats(op.z) + row * op.z.stride;
+    if (op.entropy) {
+      const std::int64_t leaves = op.entropy.cols, size = n / leaves;
+      const bool scored = any_target<Lane>(op.target, row);
+      const float log = floats(op.log_sum)[row * op.log_sum.stride];
+      for (std::int64_t leaf = t.group(); leaf < leaves; leaf += t.count() / kLanes) {
+        const float part = scored ? group_leaf_entropy(t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, log) : 0.0f;
+        if (t.lane() == 0) floats(op.entropy)[row * op.entropy.stride + leaf] = part;
+      }
+      t.sync();
+    }
+    if (op.gradient) block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.row_entropy, op.entropy_slope}, row, z, n, op.first);
+  }
+};
+
+struct HeadShardEntropyBody {
+  HeadShardEntropy op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
+    float* sums = floats(op.sums) + row * op.sums.stride;
+    const float log = floats(op.log_sum)[row * op.log_sum.stride];
+    const float entropy = any_target<Lane>(op.target, row) ? log - join_pairwise(sums, static_cast<int>(op.sums.cols)) : 0.0f;
+    floats(op.entropy)[row * op.entropy.stride] = entropy;
+    take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
+  }
+};
+}  // namespace
+
+void launch(const HeadLoss& op, Grid& grid) {
+  for (std::int64_t begin = 0; begin < op.x.rows; begin += op.logits_chunk.rows) {
+    const std::int64_t left = op.x.rows - begin, count = left < op.logits_chunk.rows ? left : op.logits_chunk.rows;
+    const View z = op.logits_chunk.row_range(0, count);
+    launch_logits(z, {op.x.row_range(begin, count), {}, op.round_input_bf16}, op.w, grid);
+    grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin}, sizeof(LeafMemory));
+    if (op.dx) launch_hidden(op.dx.row_range(begin, count), z, op.w, grid);
+  }
+}
+
+void launch(const HeadWeight& op, Grid& grid) {
+  const std::int64_t rows = op.x.rows, inputs = op.w.inputs;
+  std::int32_t* order = nullptr;
+  if (op.table_dy) {
+    order = grid.scratch<std::int32_t>(2, op.table_dy.rows);
+    const View token = op.token.row_range(0, op.table_dy.rows);
+    grid.each(token.rows, TokenOrderBody{token, order});
+  }
+  const std::int64_t most = kGradientElements / (rows > 0 ? rows : 1) / 16 * 16, step = most < 16 ? 16 : most;
+  for (std::int64_t first = 0; first < op.w.outputs; first += step) {
+    const std::int64_t left = op.w.outputs - first, columns = left < step ? left : step;
+    float* z = grid.scratch<float>(3, rows * columns);
+    View logits;
+    logits.address = reinterpret_cast<std::uint64_t>(z);
+    logits.rows = rows, logits.cols = logits.stride = columns;
+    launch_some_logits(logits, {op.x, {}, op.round_input_bf16}, op.w, first, columns, grid);
+    grid.run(rows, kColumnThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, z, columns, op.first + first});
+    grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, z, columns, first, order});
+  }
+}
+
+void launch(const HeadLogits& op, Grid& grid) { launch_logits(op.y, {op.x, op.index, op.round_input_bf16}, op.w, grid); }
+
+void launch(const HeadShardSums& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardSumsBody{op}); }
+void launch(const HeadShardLoss& op, Grid& grid) { grid.each(op.sums.rows, HeadShardLossBody{op}); }
+void launch(const HeadShardGradient& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardGradientBody{op}); }
+void launch(const HeadShardEntropy& op, Grid& grid) { grid.each(op.entropy.rows, HeadShardEntropyBody{op}); }
+
+}  // namespace lockstep::LOCKSTEP_CUDA_SPACE
