@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "base/hash.h"
+#include "service/plain_name.h"
 #include "service/training/training_service.h"
 
 namespace lockstep {
@@ -21,7 +22,7 @@ std::optional<std::string> rest_of_name(const std::string& name, const std::stri
 void check_label(const std::string& what, const std::string& label) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-'; };
   if (label.empty() || label.size() > 63 || !std::all_of(label.begin(), label.end(), plain))
-    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are 1 to 63 of a-z, 0-9 and -", what, label.substr(0, 80));
+    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are 1 to 63 of a-z, 0-9 and -", what, shown_name(label));
 }
 }  // namespace
 
@@ -77,7 +78,7 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
 
 PromotedModel ControlPlane::promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model) {
   const auto label = rest_of_name(name, "models");
-  if (!label) fail(ErrorCode::invalid_argument, "output_model is '{}', allowed is accounts/ACCOUNT/models/NAME", name);
+  if (!label) fail(ErrorCode::invalid_argument, "output_model is '{}', allowed is accounts/ACCOUNT/models/NAME", shown_name(name));
   check_label("the output model's name", *label);
   if (models.find(owner, name)) fail(ErrorCode::already_exists, "the model '{}' exists already", name);
   const CheckpointRecord from = service_.checkpoint(owner, checkpoint, "sampler_weights");
@@ -108,7 +109,7 @@ void ControlPlane::remove_model(const std::string& owner, const std::string& nam
 
 std::filesystem::path ControlPlane::adapter_folder(const std::string& owner, const std::string& name) const {
   if (const auto model = models.find(owner, name)) {
-    if (!model->adapter()) fail(ErrorCode::invalid_argument, "'{}' is no adapter but whole weights; allowed are adapters", name);
+    if (!model->adapter()) fail(ErrorCode::invalid_argument, "'{}' is no adapter but whole weights; allowed are adapters", shown_name(name));
     check_profile_of(*model);
     return folder(*model);
   }
