@@ -130,7 +130,7 @@ Trace trace(const Setting& s) {
     const ParameterId id = runtime.model->head;
     const Buffer table_dy = tape.take_table_gradient();
     backend.launch(&KernelTable::head_weight,
-                   HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(id), head.x, head.w, 0, false, head.target,
+                   HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(), head.x, head.w, 0, false, head.target,
                               head.log_sum, head.slope, batch.rows().segment, {}, {}, table_dy.view(), batch.rows().token});
   }
   gradients.finish();

@@ -48,7 +48,7 @@ void get_info(const TrainingCall& call) {
   const ModelRecord model = call.service.model(call.owner, required_text(call.json(), "model_id"));
   const TrainingBase& base = call.service.base();
   TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
-  if (base.opened.tokenizer) data["tokenizer_id"] = model.settings.base_model;  // the name that its client knows
+  if (base.opened.tokenizer) data["tokenizer_id"] = base.folder;  // a client on this machine loads it; the name, perhaps an alias, would be another's
   call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
                {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
 }
