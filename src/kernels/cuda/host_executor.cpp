@@ -18,6 +18,27 @@ constexpr std::size_t kStack = std::size_t{64} << 10;
 constexpr int kGroup = 16, kMostThreads = 1024;
 std::atomic<HostOrder> host_order{HostOrder::ascending};
 
+// Stacks of fibers, of the calling thread: kept from launch to launch, since fresh memory costs more than most bodies.
+class FiberStacks {
+ public:
+  ~FiberStacks() {
+    if (memory_) munmap(memory_, kBytes);
+  }
+  unsigned char* of(int thread) {
+    if (!memory_) {
+      void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (memory == MAP_FAILED) fail(ErrorCode::resource_exhausted, "{} bytes for the stacks of {} threads could not be had", kBytes, kMostThreads);
+      memory_ = static_cast<unsigned char*>(memory);
+    }
+    return memory_ + kStack * static_cast<std::size_t>(thread);
+  }
+
+ private:
+  static constexpr std::size_t kBytes = kStack * static_cast<std::size_t>(kMostThreads);
+  unsigned char* memory_ = nullptr;
+};
+thread_local FiberStacks fiber_stacks;
+
 // A barrier among some of the block's threads: the last one to come lets the others on.
 struct Barrier {
   int waiting = 0;
@@ -30,9 +51,6 @@ class FiberBlock : public HostBlock {
   FiberBlock(std::int64_t blocks, int threads, std::size_t shared_bytes, const std::function<void(HostBlock&, int)>& body)
       : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(2 * threads), groups_((threads + kGroup - 1) / kGroup),
         fibers_(threads) {}
-  ~FiberBlock() override {
-    if (stacks_) munmap(stacks_, stack_bytes());
-  }
 
   void run(std::int64_t block, bool cooperates, bool descending) {
     block_ = block;
@@ -81,7 +99,6 @@ class FiberBlock : public HostBlock {
   void check_cooperation() const {
     if (!cooperates_) fail(ErrorCode::internal, "a body without kCooperates waits for other threads");
   }
-  std::size_t stack_bytes() const { return kStack * static_cast<std::size_t>(threads_); }
 
   void wait(Barrier& barrier, int members, int thread) {
     Fiber& own = fibers_[static_cast<std::size_t>(thread)];
@@ -99,11 +116,6 @@ class FiberBlock : public HostBlock {
   bool ready(const Fiber& fiber) const { return !fiber.done && (!fiber.at || fiber.at->round != fiber.round); }
 
   void run_fibers(bool descending) {
-    if (!stacks_) {
-      void* stacks = mmap(nullptr, stack_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (stacks == MAP_FAILED) fail(ErrorCode::resource_exhausted, "{} bytes for the stacks of {} threads could not be had", stack_bytes(), threads_);
-      stacks_ = static_cast<unsigned char*>(stacks);
-    }
     for (Fiber& fiber : fibers_) fiber.begun = fiber.done = false, fiber.at = nullptr;
     all_ = {};
     std::fill(groups_.begin(), groups_.end(), Barrier{});
@@ -130,7 +142,7 @@ class FiberBlock : public HostBlock {
     fiber.begun = true;
     ucontext_t start;
     getcontext(&start);
-    start.uc_stack.ss_sp = stacks_ + kStack * static_cast<std::size_t>(thread);
+    start.uc_stack.ss_sp = fiber_stacks.of(thread);
     start.uc_stack.ss_size = kStack;
     start.uc_link = nullptr;
     const auto address = reinterpret_cast<std::uintptr_t>(this);
@@ -162,7 +174,6 @@ class FiberBlock : public HostBlock {
   std::vector<Barrier> groups_;
   std::vector<Fiber> fibers_;
   jmp_buf scheduler_;
-  unsigned char* stacks_ = nullptr;
   std::exception_ptr error_;
 };
 }  // namespace
