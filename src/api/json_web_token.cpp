@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 
+#include "base/base64.h"
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/file.h"
@@ -22,33 +23,6 @@ namespace {
 constexpr std::size_t kKeyDigits = 64;
 constexpr std::size_t kLongestToken = 2048;
 constexpr std::string_view kHead = R"({"alg":"HS256","typ":"JWT"})";
-constexpr std::string_view kUrlDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-// RFC 4648, section 5, without padding.
-std::string base64url(std::string_view bytes) {
-  std::string out;
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    const std::size_t n = std::min<std::size_t>(3, bytes.size() - i);
-    std::uint32_t word = 0;
-    for (std::size_t j = 0; j < 3; ++j) word = word << 8 | (j < n ? static_cast<unsigned char>(bytes[i + j]) : 0u);
-    for (std::size_t j = 0; j <= n; ++j) out += kUrlDigits[word >> (18 - 6 * j) & 63];
-  }
-  return out;
-}
-
-std::optional<std::string> from_base64url(std::string_view text) {
-  std::string out;
-  std::uint32_t word = 0;
-  int bits = 0;
-  for (const char c : text) {
-    const std::size_t digit = kUrlDigits.find(c);
-    if (digit == std::string_view::npos) return std::nullopt;
-    word = word << 6 | static_cast<std::uint32_t>(digit);
-    bits += 6;
-    if (bits >= 8) out += static_cast<char>(word >> (bits -= 8) & 255);
-  }
-  return out;
-}
 
 // Made once, and then never changed: what it signed must be good after a restart.
 std::string read_or_make_key(const std::filesystem::path& path) {
@@ -85,12 +59,12 @@ std::string TokenSigner::signature(std::string_view text) const {
   unsigned int length = 0;
   if (!HMAC(EVP_sha256(), key_.data(), static_cast<int>(key_.size()), reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &length))
     fail(ErrorCode::internal, "a token could not be signed");
-  return base64url({reinterpret_cast<const char*>(digest), length});
+  return to_base64({reinterpret_cast<const char*>(digest), length}, Base64::url);
 }
 
 std::string TokenSigner::sign(std::string_view owner, std::int64_t now) const {
   const nlohmann::ordered_json claims{{"iss", "lockstep"}, {"sub", owner}, {"org_id", "lockstep"}, {"iat", now}, {"exp", now + seconds_}};
-  const std::string text = base64url(kHead) + "." + base64url(claims.dump());
+  const std::string text = to_base64(kHead, Base64::url) + "." + to_base64(claims.dump(), Base64::url);
   return text + "." + signature(text);
 }
 
@@ -102,9 +76,9 @@ std::optional<std::string> TokenSigner::owner_of(std::string_view token, std::in
   if (given.size() != right.size() || CRYPTO_memcmp(given.data(), right.data(), right.size()) != 0) return std::nullopt;
   // From here on the text is our own.
   const std::size_t begin = token.find('.') + 1;
-  const std::optional<std::string> text = from_base64url(token.substr(begin, end - begin));
-  if (!text || token.substr(0, begin - 1) != base64url(kHead)) return std::nullopt;
-  const nlohmann::ordered_json claims = nlohmann::ordered_json::parse(*text, nullptr, false);
+  const DecodedBase64 text = from_base64(token.substr(begin, end - begin), Base64::url);
+  if (!text.fault.empty() || token.substr(0, begin - 1) != to_base64(kHead, Base64::url)) return std::nullopt;
+  const nlohmann::ordered_json claims = nlohmann::ordered_json::parse(text.bytes, nullptr, false);
   if (claims.is_discarded() || !claims.is_object() || !claims.contains("exp") || !claims["exp"].is_number_integer() || !claims.contains("sub") || !claims["sub"].is_string()) return std::nullopt;
   if (claims["exp"].get<std::int64_t>() <= now) return std::nullopt;
   return claims["sub"].get<std::string>();

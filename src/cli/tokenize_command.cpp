@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -76,22 +77,6 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
   return ids;
 }
 
-std::string decode_base64(const std::string& text) {
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  for (const char c : text.substr(0, text.find('='))) {
-    const std::size_t value = kDigits.find(c);
-    if (value == std::string_view::npos) fail(ErrorCode::invalid_argument, "bytes_base64 has the character {:#04x}, which base64 has not", c & 0xff);
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    if ((count += 6) < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count);
-  }
-  return bytes;
-}
-
 // One line of --jsonl: the request's keys over the options.
 class Request {
  public:
@@ -131,7 +116,10 @@ class Request {
     const nlohmann::json& value = json_.at(key);
     if (!value.is_string()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is a string", key, value.type_name());
     const auto& text = value.get_ref<const std::string&>();
-    return json_.contains("text") ? text : decode_base64(text);
+    if (json_.contains("text")) return text;
+    DecodedBase64 decoded = from_base64(text);
+    if (!decoded.fault.empty()) fail(ErrorCode::invalid_argument, "bytes_base64 {}", decoded.fault);
+    return std::move(decoded.bytes);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -25,22 +26,12 @@ std::string inert(std::string json) {
   return text;
 }
 
-// What a Content-Security-Policy calls an inline element by: its SHA-256 in base64.
+// What a Content-Security-Policy calls an inline element by.
 std::string policy_hash(std::string_view content) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   const std::string hex = sha256_hex(content);
-  std::string bits;
-  for (const char c : hex) {
-    const int nibble = c <= '9' ? c - '0' : c - 'a' + 10;
-    for (int b = 3; b >= 0; --b) bits += static_cast<char>('0' + (nibble >> b & 1));
-  }
-  std::string text = "'sha256-";
-  for (std::size_t at = 0; at < bits.size(); at += 6) {
-    std::size_t value = 0;
-    for (std::size_t b = 0; b < 6; ++b) value = value * 2 + (at + b < bits.size() && bits[at + b] == '1');
-    text += digits[value];
-  }
-  return text + "='";  // 32 bytes: one sign of padding
+  std::string bytes;
+  for (std::size_t i = 0; i < hex.size(); i += 2) bytes += static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16));
+  return "'sha256-" + to_base64(bytes) + "'";
 }
 
 void replace_once(std::string& text, std::string_view from, const std::string& to) {

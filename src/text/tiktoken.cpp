@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 
+#include "base/base64.h"
 #include "base/error.h"
 #include "text/bpe.h"
 #include "text/json_object.h"
@@ -43,31 +43,6 @@ constexpr const char* kKimiPattern =
 #undef LOCKSTEP_UPPER
 #undef LOCKSTEP_LOWER
 #undef LOCKSTEP_NO_HAN
-
-std::string decode_base64(std::string_view text, std::size_t line) {
-  static const std::array<std::int8_t, 256> values = [] {
-    std::array<std::int8_t, 256> t;
-    t.fill(-1);
-    const std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for (std::size_t i = 0; i < digits.size(); ++i) t[static_cast<unsigned char>(digits[i])] = static_cast<std::int8_t>(i);
-    return t;
-  }();
-  const bool whole = text.size() % 4 == 0 && !text.empty();
-  while (text.ends_with('=')) text.remove_suffix(1);
-  std::string bytes;
-  std::uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = values[static_cast<unsigned char>(c)];
-    if (value < 0 || !whole) fail(ErrorCode::corrupt_file, "line {} is not base64 and a rank", line);
-    bits = bits << 6 | static_cast<std::uint32_t>(value);
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes += static_cast<char>(bits >> count);
-  }
-  return bytes;
-}
 
 using Specials = std::vector<std::pair<std::string, std::int32_t>>;
 
@@ -156,7 +131,9 @@ Ranks read_ranks(std::string_view text) {
       fail(ErrorCode::corrupt_file, "line {} is '{}', allowed is base64, a space and a rank of 0 to {}", line, utf8_excerpt(row), Bpe::kMaxId);
     }
     if (ranks.size() == kMaxRanks) fail(ErrorCode::corrupt_file, "the file has more than {} ranks", kMaxRanks);
-    ranks.emplace_back(decode_base64(row.substr(0, space), line), rank);
+    DecodedBase64 token = from_base64(row.substr(0, space));
+    if (!token.fault.empty() || token.bytes.empty()) fail(ErrorCode::corrupt_file, "line {} is not base64 and a rank", line);
+    ranks.emplace_back(std::move(token.bytes), rank);
   }
   if (ranks.empty()) fail(ErrorCode::corrupt_file, "the file has no ranks");
   return ranks;
