@@ -1,8 +1,10 @@
 // Templates shared by kernels whose gradients are rows of a table (embedding, norms): sums over terms computed on the way,
-// and how such a row lies in bins. Included by .inl files, after the instruction set's pragma; every function is a template over V.
-// A table row of n elements has ceil(n/16) groups of 16 lanes, each AccumulatorVec<V>::kStorage storage elements; a bins view
-// has rows = table rows and cols = 16 * ceil(n/16).
+// and how such a row lies in bins. Included by .inl files, after the instruction set's pragma, and by CUDA kernels; every function is a
+// template over V. A table row of n elements has ceil(n/16) groups of 16 lanes, each AccumulatorVec<V>::kStorage storage elements; a
+// bins view has rows = table rows and cols = 16 * ceil(n/16).
 #pragma once
+#include "numerics/accumulator.h"
+#include "tensor/device_pointer.h"
 
 namespace lockstep {
 
@@ -26,19 +28,20 @@ inline typename V::Elem dot16_of(std::int64_t n, const A& a, const B& b) {
 template <class V>
 struct ColumnChains {
   V chain[16];
-  void clear() { for (V& c : chain) c = V::zero(); }
-  void add(std::int64_t row_of_segment, const V& a, const V& b) {
+  LOCKSTEP_EVERYWHERE void clear() { for (V& c : chain) c = V::zero(); }
+  LOCKSTEP_EVERYWHERE void add(std::int64_t row_of_segment, const V& a, const V& b) {
     V& c = chain[row_of_segment & 15];
     c = fma(a, b, c);
   }
-  V sum() {
+  LOCKSTEP_EVERYWHERE V sum() {
     for (int half = 8; half >= 1; half /= 2)
       for (int i = 0; i < half; ++i) chain[i] = chain[i] + chain[i + half];
     return chain[0];
   }
 };
 
-// The accumulator of group `group` of table row `row`, counting deposits so that carries come in time.
+// The accumulator of group `group` of table row `row`, counting deposits so that carries come in time. A V of one lane (numerics/isa/lane.h)
+// is the lane `lane` of the group. Without bins nothing persists.
 template <class V>
 struct BinGroup {
   using Bins = AccumulatorVec<V>;
@@ -46,17 +49,18 @@ struct BinGroup {
   typename Bins::Storage* place;  // null: nothing persists
   int deposits = 0;
 
-  BinGroup(const View& view, std::int64_t row, std::int64_t group) : bins(Bins::zero()), place(nullptr) {
+  LOCKSTEP_EVERYWHERE BinGroup() : bins(Bins::zero()), place(nullptr) {}
+  LOCKSTEP_EVERYWHERE BinGroup(const View& view, std::int64_t row, std::int64_t group, std::int64_t lane = 0) : BinGroup() {
     if (!view) return;
-    place = device_pointer<typename Bins::Storage>(view) + row * view.stride * (Bins::kStorage / 16) + group * Bins::kStorage;
+    place = device_pointer<typename Bins::Storage>(view) + row * view.stride * (Bins::kStorage / 16) + group * Bins::kStorage + lane;
     bins = Bins::load(place);
   }
-  void deposit(const V& x) {
+  LOCKSTEP_EVERYWHERE void deposit(const V& x) {
     bins.deposit(x);
     if (++deposits == kDepositsBeforeCarry) bins.normalise(), deposits = 0;
   }
   // The end of a call: the total goes to `gradient` (n lanes) and the bins are emptied, or the bins are kept.
-  void close(bool finish, typename V::Elem* gradient, int lanes) {
+  LOCKSTEP_EVERYWHERE void close(bool finish, typename V::Elem* gradient, int lanes = 1) {
     bins.normalise();
     if (finish || !place) bins.total().store_partial(gradient, lanes);
     if (place) (finish ? Bins::zero() : bins).store(place);

@@ -27,30 +27,38 @@ std::vector<std::int32_t> experts_of(const TrainSequence& d, std::int64_t begin,
   return {d.experts.begin() + begin * width, d.experts.begin() + end * width};
 }
 
-// What makes rows of equal prefixes equal: the tokens; where experts are given, numbers of what differs in token or experts.
-std::vector<std::vector<std::int32_t>> row_keys(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) {
-  std::vector<std::vector<std::int32_t>> keys;
-  const bool given = std::any_of(part.begin(), part.end(), [&](std::size_t s) { return !data[s].experts.empty(); });
-  std::map<std::vector<std::int32_t>, std::int32_t> numbers;
-  for (const std::size_t s : part) {
-    const TrainSequence& d = data[s];
-    std::vector<std::int32_t>& own = keys.emplace_back(d.tokens);
-    for (std::int64_t i = 0; given && i < length_of(d); ++i) {
-      std::vector<std::int32_t> row = experts_of(d, i, i + 1);
-      if (row.empty() || row[0] == kOwnExperts) row.clear();
-      row.push_back(d.tokens[static_cast<std::size_t>(i)]);
-      own[static_cast<std::size_t>(i)] = numbers.try_emplace(std::move(row), static_cast<std::int32_t>(numbers.size())).first->second;
+// What makes rows of equal prefixes equal, a number a row: the token; where experts are given, one for what differs in token or experts.
+class RowKeys {
+ public:
+  RowKeys(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) : data_(data), part_(part) {
+    if (std::none_of(part.begin(), part.end(), [&](std::size_t s) { return !data[s].experts.empty(); })) return;
+    std::map<std::vector<std::int32_t>, std::int32_t> numbers;
+    for (const std::size_t s : part) {
+      const TrainSequence& d = data[s];
+      std::vector<std::int32_t>& own = made_.emplace_back();
+      for (std::int64_t i = 0; i < length_of(d); ++i) {
+        std::vector<std::int32_t> row = experts_of(d, i, i + 1);
+        if (row.empty() || row[0] == kOwnExperts) row.clear();
+        row.push_back(d.tokens[static_cast<std::size_t>(i)]);
+        own.push_back(numbers.try_emplace(std::move(row), static_cast<std::int32_t>(numbers.size())).first->second);
+      }
     }
   }
-  return keys;
-}
+  // Of the part's i-th sequence.
+  const std::vector<std::int32_t>& operator[](std::size_t i) const { return made_.empty() ? data_[part_[i]].tokens : made_[i]; }
+
+ private:
+  const std::vector<TrainSequence>& data_;
+  const std::vector<std::size_t>& part_;
+  std::vector<std::vector<std::int32_t>> made_;  // none: no sequence is given experts
+};
 
 // Of each sequence, the longest prefix that one of the others has too; of several equal rows one sequence owns them. Neighbours in
 // lexicographic order have the longest ones.
 std::vector<Shared> equal_prefixes(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) {
   std::vector<std::size_t> order(part.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  const std::vector<std::vector<std::int32_t>> keys = row_keys(data, part);
+  const RowKeys keys(data, part);
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return keys[a] < keys[b]; });
   std::vector<Shared> shared(part.size());
   for (std::size_t i = 1; i < order.size(); ++i) {

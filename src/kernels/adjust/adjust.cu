@@ -12,7 +12,7 @@ struct AdjustBody {
   AdjustLogits op;
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const auto number = [](const View& v, std::int64_t at) { return floats(v)[at * v.stride]; };
-    const auto integer = [](const View& v, std::int64_t at) { return integers(v)[at * v.stride]; };
+    const auto integer = [](const View& v, std::int64_t at) { return ints(v)[at * v.stride]; };
     const std::int64_t row = t.block();
     const float* logits = floats(op.logits) + integer(op.row, row) * op.logits.stride;
     float* y = floats(op.y) + row * op.y.stride;

@@ -8,7 +8,7 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
 // The first element of the entry of `position` of `sequence`, counted from the cache's beginning.
 LOCKSTEP_DEVICE std::int64_t entry_of(const View& cache, const Rows& rows, std::int64_t sequence, std::int64_t position) {
-  const std::int32_t page = integers(rows.page_table)[sequence * rows.page_table.stride + position / rows.page_size];
+  const std::int32_t page = ints(rows.page_table)[sequence * rows.page_table.stride + position / rows.page_size];
   return (std::int64_t{page} * rows.page_size + position % rows.page_size) * cache.stride;
 }
 
@@ -17,11 +17,11 @@ struct RowKeys {
   const std::int32_t* positions;  // null: dense
   std::int64_t count, sequence;
   LOCKSTEP_DEVICE RowKeys(const Rows& rows, const View& selection, const View& counts, std::int64_t t) : positions(nullptr) {
-    sequence = integers(rows.sequence)[t * rows.sequence.stride];
-    count = std::int64_t{1} + integers(rows.position)[t * rows.position.stride];
+    sequence = ints(rows.sequence)[t * rows.sequence.stride];
+    count = std::int64_t{1} + ints(rows.position)[t * rows.position.stride];
     if (!selection) return;
-    positions = integers(selection) + t * selection.stride;
-    count = integers(counts)[t * counts.stride];
+    positions = ints(selection) + t * selection.stride;
+    count = ints(counts)[t * counts.stride];
   }
   LOCKSTEP_DEVICE std::int64_t position(std::int64_t rank) const { return positions ? positions[rank] : rank; }
   // The rank of a position, or -1 where the row does not attend to it.
@@ -45,7 +45,7 @@ struct SequenceKeys {
   std::int64_t key, count, entry;  // the tile's positions key .. key + count; the key row of position 0
   LOCKSTEP_DEVICE SequenceKeys(const Rows& rows, std::int64_t tile, std::int64_t keys) {
     const View& starts = rows.first ? rows.key_begin : rows.sequence_begin;
-    const auto at = [](const View& v, std::int64_t i) { return std::int64_t{integers(v)[i * v.stride]}; };
+    const auto at = [](const View& v, std::int64_t i) { return std::int64_t{ints(v)[i * v.stride]}; };
     std::int64_t s = 0, last = rows.sequence_begin.rows - 2;
     while (s < last) {  // the last sequence whose tiles begin at `tile` or before
       const std::int64_t middle = (s + last + 1) / 2;
@@ -57,7 +57,7 @@ struct SequenceKeys {
     entry = at(starts, s);
     key = (tile - entry / keys - s) * keys;
     count = end - zero - key < keys ? end - zero - key : keys;
-    if (begin < end && count > 0) sequence = integers(rows.sequence)[begin * rows.sequence.stride];
+    if (begin < end && count > 0) sequence = ints(rows.sequence)[begin * rows.sequence.stride];
   }
 };
 inline std::int64_t key_tiles(const Rows& rows, std::int64_t key_rows, std::int64_t keys) { return key_rows / keys + rows.sequence_begin.rows - 1; }

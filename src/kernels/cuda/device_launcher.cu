@@ -1,17 +1,13 @@
 // The CUDA row on a GPU's stream. Compiled by nvcc alone; elsewhere no_launcher.cpp takes its place.
 #include <algorithm>
 
-#include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch_errors.h"
 #include "kernels/cuda/launcher.h"
+#include "kernels/cuda/launches.h"
 
 namespace lockstep {
 
 namespace cuda {
-#define LOCKSTEP_DECLARE_LAUNCH(kernel, Arguments) void launch(const Arguments&, Grid&);
-LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_LAUNCH)
-#undef LOCKSTEP_DECLARE_LAUNCH
-
 void check_launch(const char* what) {
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) fail_launch(cudaGetErrorString(status), cudaGetErrorName(status), what);

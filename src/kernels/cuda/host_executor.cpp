@@ -18,13 +18,30 @@ constexpr std::size_t kStack = std::size_t{64} << 10;
 constexpr int kGroup = 16, kMostThreads = 1024;
 std::atomic<HostOrder> host_order{HostOrder::ascending};
 
-// Stacks of fibers, of the calling thread: kept from launch to launch, since fresh memory costs more than most bodies.
-class FiberStacks {
+// A barrier among some of the block's threads: the last one to come lets the others on.
+struct Barrier {
+  int waiting = 0;
+  std::uint64_t round = 0;
+};
+
+// Fibers of the calling thread, one a thread of a block. They live from block to block and from launch to launch: a fiber that is done with
+// a body waits for the next, since making one asks the kernel twice, and fresh memory for its stack costs more than most bodies.
+// Switching is setjmp and longjmp: ucontext alone would ask the kernel at every switch.
+class Fibers {
  public:
-  ~FiberStacks() {
+  struct Fiber {
+    jmp_buf place;
+    bool lives = false;           // it has a place to go on from
+    bool done = false;            // with the body of this block
+    const Barrier* at = nullptr;  // the barrier it waits at, and the round of it
+    std::uint64_t round = 0;
+  };
+
+  ~Fibers() {
     if (memory_) munmap(memory_, kBytes);
   }
-  unsigned char* of(int thread) {
+  Fiber& operator[](int thread) { return fibers_[static_cast<std::size_t>(thread)]; }
+  unsigned char* stack(int thread) {
     if (!memory_) {
       void* memory = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (memory == MAP_FAILED) fail(ErrorCode::resource_exhausted, "{} bytes for the stacks of {} threads could not be had", kBytes, kMostThreads);
@@ -35,22 +52,20 @@ class FiberStacks {
 
  private:
   static constexpr std::size_t kBytes = kStack * static_cast<std::size_t>(kMostThreads);
+  std::vector<Fiber> fibers_{static_cast<std::size_t>(kMostThreads)};
   unsigned char* memory_ = nullptr;
 };
-thread_local FiberStacks fiber_stacks;
+thread_local Fibers fibers;
 
-// A barrier among some of the block's threads: the last one to come lets the others on.
-struct Barrier {
-  int waiting = 0;
-  std::uint64_t round = 0;
-};
+class FiberBlock;
+thread_local FiberBlock* running = nullptr;  // what the fibers of this thread work for
 
-// Fibers of one block after another. Switching is setjmp and longjmp: ucontext alone would ask the kernel at every switch.
+// One block after another.
 class FiberBlock : public HostBlock {
  public:
   FiberBlock(std::int64_t blocks, int threads, std::size_t shared_bytes, const std::function<void(HostBlock&, int)>& body)
-      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(2 * threads), groups_((threads + kGroup - 1) / kGroup),
-        fibers_(threads) {}
+      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(2 * threads),
+        groups_((threads + kGroup - 1) / kGroup) {}
 
   void run(std::int64_t block, bool cooperates, bool descending) {
     block_ = block;
@@ -87,12 +102,6 @@ class FiberBlock : public HostBlock {
   }
 
  private:
-  struct Fiber {
-    jmp_buf place;
-    bool begun = false, done = false;
-    const Barrier* at = nullptr;  // the barrier it waits at, and the round of it
-    std::uint64_t round = 0;
-  };
   static constexpr unsigned char kJunk = 0xff;  // NaN as floats, -1 as integers
   static constexpr std::size_t kGuard = 64;
 
@@ -101,7 +110,7 @@ class FiberBlock : public HostBlock {
   }
 
   void wait(Barrier& barrier, int members, int thread) {
-    Fiber& own = fibers_[static_cast<std::size_t>(thread)];
+    Fibers::Fiber& own = fibers[thread];
     if (++barrier.waiting == members) {
       barrier.waiting = 0;
       ++barrier.round;
@@ -113,54 +122,71 @@ class FiberBlock : public HostBlock {
     own.at = nullptr;
   }
 
-  bool ready(const Fiber& fiber) const { return !fiber.done && (!fiber.at || fiber.at->round != fiber.round); }
+  bool ready(const Fibers::Fiber& fiber) const { return !fiber.done && (!fiber.at || fiber.at->round != fiber.round); }
 
   void run_fibers(bool descending) {
-    for (Fiber& fiber : fibers_) fiber.begun = fiber.done = false, fiber.at = nullptr;
+    for (int i = 0; i < threads_; ++i) fibers[i].done = false, fibers[i].at = nullptr;
     all_ = {};
     std::fill(groups_.begin(), groups_.end(), Barrier{});
     error_ = nullptr;
     ended_ = 0;
+    running = this;
     while (ended_ < threads_) {
       int moved = 0;
       for (int i = 0; i < threads_; ++i) {
         const int thread = descending ? threads_ - 1 - i : i;
-        if (!ready(fibers_[static_cast<std::size_t>(thread)])) continue;
+        if (!ready(fibers[thread])) continue;
         ++moved;
         resume(thread);
-        if (error_) std::rethrow_exception(error_);
+        if (error_) {
+          forget_fibers();
+          std::rethrow_exception(error_);
+        }
       }
-      if (moved == 0) fail(ErrorCode::internal, "block {}: {} of {} threads have ended and the others wait for them", block_, ended_, threads_);
+      if (moved > 0) continue;
+      forget_fibers();
+      fail(ErrorCode::internal, "block {}: {} of {} threads have ended and the others wait for them", block_, ended_, threads_);
     }
+  }
+
+  // Those in the middle of a body that nobody will end: their stacks are begun anew.
+  void forget_fibers() {
+    for (int i = 0; i < threads_; ++i) fibers[i].lives = false;
   }
 
   void resume(int thread) {
-    Fiber& fiber = fibers_[static_cast<std::size_t>(thread)];
+    Fibers::Fiber& fiber = fibers[thread];
     current_ = thread;
     if (_setjmp(scheduler_) != 0) return;
-    if (fiber.begun) _longjmp(fiber.place, 1);
-    fiber.begun = true;
+    if (fiber.lives) _longjmp(fiber.place, 1);
+    fiber.lives = true;
     ucontext_t start;
     getcontext(&start);
-    start.uc_stack.ss_sp = fiber_stacks.of(thread);
+    start.uc_stack.ss_sp = fibers.stack(thread);
     start.uc_stack.ss_size = kStack;
     start.uc_link = nullptr;
-    const auto address = reinterpret_cast<std::uintptr_t>(this);
-    makecontext(&start, reinterpret_cast<void (*)()>(&FiberBlock::enter), 2, static_cast<unsigned>(address >> 32), static_cast<unsigned>(address));
+    makecontext(&start, &FiberBlock::live, 0);
     setcontext(&start);
   }
 
-  static void enter(unsigned high, unsigned low) {
-    auto* self = reinterpret_cast<FiberBlock*>(static_cast<std::uintptr_t>(high) << 32 | low);
-    const int thread = self->current_;
-    try {
-      self->body_(*self, thread);
-    } catch (...) {
-      self->error_ = std::current_exception();
+  // A fiber's life: the body of one block after another.
+  static void live() {
+    const int thread = running->current_;
+    Fibers::Fiber& own = fibers[thread];
+    for (;;) {
+      run_body(thread);
+      own.done = true;
+      ++running->ended_;
+      if (_setjmp(own.place) == 0) _longjmp(running->scheduler_, 1);
     }
-    self->fibers_[static_cast<std::size_t>(thread)].done = true;
-    ++self->ended_;
-    _longjmp(self->scheduler_, 1);
+  }
+  // Apart from live(), which holds nothing that a jump could spoil.
+  [[gnu::noinline]] static void run_body(int thread) {
+    try {
+      running->body_(*running, thread);
+    } catch (...) {
+      running->error_ = std::current_exception();
+    }
   }
 
   const std::function<void(HostBlock&, int)>& body_;
@@ -172,7 +198,6 @@ class FiberBlock : public HostBlock {
   std::vector<std::uint64_t> words_;
   Barrier all_;
   std::vector<Barrier> groups_;
-  std::vector<Fiber> fibers_;
   jmp_buf scheduler_;
   std::exception_ptr error_;
 };

@@ -1,17 +1,11 @@
-#include <cstdlib>
+#include <algorithm>
 #include <vector>
 
-#include "kernels/cuda/grid.h"
 #include "kernels/cuda/launch_errors.h"
 #include "kernels/cuda/launcher.h"
+#include "kernels/cuda/launches.h"
 
 namespace lockstep {
-
-namespace cuda_host {
-#define LOCKSTEP_DECLARE_LAUNCH(kernel, Arguments) void launch(const Arguments&, Grid&);
-LOCKSTEP_KERNELS(LOCKSTEP_DECLARE_LAUNCH)
-#undef LOCKSTEP_DECLARE_LAUNCH
-}  // namespace cuda_host
 
 namespace {
 class HostScratch : public CudaScratch {
@@ -19,7 +13,8 @@ class HostScratch : public CudaScratch {
   void* take(int slot, std::size_t bytes) override {
     std::vector<std::uint64_t>& words = slots_.at(static_cast<std::size_t>(slot));
     const std::size_t count = bytes / sizeof(std::uint64_t) + 32;
-    words.assign(std::max(words.size(), count), ~std::uint64_t{0});  // junk: NaN, -1
+    if (words.size() < count) words.resize(count);
+    std::fill_n(words.begin(), count, ~std::uint64_t{0});  // junk: NaN, -1
     const auto address = (reinterpret_cast<std::uintptr_t>(words.data()) + 255) / 256 * 256;
     return reinterpret_cast<void*>(address);
   }

@@ -3,9 +3,8 @@
 // in lockstep::LOCKSTEP_CUDA_SPACE (launcher.h calls it). The orders are those of the header, so that the bits are the CPU's: sums are
 // explicit chains of fused(), nothing is contracted, no atomics. Plain and correct comes first; a faster body keeps the order.
 #pragma once
-#include "kernels/cuda/grid.h"
+#include "kernels/cuda/launches.h"
 #include "kernels/elements.h"
-#include "kernels/table.h"
 #include "numerics/accumulator.h"
 #include "numerics/elementary.h"
 #include "numerics/form.h"
@@ -14,8 +13,7 @@
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
-LOCKSTEP_DEVICE float* floats(const View& v) { return device_pointer<float>(v); }
-LOCKSTEP_DEVICE std::int32_t* integers(const View& v) { return device_pointer<std::int32_t>(v); }
+LOCKSTEP_DEVICE float* floats(const View& v) { return elements<Lane>(v); }
 
 // Element `at` of a view that is fp32 or bf16 (compute copies, caches), widened; and the way back, rounded.
 LOCKSTEP_DEVICE float load_stored(const View& v, std::int64_t at) { return v.dtype == DType::bf16 ? widen(device_pointer<Bf16>(v)[at]) : floats(v)[at]; }
@@ -36,30 +34,5 @@ LOCKSTEP_DEVICE float group_dot16(const Thread& t, std::int64_t n, const A& a, c
   for (std::int64_t i = t.lane(); i < n; i += kLanes) sum = fused(a(i), b(i), sum);
   return tree_sum(t, sum);
 }
-
-// One lane of an accumulator that may persist between calls (kernels/row_tools.h: BinGroup), counting deposits so that carries come in time.
-struct LaneBins {
-  using Bins = AccumulatorVec<Lane>;
-  Bins bins;
-  double* place;  // null: nothing persists
-  int deposits = 0;
-
-  // Lane `lane` of group `group` of table row `row`; `bins_view` may be none.
-  LOCKSTEP_DEVICE LaneBins(const View& bins_view, std::int64_t row, std::int64_t group, int lane) : bins(Bins::zero()), place(nullptr) {
-    if (!bins_view) return;
-    place = device_pointer<double>(bins_view) + row * bins_view.stride * (Bins::kStorage / 16) + group * Bins::kStorage + lane;
-    bins = Bins::load(place);
-  }
-  LOCKSTEP_DEVICE void deposit(float x) {
-    bins.deposit(Lane{x});
-    if (++deposits == kDepositsBeforeCarry) bins.normalise(), deposits = 0;
-  }
-  // The end of a call: the total is returned through `gradient` and the bins are emptied, or the bins are kept.
-  LOCKSTEP_DEVICE void close(bool finish, float* gradient) {
-    bins.normalise();
-    if (finish || !place) *gradient = bins.total().x;
-    if (place) (finish ? Bins::zero() : bins).store(place);
-  }
-};
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -2,7 +2,7 @@
 // order within an id; then a thread an id and column sums the chains of its segments.
 #include <cstring>
 
-#include "kernels/cuda/prelude.h"
+#include "kernels/embedding/row_order.h"
 #include "numerics/packed.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -27,27 +27,19 @@ struct EmbeddingForwardBody {
   }
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t t = item / op.y.cols, i = item % op.y.cols;
-    floats(op.y)[t * op.y.stride + i] = element_of(integers(op.token)[t], i);
+    floats(op.y)[t * op.y.stride + i] = element_of(ints(op.token)[t], i);
   }
 };
 
+// Whether the batch has an id.
 struct ForgetTokensBody {
-  std::int32_t* present;  // [vocabulary]: whether the batch has the id
+  std::int32_t* present;  // [vocabulary]
   LOCKSTEP_DEVICE void operator()(std::int64_t v) const { present[v] = 0; }
 };
-
-// Where row t stands among all rows by token id, rows of one id in their order.
-struct OrderRowsBody {
+struct MarkTokensBody {
   const std::int32_t* token;
-  std::int64_t rows;
-  std::int32_t *present, *order;
-  LOCKSTEP_DEVICE void operator()(std::int64_t t) const {
-    const std::int32_t own = token[t];
-    std::int64_t before = 0;
-    for (std::int64_t other = 0; other < rows; ++other) before += token[other] < own || (token[other] == own && other < t);
-    order[before] = static_cast<std::int32_t>(t);
-    present[own] = 1;  // every row of the id writes the same
-  }
+  std::int32_t* present;
+  LOCKSTEP_DEVICE void operator()(std::int64_t t) const { present[token[t]] = 1; }  // every row of the id writes the same
 };
 
 struct EmbeddingBackwardBody {
@@ -55,18 +47,12 @@ struct EmbeddingBackwardBody {
   const std::int32_t* order;
   bool finish;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
-    const std::int64_t rows = op.dy.rows, i = item % op.dy.cols;
-    const std::int32_t *token = integers(op.token), *segment = integers(op.segment);
-    std::int64_t at = item / op.dy.cols;
+    const std::int64_t at = item / op.dy.cols, i = item % op.dy.cols;
+    const std::int32_t* token = ints(op.token);
     const std::int32_t v = token[order[at]];
     if (at > 0 && token[order[at - 1]] == v) return;  // the thread of the id's first row does them all
-    LaneBins bins(op.bins, v, i / kLanes, static_cast<int>(i % kLanes));
-    while (at < rows && token[order[at]] == v) {
-      const std::int32_t chain_segment = segment[order[at]];
-      float sum = 0.0f;
-      for (; at < rows && token[order[at]] == v && segment[order[at]] == chain_segment; ++at) sum = sum + floats(op.dy)[order[at] * op.dy.stride + i];
-      bins.deposit(sum);
-    }
+    BinGroup<Lane> bins(op.bins, v, i / kLanes, i % kLanes);
+    deposit_rows_of_id(bins, op.dy, token, ints(op.segment), order, at, i);
     bins.close(finish, finish ? floats(op.gradient) + v * op.gradient.stride + i : nullptr);
   }
 };
@@ -78,7 +64,7 @@ struct EmbeddingRestBody {
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t v = item / op.dy.cols, i = item % op.dy.cols;
     if (present[v]) return;
-    LaneBins bins(op.bins, v, i / kLanes, static_cast<int>(i % kLanes));
+    BinGroup<Lane> bins(op.bins, v, i / kLanes, i % kLanes);
     bins.close(true, floats(op.gradient) + v * op.gradient.stride + i);
   }
 };
@@ -89,12 +75,13 @@ void launch(const EmbeddingForward& op, Grid& grid) { grid.each(op.y.size(), Emb
 void launch(const EmbeddingBackward& op, Grid& grid) {
   const std::int64_t vocabulary = (op.bins ? op.bins : op.gradient).rows;
   const bool finish = op.finish || !op.bins;
-  std::int32_t* present = grid.scratch<std::int32_t>(0, vocabulary);
-  std::int32_t* order = grid.scratch<std::int32_t>(1, op.dy.rows);
-  grid.each(vocabulary, ForgetTokensBody{present});
-  grid.each(op.dy.rows, OrderRowsBody{device_pointer<std::int32_t>(op.token), op.dy.rows, present, order});
+  const std::int32_t* order = order_rows(op.token, op.dy.rows, 1, grid);
   grid.each(op.dy.size(), EmbeddingBackwardBody{op, order, finish});
-  if (finish) grid.each(vocabulary * op.dy.cols, EmbeddingRestBody{op, present});
+  if (!finish) return;
+  std::int32_t* present = grid.scratch<std::int32_t>(0, vocabulary);
+  grid.each(vocabulary, ForgetTokensBody{present});
+  grid.each(op.dy.rows, MarkTokensBody{device_pointer<std::int32_t>(op.token), present});
+  grid.each(vocabulary * op.dy.cols, EmbeddingRestBody{op, present});
 }
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -14,20 +14,20 @@ struct CountSlotsBody {
   bool fill;  // false: the count goes to offsets[e + 1]; true: offsets stand, and slots are written
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t k = op.expert.cols;
-    const auto chose = [&](std::int64_t pair) { return integers(op.expert)[pair / k * op.expert.stride + pair % k] == t.block(); };
+    const auto chose = [&](std::int64_t pair) { return ints(op.expert)[pair / k * op.expert.stride + pair % k] == t.block(); };
     const ThreadPart part(t, op.expert.size());
     std::int32_t own = 0, total = 0;
     for (std::int64_t pair = part.begin; pair < part.end; ++pair) own += chose(pair);
     const std::int32_t before = sum_before(t, own, t.shared<std::int32_t>(), total);
     if (!fill) {
-      if (t.index() == 0) integers(op.offsets)[t.block() + 1] = total;
+      if (t.index() == 0) ints(op.offsets)[t.block() + 1] = total;
       return;
     }
-    std::int32_t slot = integers(op.offsets)[t.block()] + before;
+    std::int32_t slot = ints(op.offsets)[t.block()] + before;
     for (std::int64_t pair = part.begin; pair < part.end; ++pair) {
       if (!chose(pair)) continue;
-      integers(op.row_of)[slot] = static_cast<std::int32_t>(pair / k);
-      integers(op.slot_of)[pair / k * op.slot_of.stride + pair % k] = slot++;
+      ints(op.row_of)[slot] = static_cast<std::int32_t>(pair / k);
+      ints(op.slot_of)[pair / k * op.slot_of.stride + pair % k] = slot++;
     }
   }
 };
@@ -35,18 +35,18 @@ struct CountSlotsBody {
 struct SumOffsetsBody {
   View offsets;
   LOCKSTEP_DEVICE void operator()(std::int64_t) const {
-    integers(offsets)[0] = 0;
-    for (std::int64_t e = 1; e < offsets.rows; ++e) integers(offsets)[e] += integers(offsets)[e - 1];
+    ints(offsets)[0] = 0;
+    for (std::int64_t e = 1; e < offsets.rows; ++e) ints(offsets)[e] += ints(offsets)[e - 1];
   }
 };
 
 struct SlotRangesBody {
   SlotRanges op;
   LOCKSTEP_DEVICE void operator()(std::int64_t e) const {
-    const std::int32_t last = integers(op.offsets)[e + 1];
-    const std::int32_t begin = first_slot(integers(op.offsets)[e], last, op.row_begin);
-    integers(op.begin)[e] = begin;
-    integers(op.end)[e] = first_slot(begin, last, op.row_end);
+    const std::int32_t last = ints(op.offsets)[e + 1];
+    const std::int32_t begin = first_slot(ints(op.offsets)[e], last, op.row_begin);
+    ints(op.begin)[e] = begin;
+    ints(op.end)[e] = first_slot(begin, last, op.row_end);
   }
 
  private:
@@ -54,7 +54,7 @@ struct SlotRangesBody {
   LOCKSTEP_DEVICE std::int32_t first_slot(std::int32_t begin, std::int32_t end, std::int64_t row) const {
     while (begin < end) {
       const std::int32_t middle = begin + (end - begin) / 2;
-      if (integers(op.row_of)[middle] < row) begin = middle + 1;
+      if (ints(op.row_of)[middle] < row) begin = middle + 1;
       else end = middle;
     }
     return begin;
@@ -65,7 +65,7 @@ struct ExpertGatherBody {
   ExpertGather op;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t slot = item / op.y.cols, i = item % op.y.cols;
-    floats(op.y)[slot * op.y.stride + i] = floats(op.x)[integers(op.row_of)[slot] * op.x.stride + i];
+    floats(op.y)[slot * op.y.stride + i] = floats(op.x)[ints(op.row_of)[slot] * op.x.stride + i];
   }
 };
 
@@ -75,9 +75,9 @@ struct ExpertCombineBody {
     const std::int64_t t = item / op.y.cols, i = item % op.y.cols;
     float group[kExpertGroups] = {};
     for (std::int64_t j = 0; j < op.expert.cols; ++j) {
-      const std::int64_t at = kExpertGroups * integers(op.expert)[t * op.expert.stride + j] / op.experts;
+      const std::int64_t at = kExpertGroups * ints(op.expert)[t * op.expert.stride + j] / op.experts;
       if (at < op.group_begin || at >= op.group_end) continue;
-      const float x = floats(op.x)[integers(op.slot_of)[t * op.slot_of.stride + j] * op.x.stride + i];
+      const float x = floats(op.x)[ints(op.slot_of)[t * op.slot_of.stride + j] * op.x.stride + i];
       group[at] = op.weight ? fused(floats(op.weight)[t * op.weight.stride + j], x, group[at]) : group[at] + x;
     }
     floats(op.y)[t * op.y.stride + i] = join_pairwise(group + op.group_begin, op.group_end - op.group_begin);
@@ -92,10 +92,10 @@ struct ExpertSpreadBody {
     const std::int64_t pair = t.block() * kSpreadSlots + t.group(), k = op.slot_of.cols, row = pair / k, j = pair % k, h = op.dy.cols;
     if (row >= op.dy.rows) return;
     if (op.expert) {
-      const std::int32_t e = integers(op.expert)[row * op.expert.stride + j];
+      const std::int32_t e = ints(op.expert)[row * op.expert.stride + j];
       if (e < op.expert_begin || e >= op.expert_end) return;
     }
-    const std::int64_t slot = integers(op.slot_of)[row * op.slot_of.stride + j];
+    const std::int64_t slot = ints(op.slot_of)[row * op.slot_of.stride + j];
     const float* dy = floats(op.dy) + row * op.dy.stride;
     const float* x = floats(op.x) + slot * op.x.stride;
     float* dx = floats(op.dx) + slot * op.dx.stride;

@@ -1,7 +1,7 @@
-// The CUDA form of head.h and head_shard.h. Products a thread an output (logits_lane.h), sums along a row of logits a block a row
-// (block_log_sum.h); losses and gradients are row_loss.h's, of one lane.
+// The CUDA form of head.h and head_shard.h. Products are linear's, sums along a row of logits a block a row (block_log_sum.h); losses and
+// gradients are row_loss.h's, of one lane.
+#include "kernels/embedding/row_order.h"
 #include "kernels/head/block_log_sum.h"
-#include "kernels/head/logits_lane.h"
 #include "kernels/head/row_loss.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -18,7 +18,7 @@ LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, 
     for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = 0.0f;
     return;
   }
-  const std::int32_t* target = integers(op.target) + at * op.target.stride;
+  const std::int32_t* target = ints(op.target) + at * op.target.stride;
   const float* slope = floats(op.slope) + at * op.slope.stride;
   const auto own = [&](std::int64_t k) { return target[k] >= first && target[k] < first + n; };
   std::int64_t only = -1;
@@ -51,8 +51,8 @@ struct HeadRowBody {
       const auto put = [row](const View& v, float x) {
         if (v) floats(v)[row * v.stride] = x;
       };
-      if (scored && !is_finite<Lane>(log) && op.flags) integers(op.flags)[row * op.flags.stride] |= kLogSumFlag;
-      const std::int32_t* target = integers(op.target) + row * op.target.stride;
+      if (scored && !is_finite<Lane>(log) && op.flags) ints(op.flags)[row * op.flags.stride] |= kLogSumFlag;
+      const std::int32_t* target = ints(op.target) + row * op.target.stride;
       row_losses<Lane>(op, row, log, [z, target](std::int64_t k) { return z[target[k]]; });
       take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
       put(op.entropy, entropy);
@@ -73,18 +73,6 @@ struct HeadColumnsBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const { block_row_gradient(t, op, t.block(), z + t.block() * columns, columns, first); }
 };
 
-// The rows by token id, then by row: order[rank] = row.
-struct TokenOrderBody {
-  View token;
-  std::int32_t* order;
-  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
-    const std::int32_t* tokens = integers(token);
-    std::int64_t rank = 0;
-    for (std::int64_t other = 0; other < token.rows; ++other) rank += tokens[other] < tokens[row] || (tokens[other] == tokens[row] && other < row);
-    order[rank] = static_cast<std::int32_t>(row);
-  }
-};
-
 // One element of the weight's gradient: chains of segments over the rows, and of a tied table those of the embedding
 // (embedding.h), each deposited. Item: 16 outputs inner, inputs, panels.
 struct HeadWeightBody {
@@ -95,13 +83,13 @@ struct HeadWeightBody {
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t inputs = op.w.inputs, lane = item % 16, k = item / 16 % inputs, n = item / 16 / inputs * 16 + lane;
     const std::int64_t group = (first + n) / 16 * inputs + k;
-    const std::int32_t* segment = integers(op.segment);
-    LaneBins bins(op.bins, 0, group, static_cast<int>(lane));
+    const std::int32_t* segment = ints(op.segment);
+    BinGroup<Lane> bins(op.bins, 0, group, lane);
     for (std::int64_t t = 0; t < op.x.rows;) {
       const std::int32_t own = segment[t];
       float sum = 0.0f;
       for (; t < op.x.rows && segment[t] == own; ++t) sum = fused(floats(op.x)[t * op.x.stride + k], n < columns ? dz[t * columns + n] : 0.0f, sum);
-      bins.deposit(sum);
+      bins.deposit(Lane{sum});
     }
     if (order && n < columns) deposit_embedding(bins, op.first + first + n, k);
     const bool finish = op.finish || !op.bins;
@@ -109,8 +97,8 @@ struct HeadWeightBody {
   }
 
  private:
-  LOCKSTEP_DEVICE void deposit_embedding(LaneBins& bins, std::int64_t id, std::int64_t k) const {
-    const std::int32_t *token = integers(op.token), *segment = integers(op.segment);
+  LOCKSTEP_DEVICE void deposit_embedding(BinGroup<Lane>& bins, std::int64_t id, std::int64_t k) const {
+    const std::int32_t* token = ints(op.token);
     const std::int64_t rows = op.table_dy.rows;
     std::int64_t at = 0;
     for (std::int64_t end = rows; at < end;) {
@@ -118,12 +106,7 @@ struct HeadWeightBody {
       if (token[order[middle]] < id) at = middle + 1;
       else end = middle;
     }
-    while (at < rows && token[order[at]] == id) {
-      const std::int32_t own = segment[order[at]];
-      float sum = 0.0f;
-      for (; at < rows && token[order[at]] == id && segment[order[at]] == own; ++at) sum = sum + floats(op.table_dy)[order[at] * op.table_dy.stride + k];
-      bins.deposit(sum);
-    }
+    if (at < rows && token[order[at]] == id) deposit_rows_of_id(bins, op.table_dy, token, ints(op.segment), order, at, k);
   }
 };
 
@@ -139,7 +122,7 @@ struct HeadShardSumsBody {
       group_leaf_sum(t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, m, s);
       if (t.lane() == 0) sums[0] = m, sums[1] = s;
       for (std::int64_t k = t.lane(); k < op.target.cols; k += kLanes) {
-        const std::int64_t target = integers(op.target)[row * op.target.stride + k] - op.first;
+        const std::int64_t target = ints(op.target)[row * op.target.stride + k] - op.first;
         sums[2 + k] = target >= leaf * size && target < (leaf + 1) * size ? z[target] : 0.0f;
       }
     }
@@ -157,10 +140,10 @@ struct HeadShardLossBody {
       float m[kMostLeaves], s[kMostLeaves];
       for (int leaf = 0; leaf < leaves; ++leaf) m[leaf] = sums[width * leaf], s[leaf] = sums[width * leaf + 1];
       log = join_leaf_sums<Lane>(m, s, leaves).log_sum;
-      if (!is_finite<Lane>(log) && op.flags) integers(op.flags)[row * op.flags.stride] |= kLogSumFlag;
+      if (!is_finite<Lane>(log) && op.flags) ints(op.flags)[row * op.flags.stride] |= kLogSumFlag;
     }
     row_losses<Lane>(op, row, log, [&](std::int64_t k) {
-      const std::int64_t leaf = integers(op.target)[row * op.target.stride + k] / (op.vocabulary / leaves);
+      const std::int64_t leaf = ints(op.target)[row * op.target.stride + k] / (op.vocabulary / leaves);
       return sums[width * leaf + 2 + k];
     });
     floats(op.log_sum)[row * op.log_sum.stride] = log;
@@ -197,40 +180,54 @@ struct HeadShardEntropyBody {
     take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
   }
 };
+
+// A matrix of fp32 in scratch; slots 0 to 2 are those of the products.
+View scratch_rows(int slot, std::int64_t rows, std::int64_t columns, Grid& grid) {
+  View v;
+  v.address = reinterpret_cast<std::uint64_t>(grid.scratch<float>(slot, rows * columns));
+  v.rows = rows;
+  v.cols = v.stride = columns;
+  return v;
+}
+
+void launch_logits(const View& y, const View& x, const PackedWeight& w, bool round_input_bf16, Grid& grid) {
+  LinearForward op{y, x, w};
+  op.round_input_bf16 = round_input_bf16;
+  launch(op, grid);
+}
 }  // namespace
 
 void launch(const HeadLoss& op, Grid& grid) {
   for (std::int64_t begin = 0; begin < op.x.rows; begin += op.logits_chunk.rows) {
     const std::int64_t left = op.x.rows - begin, count = left < op.logits_chunk.rows ? left : op.logits_chunk.rows;
     const View z = op.logits_chunk.row_range(0, count);
-    launch_logits(z, {op.x.row_range(begin, count), {}, op.round_input_bf16}, op.w, grid);
+    launch_logits(z, op.x.row_range(begin, count), op.w, op.round_input_bf16, grid);
     grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin}, sizeof(LeafMemory));
-    if (op.dx) launch_hidden(op.dx.row_range(begin, count), z, op.w, grid);
+    if (op.dx) launch(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, grid);
   }
 }
 
 void launch(const HeadWeight& op, Grid& grid) {
   const std::int64_t rows = op.x.rows, inputs = op.w.inputs;
-  std::int32_t* order = nullptr;
-  if (op.table_dy) {
-    order = grid.scratch<std::int32_t>(2, op.table_dy.rows);
-    const View token = op.token.row_range(0, op.table_dy.rows);
-    grid.each(token.rows, TokenOrderBody{token, order});
-  }
+  const std::int32_t* order = op.table_dy ? order_rows(op.token, op.table_dy.rows, 3, grid) : nullptr;
   const std::int64_t most = kGradientElements / (rows > 0 ? rows : 1) / 16 * 16, step = most < 16 ? 16 : most;
   for (std::int64_t first = 0; first < op.w.outputs; first += step) {
     const std::int64_t left = op.w.outputs - first, columns = left < step ? left : step;
-    float* z = grid.scratch<float>(3, rows * columns);
-    View logits;
-    logits.address = reinterpret_cast<std::uint64_t>(z);
-    logits.rows = rows, logits.cols = logits.stride = columns;
-    launch_some_logits(logits, {op.x, {}, op.round_input_bf16}, op.w, first, columns, grid);
-    grid.run(rows, kColumnThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, z, columns, op.first + first});
-    grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, z, columns, first, order});
+    const View z = scratch_rows(4, rows, columns, grid);
+    PackedWeight w = op.w;  // its panels of these columns
+    w.outputs = columns;
+    w.data.address += static_cast<std::uint64_t>(first * inputs * w.data.element_bytes);
+    launch_logits(z, op.x, w, op.round_input_bf16, grid);
+    grid.run(rows, kColumnThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, device_pointer<float>(z), columns, op.first + first});
+    grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, device_pointer<float>(z), columns, first, order});
   }
 }
 
-void launch(const HeadLogits& op, Grid& grid) { launch_logits(op.y, {op.x, op.index, op.round_input_bf16}, op.w, grid); }
+void launch(const HeadLogits& op, Grid& grid) {
+  const View chosen = scratch_rows(4, op.index.rows, op.x.cols, grid);
+  launch(GatherRows{chosen, op.x, op.index}, grid);
+  launch_logits(op.y, chosen, op.w, op.round_input_bf16, grid);
+}
 
 void launch(const HeadShardSums& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardSumsBody{op}); }
 void launch(const HeadShardLoss& op, Grid& grid) { grid.each(op.sums.rows, HeadShardLossBody{op}); }

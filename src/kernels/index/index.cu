@@ -24,9 +24,9 @@ struct IndexSelectBody {
   std::int64_t first_row, width;
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t row = first_row + t.block();
-    const std::int64_t visible = std::int64_t{1} + integers(op.rows.position)[row * op.rows.position.stride];
-    std::int32_t* selection = integers(op.selection) + row * op.selection.stride;
-    if (t.index() == 0) integers(op.count)[row * op.count.stride] = static_cast<std::int32_t>(visible < op.top_k ? visible : op.top_k);
+    const std::int64_t visible = std::int64_t{1} + ints(op.rows.position)[row * op.rows.position.stride];
+    std::int32_t* selection = ints(op.selection) + row * op.selection.stride;
+    if (t.index() == 0) ints(op.count)[row * op.count.stride] = static_cast<std::int32_t>(visible < op.top_k ? visible : op.top_k);
     if (visible <= op.top_k) {
       for (std::int64_t i = t.index(); i < op.top_k; i += t.count()) selection[i] = i < visible ? static_cast<std::int32_t>(i) : -1;
       return;
@@ -55,7 +55,7 @@ struct IndexSelectBody {
         shared.equal[i] = all_equal;
         all_greater += g, all_equal += e, any |= shared.nan[i];
       }
-      if (any && op.flags) integers(op.flags)[row * op.flags.stride] |= 1;
+      if (any && op.flags) ints(op.flags)[row * op.flags.stride] |= 1;
     }
     t.sync();
     std::int32_t to = shared.begin[t.index()];

@@ -1,5 +1,6 @@
 // The CUDA form of layer_norm.h: a group of 16 threads a row; for the gradients of gain and bias a thread a column.
 #include "kernels/cuda/prelude.h"
+#include "kernels/row_tools.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -61,19 +62,17 @@ struct LayerNormGradientBody {
   View bins_view, gradient;
   bool of_bias, finish;
   LOCKSTEP_DEVICE void operator()(std::int64_t i) const {
-    const std::int32_t* segment = integers(op.segment);
-    LaneBins bins(bins_view, 0, i / kLanes, static_cast<int>(i % kLanes));
+    const std::int32_t* segment = ints(op.segment);
+    BinGroup<Lane> bins(bins_view, 0, i / kLanes, i % kLanes);
+    ColumnChains<Lane> chains;
     for (std::int64_t t = 0; t < op.x.rows;) {
       const std::int64_t begin = t;
-      float chain[kLanes] = {};
+      chains.clear();
       for (; t < op.x.rows && segment[t] == segment[begin]; ++t) {
         const float c = floats(op.x)[t * op.x.stride + i] - statistics[t].mean;
-        float& sum = chain[(t - begin) % kLanes];
-        sum = fused(floats(op.dy)[t * op.dy.stride + i], of_bias ? 1.0f : c * statistics[t].r, sum);
+        chains.add(t - begin, Lane{floats(op.dy)[t * op.dy.stride + i]}, Lane{of_bias ? 1.0f : c * statistics[t].r});
       }
-      for (int half = 8; half >= 1; half /= 2)
-        for (int l = 0; l < half; ++l) chain[l] = chain[l] + chain[l + half];
-      bins.deposit(chain[0]);
+      bins.deposit(chains.sum());
     }
     bins.close(finish, finish ? floats(gradient) + i : nullptr);
   }

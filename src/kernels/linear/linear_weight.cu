@@ -20,8 +20,8 @@ struct WeightGradientBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t K = op.w.inputs, k_tiles = tiles(K), n_tiles = tiles(panels * kLanes);
     const std::int64_t item = t.block() / (n_tiles * k_tiles), n_begin = t.block() / k_tiles % n_tiles * kTile, k_begin = t.block() % k_tiles * kTile;
-    const std::int64_t row_begin = op.offsets ? integers(op.offsets)[item] : 0;
-    const std::int64_t row_end = !op.offsets ? op.dy.rows : op.ends ? integers(op.ends)[item] : integers(op.offsets)[item + 1];
+    const std::int64_t row_begin = op.offsets ? ints(op.offsets)[item] : 0;
+    const std::int64_t row_end = !op.offsets ? op.dy.rows : op.ends ? ints(op.ends)[item] : ints(op.offsets)[item + 1];
     const float* dy = floats(op.dy) + item * op.y_step;
     const float* x = floats(op.x) + item * op.x_step;
     float* dy_lines = t.shared<float>();  // [kStep, kLine] each
@@ -66,7 +66,7 @@ struct WeightGradientBody {
         next_x[f] = row < row_end && k_begin + column < K ? x[row * op.x.stride + k_begin + column] : 0.0f;
       }
       const std::int64_t row = step + t.index();
-      if (t.index() < kStep && row < row_end) next_segment = integers(op.segment)[op.row_of ? integers(op.row_of)[row] : row];
+      if (t.index() < kStep && row < row_end) next_segment = ints(op.segment)[op.row_of ? ints(op.row_of)[row] : row];
     };
     if (row_begin < row_end) fetch(row_begin);
     for (std::int64_t step = row_begin; step < row_end; step += kStep) {

@@ -30,7 +30,7 @@ struct PickBody {
   int first, count;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t t = item / y.cols, j = item % y.cols;
-    const std::int64_t at = integers(index)[t * index.stride + (index.cols == 1 ? 0 : j)];
+    const std::int64_t at = ints(index)[t * index.stride + (index.cols == 1 ? 0 : j)];
     if (at < bounds[0] || at >= bounds[count]) return;
     int rank = 0;
     while (at >= bounds[rank + 1]) ++rank;

@@ -1,5 +1,6 @@
 // The CUDA form of rms_norm.h: a group of 16 threads a row; for the gain's gradient a thread a column.
 #include "kernels/cuda/prelude.h"
+#include "kernels/row_tools.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -50,18 +51,15 @@ struct RmsNormGainBody {
   const float* scale;
   bool finish;
   LOCKSTEP_DEVICE void operator()(std::int64_t i) const {
-    const std::int32_t* segment = integers(op.segment);
-    LaneBins bins(op.bins, 0, i / kLanes, static_cast<int>(i % kLanes));
+    const std::int32_t* segment = ints(op.segment);
+    BinGroup<Lane> bins(op.bins, 0, i / kLanes, i % kLanes);
+    ColumnChains<Lane> chains;
     for (std::int64_t t = 0; t < op.x.rows;) {
       const std::int64_t begin = t;
-      float chain[kLanes] = {};
-      for (; t < op.x.rows && segment[t / op.heads] == segment[begin / op.heads]; ++t) {
-        float& c = chain[(t - begin) % kLanes];
-        c = fused(floats(op.dy)[t * op.dy.stride + i], floats(op.x)[t * op.x.stride + i] * scale[t], c);
-      }
-      for (int half = 8; half >= 1; half /= 2)
-        for (int l = 0; l < half; ++l) chain[l] = chain[l] + chain[l + half];
-      bins.deposit(chain[0]);
+      chains.clear();
+      for (; t < op.x.rows && segment[t / op.heads] == segment[begin / op.heads]; ++t)
+        chains.add(t - begin, Lane{floats(op.dy)[t * op.dy.stride + i]}, Lane{floats(op.x)[t * op.x.stride + i] * scale[t]});
+      bins.deposit(chains.sum());
     }
     bins.close(finish, finish ? floats(op.gradient) + i : nullptr);
   }

@@ -15,7 +15,7 @@ struct RopeBody {
       y[op.rotary + i - pairs] = x[op.rotary + i - pairs];
       return;
     }
-    const float* turn = floats(op.table) + integers(op.position)[t * op.position.stride] * op.table.stride;
+    const float* turn = floats(op.table) + ints(op.position)[t * op.position.stride] * op.table.stride;
     const std::int64_t first = op.half ? i : 2 * i, second = op.half ? pairs + i : 2 * i + 1;  // the pair stands as its cosine and sine do
     const float c = turn[first], s = op.inverse ? -turn[second] : turn[second];
     const float a = x[first], b = x[second];  // both read before either is written: x may be y

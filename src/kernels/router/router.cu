@@ -26,7 +26,7 @@ struct RouterForwardBody {
     }
     t.sync();
     // The experts given for the row, or: an expert is chosen if fewer than k go before it, value descending, expert ascending.
-    const std::int32_t* forced = there && op.forced ? integers(op.forced) + row * op.forced.stride : nullptr;
+    const std::int32_t* forced = there && op.forced ? ints(op.forced) + row * op.forced.stride : nullptr;
     if (forced && forced[0] < 0) forced = nullptr;
     for (std::int64_t e = t.lane(); there && e < experts; e += kLanes) {
       if (forced) {
@@ -46,7 +46,7 @@ struct RouterForwardBody {
  private:
   LOCKSTEP_DEVICE void write(std::int64_t row, const float* score, const float* choice, const float* taken) const {
     const std::int64_t experts = op.logits.cols;
-    std::int32_t* chosen = integers(op.expert) + row * op.expert.stride;
+    std::int32_t* chosen = ints(op.expert) + row * op.expert.stride;
     float* weight = floats(op.weight) + row * op.weight.stride;
     std::int64_t count = 0;
     bool nan = false;
@@ -62,7 +62,7 @@ struct RouterForwardBody {
       const float s = score[chosen[j]];
       weight[j] = (op.normalise ? s / sum : s) * op.scaling;
     }
-    if (nan && op.flags) integers(op.flags)[row * op.flags.stride] |= kRouterNanFlag;
+    if (nan && op.flags) ints(op.flags)[row * op.flags.stride] |= kRouterNanFlag;
   }
 };
 
@@ -75,7 +75,7 @@ struct RouterBackwardBody {
     if (row >= op.logits.rows) return;
     const float* logits = floats(op.logits) + row * op.logits.stride;
     const float* dweight = floats(op.dweight) + row * op.dweight.stride;
-    const std::int32_t* chosen = integers(op.expert) + row * op.expert.stride;
+    const std::int32_t* chosen = ints(op.expert) + row * op.expert.stride;
     float* dlogits = floats(op.dlogits) + row * op.dlogits.stride;
     float sum = 0.0f, mean = 0.0f;
     for (std::int64_t j = 0; j < k; ++j) sum = sum + sigmoid_of(logits[chosen[j]]);
@@ -100,10 +100,10 @@ struct RouterLoadBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t pairs = op.expert.size(), k = op.expert.cols;
     std::int32_t own = 0;
-    for (std::int64_t i = t.index(); i < pairs; i += t.count()) own += integers(op.expert)[i / k * op.expert.stride + i % k] == t.block();
+    for (std::int64_t i = t.index(); i < pairs; i += t.count()) own += ints(op.expert)[i / k * op.expert.stride + i % k] == t.block();
     std::int32_t total = 0;
     sum_before(t, own, t.shared<std::int32_t>(), total);
-    if (t.index() == 0) integers(op.load)[t.block()] += total;
+    if (t.index() == 0) ints(op.load)[t.block()] += total;
   }
 };
 }  // namespace

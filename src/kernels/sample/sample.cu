@@ -42,12 +42,12 @@ struct SampleBody {
 
   LOCKSTEP_DEVICE void put(const Thread& t, std::int64_t row, std::int64_t token, float raw, float sampling) const {
     if (t.index() != 0) return;
-    integers(op.token)[row * op.token.stride] = static_cast<std::int32_t>(token);
+    ints(op.token)[row * op.token.stride] = static_cast<std::int32_t>(token);
     floats(op.raw_logprob)[row * op.raw_logprob.stride] = raw;
     floats(op.sampling_logprob)[row * op.sampling_logprob.stride] = sampling;
   }
   LOCKSTEP_DEVICE void refuse(const Thread& t, std::int64_t row, int bit, float logprob) const {
-    if (t.index() == 0) integers(op.flags)[row * op.flags.stride] |= 1 << bit;
+    if (t.index() == 0) ints(op.flags)[row * op.flags.stride] |= 1 << bit;
     put(t, row, -1, logprob, logprob);
   }
 
@@ -56,7 +56,7 @@ struct SampleBody {
     SampledRow of{floats(op.logits) + row * op.logits.stride, nullptr, nullptr, op.logits.cols, floats(op.temperature)[row * op.temperature.stride]};
     of.adjusted = of.logits;
     if (op.adjusted) {
-      const std::int32_t at = integers(op.adjusted_row)[row * op.adjusted_row.stride];
+      const std::int32_t at = ints(op.adjusted_row)[row * op.adjusted_row.stride];
       if (at >= 0) of.adjusted = floats(op.adjusted) + at * op.adjusted.stride;
     }
     if (const std::int32_t* words = mask_words<Lane>(op.mask, op.mask_row, row)) {
@@ -81,11 +81,11 @@ struct SampleBody {
       whole = sums([&](std::int64_t i) { return of.z(i); });
       if (!is_finite<Lane>(whole.log_sum)) return refuse(t, row, 3, whole.log_sum);
     }
-    const std::int32_t* seed = integers(op.seed) + row * op.seed.stride;
+    const std::int32_t* seed = ints(op.seed) + row * op.seed.stride;
     const NoiseKey key{static_cast<std::uint32_t>(seed[0]) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(seed[1])) << 32,
-                       static_cast<std::uint32_t>(integers(op.position)[row * op.position.stride]),
-                       static_cast<std::uint32_t>(integers(op.sample)[row * op.sample.stride])};
-    const std::int32_t top_k = integers(op.top_k)[row * op.top_k.stride];
+                       static_cast<std::uint32_t>(ints(op.position)[row * op.position.stride]),
+                       static_cast<std::uint32_t>(ints(op.sample)[row * op.sample.stride])};
+    const std::int32_t top_k = ints(op.top_k)[row * op.top_k.stride];
     const float top_p = floats(op.top_p)[row * op.top_p.stride], min_p = op.min_p ? floats(op.min_p)[row * op.min_p.stride] : 0.0f;
     const std::int64_t ranks = top_k > 0 && top_k < of.n ? top_k : of.n;
     std::int64_t index;

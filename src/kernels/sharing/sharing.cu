@@ -1,5 +1,6 @@
 // The CUDA form of sharing.h: a thread an element.
 #include "kernels/cuda/prelude.h"
+#include "kernels/row_tools.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -8,8 +9,8 @@ struct GatherRowsBody {
   GatherRows op;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t t = item / op.y.cols, i = item % op.y.cols;
-    const std::int64_t from = integers(op.row_of)[t * op.row_of.stride] * op.x.stride + i, to = t * op.y.stride + i;
-    if (op.x.dtype == DType::i32) integers(op.y)[to] = integers(op.x)[from];
+    const std::int64_t from = ints(op.row_of)[t * op.row_of.stride] * op.x.stride + i, to = t * op.y.stride + i;
+    if (op.x.dtype == DType::i32) ints(op.y)[to] = ints(op.x)[from];
     else floats(op.y)[to] = floats(op.x)[from];
   }
 };
@@ -18,8 +19,8 @@ struct SlotSourceBody {
   SlotSource op;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t t = item / op.slot_of.cols, j = item % op.slot_of.cols;
-    const std::int64_t from = integers(op.row_of)[t * op.row_of.stride] * op.from.stride + j;
-    integers(op.source)[integers(op.slot_of)[t * op.slot_of.stride + j]] = integers(op.from)[from];
+    const std::int64_t from = ints(op.row_of)[t * op.row_of.stride] * op.from.stride + j;
+    ints(op.source)[ints(op.slot_of)[t * op.slot_of.stride + j]] = ints(op.from)[from];
   }
 };
 
@@ -27,14 +28,14 @@ struct SumSharedRowsBody {
   SumSharedRows op;
   LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
     const std::int64_t r = item / op.y.cols, c = item % op.y.cols;
-    const std::int32_t begin = integers(op.begin)[r * op.begin.stride], end = integers(op.begin)[(r + 1) * op.begin.stride];
-    const auto part = [&](std::int32_t i) { return floats(op.x)[integers(op.row)[i * op.row.stride] * op.x.stride + c]; };
+    const std::int32_t begin = ints(op.begin)[r * op.begin.stride], end = ints(op.begin)[(r + 1) * op.begin.stride];
+    const auto part = [&](std::int32_t i) { return floats(op.x)[ints(op.row)[i * op.row.stride] * op.x.stride + c]; };
     float sum = 0.0f;
     if (end - begin == 1) {
       sum = part(begin);
     } else if (end > begin) {
-      LaneBins bins(View(), 0, 0, 0);
-      for (std::int32_t i = begin; i < end; ++i) bins.deposit(part(i));
+      BinGroup<Lane> bins;
+      for (std::int32_t i = begin; i < end; ++i) bins.deposit(Lane{part(i)});
       bins.close(true, &sum);
     }
     floats(op.y)[r * op.y.stride + c] = sum;

@@ -24,12 +24,12 @@ struct TopBody {
 
  private:
   LOCKSTEP_DEVICE void top_row(const Thread& t, std::int64_t item) const {
-    std::int32_t* id = integers(op.id) + item * op.id.stride;
+    std::int32_t* id = ints(op.id) + item * op.id.stride;
     float* logprob = floats(op.logprob) + item * op.logprob.stride;
     std::int32_t* order = scratch + t.block() * block_scratch;
     for (std::int64_t i = t.index(); i < op.id.cols; i += t.count()) id[i] = -1, logprob[i] = 0.0f;
     t.sync();
-    const float* logits = floats(op.logits) + integers(op.row)[item * op.row.stride] * op.logits.stride;
+    const float* logits = floats(op.logits) + ints(op.row)[item * op.row.stride] * op.logits.stride;
     std::int64_t n = op.logits.cols;
     const std::int32_t* ids = nullptr;
     if (const std::int32_t* words = mask_words<Lane>(op.mask, op.mask_row, item)) {
@@ -41,7 +41,7 @@ struct TopBody {
     const auto z = [&](std::int64_t i) { return logits[ids ? ids[i] : i]; };
     const LogSum<Lane> sum = block_log_sum(t, n, op.maximum_leaves, z, *t.shared<LeafMemory>(kRankMemory));
     if (!is_finite<Lane>(sum.log_sum)) return;
-    std::int64_t most = integers(op.count)[item * op.count.stride];
+    std::int64_t most = ints(op.count)[item * op.count.stride];
     if (most > op.id.cols) most = op.id.cols;
     if (most > n) most = n;
     if (most <= 0) return;

@@ -28,6 +28,7 @@ struct Lane {
   LOCKSTEP_EVERYWHERE static Lane load(const float* p) { return {*p}; }
   LOCKSTEP_EVERYWHERE static Lane load(const Bf16* p) { return {widen(*p)}; }
   LOCKSTEP_EVERYWHERE void store(float* p) const { *p = x; }
+  LOCKSTEP_EVERYWHERE void store_partial(float* p, int) const { *p = x; }
   LOCKSTEP_EVERYWHERE float extract(int) const { return x; }
 };
 LOCKSTEP_EVERYWHERE inline Lane operator+(Lane a, Lane b) { return {a.x + b.x}; }
