@@ -67,6 +67,8 @@ void* MemoryPool::take_large(std::size_t size) {
   provide_nodes(taken_blocks_ + 2);  // for a new chunk and for this block's way back
   auto fit = free_by_size_.lower_bound({size, 0});
   if (fit == free_by_size_.end()) {
+    // What lies idle in pieces too small makes room first, where both together would be more than is wanted.
+    if (const std::size_t most = wanted(); !keep_chunks_) release_idle_chunks(most > size ? most - size : 0);
     add_chunk(round_up(std::max(size, kLeastChunk), kHugePage));
     fit = free_by_size_.lower_bound({size, 0});
   }
@@ -74,6 +76,7 @@ void* MemoryPool::take_large(std::size_t size) {
   erase_free(free_.find(block));
   if (whole > size) insert_free(block + size, whole - size);
   taken_ += size;
+  most_ = std::max(most_, taken_);
   ++taken_blocks_;
   return reinterpret_cast<void*>(block);
 }
@@ -95,8 +98,9 @@ void MemoryPool::give_large(Address block, std::size_t size) {
     }
   }
   insert_free(block, size);
-  // Twice what is in use may lie idle: a step's gradients and activations come and go, and asking the system again costs time.
-  if (!keep_chunks_ && held_ - taken_ > 2 * taken_ + kLeastChunk) release_idle_chunks();
+  // Twice what is in use may lie idle, and what was in use a short while ago: a step's gradients and activations come and go, and the
+  // system clears every page that it gives again.
+  if (!keep_chunks_ && held_ - taken_ > 2 * taken_ + kLeastChunk) release_idle_chunks(wanted());
 }
 
 void MemoryPool::add_chunk(std::size_t size) {
@@ -144,8 +148,20 @@ void MemoryPool::provide_nodes(std::size_t count) {
   }
 }
 
-void MemoryPool::release_idle_chunks() {
-  for (auto it = chunks_.begin(); it != chunks_.end() && held_ - taken_ > taken_;) {
+// What may be needed at once again, and a quarter for the gaps between blocks.
+std::size_t MemoryPool::wanted() {
+  const Clock::time_point now = Clock::now();
+  if (now - period_began_ >= period_) {
+    most_before_ = most_;
+    most_ = taken_;
+    period_began_ = now;
+  }
+  const std::size_t most = std::max(most_, most_before_);
+  return most + most / 4;
+}
+
+void MemoryPool::release_idle_chunks(std::size_t kept) {
+  for (auto it = chunks_.begin(); it != chunks_.end() && held_ - taken_ > taken_ && held_ > kept;) {
     const auto [chunk, size] = *it;
     const auto idle = free_.find(chunk);
     if (idle == free_.end() || idle->second != size) {

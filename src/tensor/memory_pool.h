@@ -4,6 +4,7 @@
 // Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can watch it.
 //   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
 #pragma once
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -26,8 +27,11 @@ class BlockPool {
 
 class MemoryPool : public BlockPool {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // keep_chunks: nothing goes back to the system before the end, since work that is still queued may use what was given back.
-  explicit MemoryPool(bool keep_chunks) : keep_chunks_(keep_chunks) {}
+  // `period`: for so long, and up to twice as long, what was needed at once is kept: the next step needs it again.
+  explicit MemoryPool(bool keep_chunks, Clock::duration period = std::chrono::seconds(10)) : keep_chunks_(keep_chunks), period_(period) {}
   ~MemoryPool() override;
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -56,9 +60,11 @@ class MemoryPool : public BlockPool {
   void insert_free(Address block, std::size_t size);
   void erase_free(ByAddress::iterator block);
   void provide_nodes(std::size_t count);
-  void release_idle_chunks();
+  std::size_t wanted();
+  void release_idle_chunks(std::size_t kept);
 
   const bool keep_chunks_;
+  const Clock::duration period_;
   mutable std::mutex mutex_;
   std::map<std::size_t, SmallBlocks> small_;  // by size class
   ByAddress chunks_;                          // of the system
@@ -66,6 +72,8 @@ class MemoryPool : public BlockPool {
   BySize free_by_size_;
   std::vector<Nodes> nodes_;                  // unused: one at least for each large block that is taken
   std::size_t held_ = 0, taken_ = 0, taken_blocks_ = 0;
+  std::size_t most_ = 0, most_before_ = 0;  // taken at once: in this period, and in the one before
+  Clock::time_point period_began_ = Clock::now();
 };
 
 }  // namespace lockstep

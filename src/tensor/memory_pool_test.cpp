@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "base/error.h"
 
@@ -32,7 +33,7 @@ TEST(MemoryPool, FreedNeighboursServeALargerBlock) {
 
 TEST(MemoryPool, WhatLiesIdleGoesBackUnlessWorkMayBeQueued) {
   for (const bool keep : {false, true}) {
-    MemoryPool pool(keep);
+    MemoryPool pool(keep, std::chrono::seconds(0));
     std::vector<void*> blocks;
     for (int i = 0; i < 8; ++i) blocks.push_back(pool.take(100 * kMegabyte));
     EXPECT_GE(pool.held(), 800 * kMegabyte);
@@ -40,6 +41,29 @@ TEST(MemoryPool, WhatLiesIdleGoesBackUnlessWorkMayBeQueued) {
     if (keep) EXPECT_GE(pool.held(), 800 * kMegabyte);
     else EXPECT_LE(pool.held(), 100 * kMegabyte);
   }
+}
+
+// Steps of training take and give the same again and again: the system must not clear their pages each time.
+TEST(MemoryPool, WhatTheLastStepNeededIsKeptForAWhile) {
+  MemoryPool pool(false, std::chrono::milliseconds(200));
+  void* const weights = pool.take(kMegabyte);
+  const auto step = [&] {
+    std::vector<void*> blocks;
+    for (int i = 0; i < 8; ++i) blocks.push_back(pool.take(100 * kMegabyte));
+    for (void* block : blocks) pool.give(block, 100 * kMegabyte);
+  };
+  step();
+  const std::size_t held = pool.held();
+  EXPECT_GE(held, 800 * kMegabyte);
+  step();
+  EXPECT_EQ(pool.held(), held);
+  // Small work goes on for two periods: nobody needed so much.
+  for (int i = 0; i < 3; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(210));
+    pool.give(pool.take(kMegabyte), kMegabyte);
+  }
+  EXPECT_LE(pool.held(), 100 * kMegabyte);
+  pool.give(weights, kMegabyte);
 }
 #endif
 
