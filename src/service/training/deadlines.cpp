@@ -17,7 +17,8 @@ void Deadlines::add(const void* owner, Clock::time_point until, std::function<vo
   bool first = false;
   {
     const std::lock_guard lock(mutex_);
-    first = entries_.emplace(until, Entry{owner, std::move(call)}) == entries_.begin();
+    const auto added = entries_.emplace(until, Entry{owner, std::move(call)});
+    first = added == entries_.begin();  // in a statement of its own: of two operands of ==, the right one may come first
   }
   if (first) changed_.notify_all();
 }

@@ -22,6 +22,18 @@ TEST(Deadlines, CallsComeInTheOrderOfTheirTimes) {
   EXPECT_GE(Deadlines::Clock::now() - now, std::chrono::milliseconds(60));
 }
 
+// Time for the thread to fall asleep, with nothing to wait for and with a later call to wait for.
+TEST(Deadlines, ANearerOneWakesWhoSleeps) {
+  Deadlines deadlines;
+  for (int i = 0; i < 2; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::promise<void> called;
+    deadlines.add(this, deadline_in(0.01), [&] { called.set_value(); });
+    EXPECT_EQ(called.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready) << i;
+    deadlines.add(this, deadline_in(3600), [] {});
+  }
+}
+
 TEST(Deadlines, WhoIsForgottenIsNotCalledAndOthersAre) {
   Deadlines deadlines;
   const auto soon = deadline_in(0.02);
