@@ -2,8 +2,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <thread>
 
 #include "base/file.h"
@@ -51,6 +53,7 @@ int serve_command(const Arguments& arguments) {
   std::vector<std::string> aliases, shape_files, adapters;
   std::string adapter_folder;
   std::int64_t token_seconds = 0;
+  std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
   http.access_log = true;
@@ -75,7 +78,9 @@ int serve_command(const Arguments& arguments) {
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
   table.texts("shapes", &shape_files, "FILE", "Training shapes beside the published ones, for clients that resolve them");
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
-  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), and of the limits of sessions, models on disk, jobs, deployments and promoted models");
+  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), and of the limits of sessions, samplers, models on disk, jobs, deployments and promoted models");
+  table.integer("session-days", &session_days, 0, 36500, "N", "Sessions that were not heard from for so long go, with their models and samplers; checkpoints stay. 0: never");
+  table.integer("sampler-hours", &sampler_hours, 0, 24 * 36500, "N", "Samplers' snapshots without a name that were not sampled for so long go. 0: with their session");
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
   table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
@@ -163,6 +168,9 @@ int serve_command(const Arguments& arguments) {
   if (training) {
     training_options.state = state;
     training_options.share_passes = !separate_passes;
+    const auto seconds = [](std::int64_t n, double unit) { return n > 0 ? static_cast<double>(n) * unit : std::numeric_limits<double>::infinity(); };
+    training_options.session_seconds = seconds(session_days, 86400);
+    training_options.sampler_seconds = seconds(sampler_hours, 3600);
     training_options.sampler_bytes = sampler_megabytes << 20;
     training_options.custom_losses = custom_loss == "server";
     training_options.reuse_bytes = reuse_megabytes << 20;

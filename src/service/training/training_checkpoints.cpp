@@ -68,6 +68,7 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
 CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std::string& path, const std::string& kind) { return checkpoint_at(owner, path, {}, kind); }
 
 std::string TrainingService::job_of(const CheckpointRecord& record) const {
+  if (!record.job.empty()) return record.job;
   const auto session = sessions_.find(record.session);
   return session == sessions_.end() || session->second.job.empty() ? "local" : session->second.job;
 }
@@ -130,7 +131,17 @@ void TrainingService::expire_checkpoints() {
 
 std::string TrainingService::new_sampler(SamplerRecord record, SamplerWeights weights) {
   const std::lock_guard lock(mutex_);
+  const auto all = static_cast<std::int64_t>(samplers_.size());
+  if (all >= options_.max_samplers) fail(ErrorCode::resource_exhausted, "there are {} samplers, allowed are {}; those of old sessions go (--session-days)", all, options_.max_samplers);
+  if (all >= share_of(options_.max_samplers)) {
+    const auto own = std::count_if(samplers_.begin(), samplers_.end(), [&](const auto& one) { return one.second->record.owner == record.owner; });
+    if (own >= share_of(options_.max_samplers))
+      fail(ErrorCode::resource_exhausted, "this API key has {} samplers, allowed are {} of the server's {} (--key-share); those of old sessions go (--session-days)", own,
+           share_of(options_.max_samplers), options_.max_samplers);
+  }
   record.id = fmt::format("{}:sample:{}", record.session, hex64(random_bits()));
+  const bool own_weights = weights.adapter || (weights.weights && weights.weights != base_->weights);
+  record.snapshot = own_weights && record.model_path.empty() && record.inflight_model.empty();
   const auto sampler = std::make_shared<Sampler>();
   sampler->record = record;
   sampler->weights = std::move(weights);
@@ -164,11 +175,18 @@ std::string TrainingService::create_sampler(const std::string& owner, const std:
   return sampler_by_number_.emplace(std::pair(session, number), id).first->second;
 }
 
-SamplerRecord TrainingService::sampler(const std::string& owner, const std::string& id) {
+std::shared_ptr<TrainingService::Sampler> TrainingService::find_sampler(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = samplers_.find(id);
-  if (found == samplers_.end() || found->second->record.owner != owner) fail(ErrorCode::not_found, "there is no sampler '{}'", id);
-  return found->second->record;
+  if (found == samplers_.end() || found->second->record.owner != owner)
+    fail(ErrorCode::not_found, "there is no sampler '{}'; snapshots without a name go when they were not sampled for long (--sampler-hours)", id);
+  return found->second;
+}
+
+SamplerRecord TrainingService::sampler(const std::string& owner, const std::string& id) {
+  const std::shared_ptr<Sampler> found = find_sampler(owner, id);
+  const std::lock_guard lock(mutex_);
+  return found->record;
 }
 
 std::vector<SamplerRecord> TrainingService::samplers(const std::string& owner, const std::string& session) {
@@ -180,9 +198,9 @@ std::vector<SamplerRecord> TrainingService::samplers(const std::string& owner, c
 }
 
 std::int64_t TrainingService::join_sampler(const std::string& owner, const std::string& id) {
-  sampler(owner, id);
+  const std::shared_ptr<Sampler> found = find_sampler(owner, id);
   const std::lock_guard lock(mutex_);
-  return ++samplers_[id]->joined;
+  return ++found->joined;
 }
 
 SamplerWeights TrainingService::read_weights(const fs::path& folder, const ModelSettings& settings) {
@@ -204,20 +222,21 @@ SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, 
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
-  sampler(owner, id);
-  std::shared_ptr<Sampler> sampler;
+  const std::shared_ptr<Sampler> sampler = find_sampler(owner, id);
   SamplerRecord record;
   {
     const std::lock_guard lock(mutex_);
-    sampler = samplers_[id];
     sampler->used = ++sampler_clock_;
+    sampler->used_at = Clock::now();
     record = sampler->record;
+    hear(record.session);
     if (sampler->weights.weights) return sampler->weights;
     if (!record.inflight_model.empty()) {
       const auto model = models_.find(record.inflight_model);
       if (model == models_.end() || !model->second->inflight.weights) fail(ErrorCode::not_found, "the model of sampler '{}' is not there any more", id);
       return model->second->inflight;
     }
+    if (record.snapshot && !record.spilled) fail(ErrorCode::not_found, "the weights of sampler '{}' went down with a server that was killed; what is to outlive that is saved with a name", id);
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
   std::optional<CheckpointRecord> from;

@@ -207,6 +207,7 @@ std::string TrainingService::save(const std::string& owner, const std::string& i
 }
 
 std::string TrainingService::save_sampler(const std::string& owner, const std::string& id, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode) {
+  sweep();
   return submit(owner, id, sequence, [this, owner, inflight, encode = std::move(encode)](Model& model, const std::string& request) {
     const SamplerWeights weights = trained(model).sampler_weights();
     SamplerRecord record;

@@ -52,22 +52,23 @@ std::string CheckpointRecord::reference() const { return run().empty() ? name : 
 
 TrainingJson to_json(const CheckpointRecord& r) {
   TrainingJson json{{"model", r.model}, {"owner", r.owner}, {"kind", r.kind}, {"name", r.name}, {"settings", to_json(r.settings)}, {"created", r.created}, {"bytes", r.bytes},
-                    {"steps", r.steps}, {"optimizer", r.optimizer}, {"public", r.is_public}, {"user_metadata", r.user_metadata}, {"session", r.session}, {"type", r.type}, {"profile", r.profile}};
+                    {"steps", r.steps}, {"optimizer", r.optimizer}, {"public", r.is_public}, {"user_metadata", r.user_metadata}, {"session", r.session}, {"type", r.type}, {"profile", r.profile},
+                    {"job", r.job}};
   if (r.expires) json["expires"] = *r.expires;
   return json;
 }
 CheckpointRecord checkpoint_record(const TrainingJson& j) {
   CheckpointRecord r{j.at("model"), j.at("owner"), j.at("kind"), j.at("name"), model_settings_of(j.at("settings")), j.at("created"), std::nullopt, j.at("bytes"), j.at("steps"),
-                     j.at("optimizer"), j.at("public"), j.at("user_metadata"), j.value("session", ""), j.value("type", ""), j.value("profile", "")};
+                     j.at("optimizer"), j.at("public"), j.at("user_metadata"), j.value("session", ""), j.value("type", ""), j.value("profile", ""), j.value("job", "")};
   if (j.contains("expires")) r.expires = j["expires"].get<double>();
   return r;
 }
 
 TrainingJson to_json(const SamplerRecord& r) {
-  return {{"id", r.id}, {"session", r.session}, {"owner", r.owner}, {"base_model", r.base_model}, {"model_path", r.model_path}, {"inflight_model", r.inflight_model}, {"spilled", r.spilled}, {"settings", to_json(r.settings)}};
+  return {{"id", r.id}, {"session", r.session}, {"owner", r.owner}, {"base_model", r.base_model}, {"model_path", r.model_path}, {"inflight_model", r.inflight_model}, {"spilled", r.spilled}, {"snapshot", r.snapshot}, {"settings", to_json(r.settings)}};
 }
 SamplerRecord sampler_record(const TrainingJson& j) {
-  return {model_settings_of(j.at("settings")), j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled")};
+  return {model_settings_of(j.at("settings")), j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled"), j.value("snapshot", false)};
 }
 
 void check_ttl(const std::optional<double>& seconds) {

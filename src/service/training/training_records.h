@@ -61,6 +61,7 @@ struct CheckpointRecord {
   // merged_base holds a Hugging Face folder, the others our own files.
   std::string type;
   std::string profile;  // digest of the numerics profile that it was written under; empty: by a version that did not say
+  std::string job;      // of the session, once that is gone
   // Which files of its folder count: an overwritten one may have those of both.
   bool merged() const { return type == "merged_base"; }
   std::string id() const { return kind + "/" + name; }
@@ -76,6 +77,8 @@ struct SamplerRecord {
   std::string id, session, owner, base_model, model_path;
   std::string inflight_model;  // not empty: it follows that model's inflight saves
   bool spilled = false;        // its weights are on disk
+  bool snapshot = false;       // it has weights of its own, that no checkpoint holds
+  bool is_snapshot() const { return snapshot || spilled; }  // earlier versions did not write the one
 };
 
 TrainingJson to_json(const ModelSettings& settings);

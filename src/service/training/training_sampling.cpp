@@ -108,12 +108,11 @@ void check_sample(const SamplingRequest& wanted, std::int64_t max_positions) {
 }  // namespace
 
 std::string TrainingService::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
-  sampler(owner, id);
+  const std::shared_ptr<Sampler> sampler = find_sampler(owner, id);
   std::string request;
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
-    const std::shared_ptr<Sampler>& sampler = samplers_[id];
     if (const auto same = sampler->requests.find(sequence); same != sampler->requests.end()) return same->second;
     request = sampler->requests[sequence] = futures_.create(owner, id, [this, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
       feed_.add(stream, {done, outcome.failed(), static_cast<std::int64_t>(outcome.bytes.size())});
@@ -124,7 +123,7 @@ std::string TrainingService::sample(const std::string& owner, const std::string&
   } catch (const Error& e) {
     if (e.code() == ErrorCode::resource_exhausted) {  // not taken: it may come again
       const std::lock_guard lock(mutex_);
-      samplers_[id]->requests.erase(sequence);
+      sampler->requests.erase(sequence);
       futures_.fail(request, e);
       throw;
     }
@@ -216,7 +215,10 @@ void TrainingService::cancel_sample(const std::string& owner, const std::string&
 }
 
 std::string TrainingService::feed_of_sampler(const std::string& owner, const std::string& id, std::int64_t clone) {
-  sampler(owner, id);
+  const std::shared_ptr<Sampler> found = find_sampler(owner, id);
+  const std::lock_guard lock(mutex_);
+  found->used_at = Clock::now();  // who waits for its samples uses it
+  hear(found->record.session);
   return sample_stream(id, clone);
 }
 

@@ -139,10 +139,11 @@ void TrainingService::check_held(const Model& wanted) {
 // --- sessions
 
 std::string TrainingService::create_session(const std::string& owner, SessionRecord wanted) {
+  sweep();
   const std::lock_guard lock(mutex_);
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
   if (!wanted.idempotency_key.empty())
-    if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return same->second;
+    if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return hear(same->second), same->second;
   if (static_cast<std::int64_t>(sessions_.size()) >= options_.max_sessions) fail(ErrorCode::resource_exhausted, "there are {} sessions, allowed are {}", sessions_.size(), options_.max_sessions);
   const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
   if (own >= share_of(options_.max_sessions))
@@ -155,14 +156,21 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
   if (!wanted.idempotency_key.empty()) session_by_key_[{owner, wanted.idempotency_key}] = wanted.id;
   const std::string id = wanted.id;
   sessions_[id] = std::move(wanted);
+  hear(id);
   return id;
+}
+
+SessionRecord& TrainingService::find_session(const std::string& owner, const std::string& id) {
+  const auto found = sessions_.find(id);
+  if (found == sessions_.end() || found->second.owner != owner) fail_unknown("session", id);
+  return found->second;
 }
 
 SessionRecord TrainingService::session(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.owner != owner) fail_unknown("session", id);
-  return found->second;
+  const SessionRecord& found = find_session(owner, id);
+  hear(id);  // whoever asks for it, in whatever call
+  return found;
 }
 
 std::vector<SessionRecord> TrainingService::sessions(const std::string& owner) {
@@ -175,25 +183,25 @@ std::vector<SessionRecord> TrainingService::sessions(const std::string& owner) {
 }
 
 void TrainingService::heartbeat(const std::string& owner, const std::string& id) {
-  session(owner, id);
   {
     const std::lock_guard lock(mutex_);
-    sessions_[id].seen = unix_now();
+    find_session(owner, id).seen = unix_now();
+    hear(id);
   }
   check_gaps(id);
+  sweep();
 }
 
 void TrainingService::assign_session(const std::string& owner, const std::string& id, const std::string& project) {
-  session(owner, id);
   const std::lock_guard lock(mutex_);
-  sessions_[id].project = project;
-  store_->put("session", id, to_json(sessions_[id]).dump());
+  SessionRecord& record = find_session(owner, id);
+  record.project = project;
+  store_->put("session", id, to_json(record).dump());
 }
 
 void TrainingService::finish_session(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail) {
-  session(owner, id);
   const std::lock_guard lock(mutex_);
-  SessionRecord& record = sessions_[id];
+  SessionRecord& record = find_session(owner, id);
   if (record.status != "active") return;  // the first reason stays
   record.status = status;
   record.finish_detail = detail;
@@ -345,13 +353,15 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
 }
 
 void TrainingService::drop_models(const std::string& owner, const std::string& session) {
-  for (const ModelRecord& model : models(owner)) {
-    if (model.session != session) continue;
-    try {
-      unload_model(owner, model.id, [](const ModelRecord&) { return Outcome{"application/json", "{}", {}, {}}; });
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::not_found) throw;  // its client was faster
-    }
+  for (const ModelRecord& model : models(owner))
+    if (model.session == session) drop_model(model);
+}
+
+void TrainingService::drop_model(const ModelRecord& model) {
+  try {
+    unload_model(model.owner, model.id, [](const ModelRecord&) { return Outcome{"application/json", "{}", {}, {}}; });
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::not_found) throw;  // its client was faster
   }
 }
 
@@ -380,6 +390,7 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
     }
     request = model->requests[sequence] = futures_.create(owner, id);
     model->record.used = unix_now();
+    hear(model->record.session);
     if (model->lost.empty() && sequence < model->next) {
       futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before, or lies before one that was; its result is not known any more", sequence, id)));
       return request;

@@ -6,7 +6,9 @@
 //   TrainingService service(base, generation, options); const auto session = service.create_session(owner, {});
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <map>
+#include <set>
 #include <mutex>
 #include <unordered_map>
 
@@ -29,6 +31,9 @@ namespace lockstep {
 struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
   std::int64_t max_sessions = 10'000, max_pending = 10'000;  // pending: operations of one model
+  std::int64_t max_samplers = 100'000;
+  // A session that was not heard from for so long goes, and so does a snapshot without a name that was not sampled (retention.cpp).
+  double session_seconds = 30 * 86400.0, sampler_seconds = 3 * 86400.0;
   std::int64_t max_models = 64;         // in memory; beyond, the least used go to disk and come back
   std::int64_t max_kept_models = 4096;  // on disk too
   // Of each limit above but max_pending, and of the control plane's records, one owner may take so many percent: the rest is for others.
@@ -178,6 +183,7 @@ class TrainingService {
   void check_base(const std::string& name) const;
 
  private:
+  using Clock = std::chrono::steady_clock;
   class Operation;  // service/training/operation.h
   class BatchOperation;
   struct Model {
@@ -200,7 +206,8 @@ class TrainingService {
   struct Sampler {
     SamplerRecord record;
     SamplerWeights weights;        // null: on disk, or the base's
-    std::uint64_t used = 0;
+    std::uint64_t used = 0;  // order
+    Clock::time_point used_at = Clock::now();
     std::int64_t joined = 0;
     std::unordered_map<std::int64_t, std::string> requests;
   };
@@ -233,6 +240,16 @@ class TrainingService {
   std::shared_ptr<const CustomLoss> custom_loss(const std::string& owner, const std::string& session, const LossRequest& wanted);
   void load_custom_losses();
   void check_gaps(const std::string& session);
+  // Errors not_found. They may be removed at any time (retention.cpp): who looked one up holds it, or the lock.
+  std::shared_ptr<Sampler> find_sampler(const std::string& owner, const std::string& id);
+  SessionRecord& find_session(const std::string& owner, const std::string& id);  // mutex_ is held
+  void drop_model(const ModelRecord& model);  // unloads it; nobody is told
+  // retention.cpp; of all but the first two the lock is held.
+  void sweep();
+  bool remove_forgotten();  // executor
+  void hear(const std::string& session);
+  bool is_forgotten(const std::string& session) const;
+  void remove_session(const SessionRecord& session);
   void load_records();
   void write_living(Model& model);
   static std::string folder_of_id(const std::string& id);  // a model's or sampler's, as a folder's name
@@ -291,6 +308,10 @@ class TrainingService {
   std::map<std::string, OwnedLoss> custom_losses_;                                   // by id
   std::map<std::pair<std::string, std::int64_t>, std::string> custom_loss_by_number_;  // session, number -> request id
   std::uint64_t sampler_clock_ = 0;
+  const Clock::time_point started_ = Clock::now();
+  Clock::time_point swept_ = started_;
+  std::unordered_map<std::string, Clock::time_point> heard_;  // by session; since the start, where it is not there
+  std::set<std::string> unloading_;                           // models of forgotten sessions
   bool stopping_ = false;
 };
 

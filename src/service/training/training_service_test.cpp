@@ -171,6 +171,73 @@ TEST(TrainingService, OneKeyLeavesOthersTheirShareOfTheLimits) {
   bench.model(mine, 5, 2);
 }
 
+// The session `s` of "me", its models and samplers, as far as they are there; without being heard.
+std::string what_is_left(TrainingBench& bench, const std::string& s) {
+  std::string left;
+  for (const SessionRecord& session : bench.service->sessions("me")) left += session.id == s ? "session " : "";
+  for (const ModelRecord& model : bench.service->models("me")) left += model.session == s ? "model " : "";
+  for (std::size_t i = 0; i < bench.service->samplers("me", s).size(); ++i) left += "sampler ";
+  return left;
+}
+
+TEST(TrainingService, WhatNobodyCameBackForGoes) {
+  const auto snapshot = [](TrainingBench& bench, const std::string& model) {
+    return bench.result(bench.service->save_sampler("me", model, 1, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; })).bytes;
+  };
+  // Everything is on disk, so that its removal has something to remove.
+  TrainingServiceOptions options{.session_seconds = 5, .sampler_seconds = 0.5, .sampler_bytes = 0};
+  TrainingBench bench(options);
+  const std::string s = bench.session(), model = bench.model(s, 0, 2), first = snapshot(bench, model);
+  bench.result(bench.service->save("me", model, 2, {.name = "kept"}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
+  const auto folders = [&] {
+    std::size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(bench.folder / "samplers")) count += entry.is_directory();
+    return count;
+  };
+  EXPECT_EQ(folders(), 1u);
+  EXPECT_EQ(what_is_left(bench, s), "session model sampler ");
+  const auto wait_until = [&](const std::string& left, bool heartbeats) {
+    for (int i = 0; i < 3000; ++i) {
+      if (heartbeats) bench.service->heartbeat("me", s);
+      else bench.session("other");  // who comes in looks
+      if (what_is_left(bench, s) == left) return true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    return false;
+  };
+  // Heartbeats hold the session, and not a snapshot that nobody samples.
+  EXPECT_TRUE(wait_until("session model ", true)) << what_is_left(bench, s);
+  for (int i = 0; i < 500 && folders() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // after the record
+  EXPECT_EQ(folders(), 0u);
+  EXPECT_NE(service_error([&] { bench.service->sampler("me", first); }).find("--sampler-hours"), std::string::npos);
+  EXPECT_TRUE(wait_until("", false)) << what_is_left(bench, s);
+  EXPECT_EQ(bench.service->checkpoints("me").size(), 1u);
+  // A restart finds nothing of them, and the time begins anew.
+  const std::string again = bench.session();
+  bench.service.reset();
+  options.state = bench.folder;
+  options.session_seconds = 30;
+  bench.service = std::make_shared<TrainingService>(bench.base, bench.generation, options);
+  EXPECT_EQ(what_is_left(bench, s), "");
+  EXPECT_EQ(bench.service->checkpoints("me").size(), 1u);
+  EXPECT_EQ(bench.service->session("me", again).id, again);
+}
+
+// What a kill leaves is what the folder holds at that moment.
+TEST(TrainingService, ASnapshotThatAKillTookIsNotTheBase) {
+  TrainingBench bench;
+  const std::string model = bench.model(bench.session(), 0, 2);
+  const std::string sampler = bench.result(bench.service->save_sampler("me", model, 1, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; })).bytes;
+  TrainingServiceOptions options;
+  options.state = bench.folder / "killed";
+  std::filesystem::create_directories(options.state);
+  for (const auto& entry : std::filesystem::directory_iterator(bench.folder))
+    if (entry.path().filename() != "killed") std::filesystem::copy(entry, options.state / entry.path().filename(), std::filesystem::copy_options::recursive);
+  TrainingService after(bench.base, bench.generation, options);
+  EXPECT_EQ(service_error([&] { bench.service->weights_of_sampler("me", sampler); }), "accepted");
+  EXPECT_NE(service_error([&] { after.weights_of_sampler("me", sampler); }).find("went down with a server that was killed"), std::string::npos);
+}
+
 TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
   const TrainingBench bench;
   const auto store = std::make_shared<TrainingStore>(bench.folder / "records");
