@@ -1,4 +1,5 @@
 // `lockstep chat`: a talk with a model in the terminal, or from a pipe.
+#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ namespace {
 using Json = ChatModel::Json;
 
 constexpr std::size_t kMostLineBytes = 1 << 20;
+constexpr int kSignalMilliseconds = 50;
 constexpr const char* kHelp =
     "  /help                  this text\n"
     "  /reset                 forget the talk, keep the system message\n"
@@ -51,6 +53,9 @@ class LineReader {
       }
       if (interrupted()) return Got::interrupt;
       if (held_.size() > kMostLineBytes) fail(ErrorCode::invalid_argument, "a line of the talk is above {} bytes", kMostLineBytes);
+      // Not a read that waits: a signal just before it, or taken by another thread, would be seen only after the next line.
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (::poll(&input, 1, kSignalMilliseconds) <= 0) continue;
       char bytes[4096];
       const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof(bytes));
       if (got > 0) {
@@ -58,9 +63,7 @@ class LineReader {
       } else if (got == 0) {
         line = std::exchange(held_, {});
         return line.empty() ? Got::end : Got::line;
-      } else if (errno == EINTR) {
-        return Got::interrupt;
-      } else {
+      } else if (errno != EINTR && errno != EAGAIN) {
         fail(ErrorCode::io, "reading stdin: {}", std::strerror(errno));
       }
     }
