@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "tensor/device_pointer.h"
 
 namespace lockstep {
 
@@ -37,20 +38,53 @@ int reserve(int descriptor, std::size_t bytes) {
 FileMemory::FileMemory(const std::filesystem::path& folder, std::size_t bytes) : bytes_(bytes) {
   if (bytes == 0) return;
   std::string path = (folder / ".optimizer-XXXXXX").string();
-  const int descriptor = mkostemp(path.data(), O_CLOEXEC);
-  if (descriptor < 0) refuse(folder, bytes, errno);
+  descriptor_ = mkostemp(path.data(), O_CLOEXEC);
+  if (descriptor_ < 0) refuse(folder, bytes, errno);
   unlink(path.c_str());
-  int error = reserve(descriptor, bytes);
+  int error = reserve(descriptor_, bytes);
   if (error == 0) {
-    map_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    map_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor_, 0);
     if (map_ == MAP_FAILED) error = errno;
   }
-  close(descriptor);  // the mapping keeps the file
-  if (error != 0) refuse(folder, bytes, error);
+  if (error == 0) return;
+  close(descriptor_);
+  refuse(folder, bytes, error);
 }
 
 FileMemory::~FileMemory() {
   if (map_) munmap(map_, bytes_);
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool FileMemory::holds(const View& view) const {
+  const auto* const at = device_pointer<std::byte>(view);
+  return map_ && view && at >= map_ && at < static_cast<std::byte*>(map_) + bytes_;
+}
+
+namespace {
+// move(bytes of memory, how many, where in the file), until all are moved.
+template <class Move>
+void move_all(std::byte* memory, std::size_t bytes, off_t at, const char* verb, const Move& move) {
+  while (bytes > 0) {
+    const ssize_t moved = move(memory, bytes, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) fail(ErrorCode::io, "{} the optimizer's file: {}", verb, moved == 0 ? "it ended" : std::system_category().message(errno));
+    memory += moved;
+    at += moved;
+    bytes -= static_cast<std::size_t>(moved);
+  }
+}
+std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
+}  // namespace
+
+void FileMemory::load(const View& to, const View& from) const {
+  move_all(device_pointer<std::byte>(to), bytes_of(from), device_pointer<std::byte>(from) - static_cast<std::byte*>(map_), "reading",
+           [this](std::byte* memory, std::size_t bytes, off_t at) { return pread(descriptor_, memory, bytes, at); });
+}
+
+void FileMemory::store(const View& to, const View& from) const {
+  move_all(device_pointer<std::byte>(from), bytes_of(to), device_pointer<std::byte>(to) - static_cast<std::byte*>(map_), "writing",
+           [this](std::byte* memory, std::size_t bytes, off_t at) { return pwrite(descriptor_, memory, bytes, at); });
 }
 
 // Whole pages, those at both ends too: a neighbour's values stay as well.

@@ -1,11 +1,14 @@
 // Memory in a file instead of in RAM: what is seldom touched (an optimizer's state) may lie there, and the system keeps as much of
 // it in memory as there is room for. The file has no name: nothing is left of it however the process ends, and nobody can shorten
 // it. All its room is reserved at the start, so that a full disk is an error here and never a signal in the middle of a step.
+// Blocks are mapped; load() and store() reach the same values without touching the mapping, which costs a page fault every 4 KiB.
 // Knows no device. One thread takes; blocks are never given back one by one.
 //   auto file = std::make_shared<FileMemory>("runs", bytes); void* block = file->take(FileMemory::block_bytes(1000));
 #pragma once
 #include <cstddef>
 #include <filesystem>
+
+#include "tensor/view.h"
 
 namespace lockstep {
 
@@ -27,10 +30,18 @@ class FileMemory {
   void release(std::size_t begin, std::size_t bytes) const;
   void prepare(std::size_t begin, std::size_t bytes) const;
 
+  // Whether a view lies in the file.
+  bool holds(const View& view) const;
+  // Copies between a view in the file and one of as many bytes in memory, both without gaps. Any threads, of parts that do not
+  // overlap. Error io, with the system's word.
+  void load(const View& to, const View& from) const;
+  void store(const View& to, const View& from) const;
+
  private:
   void advise(std::size_t begin, std::size_t bytes, int advice) const;
   std::size_t bytes_, taken_ = 0;
   void* map_ = nullptr;
+  int descriptor_ = -1;
 };
 
 }  // namespace lockstep

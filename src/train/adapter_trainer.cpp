@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "tensor/file_memory.h"
 #include "train/adam.h"
+#include "train/filed_step.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
@@ -278,7 +279,8 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
     if (optimizer_ == OptimizerFamily::dimuon)
       muon.step(layout_->manifest().parameter(id), {old, first_moments_[at].view(), out, {}, gradients_->gradient(id)});
     else
-      backend().launch(&KernelTable::adamw, step.of(old, first_moments_[at].view(), second_moments_[at].view(), out, {}, gradients_->gradient(id), norm_buffer.view(), true));
+      launch_adamw(backend(), base_->options().release_state ? state_file_ : nullptr,
+                   step.of(old, first_moments_[at].view(), second_moments_[at].view(), out, {}, gradients_->gradient(id), norm_buffer.view(), true));
     gradients_->drop(id);
   }
   leave_state();

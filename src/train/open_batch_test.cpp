@@ -3,6 +3,7 @@
 #include <rapidcheck.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -111,6 +112,52 @@ TEST(OpenBatchBits, AnyPiecesInAnyOrderAreTheWholeBatch) {
     RC_ASSERT(difference_of(bench.model->manifest(), train_in(pieces, bench, c, data), want) == "");
   });
   EXPECT_TRUE(same);
+}
+
+std::string refusal(ErrorCode code, const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(OpenBatchBits, AGradientThatIsAloneNeedsNoAccumulators) {
+  for (const char* config : {kGlm, kLlama}) {
+    const TrainBench bench(config);
+    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+    std::vector<std::size_t> places(data.size());
+    std::iota(places.begin(), places.end(), std::size_t{0});
+    std::int64_t gradients[2] = {};
+    TrainerState states[2];
+    for (const bool alone : {false, true}) {
+      Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-bf16w"), 600);
+      Trainer trainer(runtime, bench.masters, {.accumulate = true});
+      for (int step = 0; step < 2; ++step) {
+        trainer.begin_batch({.sequences = data.size(), .alone = alone}, known_loss(data));
+        if (alone) {
+          const std::string part = refusal(ErrorCode::invalid_argument, [&] { trainer.add({0}, {data[0]}); });
+          EXPECT_NE(part.find("1 of 4 sequences"), std::string::npos) << part;
+        }
+        trainer.add(places, data);
+        trainer.finish_batch();
+        trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
+      }
+      gradients[alone] = trainer.memory(0).peak(MemoryCategory::gradients);
+      states[alone] = trainer.state();
+      trainer.begin_batch({.sequences = data.size(), .alone = alone}, known_loss(data));
+      trainer.add(places, data);
+      trainer.finish_batch();
+      const std::string second = refusal(ErrorCode::internal, [&] { trainer.begin_batch({.sequences = 1}, known_loss(data)); });
+      EXPECT_EQ(second == "accepted", !alone) << second;
+    }
+    EXPECT_LT(gradients[1] * 4, gradients[0]);
+    EXPECT_EQ(difference(bench.model->manifest(), states[1].masters, states[0].masters), "");
+    EXPECT_EQ(difference(bench.model->manifest(), states[1].second_moments, states[0].second_moments), "");
+    EXPECT_NE(difference(bench.model->manifest(), states[1].masters, bench.masters), "");
+  }
 }
 
 TEST(OpenBatchBits, SeveralStepsUnderBothProfilesAndWithTheIndexer) {

@@ -41,6 +41,9 @@ struct IndexTraining {
 struct BatchPlan {
   std::size_t sequences = 0;
   std::int64_t rows = 0;  // tokens of all; with an index loss alone, which is a mean over them
+  // It comes in one piece and is all of its step's gradient, which then needs no accumulators (24 bytes a weight, and the time to fill
+  // and empty them). The same bits; the next gradient before the step is an error.
+  bool alone = false;
 };
 
 struct AdamParameters {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "parallel/collectives.h"
 #include "train/adam.h"
+#include "train/filed_step.h"
 #include "train/muon.h"
 #include "train/rank_trainer.h"
 
@@ -46,7 +47,7 @@ Buffer RankTrainer::gradient_norm() {
 OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
   Backend& backend = runtime_.backend;
-  if (options_.accumulate) finish_gradients();
+  if (options_.accumulate && bins_) finish_gradients();
   pending_calls_ = 0;
   const Buffer norm_buffer = gradient_norm();
   const double norm = backend.stream().read(norm_buffer.view()).get()[0];
@@ -76,16 +77,17 @@ OptimResult RankTrainer::optim_step(const AdamParameters& wanted) {
     Buffer compute = allocate_parameter(backend, p, dtype, MemoryCategory::weights);
     const View own = shared_out(i) ? shares_[i].rows(compute.view()) : compute.view(), old = master(i);
     const bool separate = dtype != DType::f32, decays = runtime_.model->manifest().parameters()[i].outputs > 1;
-    fetch_state(i);
-    if (muon_steps(i))
+    if (muon_steps(i)) {
+      fetch_state(i);  // its products want the matrix whole
       muon.step(p, {old, first_moments_[i].view(), separate ? old : own, separate ? own : View{}, gradients_->gradient(static_cast<ParameterId>(i))});
-    else if (own.size() > 0)
-      backend.launch(&KernelTable::adamw,
-                     step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
-                             gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
+      leave_state(i);
+    } else if (own.size() > 0) {
+      launch_adamw(backend, options_.release_state ? state_file_ : nullptr,
+                   step.of(old, first_moments_[i].view(), second_moments_[i].view(), separate ? old : own, separate ? own : View{},
+                           gradients_->gradient(static_cast<ParameterId>(i)), norm_buffer.view(), decays));
+    }
     if (shared_out(i) && shares_[i].total() > 0) gather_rows(i, compute.view());
     if (!separate) masters_[i] = compute;
-    leave_state(i);
     gradients_->drop(static_cast<ParameterId>(i));  // its memory is the next one's
     next->parameters.push_back(std::move(compute));
   }
@@ -154,7 +156,7 @@ std::vector<float> RankTrainer::image(std::size_t i, const View& rows) {
 
 WeightImages RankTrainer::gradient_images() {
   if (options_.accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
-  if (!gradients_) use_bins(several_parts());  // +0
+  if (!gradients_) use_bins(several_parts(true));  // +0
   WeightImages images;
   for (std::size_t i = 0; i < masters_.size(); ++i) images.push_back(image(i, gradients_->gradient(static_cast<ParameterId>(i))));
   return images;

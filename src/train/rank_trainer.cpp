@@ -142,7 +142,7 @@ ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSeque
   for (const TrainSequence& d : data) rows += static_cast<double>(d.tokens.size());
   const double normaliser = loss_normaliser(data, loss);
   ForwardBackwardResult result;
-  open_gradients(false);
+  open_gradients(!options_.accumulate);
   result.make_room(data.size(), loss.kind);
   if (normaliser == 0 && !index.index_loss) return result;  // everything is masked: no gradient
   RowSums sums;
@@ -155,12 +155,14 @@ ForwardBackwardResult RankTrainer::forward_backward(const std::vector<TrainSeque
 void RankTrainer::check_may_begin() const {
   if (pending_calls_ > 0 && !options_.accumulate)
     fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
+  if (pending_calls_ > 0 && !bins_) fail(ErrorCode::internal, "a second forward_backward before optim_step, after one that was to be alone");
 }
 
-void RankTrainer::open_gradients(bool in_pieces) {
+void RankTrainer::open_gradients(bool alone) {
   dealt_tokens_.clear();
   if (pending_calls_ == 0) {
-    if (!use_bins(in_pieces || several_parts())) gradients_->clear();
+    // Where passes were kept for accumulators, they are used.
+    if (!use_bins(several_parts(alone) || (gradients_ && bins_))) gradients_->clear();
     for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
   }
   ++pending_calls_;
@@ -217,7 +219,7 @@ void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F
 void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                                   double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
   const bool keep = !gradient && options_.kept && options_.kept->enabled() && place_.layout.size() == 1 && loss.kind == LossKind::none;
-  if (keep && !gradients_) use_bins(several_parts());  // where what is kept will deposit
+  if (keep && !gradients_) use_bins(several_parts(!options_.accumulate));  // where what is kept will deposit
   ForwardPass::Settings settings{gradient, gradient || keep ? gradients_.get() : nullptr, gradient || keep ? &router_loads_ : nullptr, index, index_weight, keep};
   pass_.run(*weights_, settings, {{&data, &loss, normaliser, part, &result, &sums}});
 }

@@ -32,7 +32,8 @@ class RankTrainer {
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index);
   // The same in pieces: open_gradients, deposit of each piece, close_gradients. Results and row sums of a piece are those of all
   // data-parallel ranks. `index_weight`: of one row.
-  void open_gradients(bool in_pieces);
+  // `alone`: one piece, and no other gradient before the step.
+  void open_gradients(bool alone);
   void deposit(const std::vector<TrainSequence>& piece, const LossOptions& loss, const IndexTraining& index, double normaliser, double index_weight,
                ForwardBackwardResult& result, RowSums& sums);
   void close_gradients();
@@ -80,8 +81,8 @@ class RankTrainer {
   bool separate_master(std::size_t i) const { return compute_dtype(manifest_.parameters()[i], runtime_.profile) != DType::f32; }
   void write_rows(std::size_t i, const View& view, const std::vector<float>& image);
   View master(std::size_t i) const;      // this rank's rows of it
-  // Whether gradients come in several parts: from more than one backward, or rank.
-  bool several_parts() const { return options_.accumulate || options_.micro_batch > 0 || place_.layout.dp > 1; }
+  // Whether gradients come in several parts: from more than one backward, or rank. `alone`: of one call and one piece.
+  bool several_parts(bool alone) const { return !alone || options_.micro_batch > 0 || place_.layout.dp > 1; }
   // Whether a new set was made, which is empty.
   bool use_bins(bool bins);
   void drop_kept();  // passes of weights that are not these any more

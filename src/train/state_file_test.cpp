@@ -5,7 +5,10 @@
 #include <filesystem>
 
 #include "base/error.h"
+#include "tensor/file_memory.h"
+#include "train/adam.h"
 #include "train/adapter_trainer.h"
+#include "train/filed_step.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -69,6 +72,36 @@ TEST(StateFile, HasTheBitsOfMemory) {
     }
   }
   EXPECT_TRUE(folder.empty());
+}
+
+// More than two strips, and a last one that is cut anywhere.
+TEST(StateFile, StripsHaveTheBitsOfOneLaunch) {
+  const StateFolder folder;
+  constexpr std::int64_t kSize = 16 * 37'003;
+  RandomSequence draws(5, RandomStream::fuzz);
+  std::vector<std::vector<float>> values(4, std::vector<float>(kSize));  // master, m, v, gradient
+  for (std::vector<float>& v : values)
+    for (float& x : v) x = static_cast<float>(draws.uniform()) - (&v == &values[2] ? 0.0f : 0.5f);
+  for (const BackendKind kind : {BackendKind::cpu, BackendKind::deferred})
+    for (const bool separate : {false, true}) {  // masters beside a narrower copy are state, too
+      std::vector<std::vector<float>> results[2];
+      for (const bool filed : {false, true}) {
+        Backend backend({.kind = kind, .threads = 2});
+        const auto file = std::make_shared<FileMemory>(folder.path, 3 * backend.device().file_bytes(DType::f32, kSize));
+        std::vector<Buffer> b;
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const bool state = filed && (i == 1 || i == 2 || (i == 0 && separate));
+          b.push_back(state ? backend.device().allocate_in(file, DType::f32, 1, kSize, MemoryCategory::optimizer_file)
+                            : backend.device().allocate(DType::f32, 1, kSize, MemoryCategory::workspace));
+          backend.stream().write(b.back().view(), values[i]);
+        }
+        const Buffer out = backend.device().allocate(separate ? DType::bf16 : DType::f32, 1, kSize, MemoryCategory::workspace), norm = backend.device().upload(std::vector<float>{3.0f}, 1, 1, MemoryCategory::workspace);
+        launch_adamw(backend, file, AdamStep({.weight_decay = 0.1}, 2).of(b[0].view(), b[1].view(), b[2].view(), separate ? b[0].view() : out.view(), separate ? out.view() : View{}, b[3].view(), norm.view(), true));
+        for (const Buffer& one : {b[0], b[1], b[2], out}) results[filed].push_back(backend.stream().read(one.view()).get());
+      }
+      EXPECT_EQ(results[0], results[1]);
+      EXPECT_NE(results[0][1], values[1]);
+    }
 }
 
 TEST(StateFile, MuonHasTheBitsOfMemory) {

@@ -73,7 +73,7 @@ void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const 
   parts_[0]->check({}, loss, index.index_loss);
   parts_[0]->check_may_begin();
   batch_.emplace(plan, loss, index);
-  or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(true); }); });
+  or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(plan.alone); }); });
 }
 
 void Trainer::add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {

@@ -16,9 +16,9 @@ class ControlPlane {
   // `state`: the folder that promoted models stand in. `key_share`: percent of each kind's records that one owner may have. `service`
   // outlives it.
   ControlPlane(TrainingService& service, const std::shared_ptr<TrainingStore>& store, std::filesystem::path state, std::int64_t key_share)
-      : deployments(store, "deployment", kMostRecords, own_records(key_share)),
-        jobs(store, "job", kMostRecords, own_records(key_share)),
-        models(store, "promoted", kMostRecords, own_records(key_share)),
+      : deployments(store, "deployment", KeyLimit(kMostRecords, key_share)),
+        jobs(store, "job", KeyLimit(kMostRecords, key_share)),
+        models(store, "promoted", KeyLimit(kMostRecords, key_share)),
         service_(service),
         state_(std::move(state)) {}
 
@@ -52,8 +52,7 @@ class ControlPlane {
   TrainerJob end_job(const std::string& owner, const std::string& name, const std::string& state);
 
  private:
-  static constexpr std::size_t kMostRecords = 10'000;
-  static std::size_t own_records(std::int64_t key_share) { return static_cast<std::size_t>(share_of_limit(kMostRecords, key_share)); }
+  static constexpr std::int64_t kMostRecords = 10'000;
   TrainingService& service_;
   const std::filesystem::path state_;
 };

@@ -1,6 +1,6 @@
 // Named things of owners, each in the store before anyone sees it: who starts again has them again. Owners do not see each other's.
 // T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
-//   KeptRecords<Deployment> deployments(store, "deployment", 1024, 512); deployments.put(one); deployments.find(owner, name);
+//   KeptRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.put(one); deployments.find(owner, name);
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "service/training/key_limit.h"
 #include "service/training/training_records.h"
 #include "store/training_store.h"
 
@@ -18,9 +19,8 @@ namespace lockstep {
 template <class T>
 class KeptRecords {
  public:
-  // `kind`: of documents in the store, and what errors call one. `most`: of all owners; `most_of_owner`: of each.
-  KeptRecords(std::shared_ptr<TrainingStore> store, std::string kind, std::size_t most, std::size_t most_of_owner)
-      : store_(std::move(store)), kind_(std::move(kind)), most_(most), most_of_owner_(most_of_owner) {
+  // `kind`: of documents in the store, and what errors call one.
+  KeptRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit) : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
     store_->each(kind_, [&](const std::string&, const std::string& document) {
       T record = TrainingJson::parse(document).template get<T>();
       records_[{record.owner, record.name}] = std::move(record);
@@ -64,16 +64,14 @@ class KeptRecords {
 
  private:
   void check_room(const std::string& owner) const {
-    if (records_.size() >= most_) fail(ErrorCode::resource_exhausted, "there are {} records of kind {}, allowed are {}", records_.size(), kind_, most_);
     const auto begin = records_.lower_bound({owner, {}});
-    const auto own = static_cast<std::size_t>(std::distance(begin, std::find_if(begin, records_.end(), [&](const auto& one) { return one.first.first != owner; })));
-    if (own >= most_of_owner_)
-      fail(ErrorCode::resource_exhausted, "this API key has {} records of kind {}, allowed are {} of the server's {} (--key-share)", own, kind_, most_of_owner_, most_);
+    const auto own = std::distance(begin, std::find_if(begin, records_.end(), [&](const auto& one) { return one.first.first != owner; }));
+    limit_.check_room(static_cast<std::int64_t>(records_.size()), own, "records of kind " + kind_);
   }
 
   const std::shared_ptr<TrainingStore> store_;
   const std::string kind_;
-  const std::size_t most_, most_of_owner_;
+  const KeyLimit limit_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, T> records_;
 };

@@ -131,13 +131,10 @@ void TrainingService::expire_checkpoints() {
 
 std::string TrainingService::new_sampler(SamplerRecord record, SamplerWeights weights) {
   const std::lock_guard lock(mutex_);
-  const auto all = static_cast<std::int64_t>(samplers_.size());
-  if (all >= options_.max_samplers) fail(ErrorCode::resource_exhausted, "there are {} samplers, allowed are {}; those of old sessions go (--session-days)", all, options_.max_samplers);
-  if (all >= share_of(options_.max_samplers)) {
+  const KeyLimit limit = limit_of(options_.max_samplers);
+  if (const auto all = static_cast<std::int64_t>(samplers_.size()); all >= limit.share()) {  // fewer are not counted one by one
     const auto own = std::count_if(samplers_.begin(), samplers_.end(), [&](const auto& one) { return one.second->record.owner == record.owner; });
-    if (own >= share_of(options_.max_samplers))
-      fail(ErrorCode::resource_exhausted, "this API key has {} samplers, allowed are {} of the server's {} (--key-share); those of old sessions go (--session-days)", own,
-           share_of(options_.max_samplers), options_.max_samplers);
+    limit.check_room(all, own, "samplers", "those of old sessions go (--session-days)");
   }
   record.id = fmt::format("{}:sample:{}", record.session, hex64(random_bits()));
   const bool own_weights = weights.adapter || (weights.weights && weights.weights != base_->weights);

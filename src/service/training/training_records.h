@@ -10,9 +10,6 @@ namespace lockstep {
 
 using TrainingJson = nlohmann::ordered_json;
 
-// What one owner may take of a limit, in percent of it: at least one.
-inline std::int64_t share_of_limit(std::int64_t limit, std::int64_t percent) { return std::max<std::int64_t>(1, (limit * percent + 99) / 100); }
-
 // The one account there is.
 inline constexpr const char* kTrainingAccount = "local";
 

@@ -114,16 +114,11 @@ void TrainingService::check_base(const std::string& name) const {
 
 // --- shares of the limits
 
-std::int64_t TrainingService::share_of(std::int64_t limit) const { return share_of_limit(limit, options_.key_share); }
-
 void TrainingService::check_key_models(const std::string& owner) const {
   std::int64_t all = 0, own = 0;
   for (const auto& [id, model] : models_)
     if (model->unmade.empty()) ++all, own += model->record.owner == owner;
-  if (all > options_.max_kept_models) fail(ErrorCode::resource_exhausted, "there are {} models, allowed are {}; unload some", all - 1, options_.max_kept_models);
-  if (own > share_of(options_.max_kept_models))
-    fail(ErrorCode::resource_exhausted, "this API key has {} models, allowed are {} of the server's {} (--key-share); unload some", own - 1, share_of(options_.max_kept_models),
-         options_.max_kept_models);
+  limit_of(options_.max_kept_models).check_room(all - 1, own - 1, "models", "unload some");  // it is among them
 }
 
 void TrainingService::check_held(const Model& wanted) {
@@ -131,9 +126,7 @@ void TrainingService::check_held(const Model& wanted) {
   const std::lock_guard lock(mutex_);
   for (const auto& [id, model] : models_)
     held += model.get() != &wanted && model->record.owner == wanted.record.owner && model->trained && (model->record.open_gradients || !model->early.empty());
-  if (held >= share_of(options_.max_models))
-    fail(ErrorCode::resource_exhausted, "this API key has {} models in memory with gradients that no optim_step has taken, allowed are {} of the server's {} (--key-share, --max-models); step or unload some",
-         held, share_of(options_.max_models), options_.max_models);
+  limit_of(options_.max_models).check_room(0, held, "models in memory with gradients that no optim_step has taken", "step or unload some", "--key-share, --max-models");
 }
 
 // --- sessions
@@ -144,10 +137,8 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
   if (!wanted.idempotency_key.empty())
     if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return hear(same->second), same->second;
-  if (static_cast<std::int64_t>(sessions_.size()) >= options_.max_sessions) fail(ErrorCode::resource_exhausted, "there are {} sessions, allowed are {}", sessions_.size(), options_.max_sessions);
   const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
-  if (own >= share_of(options_.max_sessions))
-    fail(ErrorCode::resource_exhausted, "this API key has {} sessions, allowed are {} of the server's {} (--key-share)", own, share_of(options_.max_sessions), options_.max_sessions);
+  limit_of(options_.max_sessions).check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
   const std::string prefix = wanted.id;  // what the id begins with
   wanted.id = prefix + hex64(random_bits());
   wanted.owner = owner;

@@ -17,6 +17,7 @@
 #include "service/training/acknowledged_numbers.h"
 #include "service/training/future_feed.h"
 #include "service/training/futures.h"
+#include "service/training/key_limit.h"
 #include "service/training/loss_inputs.h"
 #include "service/training/sampling_request.h"
 #include "service/training/control_plane.h"
@@ -228,7 +229,7 @@ class TrainingService {
   void drop_gradients(Model& model);
   void undo_early(Model& model);      // executor
   void forget_waiting(Model& model, const std::string& why);
-  std::int64_t share_of(std::int64_t limit) const;  // what one owner may have of it
+  KeyLimit limit_of(std::int64_t most) const { return {most, options_.key_share}; }
   void check_key_models(const std::string& owner) const;  // mutex_ is held; errors resource_exhausted
   // Before gradients, or early work, hold the model in memory. Error resource_exhausted: its owner's share is held.
   void check_held(const Model& model);

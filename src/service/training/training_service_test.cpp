@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "service/training/training_test_tools.h"
@@ -67,6 +68,31 @@ TEST(TrainingService, AHugeBatchDelaysASmallOneByOneTurn) {
   bench.result(short_one);
   EXPECT_FALSE(bench.service->futures().done(long_one));
   EXPECT_FALSE(bench.result(long_one).failed());
+}
+
+// All parameters move. A step's only gradient has no accumulators; when a second one comes it is taken again, with them.
+TEST(TrainingService, AGradientThatWasAloneIsTakenAgainForASecondOne) {
+  Words got[2];
+  for (const bool in_pieces : {false, true}) {  // pieces have accumulators from the start
+    TrainingBench bench({.tokens_a_step = in_pieces ? 12 : 2048});
+    const std::string model = bench.model(bench.session(), 0, 0);
+    std::int64_t number = 0;
+    // Gradients of each step; 0: a forward between them, 9: one that is refused.
+    for (const std::vector<std::uint64_t>& step : std::vector<std::vector<std::uint64_t>>{{1}, {2, 3}, {4}, {5, 0, 6, 7}, {1, 9, 8}, {8}}) {
+      for (const std::uint64_t seed : step) {
+        TrainingBatch batch = training_batch(seed, 3);
+        batch.forward_only = seed == 0;
+        if (seed == 9) batch.loss.name = "nonsense";
+        const Outcome o = bench.result(bench.batch(model, ++number, std::move(batch)));
+        EXPECT_EQ(o.failed(), seed == 9) << o.message;
+        got[in_pieces].push_back(o.bytes);
+      }
+      got[in_pieces].push_back(bench.result(bench.step(model, ++number)).bytes);
+    }
+  }
+  EXPECT_EQ(got[0], got[1]);
+  std::set<std::string> different(got[0].begin(), got[0].end());
+  EXPECT_GE(different.size(), got[0].size() - 2);  // nothing is repeated but by chance
 }
 
 bool within_a_minute(const std::function<bool()>& holds) {
@@ -243,12 +269,12 @@ TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
   const auto store = std::make_shared<TrainingStore>(bench.folder / "records");
   const auto nothing = [](TrainerJob&) {};
   {
-    KeptRecords<TrainerJob> jobs(store, "job", 5, 3);
+    KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));
     for (const char* name : {"a", "b", "c"}) jobs.change("me", name, nothing);
     jobs.change("me", "b", nothing);  // it is there
     EXPECT_EQ(service_error([&] { jobs.change("me", "d", nothing); }), "this API key has 3 records of kind job, allowed are 3 of the server's 5 (--key-share)");
   }
-  KeptRecords<TrainerJob> jobs(store, "job", 5, 3);  // they are counted where they are read again
+  KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));  // they are counted where they are read again
   EXPECT_NE(service_error([&] { jobs.change("me", "d", nothing); }), "accepted");
   jobs.change("he", "a", nothing), jobs.change("you", "a", nothing);
   EXPECT_EQ(service_error([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");

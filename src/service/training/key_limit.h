@@ -1,0 +1,22 @@
+// A limit of the server, of which one API key may take a share: the rest is for others. Plain values.
+//   const KeyLimit limit(options.max_sessions, options.key_share); limit.check_room(all, own, "sessions");
+#pragma once
+#include <cstdint>
+#include <string_view>
+
+namespace lockstep {
+
+class KeyLimit {
+ public:
+  KeyLimit(std::int64_t most, std::int64_t percent);
+  std::int64_t most() const { return most_; }
+  std::int64_t share() const { return share_; }
+  // Before one more is made. Error resource_exhausted when there are `all` of them, or `own` of this key, and that is what is allowed;
+  // `options` set the limit, `remedy` (not empty) is what may be done.
+  void check_room(std::int64_t all, std::int64_t own, std::string_view what, std::string_view remedy = {}, std::string_view options = "--key-share") const;
+
+ private:
+  std::int64_t most_, share_;
+};
+
+}  // namespace lockstep
