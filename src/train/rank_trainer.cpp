@@ -190,7 +190,14 @@ void RankTrainer::abandon_gradients() {
   gradients_.reset();
 }
 
-std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
+bool RankTrainer::keeps() const { return options_.kept && options_.kept->enabled() && place_.layout.size() == 1; }
+
+void RankTrainer::open_for_kept(bool alone) {
+  if (keeps() && !gradients_) use_bins(several_parts(alone || !options_.accumulate));
+}
+
+std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data, bool alone) {
+  open_for_kept(alone);
   LossOptions none;
   none.kind = LossKind::none;
   ForwardBackwardResult result;
@@ -218,8 +225,7 @@ void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, F
 
 void RankTrainer::run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                                   double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums) {
-  const bool keep = !gradient && options_.kept && options_.kept->enabled() && place_.layout.size() == 1 && loss.kind == LossKind::none;
-  if (keep && !gradients_) use_bins(several_parts(!options_.accumulate));  // where what is kept will deposit
+  const bool keep = !gradient && gradients_ && keeps() && loss.kind == LossKind::none;
   ForwardPass::Settings settings{gradient, gradient || keep ? gradients_.get() : nullptr, gradient || keep ? &router_loads_ : nullptr, index, index_weight, keep};
   pass_.run(*weights_, settings, {{&data, &loss, normaliser, part, &result, &sums}});
 }

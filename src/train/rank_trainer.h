@@ -39,7 +39,7 @@ class RankTrainer {
   void close_gradients();
   // After an error: no gradient is there, as after an optim_step.
   void abandon_gradients();
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data, bool alone);
   // The loss of a part of a batch, without a gradient.
   void evaluate(const std::vector<TrainSequence>& piece, const LossOptions& loss, double normaliser, ForwardBackwardResult& result, RowSums& sums);
   OptimResult optim_step(const AdamParameters& adam);
@@ -63,6 +63,9 @@ class RankTrainer {
                             const F& run);
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
+  // Before a forward: where what is kept of it will deposit.
+  void open_for_kept(bool alone);
+  bool keeps() const;
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
   // Whether Muon steps it: a matrix that is neither embedding nor head.
   bool muon_steps(std::size_t i) const;

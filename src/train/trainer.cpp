@@ -111,14 +111,14 @@ void Trainer::drop_batch() {
   if (batch_) abandon_gradients();
 }
 
-std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data) {
+std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data, bool alone) {
   check_usable();
   LossOptions none;
   none.kind = LossKind::none;
   parts_[0]->check(data, none, false);
   std::vector<std::vector<float>> result;
   each([&](int rank) {
-    auto own = parts_[static_cast<std::size_t>(rank)]->score(data);
+    auto own = parts_[static_cast<std::size_t>(rank)]->score(data, alone);
     if (rank == 0) result = std::move(own);
   });
   return result;

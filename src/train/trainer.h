@@ -33,8 +33,9 @@ class Trainer {
   void drop_batch();
   // After an error, or to begin again: no gradient is there, as after an optim_step, and no batch is open.
   void abandon_gradients();
-  // Forward only: log-probabilities of the targets through the training path.
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // Forward only: log-probabilities of the targets through the training path. `alone`: what is kept of it (TrainerOptions::kept) is for a
+  // gradient of BatchPlan::alone, and is lost to another one.
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data, bool alone = false);
   // The loss of a piece of `batch` (train/open_batch.h), which has forward_backward's bits; no gradient is taken, and one that is open
   // stays as it is.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);

@@ -18,6 +18,7 @@ class FullModel : public TrainedModel {
   }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
     if (!opened_) open(places, piece);
+    in_pieces_ = piece.size() != wanted_.sequences;
     trainer_.add(places, piece);
   }
   ForwardBackwardResult finish() override {
@@ -29,7 +30,7 @@ class FullModel : public TrainedModel {
     alone_.reset();
     trainer_.abandon_gradients();
   }
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece, !accumulates_ && !in_pieces_ && !gradients_); }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters& adam) override {
     gradients_ = false;
@@ -78,6 +79,7 @@ class FullModel : public TrainedModel {
   bool opened_ = false;
   bool gradients_ = false;    // that no step has taken
   bool accumulates_ = false;  // a step had several
+  bool in_pieces_ = false;    // the last one came so
   std::optional<Batch> alone_;  // the gradients' own data, where they may have to be taken again
 };
 

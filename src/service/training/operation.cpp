@@ -42,7 +42,11 @@ TrainedModel& TrainingService::BatchOperation::prepare() {
     prepared_ = prepare_batch(batch_, batch_limits(*service_.base_->opened.runtime));
     for (TrainingDatum& datum : batch_.data) datum.inputs.clear(), datum.routing_matrices.clear();
   }
-  end_ = piece_end(prepared_->sequences, next_, service_.options_.tokens_a_step);
+  if (!begun_) {
+    const std::int64_t wanted = service_.turn_tokens(*model_);
+    turn_ = forward() || model_->forward_turn == 0 ? wanted : model_->forward_turn;
+  }
+  end_ = piece_end(prepared_->sequences, next_, turn_);
   return service_.trained(*model_);
 }
 
@@ -59,6 +63,7 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
       evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
     begun_ = true;
+    model_->forward_turn = forward() ? turn_ : 0;
     if (!in_turn()) model_->early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
   }
   piece_.assign(all.begin() + static_cast<std::ptrdiff_t>(next_), all.begin() + static_cast<std::ptrdiff_t>(end_));
@@ -143,7 +148,11 @@ bool TrainingService::BatchOperation::run_piece() {
       return close_piece({});
     }
     if (forward()) return close_piece(trained.score(piece_));
+    const auto before = Clock::now();
     trained.add(places_, piece_);
+    std::int64_t tokens = 0;
+    for (const TrainSequence& s : piece_) tokens += static_cast<std::int64_t>(s.tokens.size());
+    model_->turn.took(tokens, std::chrono::duration<double>(Clock::now() - before).count(), service_.options_.tokens_a_step, service_.options_.turn_seconds);
     return close_piece({});
   } catch (const std::exception& e) {
     failed(e);

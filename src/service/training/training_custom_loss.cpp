@@ -129,7 +129,7 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
         run->loss = std::move(loss);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
-      const std::size_t end = piece_end(all, run->next, options_.tokens_a_step);
+      const std::size_t end = piece_end(all, run->next, turn_tokens(model));
       const auto piece = [&] { return std::vector<TrainSequence>(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end)); };
       const std::vector<std::vector<float>> logprobs = trained.score(piece());
       std::vector<std::size_t> places;

@@ -37,6 +37,11 @@ std::size_t TrainingQueue::waiting() const {
   return count;
 }
 
+bool TrainingQueue::others_wait() const {
+  const std::lock_guard lock(mutex_);
+  return lanes_.size() > 1;
+}
+
 // The first lane's step, and those of others that find room beside it.
 std::vector<std::shared_ptr<TrainingQueue::Step>> TrainingQueue::turn(std::vector<std::string>& names) {
   std::vector<std::shared_ptr<Step>> steps;

@@ -42,6 +42,8 @@ class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
   // What waits in a lane is dropped; what runs ends its step.
   void drop(const std::string& lane);
   std::size_t waiting() const;
+  // Whether lanes beside the one whose turn it is have work.
+  bool others_wait() const;
 
  private:
   struct Lane {

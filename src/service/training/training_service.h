@@ -26,6 +26,7 @@
 #include "service/training/training_records.h"
 #include "service/training/weight_cache.h"
 #include "service/training/training_statistics.h"
+#include "service/training/turn_size.h"
 
 namespace lockstep {
 
@@ -40,6 +41,7 @@ struct TrainingServiceOptions {
   // Of each limit above but max_pending, and of the control plane's records, one owner may take so many percent: the rest is for others.
   std::int64_t key_share = 50;
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
+  double turn_seconds = 0.2;  // while nobody waits a turn takes more, up to so long (service/training/turn_size.h); 0: never
   bool offload_optimizer = false;  // the trainers' moments (and masters beside narrower weights) are in files below `state`
   bool share_passes = true;  // turns that are not full take small batches of other adapters along; false: slower, the same bits
   std::int64_t sampler_bytes = std::int64_t{2} << 30;  // of snapshots in memory; more go to disk. As much again of sampled checkpoints
@@ -203,6 +205,9 @@ class TrainingService {
     // executor: what the gradients came from that no step has taken
     std::int64_t gradient_tokens = 0, gradient_sequences = 0;
     void forget_gradients() { gradient_tokens = gradient_sequences = 0; }
+    // executor: how its batches are cut; of the last forward, until a gradient, which is cut alike and finds what was kept. 0: none
+    TurnSize turn;
+    std::int64_t forward_turn = 0;
   };
   struct Sampler {
     SamplerRecord record;
@@ -229,6 +234,8 @@ class TrainingService {
   void drop_gradients(Model& model);
   void undo_early(Model& model);      // executor
   void forget_waiting(Model& model, const std::string& why);
+  // executor: tokens of the model's next turn
+  std::int64_t turn_tokens(const Model& model) const { return model.turn.tokens(options_.tokens_a_step, queue_->others_wait()); }
   KeyLimit limit_of(std::int64_t most) const { return {most, options_.key_share}; }
   void check_key_models(const std::string& owner) const;  // mutex_ is held; errors resource_exhausted
   // Before gradients, or early work, hold the model in memory. Error resource_exhausted: its owner's share is held.

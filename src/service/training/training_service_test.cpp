@@ -70,11 +70,40 @@ TEST(TrainingService, AHugeBatchDelaysASmallOneByOneTurn) {
   EXPECT_FALSE(bench.result(long_one).failed());
 }
 
+// Turns grow where nobody waits and fall where they last too long; what they cut does not move a bit.
+TEST(TrainingService, ATurnTakesMoreWhileNobodyWaits) {
+  TurnSize turn;
+  EXPECT_EQ(turn.tokens(64, false), 64);
+  for (int i = 0; i < 5; ++i) turn.took(64 << i, 0.01, 64, 0.2);
+  EXPECT_EQ(turn.tokens(64, false), 64 * TurnSize::kMostFactor);
+  EXPECT_EQ(turn.tokens(64, true), 64);
+  turn.took(3, 0.01, 64, 0.2);  // not a full one: nothing is learned of those
+  turn.took(512, 0.3, 64, 0.2);
+  EXPECT_EQ(turn.tokens(64, false), 512);
+  turn.took(512, 0.5, 64, 0.2);
+  EXPECT_EQ(turn.tokens(64, false), 256);
+  TurnSize fixed;
+  fixed.took(64, 0.01, 64, 0);
+  EXPECT_EQ(fixed.tokens(64, false), 64);
+
+  Words got[2];
+  for (const bool grow : {false, true}) {
+    TrainingBench bench({.tokens_a_step = 16, .turn_seconds = grow ? 10.0 : 0.0});
+    const std::string session = bench.session(), model = bench.model(session, 0, 0), adapter = bench.model(session, 1, 4);
+    for (const std::string& one : {model, adapter})
+      for (std::int64_t step = 0; step < 3; ++step) {
+        got[grow].push_back(bench.result(bench.batch(one, 2 * step + 1, training_batch(static_cast<std::uint64_t>(step), 12))).bytes);
+        got[grow].push_back(bench.result(bench.step(one, 2 * step + 2)).bytes);
+      }
+  }
+  EXPECT_EQ(got[0], got[1]);
+}
+
 // All parameters move. A step's only gradient has no accumulators; when a second one comes it is taken again, with them.
 TEST(TrainingService, AGradientThatWasAloneIsTakenAgainForASecondOne) {
   Words got[2];
   for (const bool in_pieces : {false, true}) {  // pieces have accumulators from the start
-    TrainingBench bench({.tokens_a_step = in_pieces ? 12 : 2048});
+    TrainingBench bench({.tokens_a_step = in_pieces ? 12 : 2048, .turn_seconds = 0});
     const std::string model = bench.model(bench.session(), 0, 0);
     std::int64_t number = 0;
     // Gradients of each step; 0: a forward between them, 9: one that is refused.

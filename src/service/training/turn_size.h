@@ -1,0 +1,27 @@
+// How much of a model's batch one turn takes while nobody else waits: as much as lasts about so many seconds, by what its gradients took.
+// It doubles and halves, so that a batch and the next one like it are cut alike. Plain values; no bit depends on it.
+//   turn.took(tokens, seconds, least, limit); end = piece_end(sequences, next, turn.tokens(least, others_wait));
+#pragma once
+#include <algorithm>
+#include <cstdint>
+
+namespace lockstep {
+
+class TurnSize {
+ public:
+  static constexpr std::int64_t kMostFactor = 8;
+
+  // `least`: tokens of a turn while others wait.
+  std::int64_t tokens(std::int64_t least, bool others_wait) const { return others_wait ? least : least * factor_; }
+  // A piece of a gradient. `limit`: seconds that a turn may last; 0: turns stay as they are.
+  void took(std::int64_t tokens, double seconds, std::int64_t least, double limit) {
+    const bool full = tokens * 2 > least * factor_;
+    if (seconds > 2 * limit) factor_ = std::max<std::int64_t>(1, factor_ / 2);
+    else if (full && seconds * 2 < limit) factor_ = std::min(kMostFactor, factor_ * 2);
+  }
+
+ private:
+  std::int64_t factor_ = 1;
+};
+
+}  // namespace lockstep
