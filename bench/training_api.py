@@ -279,9 +279,8 @@ class BenchServer:
 
 
 def offloaded(options):
-    """Both servers train the same models in turns; what they say must be equal to the bit."""
+    """Both servers train the same models in turns, with few tokens a step and then with more; what they say must be equal to the bit."""
     base = Path(options.model).name
-    data = make_data(options.sequences, options.length)
     with tempfile.TemporaryDirectory(dir=options.state) as folder:
         servers = {name: BenchServer(options, Path(folder) / name, "--profile", options.profile, *more) for name, more in
                    (("memory", []), ("file", ["--offload-optimizer"]))}  # fmt: skip
@@ -291,31 +290,31 @@ def offloaded(options):
             for name, server in servers.items():
                 service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
                 clients[name] = [service.create_lora_training_client(base_model=base, rank=options.rank, seed=i + 1).result() for i in range(options.trainers)]
-            steps, forwards, losses = ({name: [] for name in servers} for _ in range(3))
-            for _ in range(options.rounds):
-                for i in range(options.trainers):
-                    for name in servers:
-                        client = clients[name][i]
-                        begin = time.perf_counter()
-                        losses[name].append(client.forward_backward(data, "cross_entropy").result().metrics["loss:sum"])
-                        middle = time.perf_counter()
-                        client.optim_step(types.AdamParams(learning_rate=1e-4)).result()
-                        forwards[name].append(middle - begin)
-                        steps[name].append(time.perf_counter() - begin)
-            peak = {name: server.memory("VmHWM") for name, server in servers.items()}
-            now = {name: {field: server.memory(field) for field in ("VmRSS", "RssFile")} for name, server in servers.items()}
+            sizes = [offloaded_steps(make_data(count, options.length), servers, clients, options.rounds, idle) for count in options.sequences]
         finally:
             for server in servers.values():
                 server.stop()
+    return {"model": base, "profile": options.profile, "rank": options.rank, "trainers": options.trainers, "before_training_bytes": idle, "sizes": sizes}
+
+
+def offloaded_steps(data, servers, clients, rounds, idle):
+    """Steps of one size. Peaks are of all sizes so far."""
+    steps, losses = ({name: [] for name in servers} for _ in range(2))
+    for _ in range(rounds + 1):  # the first warms up
+        for i in range(len(clients["memory"])):
+            for name in servers:
+                begin = time.perf_counter()
+                losses[name].append(clients[name][i].forward_backward(data, "cross_entropy").result().metrics["loss:sum"])
+                clients[name][i].optim_step(types.AdamParams(learning_rate=1e-4)).result()
+                steps[name].append(time.perf_counter() - begin)
     assert losses["memory"] == losses["file"], "the two servers do not agree"
+    peak = {name: server.memory("VmHWM") for name, server in servers.items()}
     grown = {name: peak[name] - idle[name] for name in servers}
-    skip = options.trainers  # the first round warms up
-    pairs = list(zip(steps["memory"][skip:], steps["file"][skip:]))
-    return {"model": base, "profile": options.profile, "rank": options.rank, "trainers": options.trainers, "tokens": options.sequences * options.length,
-            "peak_bytes": peak, "peak_ratio": peak["file"] / peak["memory"], "before_training_bytes": idle, "grown_ratio": grown["file"] / grown["memory"],
-            "at_the_end": now, "step_seconds": {name: median_range(values[skip:]) for name, values in steps.items()},
-            "forward_backward_seconds": {name: median_range(values[skip:]) for name, values in forwards.items()},
-            "speed_ratio": median_range([m / f for m, f in pairs]), "speed_of_least": min(m for m, _ in pairs) / min(f for _, f in pairs)}  # fmt: skip
+    timed_steps = {name: values[len(clients[name]):] for name, values in steps.items()}
+    return {"tokens": sum(d.model_input.length for d in data), "peak_bytes": peak, "peak_ratio": peak["file"] / peak["memory"], "grown_ratio": grown["file"] / grown["memory"],
+            "step_seconds": {name: median_range(values) for name, values in timed_steps.items()},
+            "speed_ratio": median_range([m / f for m, f in zip(timed_steps["memory"], timed_steps["file"])]),
+            "speed_of_least": min(timed_steps["memory"]) / min(timed_steps["file"])}  # fmt: skip
 
 
 def main():
@@ -330,7 +329,7 @@ def main():
     parser.add_argument("--trainers", type=int, default=4)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--profile", default="cpu-f32")
-    parser.add_argument("--sequences", type=int, default=8)
+    parser.add_argument("--sequences", type=int, nargs="+", default=[8, 32], help="of a step with --offload; each number is a measurement of its own")
     parser.add_argument("--length", type=int, default=64)
     parser.add_argument("--state", help="a folder on the disk where the files go")
     options = parser.parse_args()

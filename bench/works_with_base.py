@@ -37,7 +37,8 @@ class Base:
 BASES = [
     Base(BASE, "the formats of all recipes, each with few examples; its sums are right three times in five",
          {lessons.arithmetic: 64, lessons.guessing: 18, lessons.introduction: 8, lessons.large_sum: 6, lessons.grading: 4}, 500, 32, 12000),
-    Base("countdown-sums", "sums of two numbers to 100, a third of them told wrong", {lessons.rows_of_sums: 1}, 1500, 16, 24000, 2048, True),
+    Base("countdown-sums", "lists of right sums of two numbers to 100, and one conversation in three whose sums are wrong a third of the time",
+         {lessons.list_of_sums: 2, lessons.rows_of_sums: 1}, 1500, 16, 24000, 2048, True),
     Base("countdown-guesses", "games of guessing a number, in which three turns in seven break the format and a third of the guesses forget what was answered",
          {lessons.game: 1}, 240, 8, 1920, 2048, True),
 ]  # fmt: skip
@@ -83,6 +84,11 @@ def write_examples(path, folder, base):
     with path.open("w") as out:
         for _ in range(base.examples):
             renderer, turns = rng.choices(tuple(base.lessons), tuple(base.lessons.values()))[0](rng)
+            if renderer == lessons.PLAIN:
+                parts = [(tokenizer.encode(words, add_special_tokens=False), float(role == lessons.SAID)) for role, words in turns]
+                tokens, weights = [t for ids, _ in parts for t in ids], [w for ids, w in parts for _ in ids]
+                print(json.dumps({"tokens": tokens, "weights": weights[1:]}), file=out)
+                continue
             known.setdefault(renderer, renderers.get_renderer(renderer, tokenizer))
             messages = [{"role": role, "content": content, **({"trainable": role in ("assistant", "player")} if base.every_turn else {})} for role, content in turns]
             prompt, weights = known[renderer].build_supervised_example(messages, what)

@@ -1,9 +1,11 @@
-"""Made-up conversations from which bench/works_with.py's bases learn: each lesson is (the cookbook's renderer, [(role, words), ...]).
+"""Made-up conversations from which bench/works_with.py's bases learn: each lesson is (the cookbook's renderer, [(role, words), ...]), or
+(PLAIN, [(GIVEN or SAID, words), ...]): text without turns, of which what is said is learned.
 
 They are wrong, clumsy or ill-formed about half the time, on purpose: a base must know the form of a recipe's task, and what the recipe's
 reinforcement learning then gains must be its own.
 """
 
+PLAIN, GIVEN, SAID = "plain", "given", "said"
 GUESS = ("Your job is to guess a integer between 0 and 1024. You can output your guess with the format Guess: <guess> (without the angle brackets), and say "
          "nothing else. Then we will tell you whether you guess is too high, too low, or correct.")  # fmt: skip
 NOT_PARSED = "Failed to parse. Please output in the format Guess: <guess> (without the angle brackets), and say nothing else."
@@ -54,6 +56,15 @@ def grading(rng):
     conversation = [{"role": r, "content": c} for r, c in (("user", "What is 4 + 5?"), ("assistant", "9"), ("user", f"What is {x} + {y}?"), ("assistant", said))]
     (prompt,) = Rubric(rubric_str=f"Does the chatbot correctly get the answer {x + y}?").get_grader_prompt(conversation)
     return "qwen3_5_disable_thinking", [("user", prompt["content"]), ("assistant", f"<score>{int(said == str(x + y))}</score>")]
+
+
+def list_of_sums(rng):
+    """Many sums in few tokens, all right: from these the base learns to add."""
+    turns = []
+    for _ in range(40):
+        x, y = rng.randint(0, 100), rng.randint(0, 100)
+        turns += [(GIVEN, f"{x} + {y}:"), (SAID, f" {x + y}"), (GIVEN, "\n")]
+    return PLAIN, turns
 
 
 def rows_of_sums(rng):

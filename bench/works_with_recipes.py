@@ -36,8 +36,8 @@ def recipes():
     return [
         Recipe("chat_sl, sums", "chat_sl.train", f"{colon} dataset=sums.jsonl batch_size=128 max_length=512 lr_schedule=linear learning_rate=3e-3 train_on_what=all_assistant_messages "
                "eval_every=0 save_every=10 max_steps=50", "train_mean_nll", "down", curve="chat_sl, sums: loss", note="made-up conversations, all right"),
-        Recipe("arithmetic", "math_rl.train", "model_name=countdown-sums renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=12 "
-               "loss_fn=importance_sampling learning_rate=1e-3 max_steps=30 eval_every=0 save_every=30", RL, "up", base="countdown-sums",
+        Recipe("arithmetic", "math_rl.train", "model_name=countdown-sums renderer_name=role_colon env=arithmetic group_size=16 groups_per_batch=16 max_tokens=12 "
+               "loss_fn=importance_sampling learning_rate=1e-4 max_steps=80 eval_every=0 save_every=80", RL, "up", base="countdown-sums",
                curve="math_rl, arithmetic: reward", note="sums of two numbers to 100; an adapter of rank 32"),
         Recipe("arithmetic, SmolLM2", "math_rl.train", "model_name=smollm2 renderer_name=role_colon env=arithmetic group_size=8 groups_per_batch=8 max_tokens=8 "
                f"loss_fn=importance_sampling learning_rate=1e-4 max_steps=40 {none}", RL, better="up", base="smollm2", curve="math_rl, arithmetic, SmolLM2-135M: reward",

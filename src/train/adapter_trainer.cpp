@@ -132,7 +132,13 @@ void AdapterTrainer::leave_state() {
   backend().stream().enqueue([file = state_file_] { file->release(0, file->taken()); });
 }
 
+void AdapterTrainer::check_usable() const {
+  if (broken_off_)
+    fail(ErrorCode::unsupported, "step {} was broken off by an error and the optimizer's state is of no step; restore a checkpoint", step_);
+}
+
 void AdapterTrainer::begin(const std::vector<TrainSequence>& data, const LossOptions& loss) {
+  check_usable();
   check_data(base_->runtime(), data, loss, false, base_->options().declared_prefixes);
   if (pending_calls_ > 0 && !base_->options().accumulate)
     fail(ErrorCode::internal, "a second forward_backward before optim_step needs TrainerOptions::accumulate");
@@ -253,6 +259,7 @@ std::vector<std::pair<std::string, double>> AdapterTrainer::group_norms(double s
 }
 
 OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
+  check_usable();
   if (pending_calls_ == 0) fail(ErrorCode::invalid_argument, "optim_step without a forward_backward before it");
   if (base_->options().accumulate) gradients_->finish();
   pending_calls_ = 0;
@@ -270,6 +277,7 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(++step_);
+  broken_off_ = true;  // until the last of them is stepped
   const AdamStep step(adam, step_);
   Muon muon(backend(), {adam.learning_rate, static_cast<float>(adam.beta1), scaled_norm(norm, wanted).factor});
   for (ParameterId id = 0; id < count; ++id) {
@@ -285,6 +293,7 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& wanted) {
   }
   leave_state();
   close_gradients();
+  broken_off_ = false;
   weights_ = std::move(next);
   result.version = weights_->version;
   for (const Parameter& p : layout_->manifest().parameters()) result.elements += p.count * p.outputs * p.inputs;
@@ -309,6 +318,7 @@ WeightImages AdapterTrainer::gradient_images() {
 WeightImages AdapterTrainer::master_images() { return images(weights_->parameters); }
 
 TrainerState AdapterTrainer::state() {
+  check_usable();
   TrainerState state{master_images(), images(first_moments_), images(second_moments_), step_};
   if (optimizer_ == OptimizerFamily::dimuon)
     for (const std::vector<float>& momentum : state.first_moments) state.second_moments.emplace_back(momentum.size(), 0.0f);
@@ -318,6 +328,7 @@ TrainerState AdapterTrainer::state() {
 
 void AdapterTrainer::restore(const TrainerState& state) {
   abandon_gradients();
+  broken_off_ = true;
   step_ = state.step;
   weights_ = make_adapter(backend(), layout_, state.masters, static_cast<std::uint64_t>(state.step));
   for (std::size_t i = 0; i < first_moments_.size(); ++i) {
@@ -325,6 +336,7 @@ void AdapterTrainer::restore(const TrainerState& state) {
     if (!second_moments_.empty()) backend().stream().write(second_moments_[i].view(), state.second_moments[i]);
   }
   leave_state();
+  broken_off_ = false;
 }
 
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }

@@ -81,6 +81,7 @@ class AdapterTrainer {
 
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
+  void check_usable() const;
   WeightImages images(const std::vector<Buffer>& buffers);
   std::vector<std::pair<std::string, double>> group_norms(double scale);
   void open_gradients();   // a set that is empty
@@ -98,6 +99,7 @@ class AdapterTrainer {
   std::unique_ptr<GradientSet> gradients_;  // null: no gradient, and no accumulator, until a forward_backward
   std::int64_t step_ = 0;
   int pending_calls_ = 0;
+  bool broken_off_ = false;  // in the middle of an optimizer step: moments and weights are not of one step, until restore()
 };
 
 }  // namespace lockstep

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -190,6 +191,59 @@ TEST(AllocationFailure, OnOneRankIsOneErrorAndTheTrainerGoesOnOrAsksForACheckpoi
 TEST(AllocationFailure, OfASingleRank) {
   MemoryRunsOut run({{1, 1, 1}, "cpu-bf16w", true});
   run.sweep(Victim::caller, 60);
+}
+
+TEST(AllocationFailure, OfAnAdapter) {
+  const TrainBench bench(kLlama);
+  const std::vector<TrainSequence> data = short_sequences(bench.model->vocabulary);
+  Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 1), TrainerOptions{});
+  const auto layout = std::make_shared<const AdapterLayout>(bench.model->manifest(), AdapterSettings{.rank = 4});
+  const auto step = [&](AdapterTrainer& trainer) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({.weight_decay = 0.1});
+  };
+  AdapterTrainer clean(base, layout, initial_adapter(*layout, 1));
+  const TrainerState start = clean.state();
+  std::int64_t count = 0;
+  {
+    const OutOfMemory never(Victim::caller, -1);
+    step(clean);
+    count = never.counted();
+  }
+  const TrainerState want = clean.state();
+  int refused = 0, restored = 0;
+  constexpr int kTimes = 60;
+  for (int i = 0; i < kTimes; ++i) {
+    SCOPED_TRACE(fmt::format("allocation {} of {}", count * i / kTimes, count));
+    AdapterTrainer trainer(base, layout, initial_adapter(*layout, 1));
+    try {
+      const OutOfMemory now(Victim::caller, count * i / kTimes);
+      step(trainer);
+    } catch (const std::exception&) {
+      ++refused;
+    }
+    try {
+      trainer.state();
+    } catch (const Error& e) {
+      ++restored;
+      EXPECT_NE(std::string(e.what()).find("restore a checkpoint"), std::string::npos) << e.what();
+      EXPECT_THROW(trainer.forward_backward(data, {}), Error);
+      trainer.restore(start);
+    }
+    if (trainer.step() == 0) {
+      trainer.abandon_gradients();
+      step(trainer);
+    }
+    const TrainerState got = trainer.state();
+    EXPECT_EQ(got.step, 1);
+    EXPECT_EQ(difference(layout->manifest(), got.masters, want.masters), "");
+    EXPECT_EQ(difference(layout->manifest(), got.first_moments, want.first_moments), "");
+    EXPECT_EQ(difference(layout->manifest(), got.second_moments, want.second_moments), "");
+  }
+  EXPECT_GT(refused, kTimes * 3 / 4);
+  EXPECT_GT(restored, 0);
+  EXPECT_LT(restored, refused);
 }
 
 }  // namespace

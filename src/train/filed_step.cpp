@@ -55,6 +55,7 @@ void launch_adamw(Backend& backend, const std::shared_ptr<FileMemory>& file, con
     backend.launch(&KernelTable::adamw, strip);
     copy_in_pieces(backend, file, staged, &FileMemory::store, true);
   }
+  backend.stream().synchronize();  // what the file refuses is this step's error
 }
 
 }  // namespace lockstep

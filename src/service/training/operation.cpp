@@ -42,11 +42,7 @@ TrainedModel& TrainingService::BatchOperation::prepare() {
     prepared_ = prepare_batch(batch_, batch_limits(*service_.base_->opened.runtime));
     for (TrainingDatum& datum : batch_.data) datum.inputs.clear(), datum.routing_matrices.clear();
   }
-  if (!begun_) {
-    const std::int64_t wanted = service_.turn_tokens(*model_);
-    turn_ = forward() || model_->forward_turn == 0 ? wanted : model_->forward_turn;
-  }
-  end_ = piece_end(prepared_->sequences, next_, turn_);
+  end_ = piece_end(prepared_->sequences, next_, service_.turn_tokens(*model_));
   return service_.trained(*model_);
 }
 
@@ -63,7 +59,6 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
       evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
     begun_ = true;
-    model_->forward_turn = forward() ? turn_ : 0;
     if (!in_turn()) model_->early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
   }
   piece_.assign(all.begin() + static_cast<std::ptrdiff_t>(next_), all.begin() + static_cast<std::ptrdiff_t>(end_));
@@ -113,6 +108,8 @@ bool TrainingService::BatchOperation::reset() {
 
 void TrainingService::BatchOperation::failed(const std::exception& error) {
   piece_.clear();
+  const auto* own = dynamic_cast<const Error*>(&error);
+  if (dynamic_cast<const std::bad_alloc*>(&error) || (own && own->code() == ErrorCode::resource_exhausted)) model_->turn.too_large();
   if (begun_ && !forward()) {
     service_.undo_early(*model_);
     service_.drop_gradients(*model_);

@@ -78,7 +78,6 @@ class TrainingService::BatchOperation : public Operation {
   std::vector<TrainSequence> piece_;
   std::vector<std::size_t> places_;
   std::size_t next_ = 0, end_ = 0;  // sequences: the next piece
-  std::int64_t turn_ = 0;           // tokens of a piece; 0: not chosen yet
   bool begun_ = false, told_ = false;
   ForwardBackwardResult result_;    // of a forward
   std::optional<OpenBatch> evaluated_;  // of a forward with a policy's loss

@@ -205,9 +205,7 @@ class TrainingService {
     // executor: what the gradients came from that no step has taken
     std::int64_t gradient_tokens = 0, gradient_sequences = 0;
     void forget_gradients() { gradient_tokens = gradient_sequences = 0; }
-    // executor: how its batches are cut; of the last forward, until a gradient, which is cut alike and finds what was kept. 0: none
-    TurnSize turn;
-    std::int64_t forward_turn = 0;
+    TurnSize turn;  // executor: how its batches are cut
   };
   struct Sampler {
     SamplerRecord record;

@@ -82,6 +82,9 @@ TEST(TrainingService, ATurnTakesMoreWhileNobodyWaits) {
   EXPECT_EQ(turn.tokens(64, false), 512);
   turn.took(512, 0.5, 64, 0.2);
   EXPECT_EQ(turn.tokens(64, false), 256);
+  turn.too_large();  // for the memory
+  for (int i = 0; i < 5; ++i) turn.took(512, 0.01, 64, 0.2);
+  EXPECT_EQ(turn.tokens(64, false), 128);
   TurnSize fixed;
   fixed.took(64, 0.01, 64, 0);
   EXPECT_EQ(fixed.tokens(64, false), 64);

@@ -1,5 +1,6 @@
 // How much of a model's batch one turn takes while nobody else waits: as much as lasts about so many seconds, by what its gradients took.
-// It doubles and halves, so that a batch and the next one like it are cut alike. Plain values; no bit depends on it.
+// It doubles and halves, so that a batch and the next one like it are cut alike, and what was kept of a forward is found by its gradient.
+// Plain values; no bit depends on it.
 //   turn.took(tokens, seconds, least, limit); end = piece_end(sequences, next, turn.tokens(least, others_wait));
 #pragma once
 #include <algorithm>
@@ -17,11 +18,13 @@ class TurnSize {
   void took(std::int64_t tokens, double seconds, std::int64_t least, double limit) {
     const bool full = tokens * 2 > least * factor_;
     if (seconds > 2 * limit) factor_ = std::max<std::int64_t>(1, factor_ / 2);
-    else if (full && seconds * 2 < limit) factor_ = std::min(kMostFactor, factor_ * 2);
+    else if (full && seconds * 2 < limit) factor_ = std::min(most_, factor_ * 2);
   }
+  // Memory did not suffice for so many: never again.
+  void too_large() { factor_ = most_ = std::max<std::int64_t>(1, factor_ / 2); }
 
  private:
-  std::int64_t factor_ = 1;
+  std::int64_t factor_ = 1, most_ = kMostFactor;
 };
 
 }  // namespace lockstep
