@@ -40,13 +40,13 @@ def timed(work):
     return time.perf_counter() - begin
 
 
-def make_data(count, length, logprobs=None):
+def make_data(count, length, logprobs=None, advantages=(-1.0, 1.0)):
     data = []
     for i in range(count):
         tokens = [1 + (i * 7 + j * 3) % 29 for j in range(length + 1)]
         inputs = {"target_tokens": tokens[1:]}
         if logprobs is not None:
-            inputs.update(logprobs=logprobs[i], advantages=[1.0 if i % 2 else -1.0] * length)
+            inputs.update(logprobs=logprobs[i], advantages=[advantages[i % 2]] * length)
         data.append(types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs=inputs))
     return data
 
@@ -81,6 +81,65 @@ def fused_against_custom(service, base, rounds, rank, traced):
     times = {name: values[1:] for name, values in times.items()}
     over = {f"{name}_over_fused": median_range([c / f for c, f in zip(times[name], times["fused"])]) for name in ("custom", "traced")}
     return {"tokens": 4096, "rank": rank, "seconds": {n: median_range(v) for n, v in times.items()}, **over}
+
+
+def clipped(low, high):
+    def loss(logprobs, d):
+        ratio = torch.exp(logprobs - d["old"])
+        return -torch.minimum(ratio * d["advantages"], ratio.clamp(low, high) * d["advantages"]).sum()
+
+    return loss
+
+
+def dro(logprobs, d):
+    return -(d["advantages"] * logprobs - 0.05 / 2 * (logprobs - d["old"]) ** 2).sum()
+
+
+# What is minimised, in the client; and the ratio that is published for a hosted service.
+LOSSES = {"grpo": (clipped(0.8, 1.2), 2.0), "dro": (dro, 1.7), "dapo": (clipped(0.8, 1.28), 1.4), "cross_entropy": (lambda logprobs, d: -logprobs.sum(), 1.3)}
+
+
+def losses_against_custom(service, base, server, rounds):
+    """Each loss fused, and as a function of the client; whose time is a forward, the function, and a gradient with the weights that it gives.
+    `processor`: the same ratio in processor time of the server alone."""
+    client = service.create_lora_training_client(base_model=base, rank=0).result()
+    plain = make_data(64, 64)
+    old = [o["logprobs"].tolist() for o in client.forward(plain, "cross_entropy").result().loss_fn_outputs]
+    given = {"old": torch.tensor(old) - 0.1, "advantages": torch.tensor([[1.0 if i % 2 else -0.5] * 64 for i in range(64)])}
+    data = {"policy": make_data(64, 64, given["old"].tolist(), (-0.5, 1.0)), "cross_entropy": plain}
+    inside = []
+
+    def custom(function):
+        def loss(_, logprobs):
+            begin = time.perf_counter()
+            value = function(torch.stack(list(logprobs)), given)
+            inside.append(time.perf_counter() - begin)
+            return value, {"value": float(value.detach())}
+
+        return client.forward_backward_custom(plain, loss).result()
+
+    works = {"forward": lambda: client.forward(plain, "cross_entropy").result()}
+    for name, (function, _) in LOSSES.items():
+        works[name] = lambda name=name: client.forward_backward(data.get(name, data["policy"]), name).result()
+        works[name + " custom"] = lambda function=function: custom(function)
+    times, processor, values = ({name: [] for name in works} for _ in range(3))
+    for _ in range(rounds + 1):
+        for name, work in works.items():
+            before, begin = server.processor_seconds(), time.perf_counter()
+            result = work()
+            times[name].append(time.perf_counter() - begin)
+            processor[name].append(server.processor_seconds() - before)
+            values[name].append(result.metrics.get("value", result.metrics.get("loss:sum")))
+            if name != "forward":
+                client.optim_step(types.AdamParams(learning_rate=0.0)).result()
+    out = []
+    for name, (_, published) in LOSSES.items():
+        fused, other = times[name][1:], times[name + " custom"][1:]
+        assert abs(values[name][-1] - values[name + " custom"][-1]) <= 1e-3 * abs(values[name][-1]), (name, values[name][-1], values[name + " custom"][-1])
+        out.append({"loss": name, "published": published, "seconds": {"fused": median_range(fused), "custom": median_range(other)},
+                    "custom_over_fused": median_range([c / f for c, f in zip(other, fused)]),
+                    "processor": sum(processor[name + " custom"][1:]) / sum(processor[name][1:])})  # fmt: skip
+    return {"losses": out, "forward_seconds": median_range(times["forward"][1:]), "gradient_seconds": median_range(times["cross_entropy"][1:]), "function_seconds": median_range(inside)}
 
 
 def fused_of_ranks(service, base, rounds):
@@ -218,11 +277,11 @@ def together_against_apart(options, seconds, rounds):
     runs = {"shared": [], "separate": []}
     out = {}
     with running_server(options) as shared, running_server(options, "--separate-passes") as separate:
-        services = {"shared": tinker.ServiceClient(base_url=shared, api_key="tml-bench"), "separate": tinker.ServiceClient(base_url=separate, api_key="tml-bench")}
+        services = {"shared": tinker.ServiceClient(base_url=shared.url, api_key="tml-bench"), "separate": tinker.ServiceClient(base_url=separate.url, api_key="tml-bench")}
         for _ in range(rounds):
             for name, service in services.items():
                 runs[name].append(small_batches(service, Path(options.model).name, seconds=seconds))
-        for name, url in (("shared", shared), ("separate", separate)):
+        for name, url in (("shared", shared.url), ("separate", separate.url)):
             out[name] = {"operations_per_second": median_range([r["operations_per_second"] for r in runs[name]]), "runs": runs[name]}
             passes, pieces = metric(url, "lockstep_training_shared_passes_total"), metric(url, "lockstep_training_shared_pieces_total")
             out[name]["pieces_a_shared_pass"] = pieces / passes if passes else None
@@ -232,16 +291,16 @@ def together_against_apart(options, seconds, rounds):
 
 def chunks_first_result(options, chunks=8):
     """A call of many requests: how long until its first result is there, of how long in all (lockstep_training_first_result_seconds)."""
-    with running_server(options) as url:
+    with running_server(options) as server:
         # Fewer datums a request, so that a call has several.
-        service = tinker.ServiceClient(base_url=url, api_key="tml-bench")
+        service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
         client = service.create_lora_training_client(base_model=Path(options.model).name, rank=16).result()
         client.forward_backward(make_data(2, 16), "cross_entropy").result()
         client.optim_step(types.AdamParams(learning_rate=0.0)).result()
-        before = [metric(url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
+        before = [metric(server.url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
         seconds = timed(lambda: client.forward_backward(make_data(1024 * chunks, 16), "cross_entropy").result())
-        after = [metric(url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
-        return {"chunks": chunks, "call_seconds": seconds, "first_result_seconds": (after[0] - before[0]) / (after[1] - before[1]), "early": metric(url, "lockstep_training_early_total")}
+        after = [metric(server.url, "lockstep_training_first_result_seconds_" + n) for n in ("sum", "count")]
+        return {"chunks": chunks, "call_seconds": seconds, "first_result_seconds": (after[0] - before[0]) / (after[1] - before[1]), "early": metric(server.url, "lockstep_training_early_total")}
 
 
 @contextlib.contextmanager
@@ -249,7 +308,7 @@ def running_server(options, *arguments):
     with tempfile.TemporaryDirectory() as state:
         server = BenchServer(options, state, *arguments)
         try:
-            yield server.url
+            yield server
         finally:
             server.stop()
 
@@ -272,6 +331,10 @@ class BenchServer:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1]) * 1024
+
+    def processor_seconds(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self):
         self.process.terminate()
@@ -342,14 +405,16 @@ def main():
              "many": lambda service: many_at_once(service, base)}
     wanted = options.parts or [*parts, "small_batches", "chunks"]
     result = {}
-    with running_server(options) as url:
-        service = tinker.ServiceClient(base_url=url, api_key="tml-bench")
+    with running_server(options) as server:
+        service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
         for name, part in parts.items():
             if name in wanted:
                 result[name] = part(service)
     if "fused" in wanted:
-        with running_server(options, "--reuse-megabytes", "0") as url:
-            result["fused_without_reuse"] = parts["fused"](tinker.ServiceClient(base_url=url, api_key="tml-bench"))
+        with running_server(options, "--reuse-megabytes", "0") as server:
+            service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
+            result["fused_without_reuse"] = parts["fused"](service)
+            result["losses"] = losses_against_custom(service, base, server, options.rounds)
     if "small_batches" in wanted:
         result["small_batches"] = together_against_apart(options, seconds=options.seconds, rounds=max(1, options.rounds // 2))
     if "chunks" in wanted:

@@ -135,6 +135,13 @@ def training_table(data):
             lines.append(f"| clipped policy loss fused: {what} | {seconds_of(r['seconds']['fused'])} | |")
             lines.append(f"| the same in the client, over fused: {what} | {times_of(r['custom_over_fused'])} | {'at most 1.15' if name == 'fused' else 'at least 1.25'} |")
             lines.append(f"| the same traced to the server, over fused: {what} | {times_of(r['traced_over_fused'])} | |")
+    for r in data.get("losses", {}).get("losses", []):
+        lines.append(f"| {r['loss']} in the client, over fused: rank 0, none kept (processor time of the server alone: {r['processor']:.2f}) "
+                     f"| {times_of(r['custom_over_fused'])} | at least 1.25; published by a hosted service: {r['published']} |")  # fmt: skip
+    if "losses" in data:
+        r = data["losses"]
+        lines.append(f"| of such a call: the forward, the function itself, the gradient with its weights | {seconds_of(r['forward_seconds'])}, "
+                     f"{seconds_of(r['function_seconds'])}, {seconds_of(r['gradient_seconds'])} | reported |")  # fmt: skip
     if "http" in data:
         lines.append(f"| a step of 4,096 tokens over HTTP, over one in process | {times_of(data['http']['http_over_process'])} | at most 1.03 |")
     if "checkpoint_to_live" in data:
