@@ -33,6 +33,20 @@ int reserve(int descriptor, std::size_t bytes) {
   while (error == EINTR);
   return error;
 }
+
+// move(bytes of memory, how many, where in the file), until all are moved.
+template <class Move>
+void move_all(std::byte* memory, std::size_t bytes, off_t at, const char* verb, const Move& move) {
+  while (bytes > 0) {
+    const ssize_t moved = move(memory, bytes, at);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) fail(ErrorCode::io, "{} the optimizer's file: {}", verb, moved == 0 ? "it ended" : std::system_category().message(errno));
+    memory += moved;
+    at += moved;
+    bytes -= static_cast<std::size_t>(moved);
+  }
+}
+std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 }  // namespace
 
 FileMemory::FileMemory(const std::filesystem::path& folder, std::size_t bytes) : bytes_(bytes) {
@@ -60,22 +74,6 @@ bool FileMemory::holds(const View& view) const {
   const auto* const at = device_pointer<std::byte>(view);
   return map_ && view && at >= map_ && at < static_cast<std::byte*>(map_) + bytes_;
 }
-
-namespace {
-// move(bytes of memory, how many, where in the file), until all are moved.
-template <class Move>
-void move_all(std::byte* memory, std::size_t bytes, off_t at, const char* verb, const Move& move) {
-  while (bytes > 0) {
-    const ssize_t moved = move(memory, bytes, at);
-    if (moved < 0 && errno == EINTR) continue;
-    if (moved <= 0) fail(ErrorCode::io, "{} the optimizer's file: {}", verb, moved == 0 ? "it ended" : std::system_category().message(errno));
-    memory += moved;
-    at += moved;
-    bytes -= static_cast<std::size_t>(moved);
-  }
-}
-std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
-}  // namespace
 
 void FileMemory::load(const View& to, const View& from) const {
   move_all(device_pointer<std::byte>(to), bytes_of(from), device_pointer<std::byte>(from) - static_cast<std::byte*>(map_), "reading",

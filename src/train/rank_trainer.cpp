@@ -192,12 +192,8 @@ void RankTrainer::abandon_gradients() {
 
 bool RankTrainer::keeps() const { return options_.kept && options_.kept->enabled() && place_.layout.size() == 1; }
 
-void RankTrainer::open_for_kept(bool alone) {
-  if (keeps() && !gradients_) use_bins(several_parts(alone || !options_.accumulate));
-}
-
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data, bool alone) {
-  open_for_kept(alone);
+  if (keeps() && !gradients_) use_bins(several_parts(alone || !options_.accumulate));  // where what is kept will deposit
   LossOptions none;
   none.kind = LossKind::none;
   ForwardBackwardResult result;

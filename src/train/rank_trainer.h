@@ -63,9 +63,7 @@ class RankTrainer {
                             const F& run);
   void run_micro_batch(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const LossOptions& loss, double normaliser,
                        double index_weight, const IndexTraining& index, bool gradient, ForwardBackwardResult& result, RowSums& sums);
-  // Before a forward: where what is kept of it will deposit.
-  void open_for_kept(bool alone);
-  bool keeps() const;
+  bool keeps() const;  // forwards of score(), for a gradient
   bool moves(const Parameter& parameter) const { return parameter.trained && (!parameter.indexer || options_.train_indexer); }
   // Whether Muon steps it: a matrix that is neither embedding nor head.
   bool muon_steps(std::size_t i) const;

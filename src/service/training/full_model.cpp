@@ -18,7 +18,6 @@ class FullModel : public TrainedModel {
   }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
     if (!opened_) open(places, piece);
-    in_pieces_ = piece.size() != wanted_.sequences;
     trainer_.add(places, piece);
   }
   ForwardBackwardResult finish() override {
@@ -63,7 +62,8 @@ class FullModel : public TrainedModel {
       trainer_.add(first.places, first.data);
       trainer_.finish_batch();
     }
-    const bool alone = !accumulates_ && !gradients_ && piece.size() == wanted_.sequences;
+    in_pieces_ = piece.size() != wanted_.sequences;
+    const bool alone = !accumulates_ && !gradients_ && !in_pieces_;
     trainer_.begin_batch({.sequences = wanted_.sequences, .alone = alone}, wanted_.loss);
     opened_ = true;
     if (alone) alone_ = {wanted_.sequences, wanted_.loss, places, piece};

@@ -46,6 +46,12 @@ TrainedModel& TrainingService::BatchOperation::prepare() {
   return service_.trained(*model_);
 }
 
+std::int64_t TrainingService::BatchOperation::piece_tokens() const {
+  std::int64_t tokens = 0;
+  for (std::size_t s = next_; s < end_; ++s) tokens += static_cast<std::int64_t>(prepared_->sequences[s].tokens.size());
+  return tokens;
+}
+
 TrainedModel& TrainingService::BatchOperation::open_piece() {
   TrainedModel& trained = prepare();
   const std::vector<TrainSequence>& all = prepared_->sequences;
@@ -147,9 +153,7 @@ bool TrainingService::BatchOperation::run_piece() {
     if (forward()) return close_piece(trained.score(piece_));
     const auto before = Clock::now();
     trained.add(places_, piece_);
-    std::int64_t tokens = 0;
-    for (const TrainSequence& s : piece_) tokens += static_cast<std::int64_t>(s.tokens.size());
-    model_->turn.took(tokens, std::chrono::duration<double>(Clock::now() - before).count(), service_.options_.tokens_a_step, service_.options_.turn_seconds);
+    model_->turn.took(piece_tokens(), std::chrono::duration<double>(Clock::now() - before).count(), service_.options_.tokens_a_step, service_.options_.turn_seconds);
     return close_piece({});
   } catch (const std::exception& e) {
     failed(e);
@@ -164,9 +168,7 @@ TrainingQueue::Step::Offer TrainingService::BatchOperation::offer() {
     TrainedModel& trained = prepare();
     if (evaluates()) return {};
     const void* pass = trained.company(forward());
-    std::int64_t tokens = 0;
-    for (std::size_t s = next_; s < end_; ++s) tokens += static_cast<std::int64_t>(prepared_->sequences[s].tokens.size());
-    return {pass, tokens};
+    return {pass, piece_tokens()};
   } catch (const std::exception&) {
     return {};  // run() says what is wrong
   }

@@ -64,6 +64,7 @@ class TrainingService::BatchOperation : public Operation {
   bool run_piece();
   bool may_compute() const;
   TrainedModel& prepare();       // and chooses the next piece
+  std::int64_t piece_tokens() const;
   TrainedModel& open_piece();
   bool close_piece(std::vector<std::vector<float>>&& logprobs);
   void finish(Outcome&& outcome);

@@ -1,6 +1,5 @@
 // What a training server remembers of sessions, models, samplers and checkpoints, and how that is written down. Plain values.
 #pragma once
-#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
