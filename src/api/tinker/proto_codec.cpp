@@ -2,6 +2,7 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/stubs/logging.h>
 
 #include <bit>
 #include <cstring>
@@ -96,6 +97,7 @@ void shape_tensor(pb::Tensor& tensor, pb::DType dtype, const std::vector<std::in
 }  // namespace
 
 BatchMessage decode_batch(std::string_view body) {
+  const google::protobuf::LogSilencer quiet;  // the library would write to stderr, past the log, for each text that is not UTF-8
   pb::ForwardBackwardRequest message;
   if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) fail(ErrorCode::invalid_argument, "the body is no ForwardBackwardRequest");
   BatchMessage out;

@@ -36,6 +36,12 @@ TEST(ProtoCodec, BytesThatAreNoMessageAreOneError) {
   EXPECT_THROW(decode_batch("\xff\xff\xff\xff\xff"), Error);
 }
 
+TEST(ProtoCodec, TextThatIsNotUtf8IsAnErrorAndNoLineOnStderr) {
+  testing::internal::CaptureStderr();
+  EXPECT_THROW(decode_batch("\x0a\x02\xc3\x28"), Error);  // model_id
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 RC_GTEST_PROP(ProtoCodec, AnyBytesAreAMessageOrAnError, ()) {
   const auto bytes = *rc::gen::container<std::string>(rc::gen::arbitrary<char>());
   try {
