@@ -27,6 +27,8 @@ import time
 import xml.etree.ElementTree
 from pathlib import Path
 
+import fuzz_corpus
+
 ROOT = Path(__file__).resolve().parent.parent
 SIGN_OF_LIFE_SECONDS = 15
 NO_ORACLE = "no oracle environment (.ci/run makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
@@ -292,23 +294,21 @@ FUZZ_MUTATIONS = 8000
 
 
 def run_fuzzers(build, tally, patterns, environment):
-    """Each program over what is kept of it in tests/fuzz/corpus and some thousand mutations of that, from the same seed:
-    a gate should not depend on luck. LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
+    """Each program over its corpus (tests/fuzz/corpus: NAME/, written by hand, and NAME.tar.xz, what long searches found;
+    tools/fuzz_corpus.py keep) and some thousand mutations of that, from the same seed: a gate should not depend on luck.
+    LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
     seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "0"))
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
         name = f"fuzz/{source.stem}"
         if not chosen(name, patterns):
             continue
-        found, kept = build / "corpus" / source.stem, ROOT / "tests/fuzz/corpus" / source.stem
-        seeds = sorted(kept.iterdir()) if kept.is_dir() else []
-        if seconds:
-            found.mkdir(parents=True, exist_ok=True)
-            extent = [f"-max_total_time={seconds}", str(found), *([str(kept)] if seeds else [])]
-        else:
-            fresh = build / "corpus" / f"{source.stem}-again"  # libFuzzer writes its finds to the first folder that it is given
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
-            extent = ["-seed=1", f"-runs={len(seeds) + FUZZ_MUTATIONS}", str(fresh), *([str(kept)] if seeds else [])]
+        found = build / "corpus" / (source.stem if seconds else f"{source.stem}-again")  # libFuzzer writes its finds to the first folder that it is given
+        if not seconds:
+            shutil.rmtree(found, ignore_errors=True)
+        found.mkdir(parents=True, exist_ok=True)
+        seeds = fuzz_corpus.folders(source.stem, build)
+        extent = [f"-max_total_time={seconds}"] if seconds else ["-seed=1", f"-runs={sum(len(list(s.iterdir())) for s in seeds) + FUZZ_MUTATIONS}"]
+        extent += [str(found), *map(str, seeds)]
         status, output, took = run_watched(
             name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
                    f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 120)
