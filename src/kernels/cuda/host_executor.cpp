@@ -10,6 +10,9 @@
 #include <vector>
 
 #include "base/error.h"
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
 
 namespace lockstep::cuda_host {
 
@@ -24,13 +27,32 @@ struct Barrier {
   std::uint64_t round = 0;
 };
 
+// Where one goes on from, and on which stack: AddressSanitizer has to be told of every change of it.
+struct Place {
+  jmp_buf jump;
+  void* frames = nullptr;  // AddressSanitizer's own, of the functions that are under way there
+  const void* stack = nullptr;
+  std::size_t bytes = 0;
+};
+void leave([[maybe_unused]] Place& from, [[maybe_unused]] const Place& to) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_start_switch_fiber(&from.frames, to.stack, to.bytes);
+#endif
+}
+// `from`: learns the stack that was left.
+void arrive([[maybe_unused]] Place& at, [[maybe_unused]] Place& from) {
+#if defined(__SANITIZE_ADDRESS__)
+  __sanitizer_finish_switch_fiber(at.frames, &from.stack, &from.bytes);
+#endif
+}
+
 // Fibers of the calling thread, one a thread of a block. They live from block to block and from launch to launch: a fiber that is done with
 // a body waits for the next, since making one asks the kernel twice, and fresh memory for its stack costs more than most bodies.
 // Switching is setjmp and longjmp: ucontext alone would ask the kernel at every switch.
 class Fibers {
  public:
   struct Fiber {
-    jmp_buf place;
+    Place place;
     bool lives = false;           // it has a place to go on from
     bool done = false;            // with the body of this block
     const Barrier* at = nullptr;  // the barrier it waits at, and the round of it
@@ -118,7 +140,11 @@ class FiberBlock : public HostBlock {
     }
     own.at = &barrier;
     own.round = barrier.round;
-    if (_setjmp(own.place) == 0) _longjmp(scheduler_, 1);
+    if (_setjmp(own.place.jump) == 0) {
+      leave(own.place, scheduler_);
+      _longjmp(scheduler_.jump, 1);
+    }
+    arrive(own.place, scheduler_);
     own.at = nullptr;
   }
 
@@ -151,21 +177,27 @@ class FiberBlock : public HostBlock {
 
   // Those in the middle of a body that nobody will end: their stacks are begun anew.
   void forget_fibers() {
-    for (int i = 0; i < threads_; ++i) fibers[i].lives = false;
+    for (int i = 0; i < threads_; ++i) fibers[i].lives = false, fibers[i].place.frames = nullptr;
   }
 
   void resume(int thread) {
     Fibers::Fiber& fiber = fibers[thread];
     current_ = thread;
-    if (_setjmp(scheduler_) != 0) return;
-    if (fiber.lives) _longjmp(fiber.place, 1);
+    if (_setjmp(scheduler_.jump) != 0) return arrive(scheduler_, fibers[current_].place);
+    if (fiber.lives) {
+      leave(scheduler_, fiber.place);
+      _longjmp(fiber.place.jump, 1);
+    }
     fiber.lives = true;
     ucontext_t start;
     getcontext(&start);
     start.uc_stack.ss_sp = fibers.stack(thread);
     start.uc_stack.ss_size = kStack;
+    fiber.place.stack = start.uc_stack.ss_sp;
+    fiber.place.bytes = kStack;
     start.uc_link = nullptr;
     makecontext(&start, &FiberBlock::live, 0);
+    leave(scheduler_, fiber.place);
     setcontext(&start);
   }
 
@@ -174,10 +206,14 @@ class FiberBlock : public HostBlock {
     const int thread = running->current_;
     Fibers::Fiber& own = fibers[thread];
     for (;;) {
+      arrive(own.place, running->scheduler_);
       run_body(thread);
       own.done = true;
       ++running->ended_;
-      if (_setjmp(own.place) == 0) _longjmp(running->scheduler_, 1);
+      if (_setjmp(own.place.jump) == 0) {
+        leave(own.place, running->scheduler_);
+        _longjmp(running->scheduler_.jump, 1);
+      }
     }
   }
   // Apart from live(), which holds nothing that a jump could spoil.
@@ -198,7 +234,7 @@ class FiberBlock : public HostBlock {
   std::vector<std::uint64_t> words_;
   Barrier all_;
   std::vector<Barrier> groups_;
-  jmp_buf scheduler_;
+  Place scheduler_;
   std::exception_ptr error_;
 };
 }  // namespace
