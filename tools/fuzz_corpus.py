@@ -40,7 +40,7 @@ def keep(name):
     if not program.is_file():
         sys.exit(f"{program} is missing: ./setup --fuzz makes it")
     kept = folders(name, BUILD)
-    by_hand = {path.read_bytes() for folder in kept if folder.name == name for path in folder.iterdir()}
+    by_hand = {path.read_bytes() for path in (CORPUS / name).glob("*")}
     found = BUILD / "corpus" / name
     with tempfile.TemporaryDirectory() as least:
         command = [str(program), "-set_cover_merge=1", f"-max_len={LARGEST}", "-timeout=10", "-rss_limit_mb=2048", least,

@@ -140,11 +140,7 @@ class FiberBlock : public HostBlock {
     }
     own.at = &barrier;
     own.round = barrier.round;
-    if (_setjmp(own.place.jump) == 0) {
-      leave(own.place, scheduler_);
-      _longjmp(scheduler_.jump, 1);
-    }
-    arrive(own.place, scheduler_);
+    give_way(own);
     own.at = nullptr;
   }
 
@@ -177,7 +173,7 @@ class FiberBlock : public HostBlock {
 
   // Those in the middle of a body that nobody will end: their stacks are begun anew.
   void forget_fibers() {
-    for (int i = 0; i < threads_; ++i) fibers[i].lives = false, fibers[i].place.frames = nullptr;
+    for (int i = 0; i < threads_; ++i) fibers[i].lives = false;
   }
 
   void resume(int thread) {
@@ -195,25 +191,32 @@ class FiberBlock : public HostBlock {
     start.uc_stack.ss_size = kStack;
     fiber.place.stack = start.uc_stack.ss_sp;
     fiber.place.bytes = kStack;
+    fiber.place.frames = nullptr;
     start.uc_link = nullptr;
     makecontext(&start, &FiberBlock::live, 0);
     leave(scheduler_, fiber.place);
     setcontext(&start);
   }
 
+  // Until it is resumed, perhaps by another block.
+  static void give_way(Fibers::Fiber& own) {
+    if (_setjmp(own.place.jump) == 0) {
+      leave(own.place, running->scheduler_);
+      _longjmp(running->scheduler_.jump, 1);
+    }
+    arrive(own.place, running->scheduler_);
+  }
+
   // A fiber's life: the body of one block after another.
   static void live() {
     const int thread = running->current_;
     Fibers::Fiber& own = fibers[thread];
+    arrive(own.place, running->scheduler_);
     for (;;) {
-      arrive(own.place, running->scheduler_);
       run_body(thread);
       own.done = true;
       ++running->ended_;
-      if (_setjmp(own.place.jump) == 0) {
-        leave(own.place, running->scheduler_);
-        _longjmp(running->scheduler_.jump, 1);
-      }
+      give_way(own);
     }
   }
   // Apart from live(), which holds nothing that a jump could spoil.
