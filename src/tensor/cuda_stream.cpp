@@ -108,7 +108,7 @@ static void free_on_gpu(void* block) noexcept { cudaFree(block); }
 bool built_with_cuda() { return false; }
 
 CudaDeviceInfo cuda_device() {
-  fail(ErrorCode::unsupported, "this build has no CUDA: no nvcc 12.8 or newer was found when it was made");
+  fail(ErrorCode::unsupported, "this build has no CUDA: it was made where no GPU, or no nvcc 12.8 or newer, was found; ./setup --cuda builds it in");
 }
 CudaStream::CudaStream() { cuda_device(); }
 CudaStream::~CudaStream() = default;

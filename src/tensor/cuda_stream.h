@@ -1,5 +1,5 @@
 // A GPU as a device needs it: memory that is handed out again, and one stream with copies to and from the host. Plain C++ over the
-// CUDA runtime, which is linked in only where the build found a CUDA compiler (LOCKSTEP_CUDA); elsewhere the constructors say so.
+// CUDA runtime, which is linked in where the build found a GPU and nvcc, or was told to (LOCKSTEP_CUDA); elsewhere the constructors say so.
 // Knows no kernel. Work is in stream order; a block that was given back is handed out again in that order too.
 #pragma once
 #include <cstddef>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ./setup on machines that cannot build, and ./setup again on one that did. Nothing here installs or builds.
+# ./setup on machines that cannot build, and in build folders that something happened to. Nothing here installs; what it builds is one line of C++.
 set -u
 cd "$LOCKSTEP_ROOT" || exit 1
 
@@ -37,3 +37,63 @@ printf '#!/bin/sh\necho 1000\n' >"$LOCKSTEP_TMP/bare/id"
 chmod +x "$LOCKSTEP_TMP/bare/id"
 refused no-root 'apt-get update && apt-get install -y --no-install-recommends no-such-package-of-debian' \
   env PATH="$LOCKSTEP_TMP/bare" "$LOCKSTEP_TMP/tree/setup"
+
+# --- a build folder that something happened to ------------------------------------------------------------------------
+# A small tree of the same kind: what is looked at is the folder, not the program.
+tree=$LOCKSTEP_TMP/small
+mkdir -p "$tree/tools"
+cp setup "$tree/"
+echo 'cmake ninja-build' >"$tree/tools/packages.txt"
+cat >"$tree/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(small VERSION 1.0 LANGUAGES CXX)
+set(LOCKSTEP_TESTS ON CACHE BOOL "")
+file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/*.cpp)
+add_executable(lockstep ${sources})
+END
+echo 'int main() {}' >"$tree/main.cpp"
+
+# mended NAME WORD: ./setup makes the program again, and its output holds WORD.
+mended() {
+  rm -f "$tree/build/lockstep"
+  if ! output=$(cd "$tree" && ./setup 2>&1); then
+    printf '%s\n' "$output"
+    echo "FAIL $1 ./setup failed"
+  elif [ ! -x "$tree/build/lockstep" ]; then
+    echo "FAIL $1 no program was made"
+  elif ! printf '%s' "$output" | grep -q "$2"; then
+    printf '%s\n' "$output"
+    echo "FAIL $1 it does not say '$2'"
+  else
+    echo "PASS $1"
+  fi
+}
+mended fresh-folder '^configure  Release'
+mended same-folder '^configure  done before'
+cache=$tree/build/CMakeCache.txt
+for line in CMAKE_MAKE_PROGRAM CMAKE_HOME_DIRECTORY CMAKE_BUILD_TYPE; do
+  sed -i "/^$line:/d" "$cache"
+  sleep 0.01
+  touch "$tree/CMakeLists.txt" # the next build configures by itself
+  mended "lost-line-$line" '^build '
+done
+rm "$tree/build/build.ninja"
+mended lost-build-file '^configure  Release'
+: >"$cache"
+mended empty-cache '^configure  Release'
+sed -i 's|^CMAKE_MAKE_PROGRAM:.*|CMAKE_MAKE_PROGRAM:FILEPATH=/nonexistent/ninja|' "$cache"
+mended ninja-that-went-away '^configure  Release'
+sed -i 's/^ninja_required_version.*/ninja_required_version = 99.0/' "$tree/build/build.ninja"
+mended build-file-of-another-ninja '^mend '
+sed -i 's|^CMAKE_COMMAND:.*|CMAKE_COMMAND:INTERNAL=/nonexistent/cmake|;s|^CMAKE_ROOT:.*|CMAKE_ROOT:INTERNAL=/nonexistent/share|' "$cache"
+sed -i 's|/usr/bin/cmake --regen|/nonexistent/cmake --regen|' "$tree/build/CMakeFiles/rules.ninja" "$tree/build/build.ninja"
+touch "$tree/CMakeLists.txt"
+mended cmake-that-went-away '^mend '
+# What does not compile is no fault of the folder: it is not configured again.
+echo 'int main() { wrong }' >"$tree/main.cpp"
+if output=$(cd "$tree" && ./setup 2>&1) || printf '%s' "$output" | grep -Eq '^(mend|configure  Release)'; then
+  printf '%s\n' "$output"
+  echo "FAIL wrong-source it was built, or the folder was configured again"
+else
+  echo "PASS wrong-source"
+fi

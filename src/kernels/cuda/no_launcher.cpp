@@ -1,4 +1,4 @@
-// Where no CUDA compiler was found: the device cuda is refused before anything asks for a launcher (tensor/cuda_stream.h).
+// In a build without CUDA: the device cuda is refused before anything asks for a launcher (tensor/cuda_stream.h).
 #include "base/error.h"
 #include "kernels/cuda/launcher.h"
 
