@@ -6,6 +6,9 @@
 - no libm function decides a bit of a result;
 - a device's pointer is known to tensor/ and kernels/ alone;
 - Boost is http's;
+- what may not be included is not reached through the headers of another folder either;
+- a kernel's .inl includes no standard header;
+- src/ holds no kind of file that these rules do not read;
 - no file is longer than 600 lines.
 
 Prints `file:line: rule` a violation and one line PASS or FAIL. --self-test plants one violation of each rule and
@@ -40,6 +43,11 @@ LAYERS = {
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
 SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}
+# These hold use cases, whose headers name the types that they are given: they reach what the folders in their row may include.
+# All others reach what is in their own row alone, through whatever header: rl/ sees service/, and nothing of engine/ or train/ with it.
+REACH_BELOW = ("checkpoint", "service", "api", "http", "benchmark", "cli")
+CODE = (".h", ".cpp", ".cu", ".inl", ".inc")
+NO_CODE = (".cmake", ".proto")  # what else src/ holds
 LONGEST_FILE = 600
 LIBM_FREE = ("numerics", "kernels", "model", "engine", "train")
 LIBM = ("acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp2 expm1 hypot lgamma log log10 log1p "
@@ -65,19 +73,84 @@ def without_comments_and_strings(text):
     return TOKEN.sub(kept, text).split("\n")
 
 
-def check_source(path, root):
+def may_include(folder):
+    below = LAYERS[folder]
+    return {folder} if below is None else {folder, "base", "observe", *below}
+
+
+def may_reach(folder):
+    reached = may_include(folder)
+    while folder in REACH_BELOW and not reached >= (more := set().union(*map(may_include, reached))):
+        reached |= more
+    return reached
+
+
+class Tree:
+    """The code of src/ and what each file includes, through other files too."""
+
+    def __init__(self, root):
+        self.lines, self.includes, self.closures = {}, {}, {}
+        for path in sorted((root / "src").rglob("*")):
+            if path.suffix in CODE and path.is_file():
+                name = path.relative_to(root / "src").as_posix()
+                self.lines[name] = without_comments_and_strings(path.read_text(errors="replace"))
+                self.includes[name] = [(n, m[1] == '"', m[2]) for n, line in enumerate(self.lines[name], 1) if (m := INCLUDE.match(line))]
+
+    def closure(self, name):
+        """{what is included: the way to it}, quoted names and <those> of libraries, from this file's own on."""
+        if name not in self.closures:
+            found, waiting = {}, [(name, ())]
+            while waiting:
+                at, way = waiting.pop(0)
+                for _, quoted, target in self.includes.get(at, ()):
+                    key = target if quoted else f"<{target}>"
+                    if key not in found:
+                        found[key] = (*way, target)
+                        waiting.append((target if quoted else "", (*way, target)))
+            self.closures[name] = found
+        return self.closures[name]
+
+
+def hidden_from(folder, key):
+    """Why a file of this folder may not see a header (or <one> of a library), however it comes to it; None when it may."""
+    name = key.strip("<>")
+    target = name.split("/")[0]
+    if key[0] == "<":
+        if target == "boost" and folder != "http":
+            return f"{folder}/ may not include Boost; http/ may"
+        if INTRINSIC_HEADERS.match(name) and folder not in ("numerics", "kernels"):
+            return f"{folder}/ may not see intrinsics"
+    elif target in LAYERS and target not in may_reach(folder) and name not in SINGLE_HEADERS.get(folder, ()):
+        return f"{folder}/ may not reach {target}/"
+    elif name.endswith("device_pointer.h") and folder not in ("kernels", "tensor"):
+        return f"{folder}/ may not see a device's pointer; kernels/ and tensor/ may"
+    return None
+
+
+def check_closure(tree, name):
+    """What a file sees through the files it includes, and may not see: one violation a line of #include."""
+    folder = name.split("/")[0]
+    found = []
+    for number, quoted, target in tree.includes[name]:
+        if quoted and target in tree.lines and not hidden_from(folder, target):
+            for key, way in tree.closure(target).items():
+                if reason := hidden_from(folder, key):
+                    found.append((number, f"{reason}: {' -> '.join((target, *way))}"))
+                    break
+    return found
+
+
+def check_source(tree, relative):
     """The violations of one C++ file, as (line, text)."""
-    relative = path.relative_to(root / "src")
     folder = relative.parts[0]
-    is_test = path.name.endswith("_test.cpp")
+    is_test = relative.name.endswith("_test.cpp")
     if folder not in LAYERS:
         return [(1, f"src/{folder} is not in the table of layers; allowed are {', '.join(LAYERS)}")]
-    below = LAYERS[folder]
-    allowed = {folder} if below is None else {folder, "base", "observe", *below}
-    lines = without_comments_and_strings(path.read_text(errors="replace"))
+    allowed = may_include(folder)
+    lines = tree.lines[relative.as_posix()]
     uses_libm_header = any((m := INCLUDE.match(line)) and m[2] in ("cmath", "math.h", "complex") for line in lines)
     pause_only = relative.as_posix() == "base/thread_pool.cpp"
-    found = []
+    found = check_closure(tree, relative.as_posix())
     for number, line in enumerate(lines, 1):
         if match := INCLUDE.match(line):
             quoted, name = match[1] == '"', match[2]
@@ -95,6 +168,8 @@ def check_source(path, root):
                 found.append((number, f"{folder}/ may not include Boost; http/ may"))
             if INTRINSIC_HEADERS.match(name) and relative.parts[:2] != ("numerics", "isa") and not pause_only:
                 found.append((number, f"<{name}> outside src/numerics/isa/"))
+            if not quoted and relative.suffix == ".inl":
+                found.append((number, f"<{name}> in a kernel's .inl, which is compiled for instructions that a machine may lack; kernels/prelude.h has it"))
             continue
         if relative.parts[:2] != ("numerics", "isa"):
             for match in INTRINSIC.finditer(line):
@@ -110,16 +185,19 @@ def check_source(path, root):
 
 
 def check_tree(root):
-    violations, files = [], 0
+    violations, files, tree = [], 0, Tree(root)
     lengths = [p for folder in ("src", "tools", "tests", "python", "cmake") for p in (root / folder).rglob("*")
-               if p.suffix in (".h", ".cpp", ".cu", ".py", ".sh", ".cmake") and p.is_file()]
+               if p.suffix in (*CODE, ".py", ".sh", ".cmake") and p.is_file()]
     for path in sorted(lengths):
         files += 1
         count = path.read_bytes().count(b"\n")
         if count > LONGEST_FILE:
             violations.append((path, count, f"{count} lines; at most {LONGEST_FILE}, one concept a file"))
-        if path.suffix in (".h", ".cpp", ".cu") and path.is_relative_to(root / "src"):
-            violations += [(path, number, text) for number, text in check_source(path, root)]
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix in CODE and path.is_file():
+            violations += [(path, number, text) for number, text in check_source(tree, path.relative_to(root / "src"))]
+        elif path.is_file() and path.suffix not in NO_CODE:
+            violations.append((path, 1, f"is no file that is read here; allowed are {', '.join((*CODE, *NO_CODE))}"))
     return [f"{p.relative_to(root)}:{n}: {t}" for p, n, t in violations], files
 
 
@@ -131,7 +209,7 @@ def self_test():
         "src/kernels/a.h": ('#include "model/model.h"\n', 1),
         "src/http/a.cpp": ('#include "engine/engine.h"\n', 1),
         "src/rl/a.cpp": ('#include "train/trainer.h"\n', 1),
-        "src/tensor/a.h": ('#include "numerics/element.h"\n#include "numerics/reduce.h"\n', 2),
+        "src/tensor/a.h": ('\n#include "numerics/reduce.h"\n', 2),
         "src/base/a.h": ('#include "observe/progress.h"\n', 1),
         "src/text/a.h": ('#include "neighbour.h"\n', 1),
         "src/text/b.h": ('#include "unheard/of.h"\n', 1),
@@ -146,6 +224,26 @@ def self_test():
         "src/train/c.cpp": ("double f(double x) { return std::pow (x, 2); }\n", 1),
         "src/model/d.cpp": ('#include "tensor/device_pointer.h"\n', 1),
         "src/service/d.cpp": ("#include <boost/asio.hpp>\n", 1),
+        # Files that are included into others, with one of each rule.
+        "src/kernels/planted/e.inl": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
+        "src/kernels/planted/f.inl": ("float f(float x) { return std::exp(x); }\n", 1),
+        "src/kernels/planted/g.inl": ('#include "model/model.h"\n', 1),
+        "src/kernels/planted/h.inl": ("#include <vector>\n", 1),
+        "src/kernels/planted/long.inl": ("\n" * 700, 700),
+        "src/numerics/e.inc": ("\n__m512 x;\n", 2),
+        "src/numerics/f.inc": ("float f(float x) { return __builtin_expf(x); }\n", 1),
+        "src/engine/g.inc": ('#include "train/trainer.h"\n', 1),
+        "src/numerics/long.inc": ("\n" * 700, 700),
+        "src/model/unread.hpp": ("\n", 1),
+        # Through the headers of others: each is allowed to whoever includes it, and not to the next one.
+        "src/rl/through.cpp": ('\n#include "service/with_engine.h"\n', 2),
+        "src/api/through.cpp": ('#include "service/with_boost.h"\n', 1),
+        "src/service/with_boost.h": ("#include <boost/asio.hpp>\n", 1),
+        "src/train/through.cpp": ('#include "model/outer.h"\n', 1),
+        "src/model/outer.h": ('#include "model/inner.inl"\n', 1),
+        "src/model/inner.inl": ('#include "kernels/with_pointer.h"\n', 1),
+        "src/text/through.h": ('#include "base/thread_pool.cpp"\n', 1),
+        "src/tensor/through.h": ('#include "numerics/element.h"\n', 1),
         "src/cli/long.cpp": ("\n" * 601, 601),
         "tools/long.py": ("\n" * 700, 700),
     }
@@ -159,6 +257,13 @@ def self_test():
         "src/http/ok.cpp": '#include <boost/beast.hpp>\n#include "api/openai/routes.h"\n',
         "src/model/ok.cpp": 'auto a = "/*"; auto b = R"(\nstd::exp(x))"; /* std::exp(x)\n*/ char c = \'"\';\n'
                             'int d = 1\'000; // "\n',
+        "src/service/with_engine.h": '#include "engine/ok.h"\n',
+        "src/engine/ok.h": "",
+        "src/api/ok.cpp": '#include "service/with_engine.h"\n',
+        "src/kernels/with_pointer.h": '#include "tensor/ok.h"\n',
+        "src/kernels/ok/ok.inl": '#include "kernels/with_pointer.h"\nauto e = V::exp(x);\n',
+        "src/numerics/element.h": '#include "numerics/bits.h"\n',
+        "src/numerics/bits.h": '#include "base/error.h"\n',
         "src/cli/ok.cpp": "double f(double x) { return std::exp(x); }\n" + "\n" * 599,
     }
     with tempfile.TemporaryDirectory() as folder:

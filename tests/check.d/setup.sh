@@ -73,7 +73,7 @@ mended same-folder '^configure  done before'
 cache=$tree/build/CMakeCache.txt
 for line in CMAKE_MAKE_PROGRAM CMAKE_HOME_DIRECTORY CMAKE_BUILD_TYPE; do
   sed -i "/^$line:/d" "$cache"
-  sleep 0.01
+  sleep 0.05 # a file's time is that of the last tick
   touch "$tree/CMakeLists.txt" # the next build configures by itself
   mended "lost-line-$line" '^build '
 done
@@ -87,6 +87,7 @@ sed -i 's/^ninja_required_version.*/ninja_required_version = 99.0/' "$tree/build
 mended build-file-of-another-ninja '^mend '
 sed -i 's|^CMAKE_COMMAND:.*|CMAKE_COMMAND:INTERNAL=/nonexistent/cmake|;s|^CMAKE_ROOT:.*|CMAKE_ROOT:INTERNAL=/nonexistent/share|' "$cache"
 sed -i 's|/usr/bin/cmake --regen|/nonexistent/cmake --regen|' "$tree/build/CMakeFiles/rules.ninja" "$tree/build/build.ninja"
+sleep 0.05
 touch "$tree/CMakeLists.txt"
 mended cmake-that-went-away '^mend '
 # What does not compile is no fault of the folder: it is not configured again.
