@@ -2,19 +2,21 @@
 """Runs recipes of tinker-cookbook, unchanged, against `lockstep serve --training`, and writes docs/works-with.md of what came out.
 
     bench/works_with.py run --work FOLDER [--smollm2 FOLDER] [--threads 2] [--again] [RECIPE...]
-    bench/works_with.py page --work FOLDER
+    bench/works_with.py page [--work FOLDER]
     bench/works_with.py list
 
 run: each recipe is `python -m tinker_cookbook.recipes.NAME` in FOLDER, with the environment that a user would set and nothing patched. Recipes
 that are done are left alone unless they are named or --again is given; one file of results a recipe. Run it with the Python of an environment
 made from tools/oracle-requirements.txt and, without dependencies, tools/oracle-requirements-alone.txt.
-page: docs/works-with.md, its plots and docs/works-with.json, from the results that are there; what docs/works-with.json has of other recipes
-stays, and the page says of which versions each result is. Ctrl-C stops a run and keeps the result so far, which the page calls that.
+A binary that was built from a tree with changes is refused; --dirty runs it, and the page marks its results.
+page: docs/works-with.md, its plots and docs/works-with.json, from the results that FOLDER has; what docs/works-with.json has of other recipes
+stays (without FOLDER: of all), judged by what is asked now, and the page says of which versions each result is. Ctrl-C stops a run and keeps the result so far, which the page calls that.
 """
 
 import argparse
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import re
@@ -157,9 +159,20 @@ def judge(recipe, result, others):
     curve = [value for _, value in result.get("curve", [])]
     if not curve:
         return f"wrote no {recipe.metric}"
+    if not all(math.isfinite(value) for value in curve):
+        return f"{recipe.metric} is not a finite number in some step"
+    wanted = re.search(r"\bmax_steps=(\d+)", recipe.arguments)
+    if wanted and result["exit"] == 0 and len(curve) < int(wanted[1]):
+        return f"took {len(curve)} of {wanted[1]} steps"
+    if recipe.same_kl:
+        kl = result.get("kl_sample_train_v2") or {"steps": 0, "exactly 0": 0}
+        if kl["steps"] < len(curve) or kl["exactly 0"] != kl["steps"]:
+            return f"sampler and trainer agreed exactly in {kl['exactly 0']} of {len(curve)} steps"
+    if recipe.always is not None and any(value != recipe.always for value in curve):
+        return f"{recipe.metric} is not always {recipe.always}"
     if recipe.better:
         (first, first_noise), (last, last_noise) = works_with_page.ends(result["curve"])
-        if (last - first) * (1 if recipe.better == "up" else -1) <= 3 * (first_noise**2 + last_noise**2) ** 0.5:
+        if not (last - first) * (1 if recipe.better == "up" else -1) > 3 * (first_noise**2 + last_noise**2) ** 0.5:
             return f"{recipe.metric} went from {first:.4g} to {last:.4g}, by less than three standard errors"
     if recipe.same_as:
         if recipe.same_as not in others:
@@ -237,6 +250,8 @@ def run(options):
     work.mkdir(parents=True, exist_ok=True)
     versions = {"lockstep": subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0], "python": platform.python_version(),
                 **{name: importlib.metadata.version(name) for name in PACKAGES}}  # fmt: skip
+    if versions["lockstep"].endswith("-dirty") and not options.dirty:
+        sys.exit(f"{binary()} is {versions['lockstep']}: it was built from a tree with changes, so nobody can have it; commit and build first, or give --dirty")
     given = {works_with_base.BASE: options.model, "smollm2": options.smollm2}
     works_with_base.write_stand_ins(work)
     servers = {}
@@ -279,6 +294,7 @@ def main():
     parser.add_argument("recipes", nargs="*")
     parser.add_argument("--work", type=Path)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--dirty", action="store_true", help="a binary that no commit is; the page marks its results")
     parser.add_argument("--again", action="store_true", help="recipes that are done, too")
     parser.add_argument("--smollm2", type=Path, help="SmolLM2-135M as tools/make_smollm2.py makes it, for the recipes that run on it")
     parser.add_argument("--model", type=Path, help="a base that is already made, named countdown-chat")
@@ -287,14 +303,14 @@ def main():
         for recipe in recipes():
             print(f"{recipe.name}: tinker_cookbook.recipes.{recipe.module} {recipe.arguments}")
         return 0
-    if not options.work:
-        parser.error("--work is needed")
     if options.command == "page":
-        results = {**works_with_page.kept(ROOT / "docs"), **results_of(options.work.resolve())}
+        results = {**works_with_page.kept(ROOT / "docs"), **(results_of(options.work.resolve()) if options.work else {})}
         for recipe in recipes():  # by what is asked of them now
             if recipe.name in results:
                 results[recipe.name]["failed"] = judge(recipe, results[recipe.name], results)
         return works_with_page.write(results, recipes(), ROOT / "docs")
+    if not options.work:
+        parser.error("--work is needed")
     return run(options)
 
 

@@ -20,8 +20,8 @@ def mean_and_noise(values):
 
 
 def ends(curve):
-    """Mean and noise of the first and of the last fifth."""
-    fifth = max(1, len(curve) // 5)
+    """Mean and noise of the first and of the last fifth, of two steps at least where there are four: of one there is no noise to know."""
+    fifth = max(2 if len(curve) >= 4 else 1, len(curve) // 5)
     values = [value for _, value in curve]
     return mean_and_noise(values[:fifth]), mean_and_noise(values[-fifth:])
 
@@ -54,7 +54,15 @@ def verdict(recipe, result):
         return "refused, as it must"
     if recipe.kill_at:
         return f"killed after step {recipe.kill_at}, as asked"
+    if not recipe.asked():
+        return "ran"
     return f"ok; the same numbers as {recipe.same_as}" if recipe.same_as else "ok"
+
+
+def version_line(found):
+    """As it was, and said when no commit is what was built."""
+    line = ", ".join(f"{name} {version}" for name, version in found.items())
+    return line + (" (**built from a tree with changes that are in no commit**)" if found["lockstep"].endswith("-dirty") else "")
 
 
 def row(recipe, result, versions):
@@ -84,6 +92,8 @@ def plots(results, recipes, docs):
 def write(results, recipes, docs):
     done = [recipe for recipe in recipes if recipe.name in results]
     failed = [recipe.name for recipe in done if results[recipe.name]["failed"]]
+    asked = [recipe for recipe in done if recipe.asked()]
+    ran = [recipe.name for recipe in done if not recipe.asked() and recipe.name not in failed]
     missing = [recipe.name for recipe in recipes if recipe.name not in results]
     measured = [results[r.name]["kl_sample_train_v2"] for r in done if "kl_sample_train_v2" in results[r.name]]
     synchronous = sum(m["exactly 0"] for m in measured), sum(m["steps"] for m in measured)
@@ -101,7 +111,7 @@ def write(results, recipes, docs):
         "",
         "Versions, by the numbers of the table's column:",
         "",
-        *[f"{number}. " + ", ".join(f"{name} {version}" for name, version in found.items()) for number, found in enumerate(versions, 1)],
+        *[f"{number}. {version_line(found)}" for number, found in enumerate(versions, 1)],
         "",
         "The bases are no useful models: each is the shipped one (0.7 million parameters), its tokenizer's reserved tokens renamed to the turn marks that the",
         "renderers want, all of its parameters then fine-tuned by `lockstep train sft` on made-up conversations (`bench/works_with_lessons.py`):",
@@ -112,14 +122,16 @@ def write(results, recipes, docs):
         "Names such as Qwen/Qwen3-8B are aliases of them, where a recipe insists on a name. Data sets of the hub are stand-ins of the same columns, made of",
         "sums. So these runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have each recipe's own rank.",
         "",
-        f"{len(done) - len(failed)} of {len(done)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
-        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
+        f"{sum(r.name not in failed for r in asked)} of {len(asked)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
+        + (f" Of {len(ran)} more nothing was asked but to end, and they ran: {', '.join(ran)}." if ran else "") + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         "",
         f"The cookbook measures in each step of reinforcement learning how far the log-probabilities of training are from those of sampling. Its second-order KL",
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",
         "",
-        "± is the standard error of a mean over steps. Where a curve must move, it must move by three of them.",
+        "± is the standard error of a mean over steps. What is asked: that a curve moves, by three standard errors of the difference; that sampler and",
+        "trainer agree exactly in every step, where a recipe trains on samples of the newest weights; a refusal; the same numbers as another run;",
+        "and of all the steps that they were told to take. `ran`: it took them, and nothing of what it did can be checked.",
         "",
         "| recipe | base | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | refusing answers | versions | |",
         "|---|---|---|---|---|---|---|---|---|---|",
