@@ -16,6 +16,7 @@ import argparse
 import fnmatch
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -31,7 +32,7 @@ import fuzz_corpus
 
 ROOT = Path(__file__).resolve().parent.parent
 SIGN_OF_LIFE_SECONDS = 15
-NO_ORACLE = "no oracle environment (.ci/run makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
+NO_ORACLE = "no oracle environment (./setup --oracle makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
 
 
 def say(text):
@@ -77,6 +78,8 @@ class Tally:
         if not self.passed and not self.failures and not self.skips:
             self.failures.append("no check ran")
             say("no check ran")
+        if missing := sum("no oracle environment" in skip for skip in self.skips):
+            say(f"{missing} tests in Python were skipped; for them: ./setup --oracle (1.7 GB from PyPI, and a browser), then ./check again")
         say(f"{self.passed} passed, {len(self.failures)} failed, {len(self.skips)} skipped")
         return 1 if self.failures else 0
 
@@ -293,11 +296,24 @@ ASAN_QUICK = ("base", "observe", "numerics", "tensor", "text")
 FUZZ_MUTATIONS = 8000
 
 
+def fuzz_seed():
+    """libFuzzer's: 1 to 2^32 - 1; it takes 0 for none."""
+    named = os.environ.get("LOCKSTEP_FUZZ_SEED")
+    if named is None:
+        return random.SystemRandom().randrange(1, 2**32)
+    if not named.isascii() or not named.isdigit() or not 0 < int(named) < 2**32:
+        raise SystemExit(f"check: LOCKSTEP_FUZZ_SEED is '{named}', allowed are 1 to {2**32 - 1}")
+    return int(named)
+
+
 def run_fuzzers(build, tally, patterns, environment):
     """Each program over its corpus (tests/fuzz/corpus: NAME/, written by hand, and NAME.tar.xz, what long searches found;
-    tools/fuzz_corpus.py keep) and some thousand mutations of that, from the same seed: a gate should not depend on luck.
-    LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds with another seed; finds stay in the build folder."""
+    tools/fuzz_corpus.py keep) and some thousand mutations of that, from a new seed each time: what a run found stands in its report,
+    and LOCKSTEP_FUZZ_SEED=n takes the same way again.
+    LOCKSTEP_FUZZ_SECONDS=n searches on for n seconds; finds stay in the build folder."""
     seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "0"))
+    seed = fuzz_seed()
+    say(f"fuzz: seed {seed} (LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz repeats it)")
     for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
         name = f"fuzz/{source.stem}"
         if not chosen(name, patterns):
@@ -307,8 +323,8 @@ def run_fuzzers(build, tally, patterns, environment):
             shutil.rmtree(found, ignore_errors=True)
         found.mkdir(parents=True, exist_ok=True)
         seeds = fuzz_corpus.folders(source.stem, build)
-        extent = [f"-max_total_time={seconds}"] if seconds else ["-seed=1", f"-runs={sum(len(list(s.iterdir())) for s in seeds) + FUZZ_MUTATIONS}"]
-        extent += [str(found), *map(str, seeds)]
+        extent = [f"-max_total_time={seconds}"] if seconds else [f"-runs={sum(len(list(s.iterdir())) for s in seeds) + FUZZ_MUTATIONS}"]
+        extent += [f"-seed={seed}", str(found), *map(str, seeds)]
         status, output, took = run_watched(
             name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
                    f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 120)
@@ -318,7 +334,7 @@ def run_fuzzers(build, tally, patterns, environment):
             say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
         else:
             show_tail(output)
-            tally.add_failure(name, how_it_ended(status, seconds + 120))
+            tally.add_failure(name, f"{how_it_ended(status, seconds + 120)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
 
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
