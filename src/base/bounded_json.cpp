@@ -1,49 +1,237 @@
 #include "base/bounded_json.h"
 
 #include <cmath>
-#include <vector>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <memory>
 
+#include "base/client_work.h"
 #include "base/error.h"
 
 namespace lockstep {
 
 using Json = nlohmann::ordered_json;
 
-Json read_json(std::string_view text, const JsonLimits& limits) {
-  std::vector<std::int64_t> keys;  // of every object and array that is open
-  std::int64_t comparisons = 0;
-  const auto bounded = [&](int, Json::parse_event_t event, Json&) {
-    switch (event) {
-      case Json::parse_event_t::object_start:
-      case Json::parse_event_t::array_start:
-        keys.push_back(0);
-        if (keys.size() > limits.depth) fail(ErrorCode::invalid_argument, "nests deeper than {} levels", limits.depth);
-        break;
-      case Json::parse_event_t::object_end:
-      case Json::parse_event_t::array_end: keys.pop_back(); break;
-      case Json::parse_event_t::key:
-        if ((comparisons += keys.back()++) > limits.key_comparisons)
-          fail(ErrorCode::invalid_argument, "has too many keys, allowed are {:.0f} in one object", std::sqrt(2.0 * static_cast<double>(limits.key_comparisons)));
-        break;
-      case Json::parse_event_t::value: break;
+namespace {
+constexpr std::size_t kFewKeys = 16;  // are looked up one by one
+
+// The characters of a source, as nlohmann's lexer takes them.
+class CharacterOf {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CharacterOf() = default;  // the end
+  explicit CharacterOf(ByteSource& source) : source_(&source) { refill(); }
+  reference operator*() const { return *at_; }
+  CharacterOf& operator++() {
+    if (++at_ == end_) refill();
+    return *this;
+  }
+  bool operator!=(const CharacterOf& other) const { return at_ != other.at_; }
+  bool operator==(const CharacterOf& other) const { return at_ == other.at_; }
+
+ private:
+  void refill() {
+    ClientWork::check();
+    const std::string_view piece = source_->next();
+    at_ = piece.empty() ? nullptr : piece.data();
+    end_ = at_ + piece.size();
+  }
+  ByteSource* source_ = nullptr;
+  const char *at_ = nullptr, *end_ = nullptr;
+};
+
+// Builds a value from the parser's events. Members stand in plain vectors until their object ends: ordered_json's own copies them,
+// with all that is in them, whenever it grows.
+class TreeBuilder : public nlohmann::json_sax<Json> {
+ public:
+  explicit TreeBuilder(const JsonLimits& limits) : limits_(limits) {}
+  Json root;
+  std::size_t fault_byte = 0;  // of what is not JSON
+
+  bool null() override { return add(Json()); }
+  bool boolean(bool value) override { return add(Json(value)); }
+  bool number_integer(number_integer_t value) override { return packs() ? pack(value) : add(Json(value)); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (!packs()) return add(Json(value));
+    return value <= static_cast<number_unsigned_t>(INT64_MAX) ? pack(static_cast<std::int64_t>(value)) : pack_real(static_cast<double>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return packs() ? pack_real(value) : add(Json(value)); }
+  bool string(string_t& value) override {
+    count(kStringBytes + value.size());
+    return add(Json(std::move(value)));
+  }
+  bool binary(binary_t&) override { return false; }  // JSON has none
+  bool start_object(std::size_t) override { return open(true); }
+  bool start_array(std::size_t) override { return open(false); }
+  bool key(string_t& name) override {
+    Open& object = open_.back();
+    if ((comparisons_ += object.keys++) > limits_.key_comparisons)
+      fail(ErrorCode::invalid_argument, "has too many keys, allowed are {:.0f} in one object", std::sqrt(2.0 * static_cast<double>(limits_.key_comparisons)));
+    count(kMemberBytes + name.size());
+    object.place = place_of(object, name);
+    return true;
+  }
+  bool end_object() override {
+    Json object(Json::value_t::object);
+    auto& members = object.get_ref<Json::object_t&>();
+    members.reserve(open_.back().members.size());
+    for (auto& [name, value] : open_.back().members) members.emplace_back(std::move(name), std::move(value));
+    open_.pop_back();
+    return add(std::move(object));
+  }
+  bool end_array() override {
+    Open& array = open_.back();
+    Json value = array.numbers.size() > 0 ? packed(array.numbers) : Json(Json::value_t::array);
+    if (array.numbers.size() == 0) value.get_ref<Json::array_t&>().swap(array.items);
+    open_.pop_back();
+    return add(std::move(value));
+  }
+  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error)) fail(ErrorCode::invalid_argument, "has a number that no double holds");
+    fault_byte = position;
+    return false;
+  }
+
+ private:
+  // What a value takes, about, with the room that vectors keep.
+  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 12;
+  static constexpr std::size_t kCountedAtOnce = 64 << 10;
+
+  struct Open {  // an object or an array whose end has not come
+    bool is_object = false;
+    std::vector<Json> items;
+    PackedNumbers numbers;
+    std::vector<std::pair<std::string, Json>> members;
+    std::unique_ptr<std::map<std::string, std::size_t>> places;  // of members that are not few
+    std::int64_t keys = 0;
+    std::size_t place = 0;  // of the member whose value comes
+  };
+
+  bool open(bool is_object) {
+    unpack();
+    if (open_.size() == limits_.depth) fail(ErrorCode::invalid_argument, "nests deeper than {} levels", limits_.depth);
+    count(kContainerBytes);
+    open_.emplace_back().is_object = is_object;
+    return true;
+  }
+  bool add(Json&& value) {
+    count(kValueBytes);
+    if (open_.empty()) {
+      root = std::move(value);
+    } else if (Open& parent = open_.back(); parent.is_object) {
+      parent.members[parent.place].second = std::move(value);
+    } else {
+      unpack();
+      parent.items.push_back(std::move(value));
     }
     return true;
-  };
-  try {
-    return Json::parse(text, bounded);
-  } catch (const Json::parse_error& e) {
-    fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {} of {}", e.byte, text.size());
-  } catch (const Json::out_of_range&) {
-    fail(ErrorCode::invalid_argument, "has a number that no double holds");
   }
+  static std::size_t place_of(Open& object, std::string& name) {
+    auto& members = object.members;
+    if (members.size() < kFewKeys) {
+      for (std::size_t i = 0; i < members.size(); ++i)
+        if (members[i].first == name) return i;
+    } else {
+      if (!object.places) {
+        object.places = std::make_unique<std::map<std::string, std::size_t>>();
+        for (std::size_t i = 0; i < members.size(); ++i) object.places->emplace(members[i].first, i);
+      }
+      const auto [found, fresh] = object.places->emplace(name, members.size());
+      if (!fresh) return found->second;
+    }
+    members.emplace_back(std::move(name), Json());
+    return members.size() - 1;
+  }
+
+  bool packs() const { return limits_.pack_numbers && !open_.empty() && !open_.back().is_object && open_.back().items.empty(); }
+  bool pack(std::int64_t value) {
+    count(kPackedBytes);
+    PackedNumbers& numbers = open_.back().numbers;
+    if (numbers.is_whole()) numbers.whole.push_back(value);
+    else numbers.real.push_back(static_cast<float>(static_cast<double>(value)));
+    return true;
+  }
+  bool pack_real(double value) {
+    count(kPackedBytes);
+    PackedNumbers& numbers = open_.back().numbers;
+    if (numbers.is_whole()) {
+      numbers.first_real = numbers.whole.size();
+      numbers.real.reserve(2 * numbers.whole.size());
+      for (const std::int64_t one : numbers.whole) numbers.real.push_back(static_cast<float>(static_cast<double>(one)));
+      std::vector<std::int64_t>().swap(numbers.whole);
+    }
+    numbers.real.push_back(static_cast<float>(value));
+    return true;
+  }
+  // Something else stands beside the numbers.
+  void unpack() {
+    if (open_.empty() || open_.back().numbers.size() == 0) return;
+    const PackedNumbers numbers = std::exchange(open_.back().numbers, {});
+    for (const std::int64_t value : numbers.whole) add(Json(value));
+    for (const float value : numbers.real) add(Json(value));
+  }
+  static Json packed(const PackedNumbers& numbers) {
+    const void* data = numbers.is_whole() ? static_cast<const void*>(numbers.whole.data()) : numbers.real.data();
+    std::vector<std::uint8_t> bytes(numbers.is_whole() ? numbers.whole.size() * sizeof(std::int64_t) : numbers.real.size() * sizeof(float));
+    std::memcpy(bytes.data(), data, bytes.size());
+    return Json::binary(std::move(bytes), numbers.is_whole() ? 0 : 1 + numbers.first_real);
+  }
+
+  void count(std::size_t bytes) {
+    if ((counted_ += bytes) < kCountedAtOnce) return;
+    ClientWork::check();
+    ClientWork::take(std::exchange(counted_, 0));
+  }
+
+  const JsonLimits limits_;
+  std::vector<Open> open_;
+  std::int64_t comparisons_ = 0;
+  std::size_t counted_ = 0;
+};
+
+Json built(ByteSource& source, const JsonLimits& limits, const std::string& of) {
+  TreeBuilder builder(limits);
+  if (!Json::sax_parse(CharacterOf(source), CharacterOf(), &builder)) fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {}{}", builder.fault_byte, of);
+  return std::move(builder.root);
 }
+}  // namespace
+
+Json read_json(std::string_view text, const JsonLimits& limits) {
+  TextSource source(text);
+  return built(source, limits, fmt::format(" of {}", text.size()));
+}
+
+Json read_json(ByteSource& source, const JsonLimits& limits) { return built(source, limits, {}); }
 
 Json read_json_or_null(std::string_view text, const JsonLimits& limits) {
   try {
     return read_json(text, limits);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::invalid_argument) throw;
     return nullptr;
   }
+}
+
+std::optional<PackedNumbers> packed_numbers(const Json& value) {
+  PackedNumbers numbers;
+  if (value.is_array() && value.empty()) return numbers;
+  if (!value.is_binary()) return std::nullopt;
+  const Json::binary_t& bytes = value.get_binary();
+  if (bytes.subtype() == 0) {
+    numbers.whole.resize(bytes.size() / sizeof(std::int64_t));
+    std::memcpy(numbers.whole.data(), bytes.data(), bytes.size());
+  } else {
+    numbers.first_real = bytes.subtype() - 1;
+    numbers.real.resize(bytes.size() / sizeof(float));
+    std::memcpy(numbers.real.data(), bytes.data(), bytes.size());
+  }
+  return numbers;
 }
 
 }  // namespace lockstep

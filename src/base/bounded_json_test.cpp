@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "base/client_work.h"
 #include "base/error.h"
+#include "base/growth_test_tools.h"
+#include "base/philox.h"
 
 namespace lockstep {
 namespace {
@@ -42,6 +45,196 @@ TEST(BoundedJsonTest, RefusesDepthKeysNumbersAndNonsense) {
   EXPECT_EQ(refusal(""), "is not JSON: fault at byte 1 of 0");
   EXPECT_EQ(read_json_or_null(nested(65)), nullptr);
   EXPECT_EQ(read_json_or_null("{"), nullptr);
+}
+
+TEST(BoundedJsonTest, OfEqualKeysTheLastCountsAtTheFirstOnesPlace) {
+  EXPECT_EQ(read_json(R"({"a":1,"b":2,"a":[3]})").dump(), R"({"a":[3],"b":2})");
+  std::string many = object_of(40);  // looked up in another way
+  many.back() = ',';
+  EXPECT_EQ(read_json(many + R"("k3":"new","k39":null})").dump(), [&] {
+    std::string wanted = object_of(40);
+    wanted.replace(wanted.find("\"k3\":1"), 6, R"("k3":"new")");
+    wanted.replace(wanted.find("\"k39\":1"), 7, R"("k39":null)");
+    return wanted;
+  }());
+}
+
+// Random values, as their library reads them and as we do, also when the text comes in pieces of any length.
+TEST(BoundedJsonTest, ReadsWhatItsLibraryReads) {
+  RandomSequence draws(7, RandomStream::fuzz);
+  const auto value = [&](const auto& self, int depth) -> nlohmann::ordered_json {
+    switch (draws.below(depth > 4 ? 6 : 8)) {
+      case 0: return nullptr;
+      case 1: return draws.below(2) == 0;
+      case 2: return static_cast<std::int64_t>(draws.below(1000)) - 500;
+      case 3: return UINT64_MAX - draws.below(3);
+      case 4: return static_cast<double>(draws.below(1000)) / 7;
+      case 5: return std::string(draws.below(40), "ab\"\\\n\xc3"[draws.below(5)]);
+      case 6: {
+        nlohmann::ordered_json array = nlohmann::ordered_json::array();
+        for (std::uint32_t n = draws.below(30); n > 0; --n) array.push_back(self(self, depth + 1));
+        return array;
+      }
+      default: {
+        nlohmann::ordered_json object = nlohmann::ordered_json::object();
+        for (std::uint32_t n = draws.below(30); n > 0; --n) object["k" + std::to_string(draws.below(40))] = self(self, depth + 1);
+        return object;
+      }
+    }
+  };
+  class Pieces : public ByteSource {
+   public:
+    Pieces(std::string_view text, std::size_t size) : rest_(text), size_(size) {}
+    std::string_view next() override {
+      const std::string_view piece = rest_.substr(0, size_);
+      rest_.remove_prefix(piece.size());
+      return piece;
+    }
+
+   private:
+    std::string_view rest_;
+    const std::size_t size_;
+  };
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = value(value, 0).dump(static_cast<int>(draws.below(3)) - 1);
+    const nlohmann::ordered_json wanted = nlohmann::ordered_json::parse(text);
+    EXPECT_EQ(read_json(text), wanted);
+    for (const std::size_t size : {1, 3, 1000}) {
+      Pieces pieces(text, size);
+      EXPECT_EQ(read_json(pieces), wanted);
+    }
+  }
+}
+
+TEST(BoundedJsonTest, PacksNumbers) {
+  const auto read = [](std::string_view text) { return read_json(text, {.pack_numbers = true}); };
+  EXPECT_EQ(packed_numbers(read("[1,-2,9223372036854775807]"))->whole, (std::vector<std::int64_t>{1, -2, INT64_MAX}));
+  const std::optional<PackedNumbers> mixed = packed_numbers(read("[1,2,2.5,3]"));
+  ASSERT_TRUE(mixed && !mixed->is_whole());
+  EXPECT_EQ(mixed->real, (std::vector<float>{1, 2, 2.5, 3}));
+  EXPECT_EQ(mixed->first_real, 2u);
+  EXPECT_EQ(packed_numbers(read("[9223372036854775808]"))->real, std::vector<float>{9223372036854775808.0f});
+  EXPECT_EQ(packed_numbers(read("[]"))->size(), 0u);
+  EXPECT_EQ(packed_numbers(read("[1,\"a\"]")), std::nullopt);
+  EXPECT_EQ(read("[1,\"a\",2]").dump(), "[1,\"a\",2]");
+  EXPECT_EQ(read("[1,[2,3],{\"a\":4}]")[2].dump(), "{\"a\":4}");
+  EXPECT_EQ(packed_numbers(read("[1,[2,3]]")[1])->whole, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(packed_numbers(read("{\"a\":1}")), std::nullopt);
+}
+
+// Every form that a body may have: eight times the bytes are about eight times the work.
+TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
+  const auto repeated = [](const std::string& one, const char* begin, const char* end) {
+    return [=](std::size_t size) {
+      std::string text = begin;
+      while (text.size() + one.size() < size) text += one + ",";
+      return text + one + end;
+    };
+  };
+  const std::string deep = [] {
+    std::string text = "1";
+    for (int i = 0; i < 30; ++i) text = "{\"a\":[" + text + "],\"b\":1,\"c\":2}";
+    return text;
+  }();
+  const std::pair<const char*, std::function<std::string(std::size_t)>> forms[] = {
+      {"empty objects", repeated("{}", "[", "]")},
+      {"empty arrays", repeated("[]", "[", "]")},
+      {"objects of a key", repeated(R"({"a":0})", "[", "]")},
+      {"objects of some keys", repeated(R"({"a":0,"b":1,"c":2,"d":3,"e":"f"})", "[", "]")},
+      {"objects of twenty keys", repeated(object_of(20), "[", "]")},
+      {"deep values", repeated(deep, "[", "]")},
+      {"nulls", repeated("null", "[", "]")},
+      {"whole numbers", repeated("12345", "[", "]")},
+      {"fractions", repeated("-1.2345678901234567e-5", "[", "]")},
+      {"texts", repeated(R"("text")", "[", "]")},
+      {"texts of escapes", repeated(R"("\u00e9\n\\\"\ud83d\ude00")", "[", "]")},
+      {"one long text", [](std::size_t size) { return "\"" + std::string(size, 'a') + "\""; }},
+      {"one long text of escapes", [](std::size_t size) {
+         std::string text = "\"";
+         while (text.size() < size) text += "\\u0041";
+         return text + "\"";
+       }},
+      {"one long number", [](std::size_t size) { return "0." + std::string(size, '3'); }},
+      {"one long key", [](std::size_t size) { return "{\"" + std::string(size, 'k') + "\":1}"; }},
+      {"long keys of one beginning", [](std::size_t size) {  // 1,000 of them, longer and longer
+         std::string text = "{\"\":0";
+         for (int i = 0; i < 1000; ++i) text += ",\"" + std::string(size / 1000, 'k') + std::to_string(i) + "\":1";
+         return text + "}";
+       }},
+      {"one key, again and again", [](std::size_t size) {
+         std::string text = "[{}";
+         while (text.size() < size) text += R"(,{"a":1,"a":2,"a":3,"a":4})";
+         return text + "]";
+       }},
+      {"a large value before other keys, level by level", [](std::size_t size) {
+         std::string text = "[0";
+         while (text.size() < size) text += ",0";
+         text += "]";
+         for (int i = 0; i < 60; ++i) text = "{\"a\":" + text + R"(,"b":1,"c":2,"d":3,"e":4,"f":5,"g":6,"h":7,"i":8})";
+         return text;
+       }},
+      {"blanks", [](std::size_t size) { return std::string(size, ' ') + "1"; }},
+      {"what is none, at the end", [](std::size_t size) { return std::string(size, ' ') + "x"; }},
+      {"an end that is missing", [](std::size_t size) { return "[\"" + std::string(size, 'a'); }},
+  };
+  for (const auto& [name, make] : forms)
+    for (const bool pack : {false, true}) {
+      const double doubled = growth(make, [&](const std::string& text) { try { read_json(text, {.pack_numbers = pack}); } catch (const Error&) {} }, 40'000);
+      EXPECT_LT(doubled, kLinearGrowth) << name << (pack ? ", packed" : "");
+    }
+  // The control: a reader that looks at all before it for every value.
+  const double quadratic = growth([](std::size_t size) { return std::string(size, 'a'); }, [](const std::string& text) {
+    volatile std::size_t sum = 0;
+    for (std::size_t i = 0; i < text.size(); ++i)
+      for (std::size_t j = 0; j < i; ++j) sum = sum + static_cast<std::size_t>(text[j]);
+  }, 400);
+  EXPECT_GT(quadratic, 3.5);
+}
+
+// A value in random form, of any size: nothing in it takes more than so much a byte.
+TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
+  const WorkMeter meter;
+  const double usual = meter.of([&] { read_json("\"" + std::string(200'000, 'a') + "\""); }) / 200'000;
+  RandomSequence draws(3, RandomStream::fuzz);
+  const char* const pieces[] = {"{", "}", "[", "]", "{}", "[]", ",", ":", "\"a\":", "\"a\"", "1", "-0.5e3", "null", "\"\\u0000\"", "{\"a\":1},", "[[[[1]]]],"};
+  for (int i = 0; i < 40; ++i) {
+    // One piece of a grammar, repeated: faults come late or never.
+    std::string one;
+    for (std::uint32_t n = 1 + draws.below(6); n > 0; --n) one += pieces[draws.below(std::size(pieces))];
+    for (const char* frame : {"[", ""}) {
+      std::string text = frame;
+      while (text.size() < 200'000) text += one + (*frame ? "," : "");
+      const double each = meter.of([&] { read_json_or_null(text); }) / static_cast<double>(text.size());
+      EXPECT_LT(each, 60 * usual) << one;
+    }
+  }
+}
+
+TEST(BoundedJsonTest, EndsWhenNobodyWaitsAndCountsWhatItTakes) {
+  struct Account : MemoryAccount {
+    std::size_t taken = 0, most = 0;
+    void take(std::size_t bytes) override {
+      if ((taken += bytes) > most) fail(ErrorCode::resource_exhausted, "no room");
+    }
+  };
+  std::string text = "[{}";
+  while (text.size() < 1'500'000) text += ",{}";
+  text += "]";
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  const auto account = std::make_shared<Account>();
+  account->most = SIZE_MAX;
+  {
+    const ClientWork work(gone, account);
+    EXPECT_EQ(read_json(text).size(), 500'000u);
+    EXPECT_GT(account->taken, 500'000 * sizeof(nlohmann::ordered_json));
+    account->taken = 0, account->most = 1 << 20;
+    EXPECT_THROW(read_json_or_null(text), Error);  // no room is no fault of the text
+    *gone = true;
+    const WorkMeter meter;
+    const double whole = meter.of([&] { const ClientWork alone(nullptr, nullptr); read_json(text); });
+    EXPECT_LT(meter.of([&] { EXPECT_THROW(read_json(text), Error); }), whole / 10);
+  }
+  EXPECT_EQ(read_json(text).size(), 500'000u);  // outside nothing is asked
 }
 
 }  // namespace
