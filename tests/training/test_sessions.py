@@ -8,51 +8,26 @@ import pytest
 import requests
 import tinker
 from tinker import types
-from tinker.lib.internal_client_holder import InternalClientHolder
 
+from relay import Relay
 from test_tinker import BASE, TOKENS, bits, client_of, logprobs_of, model_of, train, weighted
-
-
-def with_flags(monkeypatch, **flags):
-    """The `tinker` package as a server with those flags in client/config makes it."""
-    fetch = InternalClientHolder._fetch_client_config
-
-    async def flagged(self, auth):
-        return (await fetch(self, auth)).model_copy(update=flags)
-
-    monkeypatch.setattr(InternalClientHolder, "_fetch_client_config", flagged)
-
-
-def routes_of(monkeypatch):
-    """The paths that the package asks for from now on."""
-    import tinker._base_client as base
-    seen = []
-    ask = base.AsyncAPIClient._request if hasattr(base.AsyncAPIClient, "_request") else base.AsyncAPIClient.request
-
-    async def noted(self, *arguments, **named):
-        options = named.get("options") or next(a for a in arguments if hasattr(a, "url"))
-        seen.append(options.url)
-        return await ask(self, *arguments, **named)
-
-    monkeypatch.setattr(base.AsyncAPIClient, ask.__name__, noted)
-    return seen
 
 
 def sample(sampler, seed=1, tokens=6):
     return sampler.sample(types.ModelInput.from_ints(TOKENS[:3]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=tokens, seed=seed, stop=[]))
 
 
-def test_results_of_many_samples_come_by_one_poll(training_server, monkeypatch):
+def test_results_of_many_samples_come_by_one_poll(training_server):
     plain = client_of(training_server).create_sampling_client(base_model=BASE).result()
     want = [list(sample(plain, seed).result().sequences[0].tokens) for seed in range(40)]
-    with_flags(monkeypatch, sample_use_retrieve_futures=True, sample_join_sampling_session=True)
-    seen = routes_of(monkeypatch)
-    sampler = client_of(training_server).create_sampling_client(base_model=BASE).result()
-    asked = [sample(sampler, seed) for seed in range(40)]
-    assert [list(f.result().sequences[0].tokens) for f in asked] == want
-    with pytest.raises(tinker.RequestFailedError, match="prompt tokens is 0"):
-        sampler.sample(types.ModelInput.from_ints([]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=1)).result()
-    assert any("retrieve_futures" in path for path in seen), seen
+    # The package polls so when the server's flags say that it may.
+    with Relay(training_server.url, {"client/config": {"sample_use_retrieve_futures": True, "sample_join_sampling_session": True}}) as relay:
+        sampler = client_of(relay).create_sampling_client(base_model=BASE).result()
+        asked = [sample(sampler, seed) for seed in range(40)]
+        assert [list(f.result().sequences[0].tokens) for f in asked] == want
+        with pytest.raises(tinker.RequestFailedError, match="prompt tokens is 0"):
+            sampler.sample(types.ModelInput.from_ints([]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=1)).result()
+        assert relay.changed > 0 and any("retrieve_futures" in path for path in relay.paths), relay.paths
 
 
 def test_an_abandoned_sample_is_cancelled(training_server):
@@ -157,19 +132,19 @@ def exchanged(server, key):
     return answer.status_code, answer.json().get("jwt")
 
 
-def test_the_package_trains_with_tokens_that_expire_under_it(start_server, tmp_path, monkeypatch):
+def test_the_package_trains_with_tokens_that_expire_under_it(start_server, tmp_path):
     keys = tmp_path / "keys.txt"
     keys.write_text("ann tml-key-of-ann-0123456789\nbob tml-key-of-bob-0123456789\n")
     # Two seconds: every request finds its token near its end, and exchanges the key anew.
     server = start_server("--api-key-file", str(keys), "--token-seconds", "2")
-    seen = routes_of(monkeypatch)
-    ann = client_of(server, "tml-key-of-ann-0123456789")
-    client = model_of(ann, 4, seed=7)
-    losses = train(client, [weighted()], steps=2, learning_rate=1e-2)
-    time.sleep(2.5)
-    assert train(client, [weighted()], learning_rate=1e-2)[0] < losses[0]
-    assert sum("auth/token" in path for path in seen) >= 2, seen
-    path = client.save_state("hers").result().path
+    with Relay(server.url) as relay:
+        ann = client_of(relay, "tml-key-of-ann-0123456789")
+        client = model_of(ann, 4, seed=7)
+        losses = train(client, [weighted()], steps=2, learning_rate=1e-2)
+        time.sleep(2.5)
+        assert train(client, [weighted()], learning_rate=1e-2)[0] < losses[0]
+        assert sum("auth/token" in path for path in relay.paths) >= 2, relay.paths
+        path = client.save_state("hers").result().path
     with pytest.raises(tinker.RequestFailedError, match="there is no checkpoint"):
         client_of(server, "tml-key-of-bob-0123456789").create_training_client_from_state(path).result()
     with pytest.raises(tinker.AuthenticationError):
