@@ -81,6 +81,7 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   s->sampling = std::move(request.sampling);
   s->weights = std::move(request.weights);
   s->adapter = std::move(request.adapter);
+  s->prefix_owner = request.prefix_owner;
   s->tells_experts = request.experts;
   s->tokens = std::move(request.prompt);
   s->prompt_length = s->decode_from = s->known();

@@ -101,6 +101,27 @@ TEST(Engine, DenseRangeAndWideModelsAgreeToo) {
   }
 }
 
+TEST(Engine, APromptIsFoundAgainByItsOwnerAlone) {
+  Plant plant("wide");
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4});
+  RandomSequence draws(9, RandomStream::fuzz);
+  Request request{.prompt = random_tokens(draws, 33, plant.runtime.model->vocabulary), .sampling = {.seed = 3, .max_tokens = 5}};
+  const auto ask = [&](std::uint64_t owner) {
+    request.prefix_owner = owner;
+    const std::int64_t before = engine.counters().prefill_tokens;
+    const Generation g = engine.generate({request})[0];
+    EXPECT_EQ(engine.counters().prefill_tokens - before, 33 - g.cached_tokens);  // what is not told is computed: it takes as long, too
+    return std::pair(g.cached_tokens, bits_of(g));
+  };
+  const auto first = ask(1);
+  EXPECT_EQ(first.first, 0);
+  for (const auto& [owner, cached] : {std::pair(2, 0), std::pair(1, 32), std::pair(2, 32), std::pair(0, 0), std::pair(3, 0)}) {
+    const auto again = ask(static_cast<std::uint64_t>(owner));
+    EXPECT_EQ(again.first, cached) << owner;
+    EXPECT_EQ(again.second, first.second) << owner;
+  }
+}
+
 TEST(Engine, EveryWayToScoreGivesTheSameBits) {
   Plant plant("wide");
   Engine engine(plant.runtime, plant.weights,

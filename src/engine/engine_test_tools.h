@@ -55,6 +55,7 @@ inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::
     if (draws.below(3) == 0) s.top_p = 0.9f;
     s.seed = draws.next() | std::uint64_t{draws.next()} << 32;
     r.experts = s.seed % 2 == 0;
+    r.prefix_owner = s.seed >> 7 & 1;
     s.sample_index = static_cast<std::int32_t>(draws.below(4));
     s.max_tokens = 1 + static_cast<std::int32_t>(draws.below(20));
     if (draws.below(4) == 0) s.stop_tokens = random_tokens(draws, 5, vocabulary);

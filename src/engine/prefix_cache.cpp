@@ -40,7 +40,7 @@ void PrefixCache::forget_weights(std::uint64_t weights) {
 }
 
 std::uint64_t PrefixCache::next_hash(const Chain& chain, std::span<const std::int32_t> tokens) const {
-  const std::uint64_t root[] = {chain.root.weights, chain.root.adapter};
+  const std::uint64_t root[] = {chain.root.weights, chain.root.adapter, chain.root.owner};
   return xxh3(tokens.data(), tokens.size_bytes(), chain.pages == 0 ? xxh3(root, sizeof(root)) : chain.hash);
 }
 

@@ -1,5 +1,5 @@
 // Full pages that several sequences may use: trees of pages, each found by the XXH3 of all tokens up to its end. Each
-// root is a model of its own (weights and adapter), and no page is found under another. A hit is believed only when the tokens themselves agree, page by page from the
+// root is a model (weights and adapter) and who asked it, and no page is found under another. A hit is believed only when the tokens themselves agree, page by page from the
 // beginning. The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given
 // back least recently used first, a page before the one it continues. Whoever holds a page here holds all pages before
 // it. Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when
@@ -21,9 +21,9 @@ class PrefixCache {
  public:
   PrefixCache(PageAllocator& pages, std::int64_t page_size);
 
-  // Whose pages: identities of weights and adapter (WeightSet::identity; adapter 0: none).
+  // Whose pages: identities of weights and adapter (WeightSet::identity; adapter 0: none), and Request::prefix_owner.
   struct Root {
-    std::uint64_t weights = 0, adapter = 0;
+    std::uint64_t weights = 0, adapter = 0, owner = 0;
     bool operator==(const Root&) const = default;
   };
 

@@ -117,6 +117,28 @@ TEST(PrefixCache, ATextIsFoundUnderItsOwnWeightsAndAdapterAlone) {
   EXPECT_EQ(tree.cache.idle(), 2);
 }
 
+TEST(PrefixCache, ATextIsFoundByItsOwnerAlone) {
+  Tree tree(8);
+  const Tokens text{1, 2, 3, 4};
+  const std::vector<PrefixCache::Root> roots{{1, 7, 1}, {1, 7, 2}};
+  std::vector<std::int32_t> hit;
+  PrefixCache::Chain chain;
+  const std::vector<std::int32_t> pages = tree.compute(text, roots[0]);
+  for (const PrefixCache::Root& other : {roots[1], PrefixCache::Root{1, 7}, PrefixCache::Root{1, 1, 7}}) {
+    tree.cache.match(other, text, 9, chain, hit);
+    EXPECT_TRUE(hit.empty());
+  }
+  const std::vector<std::int32_t> own = tree.compute(text, roots[1]);  // entered beside it, as fresh
+  EXPECT_EQ(tree.cache.entries(), 4);
+  tree.cache.match(roots[0], text, 9, chain, hit);
+  EXPECT_EQ(hit, pages);
+  tree.release(hit);
+  tree.release(own);
+  tree.release(pages);
+  tree.cache.forget_weights(1);
+  EXPECT_EQ(tree.allocator.free_pages(), 8);
+}
+
 TEST(PrefixCache, EvictsTheLeastRecentlyUsedEndFirst) {
   Tree tree(4);
   tree.release(tree.compute({1, 2, 3, 4}));

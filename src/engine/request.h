@@ -60,6 +60,9 @@ struct Request {
   // The experts that chose each token are told (GeneratedToken::experts); with prompt_logprobs the prompt's too. Of a model that has some.
   bool experts = false;
 
+  // Cached pages are shared by requests of one owner alone: how many tokens of a prompt were found tells nobody what others asked.
+  std::uint64_t prefix_owner = 0;
+
   static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
 };
 

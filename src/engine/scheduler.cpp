@@ -177,7 +177,7 @@ void Scheduler::admit(std::uint64_t identity) {
       ++passed;
       continue;
     }
-    s.chain = {{identity, s.adapter ? s.adapter->identity : 0}};
+    s.chain = {{identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
     if (options_.prefix_cache && s.most_hit_pages > 0) {
       // The last known token is always computed: its row gives the next one.
       cache_.match(s.chain.root, s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain,

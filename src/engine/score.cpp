@@ -44,6 +44,7 @@ class Company {
       for (std::int32_t& token : request.prompt)
         token = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(limits.vocabulary)));
       request.sampling.seed = draws_.next();
+      request.prefix_owner = request.sampling.seed & 1;
       const std::int64_t room = longest - static_cast<std::int64_t>(request.prompt.size());
       request.sampling.max_tokens =
           static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(std::min<std::int64_t>(room, 12) + 1)));
@@ -71,6 +72,7 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
     request.prompt_logprobs = true;
     request.weights = mode.weights;
     request.adapter = mode.adapter;
+    request.prefix_owner = mode.seed & 1;
     Generation result;
     bool done = false;
     Sequence& s = add(std::move(request), {}, [&](Generation&& g) {

@@ -20,6 +20,7 @@ struct Sequence {
   Generation generation;
   std::shared_ptr<const WeightSet> weights;  // null: the engine's newest
   std::shared_ptr<const AdapterWeights> adapter;  // null: none
+  std::uint64_t prefix_owner = 0;                 // Request::prefix_owner
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
 

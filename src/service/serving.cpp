@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/burst.h"
+#include "base/entropy.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/seconds.h"
 
@@ -28,6 +30,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
   if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
   if (model_.chat_template) call_markup_ = lockstep::call_markup(model_.message_format, model_.chat_template->source());
   profile_digest_ = model_.runtime->profile.digest();
+  owner_salt_ = hex64(random_bits()) + hex64(random_bits());
   version_ = model_.weights->version;
   // The device is the executor's from here on.
   model_.executor
@@ -35,6 +38,11 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       .get();
   limits_ = engine_->limits();
   adapters_ = std::make_unique<NamedAdapters>(model_.runtime, model_.executor, model_.name, options_.adapters, options_.engine.ranks.size());
+}
+
+std::uint64_t GenerationService::prefix_owner(std::string_view name) const {
+  if (options_.share_prefixes) return 0;
+  return std::stoull(sha256_hex(owner_salt_ + std::string(name)).substr(0, 16), nullptr, 16);
 }
 
 GenerationService::~GenerationService() {

@@ -41,6 +41,7 @@ struct ServingOptions {
   std::int64_t max_open = 1024;
   WorkPriority priority = WorkPriority::live;
   NamedAdapterOptions adapters;
+  bool share_prefixes = false;  // all owners find each other's cached prompts (prefix_owner)
 };
 
 class GenerationService {
@@ -62,6 +63,8 @@ class GenerationService {
   using OnTokenOf = std::function<bool(std::size_t index, const GeneratedToken&)>;
   using OnDoneOf = std::function<void(std::size_t index, Generation&&)>;
   std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done);
+  // Request::prefix_owner of whoever has this name ("": nobody has one). Not to be guessed from the name.
+  std::uint64_t prefix_owner(std::string_view name) const;
   // What generate would refuse of the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
   // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
@@ -121,6 +124,7 @@ class GenerationService {
   std::unique_ptr<const PromptEncoder> prompt_encoder_;  // null: no chat
   CallMarkup call_markup_;
   std::string profile_digest_;
+  std::string owner_salt_;
   std::unique_ptr<Engine> engine_;      // executor's thread
   RequestLimits limits_;
   std::unordered_map<std::uint64_t, Open> requests_;  // executor's thread

@@ -112,6 +112,7 @@ void complete(const TrainingCall& call) {
   const SamplerWeights weights = call.service.control().weights(call.owner, order->model);
   order->request.weights = weights.weights;
   order->request.adapter = weights.adapter;
+  order->request.prefix_owner = call.service.generation().prefix_owner(call.owner);
   GenerationService& generation = call.service.generation();
   order->request.sampling.stop_tokens = generation.end_tokens();
   GenerationService::OnToken on_token;

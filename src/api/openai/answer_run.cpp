@@ -73,7 +73,8 @@ Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
                        .stop_tokens = end_tokens_,
                        .top_logprobs = order_.top_logprobs},
           .prompt_logprobs = order_.echo && order_.shape.logprobs,
-          .adapter = order_.adapter};
+          .adapter = order_.adapter,
+          .prefix_owner = order_.prefix_owner};
 }
 
 // Each choice has its own.

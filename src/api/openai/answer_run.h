@@ -24,6 +24,7 @@ struct AnswerOrder {
     std::string field;            // "prompt[3]"
   };
   std::vector<Prompt> prompts;
+  std::uint64_t prefix_owner = 0;                           // Request::prefix_owner
   std::shared_ptr<const AdapterWeights> adapter = nullptr;  // that the model's name means; null: none
   SamplingFields sampling;
   std::int64_t max_tokens = -1;   // -1: what the context leaves

@@ -7,6 +7,7 @@
 #include "api/openai/completion_answer.h"
 #include "api/openai/forced_tool_parser.h"
 #include "api/openai/native_parser.h"
+#include "base/server_paths.h"
 #include "service/chat_prompt.h"
 
 namespace lockstep {
@@ -76,11 +77,11 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
   } catch (const Error& e) {
     // A limit of the template or the tokenizer stays one however often the client asks again: 400, not 429.
     const ErrorCode code = e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code();
-    throw RequestError(code, service.has_chat() ? "messages" : "model", e.what());
+    throw RequestError(code, service.has_chat() ? "messages" : "model", without_server_paths(e.what()));
   }
 }
 
-void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder,
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
@@ -90,6 +91,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
   AnswerOrder order;
+  order.prefix_owner = service->prefix_owner(owner);
   order.adapter = adapter;
   order.long_writer = long_writer;
   order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : "messages"});

@@ -9,8 +9,8 @@ namespace lockstep {
 
 class Worker;
 
-// `long_writer` as AnswerOrder's. Errors as AnswerRun::start; then the responder has not been used.
-void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::shared_ptr<Responder>& responder,
+// `long_writer` as AnswerOrder's, `owner` as answer_completion's. Errors as AnswerRun::start; then the responder has not been used.
+void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer);
 
 // The ids that the model reads. RequestError with the field messages where the template refuses them.

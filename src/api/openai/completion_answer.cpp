@@ -16,11 +16,12 @@ std::shared_ptr<const AdapterWeights> require_model(const GenerationService& ser
                      "model_not_found");
 }
 
-void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::shared_ptr<Responder>& responder,
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   AnswerOrder order;
+  order.prefix_owner = service->prefix_owner(owner);
   order.adapter = adapter;
   order.long_writer = long_writer;
   for (CompletionRequest::Prompt& prompt : request.prompts) {

@@ -83,9 +83,9 @@ class OpenAiApi {
   ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
   ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_completion(service_, decode_completion(request.body), out, writer_);
+    answer_completion(service_, decode_completion(request.body), request.key_name, out, writer_);
   }
-  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), out, writer_); }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {

@@ -113,17 +113,18 @@ std::string TrainingService::sample(const std::string& owner, const std::string&
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
-    if (const auto same = sampler->requests.find(sequence); same != sampler->requests.end()) return same->second;
-    request = sampler->requests[sequence] = futures_.create(owner, id, [this, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
+    if (const std::string* same = numbers_seen_.find(owner, id, sequence)) return *same;
+    request = futures_.create(owner, id, [this, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
       feed_.add(stream, {done, outcome.failed(), static_cast<std::int64_t>(outcome.bytes.size())});
     });
+    numbers_seen_.put(owner, id, sequence, request);
   }
   try {
-    begin_sample(request, weights_of_sampler(owner, id), wanted, std::move(encode));
+    begin_sample(owner, request, weights_of_sampler(owner, id), wanted, std::move(encode));
   } catch (const Error& e) {
     if (e.code() == ErrorCode::resource_exhausted) {  // not taken: it may come again
       const std::lock_guard lock(mutex_);
-      sampler->requests.erase(sequence);
+      numbers_seen_.erase(id, sequence);
       futures_.fail(request, e);
       throw;
     }
@@ -132,13 +133,14 @@ std::string TrainingService::sample(const std::string& owner, const std::string&
   return request;
 }
 
-void TrainingService::begin_sample(const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
+void TrainingService::begin_sample(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
   const std::int64_t max_positions = base_->opened.runtime->max_positions;
   check_sample(wanted, max_positions);
   Request one;
   one.prompt = wanted.prompt;
   one.weights = weights.weights;
   one.adapter = weights.adapter;
+  one.prefix_owner = generation_->prefix_owner(owner);
   one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0 || wanted.prompt_targets_per_row > 0 || wanted.prompt_draws > 0;
   one.prompt_targets = wanted.prompt_targets;
   one.prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row);
