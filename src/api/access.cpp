@@ -75,17 +75,18 @@ std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::strin
   const std::string_view given = head.header("authorization"), plain = head.header("x-api-key");  // as clients of the training API give it
   if (const std::string_view token = plain.empty() ? given.substr(std::min(given.size(), given.rfind(' ') + 1)) : plain; tokens && TokenSigner::is_token(token)) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const std::optional<std::string> owner = tokens->owner_of(token, std::chrono::duration_cast<std::chrono::seconds>(now).count());
-    if (owner && (!keys || keys->has_owner(*owner))) {
-      *key_name = *owner;
+    const std::optional<TokenClaims> claims = tokens->read(token, std::chrono::duration_cast<std::chrono::seconds>(now).count());
+    if (claims && (!keys || (!claims->key.empty() && claims->key == tokens->mark_of(keys->now()->hash_of(claims->owner))))) {
+      *key_name = claims->owner;
       return std::nullopt;
     }
-    ApiResponse response = refusal(401, "the token has expired, or was not signed here", "invalid_token");
+    ApiResponse response = refusal(401, "the token has expired, was not signed here, or its key is not known any more", "invalid_token");
     response.headers.emplace_back("WWW-Authenticate", "Bearer error=\"invalid_token\"");
     return response;
   }
   if (!keys) return std::nullopt;
-  const std::string* owner = plain.empty() ? keys->owner_of_authorization(given) : keys->owner_of(plain);
+  const std::shared_ptr<const ApiKeys> known = keys->now();
+  const std::string* owner = plain.empty() ? known->owner_of_authorization(given) : known->owner_of(plain);
   if (owner) {
     *key_name = *owner;
     return std::nullopt;

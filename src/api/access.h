@@ -15,7 +15,7 @@ namespace lockstep {
 
 class Access {
  public:
-  std::shared_ptr<const ApiKeys> keys;    // null: nobody needs one
+  std::shared_ptr<const KeyRing> keys;        // null: nobody needs one
   std::shared_ptr<const TokenSigner> tokens;  // whose tokens stand for keys; null: nobody's
   std::vector<std::string> cors_origins;  // "https://example.com"; "*": any
   // True where the server listens on a loopback address: then a Host that is neither a loopback name nor in `hosts`, and an
@@ -27,7 +27,7 @@ class Access {
   // Error invalid_argument: an origin or a host that cannot be one.
   void check() const;
   std::optional<ApiResponse> refuse_site(const ApiRequest& head) const;
-  // Whose key the request has; without one a refusal (401).
+  // Whose key the request has; without one a refusal (401). A token is good while the key that it was exchanged for is its owner's.
   std::optional<ApiResponse> refuse_key(const ApiRequest& head, std::string* key_name) const;
   HeaderList answer_headers(const ApiRequest& head) const;
   bool is_preflight(const ApiRequest& head) const;

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
@@ -79,9 +82,7 @@ class Answer : public Responder {
 class AccessTest : public testing::Test {
  protected:
   void SetUp() override {
-    const auto keys = std::make_shared<ApiKeys>();
-    keys->add("ann", kKey);
-    access_.keys = keys;
+    access_.keys = ring_ = ring_of("ann", kKey);
     const auto name = [](const ApiRequest& r, const std::shared_ptr<Responder>& out) { out->send({200, "text/plain", "key of " + r.key_name, {}}); };
     routes_.add({"GET", "/closed", name});
     routes_.add({"POST", "/closed", name});
@@ -100,7 +101,13 @@ class AccessTest : public testing::Test {
     routes_.set_access(access_);
     return routes_.examine({.method = method, .path = "/closed", .headers = std::move(headers)}).headers;
   }
+  static std::shared_ptr<KeyRing> ring_of(const std::string& name, const std::string& key) {
+    ApiKeys keys;
+    keys.add(name, key);
+    return std::make_shared<KeyRing>(std::move(keys));
+  }
   Access access_;
+  std::shared_ptr<KeyRing> ring_;
   Routes routes_;
 };
 
@@ -115,6 +122,35 @@ TEST_F(AccessTest, Keys) {
   EXPECT_EQ(wrong.body.find("wrong-wrong"), std::string::npos);
   access_.keys = nullptr;
   EXPECT_EQ(call("GET", "/closed").status, 200);
+}
+
+TEST_F(AccessTest, ATokenEndsWithTheKeyThatItWasExchangedFor) {
+  const auto file = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-token-key-{}", getpid());
+  std::filesystem::remove(file);
+  const auto signer = std::make_shared<const TokenSigner>(file, 3600);
+  access_.tokens = signer;
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const std::string token = signer->sign("ann", now, sha256_hex(kKey));
+  const auto status = [&](const std::string& credential) { return call("GET", "/closed", {{"x-api-key", credential}}).status; };
+  EXPECT_EQ(status(token), 200);
+  EXPECT_EQ(status(kKey), 200);
+  EXPECT_EQ(status(signer->sign("ann", now)), 401);                             // names no key
+  EXPECT_EQ(status(signer->sign("bob", now, sha256_hex(kKey))), 401);           // there is no bob
+  EXPECT_EQ(token.find(sha256_hex(kKey).substr(0, 16)), std::string::npos);
+  // The file is read anew, with another key of ann's: no restart, no hour.
+  ApiKeys replaced;
+  replaced.add("ann", "sk-another-key-of-ann");
+  ring_->replace(std::move(replaced));
+  EXPECT_EQ(status(token), 401);
+  EXPECT_EQ(status(kKey), 401);
+  EXPECT_EQ(status("sk-another-key-of-ann"), 200);
+  const std::string next = signer->sign("ann", now, sha256_hex("sk-another-key-of-ann"));
+  EXPECT_EQ(status(next), 200);
+  ApiKeys others;
+  others.add("bob", "sk-another-key-of-ann");  // the same key, another owner
+  ring_->replace(std::move(others));
+  EXPECT_EQ(status(next), 401);
+  std::filesystem::remove(file);
 }
 
 TEST_F(AccessTest, HostsAndOriginsOfALoopbackServer) {

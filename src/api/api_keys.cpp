@@ -76,8 +76,10 @@ const std::string* ApiKeys::owner_of(std::string_view key) const {
   return owner;
 }
 
-bool ApiKeys::has_owner(std::string_view name) const {
-  return std::any_of(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.name == name; });
+std::string_view ApiKeys::hash_of(std::string_view name) const {
+  for (const Entry& entry : entries_)
+    if (entry.name == name) return {entry.hash.data(), entry.hash.size()};
+  return {};
 }
 
 const std::string* ApiKeys::owner_of_authorization(std::string_view header) const {

@@ -1,8 +1,11 @@
 // API keys, kept as SHA-256 alone, and whose they are. A key is looked up in the same time whatever it is: every hash is
-// compared, each in constant time. Never says a key. Read-only once filled; then any thread.
+// compared, each in constant time. Never says a key. ApiKeys is read-only once filled, then any thread may ask; a KeyRing holds those that are
+// good now, and is given others while it is asked.
 //   ApiKeys keys; keys.add("ann", key); keys.read_file("keys.txt"); if (const std::string* name = keys.owner_of(given)) ...
 #pragma once
 #include <array>
+#include <atomic>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,7 +25,8 @@ class ApiKeys {
   std::size_t size() const { return entries_.size(); }
   // Null: nobody's.
   const std::string* owner_of(std::string_view key) const;
-  bool has_owner(std::string_view name) const;
+  // The hexadecimal SHA-256 of that owner's key; empty: there is no such owner.
+  std::string_view hash_of(std::string_view name) const;
   // The same for an Authorization header, "Bearer KEY".
   const std::string* owner_of_authorization(std::string_view header) const;
 
@@ -33,6 +37,17 @@ class ApiKeys {
   };
   void add_hash(const std::string& name, std::string_view hex);
   std::vector<Entry> entries_;
+};
+
+// Any thread.
+class KeyRing {
+ public:
+  explicit KeyRing(ApiKeys keys) : keys_(std::make_shared<const ApiKeys>(std::move(keys))) {}
+  std::shared_ptr<const ApiKeys> now() const { return keys_.load(); }
+  void replace(ApiKeys keys) { keys_.store(std::make_shared<const ApiKeys>(std::move(keys))); }
+
+ private:
+  std::atomic<std::shared_ptr<const ApiKeys>> keys_;
 };
 
 }  // namespace lockstep

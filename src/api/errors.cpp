@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/server_paths.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +56,7 @@ Described describe(const std::exception& e) {
   }
   if (const auto* error = dynamic_cast<const Error*>(&e)) {
     const int status = http_status(error->code());
-    return {status, body_of(status, e.what(), {}, status == 429 ? std::string_view() : error_code_name(error->code()))};
+    return {status, body_of(status, without_server_paths(e.what()), {}, status == 429 ? std::string_view() : error_code_name(error->code()))};
   }
   if (dynamic_cast<const std::bad_alloc*>(&e)) return {500, body_of(500, "the server has run out of memory", {}, "resource_exhausted")};
   log_error("an unforeseen exception in an api", {{"reason", e.what()}});
@@ -83,6 +84,7 @@ std::string error_body(const std::exception& error) { return describe(error).bod
 
 ApiResponse error_response(const std::exception& error) {
   Described d = describe(error);
+  // The log says where; the client is told what.
   if (d.status == 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
   ApiResponse response{d.status, "application/json", std::move(d.body), {}};
   if (d.status == 429) response.headers.emplace_back("Retry-After", "1");

@@ -25,6 +25,8 @@ struct ApiRequest {
   std::string request_id;    // of the client (X-Request-Id, when it is harmless) or of http/; never empty behind http/
   std::string key_name;      // whose API key it came with: set by Routes; empty: none was asked for
 
+  bool from_this_machine = false;  // its connection began here: set by http/
+
   // The first header of that name (in lower case), or "".
   std::string_view header(std::string_view name) const;
   // A parameter of the route's path; "" when the route has none of that name.

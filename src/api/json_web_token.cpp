@@ -62,13 +62,16 @@ std::string TokenSigner::signature(std::string_view text) const {
   return to_base64({reinterpret_cast<const char*>(digest), length}, Base64::url);
 }
 
-std::string TokenSigner::sign(std::string_view owner, std::int64_t now) const {
-  const nlohmann::ordered_json claims{{"iss", "lockstep"}, {"sub", owner}, {"org_id", "lockstep"}, {"iat", now}, {"exp", now + seconds_}};
+std::string TokenSigner::mark_of(std::string_view key_hash) const { return key_hash.empty() ? std::string() : signature("key " + std::string(key_hash)).substr(0, 22); }
+
+std::string TokenSigner::sign(std::string_view owner, std::int64_t now, std::string_view key_hash) const {
+  nlohmann::ordered_json claims{{"iss", "lockstep"}, {"sub", owner}, {"org_id", "lockstep"}, {"iat", now}, {"exp", now + seconds_}};
+  if (!key_hash.empty()) claims["key"] = mark_of(key_hash);
   const std::string text = to_base64(kHead, Base64::url) + "." + to_base64(claims.dump(), Base64::url);
   return text + "." + signature(text);
 }
 
-std::optional<std::string> TokenSigner::owner_of(std::string_view token, std::int64_t now) const {
+std::optional<TokenClaims> TokenSigner::read(std::string_view token, std::int64_t now) const {
   if (token.size() > kLongestToken || !is_token(token)) return std::nullopt;
   const std::size_t end = token.rfind('.');
   const std::string right = signature(token.substr(0, end));
@@ -81,7 +84,13 @@ std::optional<std::string> TokenSigner::owner_of(std::string_view token, std::in
   const nlohmann::ordered_json claims = nlohmann::ordered_json::parse(text.bytes, nullptr, false);
   if (claims.is_discarded() || !claims.is_object() || !claims.contains("exp") || !claims["exp"].is_number_integer() || !claims.contains("sub") || !claims["sub"].is_string()) return std::nullopt;
   if (claims["exp"].get<std::int64_t>() <= now) return std::nullopt;
-  return claims["sub"].get<std::string>();
+  const auto key = claims.find("key");
+  return TokenClaims{claims["sub"].get<std::string>(), key != claims.end() && key->is_string() ? key->get<std::string>() : std::string()};
+}
+
+std::optional<std::string> TokenSigner::owner_of(std::string_view token, std::int64_t now) const {
+  const std::optional<TokenClaims> claims = read(token, now);
+  return claims ? std::optional(claims->owner) : std::nullopt;
 }
 
 }  // namespace lockstep

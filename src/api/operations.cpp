@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/errors.h"
+#include "base/server_paths.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +49,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     } catch (const Error& e) {
       const std::lock_guard lock(mutex_);
       --asked_;
-      out->send(not_ready(e.what()));
+      out->send(not_ready(without_server_paths(e.what())));
     }
   }
 

@@ -15,6 +15,7 @@ namespace {
 std::atomic<int> received{0};
 std::atomic<std::int64_t> received_at{0};  // milliseconds
 constexpr std::int64_t kOneBreath = 500;
+std::atomic<bool> reload{false};
 static_assert(std::atomic<int>::is_always_lock_free);  // or a handler could not touch it
 
 extern "C" void on_interrupt(int signal) {
@@ -27,6 +28,7 @@ extern "C" void on_interrupt(int signal) {
   else if (signal == SIGINT || now - received_at.load() >= kOneBreath) _exit(128 + signal);
   errno = before;
 }
+extern "C" void on_reload(int) { reload.store(true); }
 }  // namespace
 
 void install_interrupt_handlers() {
@@ -36,6 +38,16 @@ void install_interrupt_handlers() {
   for (int signal : {SIGINT, SIGTERM})
     if (sigaction(signal, &action, nullptr) != 0) fail(ErrorCode::internal, "cannot handle signal {}", signal);
 }
+
+void install_reload_handler() {
+  struct sigaction action {};
+  action.sa_handler = on_reload;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  if (sigaction(SIGHUP, &action, nullptr) != 0) fail(ErrorCode::internal, "cannot handle signal {}", SIGHUP);
+}
+
+bool take_reload() { return reload.exchange(false); }
 
 bool interrupted() { return received.load(std::memory_order_relaxed) != 0; }
 int interrupt_signal() { return received.load(std::memory_order_relaxed); }

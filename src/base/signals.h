@@ -16,6 +16,10 @@ int interrupt_signal();
 // Error cancelled, when interrupted.
 void throw_if_interrupted();
 
+// SIGHUP as a wish to read files anew instead of an end. True: it came since this was asked last.
+void install_reload_handler();
+bool take_reload();
+
 // As if Ctrl-C had come, and as if it had not: for tests, and for a program that stops itself.
 void request_interrupt();
 void clear_interrupt();

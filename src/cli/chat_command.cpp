@@ -257,6 +257,7 @@ int chat_command(const Arguments& arguments) {
   add_sampling_options(table, s);
   table.text("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
   add_device_options(table, runtime);
+  table.refused("with --url", [&url] { return !url.empty(); }, {"profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
   if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");

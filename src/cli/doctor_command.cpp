@@ -16,6 +16,7 @@ int doctor_command(const Arguments& arguments) {
                     "can against published bits. Exit code 1 when lockstep cannot keep its promise here.",
                     {"lockstep doctor", "lockstep doctor --json"});
   table.integer("threads", &threads, 0, 4096, "N", "Threads to measure and test with, 0: all processors");
+  table.refused("with --quick", [&quick] { return quick; });
   table.flag("quick", &quick, "Facts alone: no measurement, no self-test");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;

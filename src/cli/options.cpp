@@ -182,6 +182,14 @@ void OptionTable::positional(std::string name, std::string* value, bool required
 
 void OptionTable::require() { rows_.back()->required = true; }
 void OptionTable::command_line_only() { rows_.back()->file_key = false; }
+void OptionTable::refused(const std::string& where, const std::function<bool()>& idle, const std::vector<std::string>& names) {
+  const auto mark = [&](Row& row) {
+    row.idle_where = where;
+    row.idle = idle;
+  };
+  if (names.empty()) mark(*rows_.back());
+  for (const std::string& name : names) mark(*find(name));
+}
 void OptionTable::accept_config() { config_ = true; }
 
 OptionTable::Row* OptionTable::find(std::string_view name) {
@@ -237,6 +245,15 @@ void OptionTable::read_toml(std::string_view toml, const std::string& label) {
   }
 }
 
+// A file may be one that says everything (resolved_toml), so there a default is no wish.
+void OptionTable::refuse_idle(const std::vector<std::string>& defaults) const {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Row& row = *rows_[i];
+    if (!row.given || !row.idle || !row.idle()) continue;
+    if (row.on_command_line || row.toml() != defaults[i]) throw UsageError(fmt::format("--{} does nothing {}; allowed is to leave it out", row.name, row.idle_where));
+  }
+}
+
 bool OptionTable::parse(const std::vector<std::string>& arguments) {
   struct Setting {
     std::string name, value;
@@ -285,10 +302,13 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
       throw UsageError(fmt::format("--set is '{}', allowed is KEY=VALUE", shown_value(value)));
     else settings.push_back({value.substr(0, at), value.substr(at + 1), true});
   }
+  std::vector<std::string> defaults;
+  for (const auto& row : rows_) defaults.push_back(row->idle ? row->toml() : std::string());
   for (const std::string& file : files) read_toml(read_file(file, 1 << 20), file);
   for (const Setting& s : settings) {
     if (s.is_key) set(s.name, s.value);
     else assign(*find(s.name), "--" + s.name, s.value);
+    if (Row* row = find(canonical(s.name))) row->on_command_line = true;
   }
   std::size_t next = 0;
   for (const auto& row : rows_)
@@ -300,6 +320,7 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   for (const auto& row : rows_)
     if (row->required && !row->given)
       throw UsageError(fmt::format("{}{} is missing; `lockstep {} --help` shows an example", row->positional ? "" : "--", row->name, command_));
+  refuse_idle(defaults);
   return true;
 }
 
@@ -316,6 +337,7 @@ std::string OptionTable::help() const {
     if (row->required) notes.push_back("required");
     if (!row->default_text.empty()) notes.push_back("default " + row->default_text);
     if (!row->allowed.empty()) notes.push_back(row->allowed);
+    if (row->idle) notes.push_back("refused " + row->idle_where);
     const std::string left = row->positional ? row->name : "--" + row->name + (row->placeholder.empty() ? "" : " " + row->placeholder);
     lines.push_back({left, row->help + (notes.empty() ? "" : fmt::format(" ({})", fmt::join(notes, "; ")))});
   }

@@ -48,6 +48,10 @@ class OptionTable {
   void require();
   // The row last declared is no key of a file and no part of the resolved configuration (--json, --resume).
   void command_line_only();
+  // The row last declared does nothing while `idle` is true, after all settings; `where` says when that is: "without --training". Given on the
+  // command line, or in a file as another value than its default, it is then refused.
+  // `names`: of those rows instead.
+  void refused(const std::string& where, const std::function<bool()>& idle, const std::vector<std::string>& names = {});
   // Adds --config and --set.
   void accept_config();
 
@@ -68,11 +72,14 @@ class OptionTable {
     std::function<void(const std::string&)> assign;  // throws UsageError with what is allowed
     std::function<std::string()> toml;               // the value as TOML; "" when it has none
     std::string default_text;
-    bool is_flag = false, is_list = false, required = false, file_key = true, given = false, positional = false;
+    std::string idle_where;
+    std::function<bool()> idle;                      // null: never
+    bool is_flag = false, is_list = false, on_command_line = false, required = false, file_key = true, given = false, positional = false;
   };
   Row& add(std::string name, std::string placeholder, std::string help);
   Row* find(std::string_view name);
   void assign(Row& row, const std::string& shown, const std::string& value);
+  void refuse_idle(const std::vector<std::string>& defaults) const;
   std::vector<std::string> names() const;
 
   std::string command_, summary_;

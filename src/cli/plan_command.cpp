@@ -25,10 +25,15 @@ int plan_command(const Arguments& arguments) {
   table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences of a step, or running at a time; 0: 4 of a step, 8 at a time");
   table.integer("length", &length, 0, 1 << 20, "N", "Tokens of each, at least 2; 0: 256 in training, 1024 in serving");
   table.integer("micro-batch", &training.trainer.micro_batch, 0, 1 << 16, "N", "train: sequences a micro-batch, 0: all");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations, "train: drop activations and make them again in backward");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters lie; a file counts in no sum");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
+  table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("cache-bytes", &serving.engine.cache_bytes, 1, std::int64_t{1} << 50, "BYTES", "serve: of keys and values at most");
+  table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);

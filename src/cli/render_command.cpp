@@ -25,16 +25,23 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
                     {"lockstep render --model DIR --messages chat.json",
                      "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
                      "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
+  const auto with_lines = [&] { table.refused("with --jsonl, whose lines say it", [&s] { return s.jsonl; }); };
   table.text("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
   table.text("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
   table.text("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
+  with_lines();
   table.text("tools", &s.tools, "FILE", "A JSON array of tools");
+  with_lines();
   table.flag("generation-prompt", &s.generation_prompt, "End with what opens the assistant's answer");
+  with_lines();
   table.flag("continue", &s.continue_final, "End inside the last message, for the model to go on with it");
+  with_lines();
   table.texts("set", &s.variables, "NAME=VALUE", "A further variable of the template; VALUE is JSON or else a text; may be repeated");
+  with_lines();
   table.flag("ids", &s.ids, "Print token ids instead of text");
   table.flag("jsonl", &s.jsonl, "Standard input is one JSON request a line, standard output one JSON answer a line");
   add_json_option(table, &s.json, "Print one JSON object: text, ids, and the byte ranges that the template did not write itself");
+  with_lines();
   if (!table.parse(arguments)) return false;
   if (s.model.empty() && s.template_file.empty() && !s.jsonl) throw UsageError("--model or --template is needed");
   return true;

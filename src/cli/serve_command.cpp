@@ -19,16 +19,28 @@
 
 namespace lockstep {
 namespace {
-// Of the file and of the environment; null: none.
-std::shared_ptr<const ApiKeys> read_keys(const std::string& file) {
-  const auto keys = std::make_shared<ApiKeys>();
-  if (!file.empty()) keys->read_file(file);
+// Of the file and of the environment.
+ApiKeys read_keys(const std::string& file) {
+  ApiKeys keys;
+  if (!file.empty()) keys.read_file(file);
   if (const char* key = std::getenv("LOCKSTEP_API_KEY"); key && *key)
-    with_context("reading LOCKSTEP_API_KEY", [&] { keys->add("environment", key); });
-  return keys->empty() ? nullptr : keys;
+    with_context("reading LOCKSTEP_API_KEY", [&] { keys.add("environment", key); });
+  return keys;
 }
 
-constexpr std::int64_t kTrainingBodyBytes = std::int64_t{64} << 20;
+// The keys of a file that was changed, from the next request on. One that cannot be read changes nothing.
+void reload_keys(KeyRing& ring, const std::string& file) {
+  try {
+    ApiKeys keys = read_keys(file);
+    log_info("API keys read again", {{"keys", keys.size()}});
+    ring.replace(std::move(keys));
+  } catch (const Error& e) {
+    log_error("the API keys could not be read again; those before are still good", {{"reason", e.what()}});
+  }
+}
+
+// What a server with the training API allows where its options do not say: batches are megabytes, clients open hundreds of sockets.
+constexpr std::int64_t kTrainingBodyKilobytes = 64 << 10, kTrainingConnections = 4096;
 
 // A client of the training API opens hundreds of sockets: as many as the system lets us have.
 void raise_open_files() {
@@ -48,11 +60,13 @@ int serve_command(const Arguments& arguments) {
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
   bool insecure = false, training = false, separate_passes = false;
+  std::string share_prefixes = "key";
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases, shape_files, adapters;
   std::string adapter_folder;
   std::int64_t token_seconds = 0;
+  std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
@@ -60,6 +74,7 @@ int serve_command(const Arguments& arguments) {
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
                      "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem"});
+  const auto with_training = [&] { table.refused("without --training", [&training] { return !training; }); };
   add_runtime_options(table, runtime);
   add_ranks_option(table, &runtime.ranks);
   table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface. One that other machines reach needs API keys");
@@ -70,33 +85,53 @@ int serve_command(const Arguments& arguments) {
   table.flag("training", &training, "Offers the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
   table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"}, "Packs the weights into this format for good; adapters train over them. Short for --profile cpu-FORMAT-base");
   table.choice("frozen-layers", &frozen_layers, {"linear", "experts"}, "Which weights --frozen-base packs: of all linear layers, or of experts alone (--profile cpu-FORMAT-experts)");
+  table.refused("without --frozen-base", [&frozen_base] { return frozen_base == "none"; });
   table.text("state", &state, "DIR", "Folder of the training API's sessions and checkpoints; a server that is started on it again goes on");
+  with_training();
   table.texts("adapter", &adapters, "NAME=DIR", "A PEFT adapter of the model, which clients call by the name");
   table.text("adapter-folder", &adapter_folder, "DIR", "Adapters in this folder may be loaded while the server runs (POST /v1/load_lora_adapter)");
   table.integer("max-adapters", &serving.adapters.most, 1, 1 << 16, "N", "Adapters by name that may be loaded at once");
+  table.refused("without --adapter or --adapter-folder", [&] { return adapters.empty() && adapter_folder.empty(); });
   table.integer("token-seconds", &token_seconds, 0, 86400 * 30, "N", "Clients of the training API exchange their keys for tokens that are good so long; 0: they send their keys");
+  with_training();
   table.texts("alias", &aliases, "NAME", "Another name by which clients may call the base model (Qwen/Qwen3-8B)");
+  with_training();
   table.texts("shapes", &shape_files, "FILE", "Training shapes beside the published ones, for clients that resolve them");
+  with_training();
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
-  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), and of the limits of sessions, samplers, models on disk, jobs, deployments and promoted models");
+  with_training();
+  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), of --checkpoint-megabytes, and of the limits of sessions, samplers, models on disk, checkpoints, jobs, deployments and promoted models");
+  with_training();
+  table.integer("metadata-kilobytes", &metadata_kilobytes, 1, 1 << 20, "N", "Of the user_metadata, and of the tags, of one session, model or checkpoint");
+  with_training();
+  table.integer("checkpoint-megabytes", &checkpoint_megabytes, 0, 1 << 30, "N", "Of the files of all checkpoints and promoted models; one API key has its --key-share of that. 0: half of the disk that --state is on");
+  with_training();
   table.integer("session-days", &session_days, 0, 36500, "N", "Sessions that were not heard from for so long go, with their models and samplers; checkpoints stay. 0: never");
+  with_training();
   table.integer("sampler-hours", &sampler_hours, 0, 24 * 36500, "N", "Samplers' snapshots without a name that were not sampled for so long go. 0: with their session");
+  with_training();
   table.integer("sampler-megabytes", &sampler_megabytes, 0, 1 << 24, "N", "Memory of samplers' snapshots, and as much again of checkpoints that are sampled; more are kept on disk");
+  with_training();
   table.flag("offload-optimizer", &training_options.offload_optimizer, "Keeps the optimizers' state of trained models in files under --state instead of in memory; no bit changes");
+  with_training();
   table.flag("separate-passes", &separate_passes, "Trains each adapter in passes of its own, instead of small batches of several in one: slower, the same bits");
+  with_training();
   table.integer("reuse-megabytes", &reuse_megabytes, 0, 1 << 24, "N", "Memory of forwards kept for the gradient of a custom loss, which then needs no second forward; 0: none");
+  with_training();
   table.choice("custom-loss", &custom_loss, {"server", "client"}, "Where losses run that a client of `tinker` has traced");
+  with_training();
   table.text("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
-  table.text("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`. LOCKSTEP_API_KEY holds one more");
+  table.choice("share-prefixes", &share_prefixes, {"key", "all"}, "Whose requests find a prompt in the cache again: those of the same API key, or everybody's, who may then learn what others asked (docs/openai-api.md)");
+  table.text("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`; SIGHUP reads it again. LOCKSTEP_API_KEY holds one more");
   table.flag("insecure", &insecure, "Listens where other machines reach it though there is no API key");
   table.text("tls-certificate", &http.tls_certificate, "FILE", "Certificate chain in PEM: https instead of http");
   table.text("tls-key", &http.tls_key, "FILE", "Its private key in PEM, without a passphrase");
   table.texts("cors-origin", &access.cors_origins, "ORIGIN", "Pages of this origin may ask (https://example.com; *: all)");
   table.texts("allow-host", &access.hosts, "NAME", "Name that clients may call the server by, besides localhost; when given, no other name is answered");
-  table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", "Connections that may be open");
-  table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", "Largest body of a request; more is answered with 413");
+  table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", fmt::format("Connections that may be open; with --training {} where it is left out", kTrainingConnections));
+  table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", fmt::format("Largest body of a request; more is answered with 413; with --training {} where it is left out", kTrainingBodyKilobytes));
   table.integer("max-held-bytes", &http.max_held_bytes, 1 << 20, std::int64_t{1} << 40, "N", "Of all answers that wait for their clients; beyond, who waits longest is closed");
   table.integer("max-pending-bytes", &http.max_pending_bytes, 1 << 10, std::int64_t{1} << 30, "N", "A stream with more than that unread is dropped");
   table.number("idle-seconds", &http.idle_seconds, 0.1, 86400, "X", "How long a connection may wait between requests");
@@ -112,17 +147,22 @@ int serve_command(const Arguments& arguments) {
   if (frozen_base != "none") {
     if (runtime.profile != RuntimeSettings().profile) throw UsageError(fmt::format("frozen-base is {} and profile is {}, allowed is one of the two", frozen_base, runtime.profile));
     runtime.profile = fmt::format("cpu-{}-{}", frozen_base, frozen_layers == "experts" ? "experts" : "base");
-  } else if (frozen_layers != "linear") {
-    throw UsageError(fmt::format("frozen-layers is {} without --frozen-base; allowed is with it", frozen_layers));
   }
+  if (training && !table.given("max-body-kilobytes")) max_body_kilobytes = kTrainingBodyKilobytes;
+  if (training && !table.given("max-connections")) http.max_connections = kTrainingConnections;
   set_log_format(parse_log_format(log_format));
   http.max_body_bytes = max_body_kilobytes << 10;
-  access.keys = read_keys(key_file);
+  serving.share_prefixes = share_prefixes == "all";
+  std::shared_ptr<KeyRing> ring;
+  if (ApiKeys keys = read_keys(key_file); !keys.empty()) access.keys = ring = std::make_shared<KeyRing>(std::move(keys));
   if (!access.keys && !insecure && !is_loopback_address(http.host))
     throw UsageError(fmt::format("host is {}, which other machines reach, and there is no API key: --api-key-file or LOCKSTEP_API_KEY gives keys, --insecure goes without", http.host));
+  if (access.keys && http.tls_certificate.empty() && !is_loopback_address(http.host))
+    log_warning("API keys, prompts and answers cross the network in clear text; --tls-certificate and --tls-key encrypt them, or a proxy in front that does", {{"host", http.host}});
   ShapeCatalog shapes = ShapeCatalog::published();
   for (const std::string& file : shape_files) shapes.add(read_file(file, kMostShapeBytes), file);
   install_interrupt_handlers();
+  if (!key_file.empty()) install_reload_handler();
   serving.adapters.root = adapter_folder;
   serving.engine.cache_bytes = cache_megabytes << 20;
   std::shared_ptr<GenerationService> service;
@@ -172,6 +212,8 @@ int serve_command(const Arguments& arguments) {
     training_options.session_seconds = seconds(session_days, 86400);
     training_options.sampler_seconds = seconds(sampler_hours, 3600);
     training_options.sampler_bytes = sampler_megabytes << 20;
+    training_options.metadata_bytes = metadata_kilobytes << 10;
+    training_options.checkpoint_bytes = checkpoint_megabytes << 20;
     training_options.custom_losses = custom_loss == "server";
     training_options.reuse_bytes = reuse_megabytes << 20;
     trainers = std::make_shared<TrainingService>(base, service, training_options);
@@ -179,8 +221,6 @@ int serve_command(const Arguments& arguments) {
     route_options.tokens = access.tokens = std::make_shared<const TokenSigner>(training_options.state / "token-key", token_seconds > 0 ? token_seconds : kTokenSeconds);
     route_options.wants_tokens = token_seconds > 0;
     route_options.tls = !http.tls_certificate.empty();
-    http.max_body_bytes = std::max<std::int64_t>(http.max_body_bytes, kTrainingBodyBytes);
-    http.max_connections = std::max<std::int64_t>(http.max_connections, 4096);
     raise_open_files();
   }
   if (trainers) {
@@ -195,7 +235,10 @@ int serve_command(const Arguments& arguments) {
   std::printf("listening on %s\n", server->url().c_str());
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});
-  while (!interrupted()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  while (!interrupted()) {
+    if (take_reload()) reload_keys(*ring, key_file);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   log_info("stopping", {{"open_requests", service->open()}});
   server->stop();
   if (trainers) trainers->stop();

@@ -37,11 +37,15 @@ bool parse(const Arguments& arguments, TokenizeSettings& s) {
   table.text("text", &s.text, "TEXT", "What is encoded (default: stdin)");
   table.text("ids", &s.ids, "IDS", "What is decoded, such as \"1 5 7\"");
   table.flag("add-special", &s.add_special, "Also the tokens that the tokenizer puts around a text");
+  table.refused("with --ids", [&s] { return s.ids.has_value(); });
   table.flag("parse-special", &s.parse_special, "Special tokens written out in the text become their ids");
+  table.refused("with --ids", [&s] { return s.ids.has_value(); });
   table.flag("skip-special", &s.skip_special, "Leave special tokens out of decoded text");
+  table.refused("without --ids or --jsonl", [&s] { return !s.ids && !s.jsonl; });
   table.flag("jsonl", &s.jsonl, "Answer JSON lines of stdin");
   table.command_line_only();
   add_json_option(table, &s.json);
+  table.refused("with --jsonl", [&s] { return s.jsonl; });
   table.accept_config();
   if (!table.parse(arguments)) return false;
   if (s.text && s.ids) throw UsageError("--text and --ids cannot go together");

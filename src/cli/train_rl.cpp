@@ -55,7 +55,9 @@ int run_train_rl(const Arguments& arguments) {
   table.choice("export-dtype", &config.export_dtype, {"bf16", "f32"}, "Of the exported weights");
   table.integer("transcripts", &transcripts, 0, 1 << 10, "N", "Rollouts that a step writes to transcripts.jsonl, of one group; 0: none");
   table.integer("transcripts-every", &transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.refused("with --transcripts 0", [&transcripts] { return transcripts == 0; });
   table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
+  table.refused("with --transcripts 0", [&transcripts] { return transcripts == 0; });
   table.flag("resume", &resume, "Go on with a run that exists");
   table.command_line_only();
   page.add_options(table);

@@ -55,7 +55,9 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.text("environment", &s.environment, "NAME", "Instead of --data: the reference completions of an environment, such as countdown");
   table.flag("from-scratch", &c.from_scratch, "Random initial weights; --model then needs config.json and a tokenizer only");
   table.seed("init-seed", &c.init_seed, "Of the initial weights");
+  table.refused("without --from-scratch", [&c] { return !c.from_scratch; });
   table.number("init-deviation", &c.init_deviation, 0, 10, "X", "Standard deviation of the initial matrices");
+  table.refused("without --from-scratch", [&c] { return !c.from_scratch; });
   table.seed("seed", &c.seed, "Of the data order");
   table.integer("steps", &c.schedule.steps, 1, std::int64_t{1} << 40, "N", "Optimizer steps");
   table.integer("batch", &c.batch, 1, 1 << 20, "N", "Sequences a step");
@@ -65,6 +67,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.number("learning-rate", &c.schedule.peak, 0, 10, "X", "Peak learning rate");
   table.choice("schedule", &c.schedule.kind, {"constant", "linear", "cosine"}, "Learning rate after the warm-up");
   table.number("final-fraction", &c.schedule.final_fraction, 0, 1, "X", "Of the peak, at the last step");
+  table.refused("with --schedule constant", [&c] { return c.schedule.kind == "constant"; });
   table.integer("warmup", &c.schedule.warmup, 0, std::int64_t{1} << 40, "N", "Steps of linear warm-up");
   table.number("beta1", &c.beta1, 0, 0.9999999, "X", "AdamW");
   table.number("beta2", &c.beta2, 0, 0.9999999, "X", "AdamW");
@@ -74,12 +77,15 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.number("router-bias-rate", &c.router_bias_rate, 0, 1, "X", "Step of the router's correction bias towards even load");
   table.flag("train-indexer", &c.train_indexer, "The indexer learns by its own KL loss");
   table.integer("index-from", &c.index_from, 0, std::int64_t{1} << 40, "STEP", "From here on the indexer learns");
+  table.refused("with --no-train-indexer", [&c] { return !c.train_indexer; });
   table.integer("sparse-from", &c.sparse_from, 0, std::int64_t{1} << 40, "STEP", "From here on attention is sparse; before it is dense");
   table.integer("checkpoint-every", &c.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps, 0: only at the end and on an interrupt");
   table.integer("keep-last", &s.keep_last, 0, 1000000, "N", "Checkpoints kept, 0: all");
   table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences of a step that go to transcripts.jsonl, with log-probabilities and mask; 0: none");
   table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
   table.integer("transcript-megabytes", &s.transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
+  table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
   table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Of the exported model");
   table.text("export-to", &c.export_to, "DIR", "Where the model is exported, empty: runs/NAME/export");
   table.flag("quiet", &c.quiet, "No progress");

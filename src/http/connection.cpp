@@ -179,6 +179,7 @@ void Connection::dispatch() {
   if (examination_.refusal) return responder->send(std::move(*examination_.refusal));
   ApiRequest request = std::move(reader_->request());
   request.key_name = examination_.key_name;
+  request.from_this_machine = transport_->peer_is_local();
   reader_.reset();
   shared_->api->handle(std::move(request), responder);
 }

@@ -66,6 +66,7 @@ class TlsTransport : public Transport {
   }
   bool must_linger() override { return true; }
   bool peer_left() override { return socket_peer_left(stream_.next_layer().native_handle()); }
+  bool peer_is_local() override { return socket_peer_is_local(stream_.next_layer()); }
   void close() override {
     error_code ignored;
     stream_.next_layer().close(ignored);

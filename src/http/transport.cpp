@@ -10,6 +10,12 @@ namespace lockstep {
 namespace asio = boost::asio;
 using boost::system::error_code;
 
+bool socket_peer_is_local(const asio::ip::tcp::socket& socket) {
+  boost::system::error_code gone, gone_here;
+  const auto there = socket.remote_endpoint(gone), here = socket.local_endpoint(gone_here);
+  return !gone && !gone_here && (there.address().is_loopback() || there.address() == here.address());
+}
+
 bool socket_peer_left(int descriptor) {
   pollfd entry{descriptor, POLLRDHUP, 0};
   return poll(&entry, 1, 0) == 1 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
@@ -42,6 +48,7 @@ class PlainTransport : public Transport {
     return recv(socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
   }
   bool peer_left() override { return socket_peer_left(socket_.native_handle()); }
+  bool peer_is_local() override { return socket_peer_is_local(socket_); }
   void close() override {
     error_code ignored;
     socket_.close(ignored);

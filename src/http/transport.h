@@ -36,6 +36,8 @@ class Transport {
   virtual bool must_linger() = 0;
   // Whether the other side has closed; sees it behind bytes that nobody has read.
   virtual bool peer_left() = 0;
+  // Whether the other side is a program of this machine, or a proxy here that does not say for whom.
+  virtual bool peer_is_local() = 0;
   virtual void close() = 0;
 };
 
@@ -49,5 +51,6 @@ std::unique_ptr<Transport> tls_transport(const std::shared_ptr<TlsContext>& cont
 
 // For both: the system's word on a socket whose bytes nobody reads.
 bool socket_peer_left(int descriptor);
+bool socket_peer_is_local(const boost::asio::ip::tcp::socket& socket);
 
 }  // namespace lockstep

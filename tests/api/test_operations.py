@@ -4,10 +4,12 @@ import json
 import os
 import re
 import signal
+import socket
 import ssl
 import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import openai
 import pytest
@@ -16,6 +18,10 @@ from conftest import MODEL, REPOSITORY
 
 KEY = "sk-0123456789abcdefghij"
 BODY = {"model": "countdown-glm", "prompt": "3 7 12=48:", "max_tokens": 8, "seed": 1}
+
+
+def binary():
+    return str(Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve())
 
 
 def ask(server, method, path, body=None, headers=None):
@@ -166,6 +172,41 @@ def test_a_second_signal_ends_it_at_once(own_server):
     begin = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
     assert server.process.wait(timeout=10) == 143 and time.monotonic() - begin < 5
+
+
+@pytest.mark.parametrize("arguments, warned", [(["--host", "0.0.0.0"], True), (["--host", "127.0.0.1"], False)])
+def test_keys_in_clear_text_are_warned_of(arguments, warned, tmp_path):
+    keys = tmp_path / "keys.txt"
+    keys.write_text(f"ann {KEY}\n")
+    process = subprocess.Popen([binary(), "serve", "--model", str(MODEL), "--port", "0", "--api-key-file", str(keys), *arguments],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline().startswith("listening on ")
+        process.send_signal(signal.SIGTERM)
+        errors = process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+    assert ("in clear text" in errors) == warned, errors
+
+
+def test_what_is_written_holds_with_training_too(own_server, tmp_path):
+    state = ["--training", "--state", str(tmp_path / "state")]
+    server = own_server(*state, "--max-body-kilobytes", "2", "--max-connections", "2")
+    for path in ("/v1/completions", "/api/v1/create_session"):
+        assert ask(server, "POST", path, {"pad": "x" * 3000})[0].status == 413, path
+    time.sleep(0.5)  # for the server to see that those are gone
+    open_ones = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
+    for one in open_ones:  # both are served
+        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert one.recv(4096).startswith(b"HTTP/1.1 200")
+    third = socket.create_connection(("127.0.0.1", server.port))
+    third.settimeout(5)
+    assert third.recv(4096).startswith(b"HTTP/1.1 503")  # unasked
+    for one in (*open_ones, third):
+        one.close()
+    assert server.stop() == 0
+    roomy = own_server("--training", "--state", str(tmp_path / "state"))  # nothing written: what training takes
+    assert ask(roomy, "POST", "/api/v1/create_session", {"display_name": "d", "pad": "x" * (3 << 20)})[0].status == 200
 
 
 def test_a_full_server_says_when_to_come_back(own_server):

@@ -66,9 +66,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     Access access;
     access.loopback = true;
     access.cors_origins = {"https://a.example"};
-    const auto keys = std::make_shared<ApiKeys>();
-    keys->add("k", "0123456789abcdef");
-    access.keys = keys;
+    ApiKeys keys;
+    keys.add("k", "0123456789abcdef");
+    access.keys = std::make_shared<const KeyRing>(std::move(keys));
     made.set_access(access);
     return made;
   }();

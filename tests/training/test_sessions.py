@@ -2,6 +2,7 @@
 samples, copies, searches; more models than memory has room for."""
 import base64
 import json
+import signal
 import time
 
 import pytest
@@ -181,6 +182,38 @@ def test_tokens_are_their_owners_until_they_expire_and_no_longer(start_server, t
     key = tmp_path / "state/token-key"
     assert key.stat().st_mode & 0o777 == 0o600
     assert key.read_text() not in "".join(server.errors) and token not in "".join(server.errors)
+
+
+def test_a_key_that_is_replaced_ends_its_tokens_at_once(start_server, tmp_path):
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann tml-key-of-ann-0123456789\nbob tml-key-of-bob-0123456789\n")
+    server = start_server("--api-key-file", str(keys), "--token-seconds", "3600")
+    ann, bob = (exchanged(server, f"tml-key-of-{name}-0123456789")[1] for name in ("ann", "bob"))
+
+    def status(credential):
+        return requests.get(server.url + "/api/v1/sessions", headers={"X-API-Key": credential}, timeout=10).status_code
+
+    def read_again(word):
+        before = len(server.errors)
+        server.process.send_signal(signal.SIGHUP)
+        for _ in range(100):
+            if any(word in line for line in server.errors[before:]):
+                return
+            time.sleep(0.05)
+        raise AssertionError("".join(server.errors))
+
+    assert status(ann) == status(bob) == 200
+    keys.write_text("ann short\n")  # nothing changes
+    read_again("could not be read again")
+    assert status(ann) == status(bob) == status("tml-key-of-ann-0123456789") == 200
+    keys.write_text("ann tml-another-key-of-ann-0123\nbob tml-key-of-bob-0123456789\n")
+    read_again("read again")
+    assert status(ann) == status("tml-key-of-ann-0123456789") == 401
+    assert status(bob) == status("tml-another-key-of-ann-0123") == 200
+    # And over a restart, whose tokens are signed with the same key.
+    server.stop()
+    server = start_server("--api-key-file", str(keys), "--token-seconds", "3600")
+    assert status(ann) == 401 and status(bob) == 200
 
 
 def test_a_token_without_keys_is_its_keys_owner(training_server):

@@ -5,6 +5,7 @@
 #include "api/errors.h"
 #include "api/worker.h"
 #include "base/hash.h"
+#include "base/server_paths.h"
 #include "service/page_bundle.h"
 
 namespace lockstep {
@@ -64,6 +65,13 @@ std::int64_t integer_of(const ApiRequest& request, const char* name, std::int64_
   return value;
 }
 
+// A run's folder says where things lay on the machine that made it.
+void hide_paths(Json& json) {
+  if (json.is_string()) json = without_server_paths(json.get<std::string>());
+  else if (json.is_structured())
+    for (Json& inner : json) hide_paths(inner);
+}
+
 using Ask = std::function<Json(const RunReader&, const ApiRequest&)>;
 
 void answer(const std::shared_ptr<Page>& page, const Ask& ask, const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
@@ -71,7 +79,10 @@ void answer(const std::shared_ptr<Page>& page, const Ask& ask, const ApiRequest&
   const bool taken = page->worker.post([page = page.get(), ask, request, responder] {
     try {
       ApiResponse response;
-      response.body = ask(page->reader, request).dump(-1, ' ', false, Json::error_handler_t::replace);
+      Json told = ask(page->reader, request);
+      for (const char* written : {"config", "result", "parity"})
+        if (told.is_object() && told.contains(written)) hide_paths(told[written]);
+      response.body = told.dump(-1, ' ', false, Json::error_handler_t::replace);
       response.headers = common_headers();
       response.headers.emplace_back("Cache-Control", "no-store");
       responder->send(std::move(response));

@@ -1,5 +1,6 @@
 // What there is: training runs, checkpoints, sessions.
 #include <charconv>
+#include <set>
 #include <sstream>
 
 #include "api/errors.h"
@@ -153,8 +154,14 @@ void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("weights_info", weights_info);
   routes.add("GET", "training_runs", [](const TrainingCall& call) {
     std::vector<ModelRecord> all = call.service.models(call.owner);
-    if (const std::optional<std::string> project = call.request.query_value("project_id"); project && !project->empty())
+    const std::optional<std::string> project = call.request.query_value("project_id");
+    if (project && !project->empty())
       std::erase_if(all, [&](const ModelRecord& m) { return call.service.session(call.owner, m.session).project != *project; });
+    if (project && !project->empty()) {  // and runs that are copies alone, whose project is their own
+      std::set<std::string> copies;
+      for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
+        if (r.project == *project && copies.insert(r.model).second) all.push_back(run_of(call, r.model));
+    }
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })}, {"cursor", cursor(page, all.size())}});
   });

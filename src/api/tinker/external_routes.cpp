@@ -96,6 +96,8 @@ void copy_weights(const TrainingCall& call) {
   CopyRequest wanted;
   wanted.source = required_text(json, "source_path");
   wanted.session = text_field(json, "session_id");
+  wanted.project = text_field(json, "destination_project_id");
+  if (!wanted.project.empty() && !wanted.session.empty()) fail_value("destination_project_id", "is given beside session_id, allowed is one of the two: a session has its own project");
   wanted.number = wanted.session.empty() ? 0 : required_integer(json, "model_seq_id");
   wanted.ttl_seconds = optional_number(json, "ttl_seconds");
   wanted.idempotency_key = call.text_header("x-idempotency-key");

@@ -16,7 +16,7 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   ModelSettings s;
   s.base_model = text_field(json, "base_model");
   s.base_only = boolean_field(json, "base_only", false);
-  s.user_metadata = object_field(json, "user_metadata");
+  s.user_metadata = call.metadata_field(json, "user_metadata");
   const TrainingJson lora = object_field(json, "lora_config");
   s.rank = integer_field(lora, "rank", 0);
   if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));
@@ -26,6 +26,8 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
   read_value(lora, "seed", "lora_config.", [&](const TrainingJson& value, const std::string& field) { s.seed = seed_value(value, field); });
+  if (const auto dimension = optional_number(json, "projection_head_dim"); dimension && *dimension != 0)
+    throw RequestError(ErrorCode::unsupported, "projection_head_dim", fmt::format("projection_head_dim is {}, allowed is none: models have no projection head here", *dimension), 422);
   const TrainingJson optimizer = object_field(json, "optimizer_config");
   s.optimizer = text_field(optimizer, "type", "adamw");
   if (const std::int64_t version = integer_field(optimizer, "version", 1); version != 1) fail_value("optimizer_config.version", fmt::format("is {}, allowed is 1", version));
@@ -48,7 +50,9 @@ void get_info(const TrainingCall& call) {
   const ModelRecord model = call.service.model(call.owner, required_text(call.json(), "model_id"));
   const TrainingBase& base = call.service.base();
   TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
-  if (base.opened.tokenizer) data["tokenizer_id"] = base.folder;  // a client on this machine loads it; the name, perhaps an alias, would be another's
+  // A client on this machine loads the folder. Elsewhere it would not find it, and has no business to know it: it is told the model's own
+  // name (--name), a folder of its own or a name of the hub; never an alias, which would load another model's tokenizer.
+  if (base.opened.tokenizer) data["tokenizer_id"] = call.from_this_machine() ? base.folder : base.name;
   call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
                {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
 }
@@ -87,12 +91,22 @@ GradientNorms gradient_norms(const TrainingJson& adam) {
   fail_value(std::string("adam_params.") + field, fmt::format("is '{}', allowed are true, false, off, basic, detailed", name));
 }
 
+// A setting that is not known is not left out in silence: the step would be another than was asked for.
+void only_fields(const TrainingJson& json, const std::string& name, const std::vector<std::string>& known) {
+  for (const auto& [key, value] : json.items())
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail_value(fmt::format("{}.{}", name, shown(key)), fmt::format("is not known{}; allowed are {}", did_you_mean(key, known), fmt::join(known, ", ")));
+}
+
 void optim_step(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string model = required_text(json, "model_id");
   const std::int64_t sequence = required_integer(json, "seq_id");
   try {
     const TrainingJson other = object_field(json, "optimizer_params"), adam = object_field(json, "adam_params");
+    if (!other.empty() && !adam.empty()) fail_value("optimizer_params", "is given beside adam_params, allowed is one of the two");
+    only_fields(adam, "adam_params", {"learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm", "emit_grad_norm_metrics"});
+    only_fields(other, "optimizer_params", {"type", "version", "learning_rate", "beta1", "grad_clip_norm"});
     OptimizerRequest request;
     request.optimizer = other.empty() ? "adamw" : required_text(other, "type");
     // A clip that is not positive is off.
@@ -117,15 +131,20 @@ void optim_step(const TrainingCall& call) {
   }
 }
 
-SaveRequest save_request(const TrainingJson& json, const std::string& kind) {
+SaveRequest save_request(const TrainingCall& call, const TrainingJson& json, const std::string& kind) {
   SaveRequest save;
   save.kind = kind;
   save.name = text_field(json, "path");
   save.overwrite = boolean_field(json, "overwrite", false);
   save.ttl_seconds = optional_number(json, "ttl_seconds");
-  save.user_metadata = object_field(json, "user_metadata");
+  save.user_metadata = call.metadata_field(json, "user_metadata");
   save.type = text_field(json, "checkpoint_type");
   save.precision = text_field(json, "export_precision");
+  if (kind != "sampler_weights" && !save.type.empty()) fail_value("checkpoint_type", fmt::format("is '{}', allowed is none: only what save_weights_for_sampler saves has a type", shown(save.type)));
+  if (!save.type.empty() && save.type != "base" && save.type != "delta" && save.type != "merged_base")
+    fail_value("checkpoint_type", fmt::format("is '{}', allowed are base, delta and merged_base", shown(save.type)));
+  if (save.type != "merged_base" && !save.precision.empty() && save.precision != "source")
+    fail_value("export_precision", fmt::format("is '{}', allowed is source: other precisions are for checkpoint_type merged_base", shown(save.precision)));
   return save;
 }
 
@@ -133,7 +152,7 @@ void save_weights(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const bool bare = call.speaks_fireworks();  // its client takes no tinker:// path back
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
-    return call.service.save(call.owner, model, sequence, save_request(json, "weights"), [bare](const CheckpointRecord& r) {
+    return call.service.save(call.owner, model, sequence, save_request(call, json, "weights"), [bare](const CheckpointRecord& r) {
       return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights"}});
     });
   });
@@ -143,11 +162,14 @@ void save_weights_for_sampler(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const bool bare = call.speaks_fireworks();
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+    const std::string sampler_kind = text_field(json, "kind", "snapshot");
+    if (sampler_kind != "snapshot" && sampler_kind != "inflight") fail_value("kind", fmt::format("is '{}', allowed are snapshot and inflight", shown(sampler_kind)));
+    if (sampler_kind == "inflight" && !text_field(json, "path").empty()) fail_value("kind", "is 'inflight' beside a path, allowed is snapshot: what has a name keeps its weights");
     if (text_field(json, "path").empty())
-      return call.service.save_sampler(call.owner, model, sequence, text_field(json, "kind", "snapshot") == "inflight", [](const SamplerRecord& r) {
+      return call.service.save_sampler(call.owner, model, sequence, sampler_kind == "inflight", [](const SamplerRecord& r) {
         return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
       });
-    return call.service.save(call.owner, model, sequence, save_request(json, "sampler_weights"), [bare](const CheckpointRecord& r) {
+    return call.service.save(call.owner, model, sequence, save_request(call, json, "sampler_weights"), [bare](const CheckpointRecord& r) {
       return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
     });
   });

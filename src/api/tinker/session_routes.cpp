@@ -4,6 +4,7 @@
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/error.h"
+#include "base/hash.h"
 
 namespace lockstep {
 namespace {
@@ -17,7 +18,7 @@ void create_session(const TrainingCall& call) {
   wanted.project = text_field(json, "project_id");
   wanted.display_name = text_field(json, "display_name");
   if (json.contains("tags") && json["tags"].is_array()) wanted.tags = json["tags"];
-  wanted.user_metadata = object_field(json, "user_metadata");
+  wanted.user_metadata = call.metadata_field(json, "user_metadata");
   wanted.idempotency_key = call.text_header("x-idempotency-key");
   call.answer({{"session_id", call.service.create_session(call.owner, wanted)}, {"type", "create_session"}});
 }
@@ -79,7 +80,7 @@ void exchange_key(const TrainingCall& call, const TokenSigner& tokens) {
   std::string_view credential = call.request.header("x-api-key");
   if (credential.empty()) credential = call.request.header("authorization");
   credential.remove_prefix(std::min(credential.size(), credential.rfind(' ') + 1));
-  call.answer({{"jwt", TokenSigner::is_token(credential) ? std::string(credential) : tokens.sign(call.owner, static_cast<std::int64_t>(unix_now()))}});
+  call.answer({{"jwt", TokenSigner::is_token(credential) ? std::string(credential) : tokens.sign(call.owner, static_cast<std::int64_t>(unix_now()), sha256_hex(credential))}});
 }
 }  // namespace
 

@@ -120,8 +120,24 @@ TrainingJson TrainingCall::json() const {
   return json;
 }
 
+TrainingJson TrainingCall::metadata_field(const TrainingJson& json, const std::string& name) const {
+  TrainingJson value = object_field(json, name);
+  try {
+    service.check_metadata(name, value);
+  } catch (const Error& e) {
+    throw RequestError(e.code(), name, e.message(), 422);
+  }
+  return value;
+}
+
 void TrainingCall::answer(const TrainingJson& json, int status) const {
   out->send({status, "application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
+}
+
+bool TrainingCall::from_this_machine() const {
+  for (const char* proxy : {"forwarded", "x-forwarded-for", "x-real-ip", "via"})
+    if (!request.header(proxy).empty()) return false;
+  return request.from_this_machine;
 }
 
 std::string TrainingCall::text_header(std::string_view name) const {

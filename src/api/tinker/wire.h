@@ -57,8 +57,12 @@ struct TrainingCall {
     }
     answer_future(id, model);
   }
+  // A field that is kept as it is; {} when absent. RequestError for one that is larger than the service keeps.
+  TrainingJson metadata_field(const TrainingJson& json, const std::string& name) const;
   // Empty where there is none. RequestError for what is no text of at most 256 bytes.
   std::string text_header(std::string_view name) const;
+  // A program on the server's own machine, and no proxy that says it asks for others.
+  bool from_this_machine() const;
 };
 
 class TrainingRoutes {

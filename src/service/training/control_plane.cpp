@@ -3,6 +3,8 @@
 #include <cctype>
 
 #include "base/hash.h"
+#include "base/log.h"
+#include "base/server_paths.h"
 #include "service/plain_name.h"
 #include "service/training/training_service.h"
 
@@ -17,6 +19,14 @@ std::optional<std::string> rest_of_name(const std::string& name, const std::stri
   const std::size_t slash = name.find('/', kAccounts.size());
   if (slash == std::string::npos || name.compare(slash + 1, kind.size() + 1, kind + "/") != 0) return std::nullopt;
   return name.substr(slash + kind.size() + 2);
+}
+
+std::int64_t bytes_below(const std::filesystem::path& folder) {
+  std::int64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error))
+    if (entry.is_regular_file(error)) bytes += static_cast<std::int64_t>(entry.file_size(error));
+  return bytes;
 }
 
 void check_label(const std::string& what, const std::string& label) {
@@ -37,7 +47,8 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
     path = service_.checkpoint(owner, identity, "sampler_weights").path();
     service_.weights_of_checkpoint(owner, path);
   } catch (const Error& e) {
-    failure = e.what();
+    failure = without_server_paths(e.what());
+    if (failure != e.what()) log_warning("a deployment could not be loaded", {{"deployment", name}, {"reason", e.what()}});
   }
   return deployments.change(owner, name, [&](Deployment& d) {
     if (d.base_model.empty()) d.base_model = base_model;
@@ -92,11 +103,22 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   model.checkpoint = from.path();
   model.settings = from.settings;
   model.folder = (std::filesystem::path("models") / sha256_hex(owner + " " + name).substr(0, 16) / *label).string();
+  service_.check_checkpoint_room(owner, {}, from.bytes);
   model.profile = service_.export_checkpoint(from, folder(model));
+  model.bytes = bytes_below(folder(model));
   return models.change(owner, name, [&](PromotedModel& made) {
     model.created = made.created;
     made = model;
   });
+}
+
+std::pair<std::int64_t, std::int64_t> ControlPlane::promoted_bytes(const std::string& owner) const {
+  std::pair<std::int64_t, std::int64_t> bytes;
+  models.each([&](const PromotedModel& model) {
+    bytes.first += model.bytes;
+    if (model.owner == owner) bytes.second += model.bytes;
+  });
+  return bytes;
 }
 
 void ControlPlane::remove_model(const std::string& owner, const std::string& name) {
@@ -119,7 +141,7 @@ std::filesystem::path ControlPlane::adapter_folder(const std::string& owner, con
     std::error_code error;
     if (std::filesystem::is_directory(placed, error)) return placed;
   }
-  fail(ErrorCode::not_found, "there is no adapter '{}'; allowed are promoted models, and folders below {}", name, (state_ / "adapters").string());
+  fail(ErrorCode::not_found, "there is no adapter '{}'; allowed are promoted models, and folders below adapters/ of the server's state", name);
 }
 
 TrainerJob ControlPlane::job(const std::string& owner, const std::string& name) const {

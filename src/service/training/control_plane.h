@@ -35,11 +35,13 @@ class ControlPlane {
   // base's. Error not_found.
   SamplerWeights weights(const std::string& owner, const std::string& name);
 
-  // Makes a model of a sampler's checkpoint: accounts/A/models/M. Done when it returns. Errors: not_found; already_exists;
+  // Makes a model of a sampler's checkpoint: accounts/A/models/M. Done when it returns. Errors: not_found; already_exists; resource_exhausted;
   // invalid_argument for a name that is none or a checkpoint that is no sampler's.
   PromotedModel promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model);
   // Error invalid_argument: its weights were trained under another numerics profile than this server's.
   void check_profile_of(const PromotedModel& model) const;
+  // Of the files of all promoted models, and of that owner's.
+  std::pair<std::int64_t, std::int64_t> promoted_bytes(const std::string& owner) const;
   void remove_model(const std::string& owner, const std::string& name);  // and its folder; error not_found
   std::filesystem::path folder(const PromotedModel& model) const { return state_ / model.folder; }
   // The PEFT folder that accounts/A/models/M stands for: a promoted adapter, or one that somebody put below adapters/ of the state's

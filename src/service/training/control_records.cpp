@@ -22,10 +22,10 @@ void from_json(const TrainingJson& j, TrainerJob& r) {
 }
 
 TrainingJson to_json(const PromotedModel& r) {
-  return {{"owner", r.owner}, {"name", r.name}, {"created", r.created}, {"base_model", r.base_model}, {"checkpoint", r.checkpoint}, {"folder", r.folder}, {"settings", to_json(r.settings)}, {"profile", r.profile}};
+  return {{"owner", r.owner}, {"name", r.name}, {"created", r.created}, {"base_model", r.base_model}, {"checkpoint", r.checkpoint}, {"folder", r.folder}, {"settings", to_json(r.settings)}, {"profile", r.profile}, {"bytes", r.bytes}};
 }
 void from_json(const TrainingJson& j, PromotedModel& r) {
-  r = {j.at("owner"), j.at("name"), j.at("created"), j.at("base_model"), j.at("checkpoint"), j.at("folder"), model_settings_of(j.at("settings")), j.value("profile", "")};
+  r = {j.at("owner"), j.at("name"), j.at("created"), j.at("base_model"), j.at("checkpoint"), j.at("folder"), model_settings_of(j.at("settings")), j.value("profile", ""), j.value("bytes", std::int64_t{0})};
 }
 
 }  // namespace lockstep

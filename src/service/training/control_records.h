@@ -33,6 +33,7 @@ struct PromotedModel {
   std::string base_model, checkpoint, folder;  // folder: below the state's
   ModelSettings settings;
   std::string profile = {};  // digest of the numerics profile that its weights were trained under; empty: not known
+  std::int64_t bytes = 0;    // of its files; 0: by a version that did not count
   bool adapter() const { return settings.rank > 0; }
 };
 

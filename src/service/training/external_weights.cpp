@@ -97,22 +97,26 @@ std::filesystem::path TrainingService::external_folder(const std::string& owner,
 std::string TrainingService::copy_checkpoint(const std::string& owner, const CopyRequest& wanted) {
   check_ttl(wanted.ttl_seconds);
   const CheckpointRecord from = checkpoint_at(owner, wanted.source);
+  const std::string copy_scope = owner + " " + wanted.idempotency_key;
   if (from.model == kNamedModel) fail(ErrorCode::invalid_argument, "{} is an adapter of the server, and can be named by all; allowed are checkpoints", from.path());
   CheckpointRecord record = from;
   record.owner = owner;
   record.created = unix_now();
   record.expires = wanted.ttl_seconds ? std::optional(record.created + *wanted.ttl_seconds) : std::nullopt;
   record.is_public = false;
+  check_label("destination_project_id", wanted.project);
+  record.project = wanted.project;
   if (!wanted.session.empty()) {
     session(owner, wanted.session);
     record.model = fmt::format("{}:train:{}", wanted.session, wanted.number);
   }
   {
     const std::lock_guard lock(mutex_);
-    if (const auto same = copies_.find({owner, wanted.idempotency_key}); !wanted.idempotency_key.empty() && same != copies_.end()) return same->second;
+    if (const std::string* same = wanted.idempotency_key.empty() ? nullptr : copies_.find(owner, copy_scope, 0)) return *same;
     if (wanted.session.empty()) record.model = "copy-" + hex64(random_bits());
     if (checkpoints_.contains(record.path())) fail(ErrorCode::already_exists, "the checkpoint {} exists already", record.path());
   }
+  check_checkpoint_room(owner, record.path(), from.bytes);
   const std::filesystem::path to = checkpoint_folder(record), source = checkpoint_folder(from);
   std::error_code error;
   std::filesystem::create_directories(to.parent_path(), error);
@@ -124,7 +128,7 @@ std::string TrainingService::copy_checkpoint(const std::string& owner, const Cop
   const std::lock_guard lock(mutex_);
   store_->put("checkpoint", record.path(), to_json(record).dump());
   checkpoints_[record.path()] = record;
-  if (!wanted.idempotency_key.empty()) copies_[{owner, wanted.idempotency_key}] = record.path();
+  if (!wanted.idempotency_key.empty()) copies_.put(owner, copy_scope, 0, record.path());
   return record.path();
 }
 

@@ -4,8 +4,14 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/server_paths.h"
 
 namespace lockstep {
+
+namespace {
+// With what remembering one takes beside its texts.
+std::int64_t bytes_held(const Outcome& outcome) { return 512 + static_cast<std::int64_t>(outcome.bytes.size() + outcome.message.size()); }
+}  // namespace
 
 std::string failure_category(const std::exception& error) {
   const auto* e = dynamic_cast<const Error*>(&error);
@@ -97,7 +103,7 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
     if (found == futures_.end() || found->second.outcome) return;
     told.swap(found->second.told);
     found->second.outcome = shared;
-    bytes_ += static_cast<std::int64_t>(shared->bytes.size());
+    bytes_ += bytes_held(*shared);
     finished_.push_back(id);
     for (const std::uint64_t waiter : found->second.waiters)
       if (const auto w = waiters_.find(waiter); w != waiters_.end()) {
@@ -114,7 +120,14 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
 }
 
 void Futures::fail(const std::string& id, const std::exception& error) {
-  resolve(id, {{}, {}, failure_category(error), dynamic_cast<const Error*>(&error) ? error.what() : "an internal error; the server's log says more"});
+  constexpr std::size_t kLongestMessage = 4096;  // it may repeat what a client sent
+  std::string message = dynamic_cast<const Error*>(&error) ? error.what() : "an internal error; the server's log says more";
+  if (std::string told = without_server_paths(message); told != message) {
+    log_warning("an operation failed", {{"reason", message}});
+    message = std::move(told);
+  }
+  if (message.size() > kLongestMessage) message = message.substr(0, kLongestMessage) + "...";
+  resolve(id, {{}, {}, failure_category(error), std::move(message)});
   if (!dynamic_cast<const Error*>(&error)) log_error("an operation failed", {{"reason", error.what()}});
 }
 
@@ -124,7 +137,7 @@ void Futures::forget_oldest() {
   while (finished_.size() > unwritten_.size() && (bytes_ > most_bytes_ || finished_.size() > kMostFinished)) {
     const auto found = futures_.find(finished_.front());
     if (found != futures_.end()) {
-      bytes_ -= static_cast<std::int64_t>(found->second.outcome->bytes.size());
+      bytes_ -= bytes_held(*found->second.outcome);
       futures_.erase(found);
     }
     finished_.pop_front();

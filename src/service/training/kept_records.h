@@ -41,6 +41,10 @@ class KeptRecords {
     std::stable_sort(out.begin(), out.end(), [](const T& a, const T& b) { return a.created < b.created; });
     return out;
   }
+  void each(const std::function<void(const T&)>& visit) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, record] : records_) visit(record);
+  }
   // Changes one, made where there is none, and returns it; what `change` throws leaves it as it was. Errors: resource_exhausted; the
   // store's.
   T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {

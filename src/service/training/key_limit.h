@@ -14,6 +14,8 @@ class KeyLimit {
   // Before one more is made. Error resource_exhausted when there are `all` of them, or `own` of this key, and that is what is allowed;
   // `options` set the limit, `remedy` (not empty) is what may be done.
   void check_room(std::int64_t all, std::int64_t own, std::string_view what, std::string_view remedy = {}, std::string_view options = "--key-share") const;
+  // The same for bytes, of which `more` are wanted; errors tell megabytes.
+  void check_bytes(std::int64_t all, std::int64_t own, std::int64_t more, std::string_view what, std::string_view remedy, std::string_view options) const;
 
  private:
   std::int64_t most_, share_;

@@ -55,12 +55,12 @@ bool TrainingService::remove_forgotten() {
       store_->remove("sampler", at->first);
       std::erase_if(sampler_by_number_, [&](const auto& one) { return one.second == at->first; });
       samplers.push_back(sampler.record);
+      numbers_seen_.forget(at->first);
       at = samplers_.erase(at);
     }
     // A session goes when its models are gone: a server that is killed between the two finds it again.
     std::set<std::string> occupied;
     for (const auto& [id, sampler] : samplers_) occupied.insert(sampler->record.session);
-    std::erase_if(models_, [&](const auto& one) { return !one.second->unmade.empty() && is_forgotten(one.second->record.session); });
     std::erase_if(unloading_, [&](const std::string& id) { return !models_.contains(id); });
     for (const auto& [id, model] : models_) {
       if (!is_forgotten(model->record.session)) continue;
@@ -102,9 +102,8 @@ void TrainingService::remove_session(const SessionRecord& session) {
     store_->remove("custom_loss", loss->first);
     loss = custom_losses_.erase(loss);
   }
-  const auto of_session = [&](const auto& one) { return one.first.first == session.id; };
-  std::erase_if(creations_, of_session);
-  std::erase_if(custom_loss_by_number_, of_session);
+  numbers_seen_.forget("create " + session.id);
+  numbers_seen_.forget("loss " + session.id);
   if (!session.idempotency_key.empty()) session_by_key_.erase({session.owner, session.idempotency_key});
   store_->remove("session", session.id);
   heard_.erase(session.id);

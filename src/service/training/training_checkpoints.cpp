@@ -1,5 +1,6 @@
 // Checkpoints and samplers of a training service: names, folders, what is in memory and what on disk.
 #include <algorithm>
+#include <limits>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -63,6 +64,26 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
   const auto found = checkpoints_.find(wanted);
   if (found == checkpoints_.end() || (found->second.owner != owner && !found->second.is_public)) fail(ErrorCode::not_found, "there is no checkpoint '{}'", path);
   return found->second;
+}
+
+void TrainingService::check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes) {
+  const auto [promoted, own_promoted] = control_.promoted_bytes(owner);
+  const std::lock_guard lock(mutex_);
+  std::int64_t all = promoted, own = own_promoted, count = 0, own_count = 0;
+  for (const auto& [key, record] : checkpoints_) {
+    if (key == path) continue;
+    all += record.bytes, ++count;
+    if (record.owner == owner) own += record.bytes, ++own_count;
+  }
+  const char* const remedy = "delete some, or let them expire";
+  limit_of(options_.max_checkpoints).check_room(count, own_count, "checkpoints", remedy);
+  std::int64_t most = options_.checkpoint_bytes;
+  if (most == 0) {
+    std::error_code error;
+    const fs::space_info disk = fs::space(options_.state, error);
+    most = error ? std::numeric_limits<std::int64_t>::max() / 200 : static_cast<std::int64_t>(disk.capacity / 2);
+  }
+  limit_of(most).check_bytes(all, own, bytes, "checkpoints and promoted models", remedy, "--checkpoint-megabytes, --key-share");
 }
 
 CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std::string& path, const std::string& kind) { return checkpoint_at(owner, path, {}, kind); }

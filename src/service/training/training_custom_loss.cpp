@@ -67,10 +67,11 @@ std::string TrainingService::create_custom_loss(const std::string& owner, const 
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) fail(ErrorCode::cancelled, "the server stops");
-    if (const auto same = custom_loss_by_number_.find({session, number}); same != custom_loss_by_number_.end()) return same->second;
+    if (const std::string* same = numbers_seen_.find(owner, "loss " + session, number)) return *same;
     const auto own = std::count_if(custom_losses_.begin(), custom_losses_.end(), [&](const auto& one) { return one.second.session == session; });
     if (own >= kMostLossesOfSession) fail(ErrorCode::resource_exhausted, "the session has {} custom losses, allowed are {}", own, kMostLossesOfSession);
-    request = custom_loss_by_number_[{session, number}] = futures_.create(owner, id);
+    request = futures_.create(owner, id);
+    numbers_seen_.put(owner, "loss " + session, number, request);
   }
   try {
     if (!options_.custom_losses) fail(ErrorCode::unsupported, "custom losses run in the client here; the server was started with --custom-loss client");

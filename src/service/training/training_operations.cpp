@@ -173,6 +173,10 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   if (merged) check_merge(model.record.settings, wanted.precision);
   TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
   record.steps = checkpoint.step;
+  std::int64_t bytes = 0;  // in fp32, which nothing exceeds
+  for (const FileTensor& tensor : (merged ? base_->opened.loaded.model->manifest() : trained.manifest()).files()) bytes += tensor.size() * static_cast<std::int64_t>(sizeof(float));
+  if (record.optimizer) bytes *= 3;
+  check_checkpoint_room(record.owner, record.path(), bytes);
   const std::filesystem::path folder = checkpoint_folder(record);
   const bool external = record.kind == "external_weights";
   std::error_code error;

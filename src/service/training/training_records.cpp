@@ -53,13 +53,14 @@ std::string CheckpointRecord::reference() const { return run().empty() ? name : 
 TrainingJson to_json(const CheckpointRecord& r) {
   TrainingJson json{{"model", r.model}, {"owner", r.owner}, {"kind", r.kind}, {"name", r.name}, {"settings", to_json(r.settings)}, {"created", r.created}, {"bytes", r.bytes},
                     {"steps", r.steps}, {"optimizer", r.optimizer}, {"public", r.is_public}, {"user_metadata", r.user_metadata}, {"session", r.session}, {"type", r.type}, {"profile", r.profile},
-                    {"job", r.job}};
+                    {"job", r.job},
+                    {"project", r.project}};
   if (r.expires) json["expires"] = *r.expires;
   return json;
 }
 CheckpointRecord checkpoint_record(const TrainingJson& j) {
   CheckpointRecord r{j.at("model"), j.at("owner"), j.at("kind"), j.at("name"), model_settings_of(j.at("settings")), j.at("created"), std::nullopt, j.at("bytes"), j.at("steps"),
-                     j.at("optimizer"), j.at("public"), j.at("user_metadata"), j.value("session", ""), j.value("type", ""), j.value("profile", ""), j.value("job", "")};
+                     j.at("optimizer"), j.at("public"), j.at("user_metadata"), j.value("session", ""), j.value("type", ""), j.value("profile", ""), j.value("job", ""), j.value("project", "")};
   if (j.contains("expires")) r.expires = j["expires"].get<double>();
   return r;
 }

@@ -58,6 +58,7 @@ struct CheckpointRecord {
   std::string type;
   std::string profile;  // digest of the numerics profile that it was written under; empty: by a version that did not say
   std::string job;      // of the session, once that is gone
+  std::string project;  // of a copy in a run of its own
   // Which files of its folder count: an overwritten one may have those of both.
   bool merged() const { return type == "merged_base"; }
   std::string id() const { return kind + "/" + name; }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/server_paths.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +26,8 @@ std::string emptied(const std::filesystem::path& folder) {
   return folder.string();
 }
 
+constexpr std::size_t kLongestReason = 512;  // of what is kept of a model that could not be made
+
 [[noreturn]] void fail_unknown(const char* what, const std::string& id) { fail(ErrorCode::not_found, "there is no {} '{}'", what, id); }
 }  // namespace
 
@@ -38,7 +41,10 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       futures_(deadlines_, store_ = std::make_shared<TrainingStore>(options.state)),
       control_(*this, store_, options.state, options.key_share),
       cache_(base_->executor, options.sampler_bytes),
-      queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)) {
+      queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)),
+      numbers_seen_(limit_of(options.max_numbers)),
+      unmade_(limit_of(options.max_unmade)),
+      copies_(limit_of(options.max_numbers)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
   base_->kept = std::make_shared<KeptPasses>(options.reuse_bytes);
   load_records();
@@ -106,6 +112,17 @@ void TrainingService::stop() {
   }
 }
 
+void TrainingService::check_metadata(const std::string& field, const TrainingJson& value) const {
+  const std::size_t bytes = value.dump(-1, ' ', false, TrainingJson::error_handler_t::replace).size();
+  if (static_cast<std::int64_t>(bytes) > options_.metadata_bytes)
+    fail(ErrorCode::invalid_argument, "{} has {} bytes of JSON, allowed are {} (--metadata-kilobytes)", field, bytes, options_.metadata_bytes);
+}
+
+void TrainingService::check_label(const std::string& field, const std::string& text) const {
+  constexpr std::size_t kLongest = 4096;
+  if (text.size() > kLongest) fail(ErrorCode::invalid_argument, "{} has {} bytes, allowed are {}", field, text.size(), kLongest);
+}
+
 bool TrainingService::is_base(const std::string& name) const { return base_->is_called(name); }
 
 void TrainingService::check_base(const std::string& name) const {
@@ -117,8 +134,8 @@ void TrainingService::check_base(const std::string& name) const {
 void TrainingService::check_key_models(const std::string& owner) const {
   std::int64_t all = 0, own = 0;
   for (const auto& [id, model] : models_)
-    if (model->unmade.empty()) ++all, own += model->record.owner == owner;
-  limit_of(options_.max_kept_models).check_room(all - 1, own - 1, "models", "unload some");  // it is among them
+    ++all, own += model->record.owner == owner;
+  limit_of(options_.max_kept_models).check_room(all, own, "models", "unload some");
 }
 
 void TrainingService::check_held(const Model& wanted) {
@@ -139,6 +156,10 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
     if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return hear(same->second), same->second;
   const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
   limit_of(options_.max_sessions).check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
+  check_metadata("user_metadata", wanted.user_metadata);
+  check_metadata("tags", wanted.tags);
+  check_label("display_name", wanted.display_name);
+  check_label("project_id", wanted.project);
   const std::string prefix = wanted.id;  // what the id begins with
   wanted.id = prefix + hex64(random_bits());
   wanted.owner = owner;
@@ -184,6 +205,7 @@ void TrainingService::heartbeat(const std::string& owner, const std::string& id)
 }
 
 void TrainingService::assign_session(const std::string& owner, const std::string& id, const std::string& project) {
+  check_label("project_id", project);
   const std::lock_guard lock(mutex_);
   SessionRecord& record = find_session(owner, id);
   record.project = project;
@@ -191,6 +213,8 @@ void TrainingService::assign_session(const std::string& owner, const std::string
 }
 
 void TrainingService::finish_session(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail) {
+  check_label("reason.type", status);
+  check_label("detail", detail);
   const std::lock_guard lock(mutex_);
   SessionRecord& record = find_session(owner, id);
   if (record.status != "active") return;  // the first reason stays
@@ -204,8 +228,8 @@ void TrainingService::finish_session(const std::string& owner, const std::string
 std::shared_ptr<TrainingService::Model> TrainingService::find_model(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = models_.find(id);
+  if (const std::string* why = found == models_.end() ? unmade_.find(owner, id, 0) : nullptr) fail(ErrorCode::not_found, "{}", *why);
   if (found == models_.end() || found->second->record.owner != owner) fail_unknown("model", id);
-  if (!found->second->unmade.empty()) fail(ErrorCode::not_found, "{}", found->second->unmade);
   return found->second;
 }
 
@@ -219,7 +243,7 @@ std::vector<ModelRecord> TrainingService::models(const std::string& owner) {
   const std::lock_guard lock(mutex_);
   std::vector<ModelRecord> out;
   for (const auto& [id, model] : models_)
-    if (model->record.owner == owner && model->unmade.empty()) out.push_back(model->record);
+    if (model->record.owner == owner) out.push_back(model->record);
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
   return out;
 }
@@ -238,9 +262,19 @@ std::string TrainingService::create_model(const std::string& owner, const Create
   std::shared_ptr<Model> model;
   std::unique_lock lock(mutex_);  // until it is in its lane: who stops waits for what is there
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
-  if (const auto same = creations_.find({wanted.session, wanted.number}); same != creations_.end()) return same->second;
-  request = creations_[{wanted.session, wanted.number}] = futures_.create(owner, id);
+  const std::string scope = "create " + wanted.session;
+  if (const std::string* same = numbers_seen_.find(owner, scope, wanted.number)) return *same;
+  request = futures_.create(owner, id);
+  numbers_seen_.put(owner, scope, wanted.number, request);
+  try {
+    check_key_models(owner);
+  } catch (const Error& e) {
+    lock.unlock();
+    futures_.fail(request, e);
+    return request;
+  }
   if (!models_.contains(id)) {
+    unmade_.forget(id);
     model = models_[id] = std::make_shared<Model>();
     model->record.id = id;
     model->record.session = wanted.session;
@@ -273,10 +307,6 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         fail(ErrorCode::unsupported, "base_model '{}' is a promoted model; allowed are whole weights, all of them trained (rank 0); load_adapter takes a promoted adapter", settings.base_model);
       if (!promoted) check_base(settings.base_model);
       optimizer_family(settings);
-      {
-        const std::lock_guard lock(mutex_);
-        check_key_models(owner);
-      }
       rest_idle_models(*model);
       if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
       model->trained = make_trained_model(*base_, settings);
@@ -306,7 +336,9 @@ std::string TrainingService::create_model(const std::string& owner, const Create
         const std::lock_guard lock(mutex_);
         model->trained.reset();
         numbers_.forget(folder_of_id(model->record.id));
-        model->unmade = model->lost = fmt::format("model '{}' could not be made: {}", model->record.id, e.what());
+        model->unmade = model->lost = fmt::format("model '{}' could not be made: {}", model->record.id, without_server_paths(e.what()).substr(0, kLongestReason));
+        unmade_.put(model->record.owner, model->record.id, 0, model->unmade);  // all that is left of it
+        models_.erase(model->record.id);
       }
       futures_.fail(request, e);
       forget_waiting(*model, model->unmade);  // what came with it, and would wait for numbers that never come
@@ -330,6 +362,7 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
       model->lost = fmt::format("model '{}' was unloaded", model->record.id);
       record = model->record;
       models_.erase(record.id);
+      numbers_seen_.forget(record.id);
     }
     store_->remove("model", record.id);
     numbers_.forget(folder_of_id(record.id));
@@ -370,7 +403,8 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
   {
     const std::lock_guard lock(mutex_);
     if (!model->unmade.empty()) fail(ErrorCode::not_found, "{}", model->unmade);  // since it was found
-    if (const auto same = model->requests.find(sequence); same != model->requests.end()) return same->second;
+    if (const std::string* same = numbers_seen_.find(owner, id, sequence)) return *same;
+    if (const auto same = model->waiting.find(sequence); same != model->waiting.end()) return same->second->request();
     if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
     if (sequence < 1) fail(ErrorCode::invalid_argument, "seq_id is {}, allowed is 1 and up", sequence);
     if (static_cast<std::int64_t>(model->waiting.size()) >= options_.max_pending)
@@ -379,7 +413,8 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
       numbers_.note(folder_of_id(id), sequence);
       model->acknowledged = sequence;
     }
-    request = model->requests[sequence] = futures_.create(owner, id);
+    request = futures_.create(owner, id);
+    numbers_seen_.put(owner, id, sequence, request);
     model->record.used = unix_now();
     hear(model->record.session);
     if (model->lost.empty() && sequence < model->next) {

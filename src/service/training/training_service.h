@@ -19,6 +19,7 @@
 #include "service/training/futures.h"
 #include "service/training/key_limit.h"
 #include "service/training/loss_inputs.h"
+#include "service/training/recent_texts.h"
 #include "service/training/sampling_request.h"
 #include "service/training/control_plane.h"
 #include "service/training/trained_model.h"
@@ -38,6 +39,11 @@ struct TrainingServiceOptions {
   double session_seconds = 30 * 86400.0, sampler_seconds = 3 * 86400.0;
   std::int64_t max_models = 64;         // in memory; beyond, the least used go to disk and come back
   std::int64_t max_kept_models = 4096;  // on disk too
+  // Numbers of operations whose request is known when they come again, and models that could not be made of which is known why: the newest.
+  std::int64_t max_numbers = 100'000, max_unmade = 1000;
+  std::int64_t max_checkpoints = 100'000;
+  std::int64_t checkpoint_bytes = 0;           // of all their files, and of promoted models'; 0: half of the disk that `state` is on
+  std::int64_t metadata_bytes = 16 << 10;      // of the user_metadata, and of the tags, of one session, model or checkpoint
   // Of each limit above but max_pending, and of the control plane's records, one owner may take so many percent: the rest is for others.
   std::int64_t key_share = 50;
   std::int64_t tokens_a_step = 2048;  // of one model, before others get their turn
@@ -78,6 +84,7 @@ struct SaveRequest {
 // A copy of a checkpoint, in a session's model slot or (session empty) in a run of its own.
 struct CopyRequest {
   std::string source, session, idempotency_key;
+  std::string project;  // of a run of its own
   std::int64_t number = 0;
   std::optional<double> ttl_seconds;
 };
@@ -137,6 +144,9 @@ class TrainingService {
   // A traced loss of a session's clients: {"name", "inputs", "graph"}; loss "custom" with its id as loss_id then names it.
   std::string create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode);
   bool custom_losses() const { return options_.custom_losses; }
+  // Error invalid_argument: `field` is larger than what is kept of a client's own data.
+  void check_metadata(const std::string& field, const TrainingJson& value) const;
+  void check_label(const std::string& field, const std::string& text) const;
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
@@ -177,6 +187,8 @@ class TrainingService {
   std::string copy_checkpoint(const std::string& owner, const CopyRequest& wanted);  // its path
   // Where the files of an external checkpoint are. Error invalid_argument for one of another kind.
   std::filesystem::path external_folder(const std::string& owner, const std::string& path);
+  // Before a checkpoint of `bytes` is written; of one that it replaces, its files count no more. Error resource_exhausted.
+  void check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes);
   // Errors not_found.
   void change_checkpoint(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change);
 
@@ -196,7 +208,6 @@ class TrainingService {
     std::string unmade;                     // not empty: why its creation failed; it is none, and nothing is taken
     std::map<std::int64_t, std::shared_ptr<Operation>> waiting;  // by sequence number: their turn has not come
     std::vector<std::shared_ptr<BatchOperation>> early;          // executor; those of them that have run, or begun to
-    std::unordered_map<std::int64_t, std::string> requests;  // sequence number -> request id
     std::int64_t next = 1;                              // sequence number whose turn it is
     std::int64_t acknowledged = 0;                      // the highest that its client was answered for
     double gap_since = 0;
@@ -213,7 +224,6 @@ class TrainingService {
     std::uint64_t used = 0;  // order
     Clock::time_point used_at = Clock::now();
     std::int64_t joined = 0;
-    std::unordered_map<std::int64_t, std::string> requests;
   };
   struct OwnedLoss {
     std::string owner, session;
@@ -235,7 +245,7 @@ class TrainingService {
   // executor: tokens of the model's next turn
   std::int64_t turn_tokens(const Model& model) const { return model.turn.tokens(options_.tokens_a_step, queue_->others_wait()); }
   KeyLimit limit_of(std::int64_t most) const { return {most, options_.key_share}; }
-  void check_key_models(const std::string& owner) const;  // mutex_ is held; errors resource_exhausted
+  void check_key_models(const std::string& owner) const;  // before one more; mutex_ is held; errors resource_exhausted
   // Before gradients, or early work, hold the model in memory. Error resource_exhausted: its owner's share is held.
   void check_held(const Model& model);
   // Error invalid_argument: written under another numerics profile than this server's.
@@ -282,7 +292,7 @@ class TrainingService {
   void spill_samplers();  // executor
   void expire_checkpoints();
   std::string new_sampler(SamplerRecord record, SamplerWeights weights);
-  void begin_sample(const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode);
+  void begin_sample(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode);
 
   // Of a merged_base checkpoint, below its folder.
   static constexpr const char* kMergedFolder = "model";
@@ -305,14 +315,14 @@ class TrainingService {
   std::map<std::string, SessionRecord> sessions_;
   std::map<std::pair<std::string, std::string>, std::string> session_by_key_;  // owner, idempotency key
   std::map<std::string, std::shared_ptr<Model>> models_;
-  std::map<std::pair<std::string, std::int64_t>, std::string> creations_;      // session, number -> request id
+  RecentTexts numbers_seen_;  // scope (a model, a sampler, "create SESSION", "loss SESSION"), number -> request id
+  RecentTexts unmade_;        // model -> why it could not be made
   std::map<std::string, std::shared_ptr<Sampler>> samplers_;
   std::map<std::pair<std::string, std::int64_t>, std::string> sampler_by_number_;  // session, number
   std::map<std::string, CheckpointRecord> checkpoints_;                        // by path
-  std::map<std::pair<std::string, std::string>, std::string> copies_;          // owner, idempotency key -> path
+  RecentTexts copies_;        // owner and idempotency key -> path
   std::map<std::string, std::vector<std::uint64_t>> samples_;                  // under way: request id -> generations
   std::map<std::string, OwnedLoss> custom_losses_;                                   // by id
-  std::map<std::pair<std::string, std::int64_t>, std::string> custom_loss_by_number_;  // session, number -> request id
   std::uint64_t sampler_clock_ = 0;
   const Clock::time_point started_ = Clock::now();
   Clock::time_point swept_ = started_;

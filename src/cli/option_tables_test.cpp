@@ -1,0 +1,202 @@
+// Walks every option of every command: one whose mechanism is off is refused with one sentence, and each of the others always has an
+// effect. A new option stands in one of the two lists, or this fails.
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <sstream>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+
+namespace lockstep {
+namespace {
+
+using Words = std::vector<std::string>;
+Words words_of(const std::string& text) {
+  std::istringstream stream(text);
+  Words words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
+}
+
+int run_words(const std::string& command, const std::string& more) {
+  const Words all = words_of(command + " " + more);
+  for (const Command& one : commands())
+    if (one.name == all.front()) return one.run({all.begin() + 1, all.end()});
+  throw Error(ErrorCode::not_found, "no command " + all.front());
+}
+
+// An option that does nothing where it is given with `with` (all that the command needs, and what switches the mechanism off).
+struct Idle {
+  const char *command, *with, *option, *value, *where;
+};
+constexpr const char kSft[] = "--model x --environment countdown", kServe[] = "--model x";
+const std::vector<Idle>& idle_options() {
+  static const std::vector<Idle> all = [] {
+    std::vector<Idle> rows{
+        {"serve", kServe, "frozen-layers", "experts", "without --frozen-base"},
+        {"serve", kServe, "max-adapters", "2", "without --adapter or --adapter-folder"},
+        {"doctor", "--quick", "threads", "2", "with --quick"},
+        {"plan", "--model x", "batch-rows", "9", "without --for serve"},
+        {"plan", "--model x", "cache-bytes", "9", "without --for serve"},
+        {"plan", "--model x --for serve", "micro-batch", "1", "with --for serve"},
+        {"plan", "--model x --for serve", "checkpoint-activations", "", "with --for serve"},
+        {"plan", "--model x --for serve", "optimizer-state", "file", "with --for serve"},
+        {"train sft", kSft, "init-seed", "2", "without --from-scratch"},
+        {"train sft", kSft, "init-deviation", "1", "without --from-scratch"},
+        {"train sft", "--model x --environment countdown --schedule constant", "final-fraction", "0.5", "with --schedule constant"},
+        {"train sft", "--model x --environment countdown --no-train-indexer", "index-from", "5", "with --no-train-indexer"},
+        {"demo", "--quick", "importance-cap", "2", "where no arm has two profiles"},
+        {"demo", "--arms lockstep", "importance-cap", "2", "where no arm has two profiles"},
+        {"tokenize", "--model x --ids 1", "add-special", "", "with --ids"},
+        {"tokenize", "--model x --ids 1", "parse-special", "", "with --ids"},
+        {"tokenize", "--model x --text a", "skip-special", "", "without --ids or --jsonl"},
+        {"tokenize", "--model x --jsonl", "json", "", "with --jsonl"},
+    };
+    for (const auto& [option, value] : {std::pair("state", "x"), std::pair("token-seconds", "5"), std::pair("alias", "a"), std::pair("shapes", "f"), std::pair("max-models", "2"), std::pair("key-share", "10"),
+                                        std::pair("metadata-kilobytes", "2"), std::pair("checkpoint-megabytes", "2"), std::pair("session-days", "1"), std::pair("sampler-hours", "1"), std::pair("sampler-megabytes", "1"),
+                                        std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client")})
+      rows.push_back({"serve", kServe, option, value, "without --training"});
+    for (const auto& [option, value] : {std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
+      rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
+    for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""), std::pair("set", "a=1"), std::pair("json", "")})
+      rows.push_back({"render", "--jsonl", option, value, "with --jsonl, whose lines say it"});
+    for (const char* option : {"transcripts-every", "transcript-megabytes"}) {
+      rows.push_back({"train sft", "--model x --environment countdown --transcripts 0", option, "2", "with --transcripts 0"});
+      rows.push_back({"train rl", "--model x --transcripts 0", option, "2", "with --transcripts 0"});
+    }
+    rows.push_back({"train sft", "--model x --environment countdown --no-page", "page-port", "5", "with --no-page"});
+    rows.push_back({"train rl", "--model x --no-page", "page-port", "5", "with --no-page"});
+    rows.push_back({"demo", "--no-page", "page-port", "5", "with --no-page"});
+    return rows;
+  }();
+  return all;
+}
+
+// Options that always have an effect, or whose misuse the command refuses in a sentence of its own.
+const std::map<std::string, std::string>& effective_options() {
+  static const std::map<std::string, std::string> all = {
+      {"demo", "quick json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
+      {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
+      {"generate", "prompt tokens max-tokens temperature top-p top-k seed schema json-object stop model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name runs data environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
+      {"train rl", "name runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
+      {"eval", "n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
+      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format training frozen-base adapter adapter-folder runs max-open cache-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
+      {"render", "model template ids jsonl"},
+      {"watch", "run parity port"},
+      {"report", "out"},
+      {"info", "mla-norm-eps json"},
+      {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"grad", "tokens out loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"tokenize", "model text ids jsonl"},
+      {"parity", "model fuzz seed profile ranks device mla-norm-eps json"},
+      {"bench gemm", "shape rows weights threads isa leaves cold-megabytes seconds json"},
+      {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
+      {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench train", "sequences length micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"plan", "for sequences length model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"shapes list", "model mode shapes json"},
+      {"shapes show", "lora-rank shapes json"},
+      {"shapes resolve", "model context lora-rank forward-only accelerator count shapes json"},
+      {"doctor", "quick json"},
+  };
+  return all;
+}
+
+// The options of a command's help, and what each says behind "refused".
+std::map<std::string, std::string> options_of(const std::string& command) {
+  testing::internal::CaptureStdout();
+  run_words(command, "--help");
+  std::istringstream help(testing::internal::GetCapturedStdout());
+  std::map<std::string, std::string> options;
+  std::string line, name, text;
+  const auto keep = [&] {
+    if (name.empty() || name == "help" || name == "config") return;
+    const std::size_t refused = text.find("refused ");
+    options[name] = refused == std::string::npos ? "" : text.substr(refused + 8, text.rfind(')') - refused - 8);
+  };
+  while (std::getline(help, line)) {
+    if (line.starts_with("  --")) {
+      keep();
+      name = line.substr(4, line.find_first_of(" \n", 4) - 4);
+      if (name == "set" && line.find("KEY=VALUE") != std::string::npos) name = "help";  // --config's
+      text.clear();
+    }
+    const std::size_t begin = line.find_first_not_of(' ');
+    if (begin != std::string::npos) text += (text.empty() ? "" : " ") + line.substr(begin);
+  }
+  keep();
+  return options;
+}
+
+TEST(OptionTables, EveryOptionHasAnEffectOrIsRefused) {
+  std::set<std::string> covered;
+  for (const auto& [command, names] : effective_options()) {
+    covered.insert(words_of(command).front());
+    std::set<std::string> effective;
+    for (const std::string& name : words_of(names)) effective.insert(name);
+    std::map<std::string, std::string> idle;
+    for (const Idle& row : idle_options())
+      if (row.command == command) idle[row.option] = row.where;
+    const std::map<std::string, std::string> options = options_of(command);
+    EXPECT_FALSE(options.empty()) << command;
+    for (const auto& [name, refused] : options) {
+      const auto row = idle.find(name);
+      EXPECT_EQ(refused, row == idle.end() ? "" : row->second) << command << " --" << name;
+      EXPECT_TRUE(effective.contains(name) != (row != idle.end()))
+          << command << " --" << name << ": say here that it always has an effect, or mark its row with OptionTable::refused and say here where";
+    }
+    for (const std::string& name : effective) EXPECT_TRUE(options.contains(name)) << command << " has no --" << name << " any more";
+    for (const auto& [name, where] : idle) EXPECT_TRUE(options.contains(name)) << command << " has no --" << name << " any more";
+  }
+  for (const Command& command : commands()) EXPECT_TRUE(covered.contains(std::string(command.name))) << command.name;
+}
+
+TEST(OptionTables, WhatDoesNothingIsRefused) {
+  for (const Idle& row : idle_options()) {
+    const std::string option = std::string("--") + row.option + (*row.value ? std::string("=") + row.value : "");
+    try {
+      run_words(row.command, std::string(row.with) + " " + option);
+      ADD_FAILURE() << row.command << " " << row.with << " " << option << " was accepted";
+    } catch (const UsageError& e) {
+      EXPECT_EQ(std::string(e.what()), std::string("--") + row.option + " does nothing " + row.where + "; allowed is to leave it out") << row.command << " " << row.with;
+    }
+  }
+}
+
+TEST(OptionTables, AFileMaySayTheDefaultOfWhatIsOff) {
+  std::int64_t size = 5;
+  bool on = false;
+  const auto parse = [&](const Words& arguments) {
+    size = 5, on = false;
+    OptionTable table("x", "X.", {});
+    table.flag("on", &on, "On");
+    table.integer("size", &size, 0, 9, "N", "Size");
+    table.refused("without --on", [&] { return !on; });
+    table.accept_config();
+    table.parse(arguments);
+  };
+  const std::string file = testing::TempDir() + "/lockstep-option-tables.toml";
+  const auto write = [&](const char* text) {
+    std::FILE* out = std::fopen(file.c_str(), "w");
+    std::fputs(text, out);
+    std::fclose(out);
+  };
+  write("on = false\nsize = 5\n");
+  parse({"--config", file});
+  write("size = 6\n");
+  EXPECT_THROW(parse({"--config", file}), UsageError);
+  parse({"--config", file, "--on"});
+  EXPECT_EQ(size, 6);
+  EXPECT_THROW(parse({"--size", "5"}), UsageError);
+  EXPECT_THROW(parse({"--set", "size=5"}), UsageError);
+  parse({"--on", "--size", "7"});
+}
+
+}  // namespace
+}  // namespace lockstep
