@@ -1,5 +1,6 @@
 // `lockstep demo`: the whole loop on real weights. A small model samples, is scored, learns and is served; once with one
 // numerics profile for rollouts and training, once with two, and the trained weights are held against the published ones.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -26,15 +27,28 @@ void say(fmt::format_string<A...> format, A&&... args) {
   std::fflush(stdout);
 }
 
-// The exported folder behind a real server, one request over the loopback, the server stopped.
-void serve_once(const std::string& folder, const DemoSettings& settings, const Evaluation& trained) {
-  const auto environment = make_environment(settings.rl.environment);
-  const std::vector<Problem> problems = held_out_problems(*environment, settings.evaluation.seed, settings.evaluation.problems);
-  // A problem the trained model is known to solve, the first one; any other when it solves none.
-  std::size_t chosen = 0;
-  while (chosen + 1 < problems.size() && !trained.greedy_right[chosen]) ++chosen;
-  const Problem& problem = problems[chosen];
+// What the served model is asked at the end: one of the held-out problems, the same in every run, chosen before any training.
+constexpr const char* kServedPrompt = "16 19 14=17:";
 
+struct ServedProblem {
+  Problem problem;
+  std::size_t number = 0;  // among the held-out ones
+};
+ServedProblem served_problem(const DemoSettings& settings) {
+  const std::vector<Problem> problems = held_out_problems(*make_environment(settings.rl.environment), settings.evaluation.seed, settings.evaluation.problems);
+  for (std::size_t i = 0; i < problems.size(); ++i)
+    if (problems[i].prompt == kServedPrompt) return {problems[i], i};
+  fail(ErrorCode::internal, "'{}' is none of the held-out problems", kServedPrompt);
+}
+
+struct ServedAnswer {
+  std::string text;
+  bool right = false;
+};
+
+// The exported folder behind a real server, one request over the loopback, the server stopped.
+ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings, const Problem& problem) {
+  const auto environment = make_environment(settings.rl.environment);
   RuntimeSettings runtime = settings.runtime;
   runtime.model = folder;
   const auto service = std::make_shared<GenerationService>(serving_model(open_model(runtime)), ServingOptions{});
@@ -50,6 +64,7 @@ void serve_once(const std::string& folder, const DemoSettings& settings, const E
   const std::string text = answer["choices"][0].value("text", "");
   const bool right = environment->reward(problem, text) >= 1;
   say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  build/lockstep serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", folder);
+  return {text, right};
 }
 
 // Arms and results of an earlier demo would stand beside this one's.
@@ -93,6 +108,11 @@ int demo_command(const Arguments& arguments) {
   table.text("arms", &arm_names, "A,A,...", "Which arms (default lockstep,split); split-int4 samples from a 4-bit copy of the weights");
   table.number("importance-cap", &settings.importance_cap, 0, 1e6, "C",
                "In arms with two profiles weigh each token by min(trainer's / sampler's probability, C); 0: not");
+  table.refused("where no arm has two profiles", [&] {
+    if (arm_names.empty()) return quick;
+    const std::vector<DemoArm> arms = demo_arms_of(arm_names);
+    return std::none_of(arms.begin(), arms.end(), [](const DemoArm& arm) { return !arm.rollout_profile.empty(); });
+  });
   table.text("model", &settings.runtime.model, "DIR", "Where training starts");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
@@ -125,6 +145,9 @@ int demo_command(const Arguments& arguments) {
       settings.runtime.isa == "auto" ? build["instruction_set"].get<std::string>() : settings.runtime.isa,
       settings.runtime.threads > 0 ? settings.runtime.threads : available_processors());
 
+  const ServedProblem served = served_problem(settings);
+  say("asked at the end, over HTTP: {} (held-out problem {})\n\n", served.problem.prompt, served.number + 1);
+
   remove_earlier_demo(settings.folder);
   auto page_server = page.start({.roots = {runs}, .live = "demo"}, "demo", stdout);
   std::vector<ArmResult> results;
@@ -143,12 +166,13 @@ int demo_command(const Arguments& arguments) {
   say("'{}' gained {:+.3f} in sampled pass@1; the intervals {}\n\n", first.arm.name, gain,
       disjoint(first.start.pass_at_1, first.end.pass_at_1) ? "are disjoint" : "overlap");
 
-  const auto served = Clock::now();
-  serve_once(exported, settings, first.end);
-  const double serving_seconds = seconds_since(served);
+  const auto serving = Clock::now();
+  const ServedAnswer answer = serve_once(exported, settings, served.problem);
+  const double serving_seconds = seconds_since(serving);
 
   nlohmann::ordered_json json = demo_json(settings, results, published);
   const double seconds = seconds_since(begin);
+  json["served"] = {{"prompt", served.problem.prompt}, {"before_right", static_cast<bool>(first.start.greedy_right.at(served.number))}, {"text", answer.text}, {"right", answer.right}};
   json["serving_seconds"] = serving_seconds;
   json["seconds"] = seconds;
   write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");

@@ -30,7 +30,7 @@ struct GenerateSettings {
 
 bool parse(const Arguments& arguments, GenerateSettings& s) {
   OptionTable table("generate", "Continues a prompt; text goes to stdout as it comes, up to the model's end token, a stop string or --max-tokens.",
-                    {"lockstep generate --model models/countdown-glm --prompt \"3 7 12=48:\"",
+                    {"lockstep generate --model models/countdown-glm --prompt \"16 19 14=17:\" --temperature 0",
                      "lockstep generate --model models/countdown-glm --tokens 1,5,7 --temperature 0 --json"});
   table.text("prompt", &s.prompt, "TEXT", "What is continued; this or --tokens");
   table.integers("tokens", &s.tokens, "IDS", "The prompt as token ids, such as 1,5,7");
