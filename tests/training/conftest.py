@@ -12,6 +12,7 @@ import pytest
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # a name that is no folder must not be looked for elsewhere
 os.environ.setdefault("TINKER_TELEMETRY", "0")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
 _spec = importlib.util.spec_from_file_location("lockstep_api_conftest", Path(__file__).resolve().parents[1] / "api/conftest.py")
 _api = importlib.util.module_from_spec(_spec)

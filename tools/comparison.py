@@ -1,0 +1,26 @@
+"""How far numbers are from the wanted ones, for tests that compare within a tolerance.
+
+A NaN or an infinity on either side, unequal shapes (NumPy would stretch one over the other) and no numbers at all are an AssertionError,
+whatever the tolerance: `max([0.1, nan])` is 0.1, and `nan > tolerance` is false.
+"""
+import numpy as np
+
+
+def as_numbers(values):
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values, dtype=np.float64)
+
+
+def largest_difference(value, truth):
+    """max |value - truth|"""
+    value, truth = as_numbers(value), as_numbers(truth)
+    assert value.shape == truth.shape, f"shapes differ: {value.shape}, wanted {truth.shape}"
+    assert value.size > 0, "there is nothing to compare"
+    for name, numbers in (("values", value), ("wanted values", truth)):
+        assert np.isfinite(numbers).all(), f"{np.count_nonzero(~np.isfinite(numbers))} of {numbers.size} {name} are no finite numbers"
+    return float(np.max(np.abs(value - truth)))
+
+
+def relative_error(value, truth):
+    """max |value - truth| / max |truth|; 0 where both are zeros, infinite where only the truth is"""
+    difference, scale = largest_difference(value, truth), float(np.max(np.abs(as_numbers(truth))))
+    return 0.0 if difference == 0 else difference / scale if scale > 0 else float("inf")
