@@ -50,7 +50,7 @@ TEST(ChatRequest, EveryField) {
   const ChatRequest r = decode_chat(with(
       R"("max_completion_tokens":7,"logprobs":true,"top_logprobs":20,"parallel_tool_calls":false,"reasoning_effort":"low",)"
       R"("chat_template_kwargs":{"enable_thinking":false},"tool_choice":{"type":"function","function":{"name":"add"}},"store":false,)"
-      R"("service_tier":"auto","metadata":{},"verbosity":"low","modalities":["text"],"prediction":{"type":"content","content":"x"},"tools":[)" + kTool + "]"));
+      R"("service_tier":"auto","metadata":{},"verbosity":"medium","modalities":["text"],"prediction":{"type":"content","content":"x"},"tools":[)" + kTool + "]"));
   EXPECT_EQ(r.sampling.max_tokens, 7);
   EXPECT_EQ(r.sampling.max_tokens_field, "max_completion_tokens");
   EXPECT_TRUE(r.logprobs);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/harmless_fields.h"
 #include "base/bounded_json.h"
 
 namespace lockstep {
@@ -79,6 +80,25 @@ void JsonFields::text(std::string name, std::string* value) {
   custom(std::move(name), [=](const Json& json, const std::string& field) { *value = json_text(json, field); });
 }
 
+void JsonFields::choice(std::string name, std::string* value, std::vector<std::string> allowed) {
+  custom(std::move(name), [value, allowed = std::move(allowed)](const Json& json, const std::string& field) {
+    const std::string given = json.is_string() ? json.get<std::string>() : std::string();
+    if (std::find(allowed.begin(), allowed.end(), given) == allowed.end())
+      fail_field(field, fmt::format("is {}, allowed are {}{}", describe_json(json), fmt::join(allowed, ", "), did_you_mean(given, allowed)));
+    *value = given;
+  });
+}
+
+void JsonFields::harmless(std::string name) {
+  if (harmless_reason(name).empty()) fail(ErrorCode::internal, "the field {} is on no list of harmless ones", name);
+  ignored(std::move(name));
+}
+
+void JsonFields::harmless(std::string name, std::vector<Json> values) {
+  if (harmless_reason(name).empty()) fail(ErrorCode::internal, "the field {} is on no list of harmless ones", name);
+  only(std::move(name), std::move(values));
+}
+
 void JsonFields::ignored(std::string name) {
   custom(std::move(name), [](const Json&, const std::string&) {});
 }
@@ -95,6 +115,32 @@ void JsonFields::only(std::string name, std::vector<Json> harmless) {
 }
 
 void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
+
+void JsonFields::taken(std::initializer_list<const char*> names) {
+  for (const char* name : names) ignored(name);
+}
+
+void JsonFields::inside(std::string name, JsonFields inner) {
+  custom(std::move(name), [inner = std::move(inner)](const Json& json, const std::string& field) {
+    if (json.is_object()) inner.read(json, field + ".");
+  });
+}
+
+void JsonFields::each(std::string name, JsonFields inner) {
+  custom(std::move(name), [inner = std::move(inner)](const Json& json, const std::string& field) {
+    if (!json.is_array()) return;
+    for (std::size_t i = 0; i < json.size(); ++i)
+      if (json[i].is_object()) inner.read(json[i], fmt::format("{}[{}].", field, i));
+  });
+}
+
+void JsonFields::inside_all(std::string name, JsonFields inner) {
+  custom(std::move(name), [inner = std::move(inner)](const Json& json, const std::string& field) {
+    if (!json.is_object()) return;
+    for (const auto& [key, value] : json.items())
+      if (value.is_object()) inner.read(value, fmt::format("{}.{}.", field, shown(key)));
+  });
+}
 
 void JsonFields::read(const Json& object, const std::string& prefix) const {
   for (const auto& item : object.items()) {

@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -27,11 +28,22 @@ class JsonFields {
   void boolean(std::string name, bool* value);
   void boolean(std::string name, std::optional<bool>* value);
   void text(std::string name, std::string* value);
-  // Any value, which changes nothing.
+  void choice(std::string name, std::string* value, std::vector<std::string> allowed);
+  // Any value, which changes nothing: of the answers of ours that come back, and of parts that another row reads.
   void ignored(std::string name);
+  // A field of the list of those that may be given and change nothing (api/harmless_fields.h), which says why.
+  void harmless(std::string name);
+  // The same for some values alone; others are refused.
+  void harmless(std::string name, std::vector<Json> values);
   // Known and not offered: only values that ask for nothing are accepted.
   void only(std::string name, std::vector<Json> harmless);
   void custom(std::string name, Reader reader);
+  // For who reads the values otherwise, and wants unknown names refused: fields of any value; of an object, or of each object of a list,
+  // whose own fields `inner` knows. Values of other types are left to who reads them.
+  void taken(std::initializer_list<const char*> names);
+  void inside(std::string name, JsonFields inner);
+  void each(std::string name, JsonFields inner);
+  void inside_all(std::string name, JsonFields inner);  // of each value of an object, whatever it is called
 
   // `prefix` stands before the names in errors: "messages[2]." of messages[2].content.
   void read(const Json& object, const std::string& prefix = {}) const;

@@ -99,6 +99,8 @@ class Operations : public std::enable_shared_from_this<Operations> {
     text.sample({{"reason", "length"}}, static_cast<double>(s.length.load()));
     text.sample({{"reason", "cancelled"}}, static_cast<double>(s.cancelled.load()));
     text.sample({{"reason", "error"}}, static_cast<double>(s.failed.load()));
+    text.family("lockstep_sequence_queue_seconds", "histogram", "From a sequence's arrival to the first forward with its tokens.");
+    text.histogram({}, s.queue_seconds);
     text.family("lockstep_time_to_first_token_seconds", "histogram", "From a sequence's arrival to its first token.");
     text.histogram({}, s.first_token_seconds);
     text.family("lockstep_sequence_seconds", "histogram", "From a sequence's arrival to its end.");

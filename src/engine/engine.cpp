@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 
@@ -78,6 +79,7 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
     fail(ErrorCode::unsupported, "experts are asked for, and the model ({}) has none", runtime_.model->family());
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
+  s->generation.times.taken = std::chrono::steady_clock::now();
   s->sampling = std::move(request.sampling);
   s->weights = std::move(request.weights);
   s->adapter = std::move(request.adapter);
@@ -146,6 +148,9 @@ bool Engine::step() {
   if (plan.empty())
     fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
   ask_constraints(plan);
+  const auto now = std::chrono::steady_clock::now();
+  for (const PlannedSlice& p : plan)
+    if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
   try {
     steps_->run(plan, result_);
     counters_.own_weights_forwards += plan[0].sequence->weights != nullptr;
@@ -257,6 +262,7 @@ void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, const Place
                                  tells_top(s) ? std::move(result_.sampled_top[place.top]) : std::vector<TokenLogprob>(),
                                  s.tells_experts ? std::move(result_.sampled_experts[place.experts]) : std::vector<std::uint16_t>()});
   const GeneratedToken& token = s.generation.tokens.back();
+  if (s.generation.tokens.size() == 1) s.generation.times.first_token = std::chrono::steady_clock::now();
   ++counters_.sampled_tokens;
   counters_.mixed_version_tokens += s.mixed_versions;
   if (s.on_token) events_.push_back({&s, token, nullptr});

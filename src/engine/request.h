@@ -3,6 +3,7 @@
 //   Request request{.prompt = {1, 5, 7}, .sampling = {.temperature = 0.8f, .seed = 42, .max_tokens = 20, .stop_tokens =
 //   {2}}};
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -87,6 +88,13 @@ struct GeneratedToken {
   std::vector<std::uint16_t> experts = {};
 };
 
+// When a request was taken, the forward with the first of its rows began, and its first token was known; what did not come to pass is the
+// epoch. Measured: they depend on what else ran.
+struct GenerationTimes {
+  using Point = std::chrono::steady_clock::time_point;
+  Point taken{}, began{}, first_token{};
+};
+
 struct Generation {
   std::uint64_t id = 0;
   std::vector<GeneratedToken> tokens;  // with the stop token, when one ended it
@@ -98,6 +106,7 @@ struct Generation {
   std::vector<float> prompt_target_logprobs;  // of Request::prompt_targets, in their places; +0 where none is
   std::vector<std::vector<std::uint16_t>> prompt_experts;  // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
   std::vector<TokenLogprob> prompt_draws;     // [n - 1, Request::prompt_draws], of the distribution drawn from
+  GenerationTimes times;
 };
 
 }  // namespace lockstep

@@ -24,6 +24,8 @@ void describe(const GrammarPart& part, std::string& key) {
     const std::string text = part.json->dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
     key += fmt::format("{}:{}", text.size(), text);
   }
+  for (const std::string& text : part.never) key += fmt::format("!{}:{}", text.size(), text);
+  for (const std::int32_t id : part.tokens) key += fmt::format("#{}", id);
   for (const GrammarPart& p : part.parts) describe(p, key);
   key += ')';
 }

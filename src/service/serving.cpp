@@ -125,11 +125,12 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
 
 void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done,
                               std::chrono::steady_clock::time_point began) {
-  requests_.emplace(id, Open{0, std::move(on_done), began});
+  requests_.emplace(id, Open{.on_done = std::move(on_done), .began = began});
   Engine::OnToken token;
   if (on_token)
-    token = [this, id, began, first = true, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
-      if (std::exchange(first, false)) statistics_.first_token_seconds.observe(seconds_since(began));
+    token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
+      const auto open = requests_.find(id);
+      if (open != requests_.end() && open->second.told++ == 0) statistics_.first_token_seconds.observe(seconds_since(open->second.began));
       statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
       bool more = false;
       guarded("on_token", [&] { more = on_token(t); });
@@ -149,10 +150,20 @@ void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_
   }
 }
 
+// What on_token has not counted: callers that want the whole at the end alone have none.
+void GenerationService::count_generation(const Open& open, Generation& generation) {
+  generation.times.taken = open.began;
+  const auto seconds_to = [&](GenerationTimes::Point point) { return std::chrono::duration<double>(point - open.began).count(); };
+  if (generation.times.began != GenerationTimes::Point{}) statistics_.queue_seconds.observe(seconds_to(generation.times.began));
+  if (open.told == 0 && !generation.tokens.empty()) statistics_.first_token_seconds.observe(seconds_to(generation.times.first_token));
+  if (generation.tokens.size() > open.told) statistics_.generated_tokens.fetch_add(generation.tokens.size() - open.told, std::memory_order_relaxed);
+}
+
 void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   auto node = requests_.extract(id);
   if (node.empty()) return;
   generation.id = id;
+  count_generation(node.mapped(), generation);
   if (node.mapped().enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
   --open_;
   switch (generation.finish) {

@@ -105,6 +105,7 @@ class GenerationService {
     OnDone on_done;
     std::chrono::steady_clock::time_point began;
     bool enough = false;  // on_token said so
+    std::size_t told = 0;  // tokens, by on_token
   };
   void post(std::function<void()> command);
   void reserve(std::size_t requests);
@@ -112,6 +113,7 @@ class GenerationService {
   void run_commands();
   void run_after_step();
   void begin(std::uint64_t id, Request&& request, OnToken&& on_token, OnDone&& on_done, std::chrono::steady_clock::time_point began);
+  void count_generation(const Open& open, Generation& generation);
   void finish(std::uint64_t id, Generation&& generation);
   void fail_all(const std::string& message);
 

@@ -13,6 +13,7 @@ struct ServiceStatistics {
   std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
   std::atomic<std::uint64_t> requests{0}, refused{0};                           // taken; refused because the service was full
   std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};    // how they ended
+  Histogram queue_seconds{Histogram::second_bounds()};                          // from the call to the first forward with its rows
   Histogram first_token_seconds{Histogram::second_bounds()};                    // from the call to the first token
   Histogram seconds{Histogram::second_bounds()};                                // to the end
 };

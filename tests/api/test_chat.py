@@ -1,12 +1,16 @@
 """POST /v1/chat/completions through the `openai` package, on the shipped model with a chat template of the test's own."""
 import asyncio
 import json
+import shutil
+import types
 import typing
 
 import jsonschema
 import openai
 import pydantic
 import pytest
+
+from conftest import Server
 
 MODEL = "countdown-chat"
 MESSAGES = [{"role": "user", "content": "3 7 12=48:"}]
@@ -190,6 +194,79 @@ def test_required_tools(client):
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
 
 
+@pytest.fixture(scope="module")
+def calling_server(chat_folder, tmp_path_factory):
+    """A model that has the family's mark of calls as one token, so that a bias makes it call."""
+    folder = tmp_path_factory.mktemp("calling") / "countdown-chat"
+    shutil.copytree(chat_folder, folder)
+    text = (folder / "tokenizer.json").read_text()
+    assert text.count('"<|reserved_0|>"') >= 1
+    (folder / "tokenizer.json").write_text(text.replace('"<|reserved_0|>"', '"<tool_call>"'))
+    server = Server(model=folder)
+    yield server
+    assert server.stop() == 0, "".join(server.errors)
+
+
+CALL_TOKEN = "504"
+
+
+def strict(tool, value=True):
+    return {"type": "function", "function": {**tool["function"], "strict": value}}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_strict_tools_hold_calls_that_the_model_begins_by_itself(calling_server, stream):
+    client = openai.OpenAI(base_url=calling_server.url + "/v1", api_key="none", max_retries=0)
+    schemas = {t["function"]["name"]: t["function"]["parameters"] for t in (ADD, SAY)}
+
+    def called(seed, tools):
+        arguments = dict(tools=tools, seed=seed, temperature=1, max_tokens=200, parallel_tool_calls=False, logit_bias={CALL_TOKEN: 100})
+        if not stream:
+            return chat(client, **arguments).choices[0].message.tool_calls or []
+        whole = {}
+        for part in chat(client, stream=True, **arguments):
+            for call in (part.choices[0].delta.tool_calls if part.choices else None) or []:
+                known = whole.setdefault(call.index, types.SimpleNamespace(function=types.SimpleNamespace(name="", arguments="")))
+                known.function.name += call.function.name or ""
+                known.function.arguments += call.function.arguments or ""
+        return list(whole.values())
+
+    for seed in range(6):
+        [call] = called(seed, [strict(ADD), SAY])
+        jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
+    # The same without the word: nothing holds them, and this model cannot write one.
+    assert not any(call.function.name in schemas for seed in range(6) for call in called(seed, [strict(ADD, False), SAY]))
+
+
+def test_strict_leaves_text_as_it_is(client):
+    """No call is begun: the same tokens and, but for what no text holds, the same log-probabilities as without it."""
+    free, held = (chat(client, tools=[strict(ADD, value)], seed=3, logprobs=True, extra_body={"return_token_ids": True}).choices[0] for value in (False, True))
+    assert free.message.content == held.message.content and free.token_ids == held.token_ids
+    assert [t.logprob for t in held.logprobs.content] == pytest.approx([t.logprob for t in free.logprobs.content], abs=1e-3)
+
+
+def test_what_would_cut_a_grammar_is_refused(client):
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}}}
+    for more in ({"response_format": schema}, {"tools": [ADD], "tool_choice": "required"}, {"tools": [strict(ADD)]}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, stop="a", **more)
+        assert caught.value.param == "stop" and "cut it short" in str(caught.value)
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, extra_body={"stop_token_ids": [102, 7]}, **more)  # the model's own end may be named
+        assert caught.value.param == "stop_token_ids[1]"
+        assert chat(client, extra_body={"stop_token_ids": [102]}, **more).choices[0].finish_reason
+
+
+def test_strict_where_calls_have_no_mark_is_one_error(chat_folder, tmp_path, own_server):
+    folder = tmp_path / "countdown-chat"
+    shutil.copytree(chat_folder, folder)
+    (folder / "chat_template.jinja").write_text("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: ")
+    client = openai.OpenAI(base_url=own_server(model=folder).url + "/v1", api_key="none", max_retries=0)
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, tools=[SAY, strict(ADD)])
+    assert caught.value.param == "tools[1].function.strict" and "tool_choice required" in str(caught.value)
+    assert chat(client, tools=[strict(ADD)], tool_choice="required", max_tokens=200).choices[0].message.tool_calls
+
 def test_a_tool_answer_goes_back(client):
     called = chat(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False, max_tokens=200).choices[0].message
     talk = [*MESSAGES, called, {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "4"}]
@@ -255,7 +332,7 @@ def test_bad_inputs_name_the_field(client, fields, param):
 
 def test_fields_without_effect_are_accepted(client):
     plain = told(chat(client))
-    assert plain == told(chat(client, user="u", metadata={"a": "b"}, store=False, service_tier="auto", verbosity="low", parallel_tool_calls=True,
+    assert plain == told(chat(client, user="u", metadata={"a": "b"}, store=False, service_tier="auto", verbosity="medium", parallel_tool_calls=True,
                               safety_identifier="x", prompt_cache_key="k", modalities=["text"]))
 
 

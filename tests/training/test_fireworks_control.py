@@ -256,3 +256,20 @@ def test_what_cannot_be_is_refused_in_one_sentence(training_server):
     with pytest.raises(Exception, match="allowed are 1 to 63 of a-z"):
         policy.load_adapter("accounts/local/models/../../checkpoints").result()
     trained(policy, steps=1)
+
+
+def test_hot_load_tells_of_deployments_that_there_are(training_server):
+    headers, url = {"X-Api-Key": "hot"}, training_server.url + "/hot_load/v1/models/hot_load"
+    absent = {**headers, "fireworks-deployment": "accounts/local/deployments/never-made"}
+    for answer in (requests.get(url, headers=absent), requests.post(url, headers=absent, json={"identity": "step-1"})):
+        assert answer.status_code == 404 and "accounts/local/deployments/never-made" in answer.json()["error"]["message"], answer.text
+    assert requests.get(training_server.url + "/v1/accounts/local/deployments/never-made", headers=headers).status_code == 404  # asking made none
+    deployment = Deployed(training_server.url, "hot", "made")
+    assert deployment.replica()["readiness"] and deployment.replica()["current_snapshot_identity"] == ""
+    made = {**headers, "fireworks-deployment": deployment.model}
+    for identity in ("../../x", "a/b", "", ".hidden", "x" * 200, "tinker://a/sampler_weights/b", "cross_job://local/x"):
+        answer = requests.post(url, headers=made, json={"identity": identity})
+        assert answer.status_code == 400 and "identity is '" in answer.json()["error"]["message"], (identity, answer.text)
+    assert deployment.replica()["loading_state"]["stage"] == "ready"  # nothing was tried
+    deployment.manager.delete("made")
+    assert requests.get(url, headers=made).status_code == 404

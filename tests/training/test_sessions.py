@@ -242,3 +242,29 @@ def test_more_models_than_memory_has_room_for(start_server, training_server):
         models[1].forward([weighted()], "cross_entropy").result()
     models[0].optim_step(types.AdamParams(learning_rate=1e-2)).result()
     assert models[1].forward([weighted()], "cross_entropy").result().metrics["loss:sum"] > 0
+
+
+def test_what_is_asked_about_accounts_is_answered_or_refused_at_once(training_server):
+    """This server has keys and no accounts. The package repeats statuses of 500 and above for minutes: nobody waits for them here."""
+    key = "tml-accounts"
+    admin = tinker.AdminClient(base_url=training_server.url, api_key=key)
+    begin = time.monotonic()
+    for ask, said in ((lambda: admin.get_audit_log(), "keeps no audit log"), (lambda: admin.get_billing_usage("2026-07-13T00:00:00Z", "2026-07-14T00:00:00Z"), "bills nothing")):
+        with pytest.raises(tinker.BadRequestError, match=said):
+            ask().result()
+    assert time.monotonic() - begin < 20
+    assert admin.get_current_checkpoint_storage_usage().result().data == []
+    service = tinker.ServiceClient(base_url=training_server.url, api_key=key, project_id="p-1")
+    trainer = service.create_lora_training_client(base_model=BASE, rank=2)
+    for name in ("a", "b"):
+        trainer.save_state(name).result()
+    [row] = admin.get_current_checkpoint_storage_usage().result().data
+    sizes = [c.size_bytes for c in tinker.RestClient(base_url=training_server.url, api_key=key).list_user_checkpoints().result().checkpoints]
+    assert (row.project_id, row.checkpoint_count, row.size_bytes, row.estimated_monthly_cost_usd) == ("p-1", 2, sum(sizes), None) and row.size_bytes > 0
+    assert admin.get_current_checkpoint_storage_usage(project_id="p-2").result().data == []
+    for method in ("GET", "DELETE"):
+        answer = requests.request(method, training_server.url + "/api/v1/auth/apikey/me", headers={"X-API-Key": key}, timeout=20)
+        assert answer.status_code == 501 and "has no accounts" in answer.json()["detail"]
+    session = trainer.holder.get_session_id() if hasattr(trainer.holder, "get_session_id") else trainer.get_info().model_id.split(":")[0]
+    with pytest.raises(RuntimeError, match="keeps no traces"):
+        tinker.RestClient(base_url=training_server.url, api_key=key).export_session_trace(session).result()

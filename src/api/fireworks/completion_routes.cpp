@@ -1,63 +1,74 @@
-// POST /inference/v1/completions: token ids in, token ids and both log-probabilities of each out, as one event stream.
-#include <cmath>
+// POST /inference/v1/completions: token ids or a text in, token ids and both log-probabilities of each out, as one event stream. How long
+// each part took is measured, and told: the package's sampler opens and closes its window of requests by it.
+#include <algorithm>
 
 #include "api/errors.h"
+#include "api/fireworks/completion_request.h"
 #include "api/fireworks/fireworks_routes.h"
-#include "api/sampling_values.h"
+#include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
-#include "base/seconds.h"
+#include "service/stop_texts.h"
+#include "service/text_stream.h"
 #include "service/training/routing_matrix.h"
 
 namespace lockstep {
 namespace {
+using Clock = std::chrono::steady_clock;
 
+// One completion under way.
 struct CompletionOrder {
+  FireworksCompletion wanted;
   Request request;
-  std::string model;
-  bool echo = false, stream = true, logprobs = false;
-  std::int64_t echo_last = -1;  // of the prompt's tokens; -1: all
-  std::int64_t top_logprobs = 0;
-  std::vector<std::string> stops;
+  std::string id;
+  Clock::time_point came;
+  std::int64_t open = 0;  // requests under way when it came, with it
 };
 
-std::vector<std::string> stop_texts(const TrainingJson& value, const std::string& field) {
-  constexpr std::size_t kMostStops = 64;
-  if (value.is_string()) return {value.get<std::string>()};
-  if (!value.is_array() || value.size() > kMostStops) fail_field(field, fmt::format("is {}, allowed is a text or a list of at most {}", describe_json(value), kMostStops));
-  std::vector<std::string> stops;
-  for (const TrainingJson& stop : value) stops.push_back(json_text(stop, fmt::format("{}[{}]", field, stops.size())));
-  return stops;
+std::vector<std::int32_t> prompt_of(const FireworksCompletion& wanted, const GenerationService& generation) {
+  return wanted.prompt_text ? generation.tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : wanted.prompt;
 }
 
-CompletionOrder completion_order(const TrainingJson& json, const TrainingService& service) {
-  CompletionOrder out;
-  out.model = required_text(json, "model");
-  out.stream = boolean_field(json, "stream", false);
-  if (const std::int64_t n = integer_field(json, "n", 1); n != 1) fail_value("n", fmt::format("is {}, allowed is 1; several samples are several requests", n));
-  if (!json.contains("prompt") || json["prompt"].is_null()) fail_value("prompt", "is missing");
-  const std::int64_t vocabulary = service.base().opened.loaded.model->vocabulary;
-  SamplingParameters& s = out.request.sampling;
-  s.seed = random_seed();
-  std::int64_t max_tokens = 16;
-  const auto read = [&](const char* name, const auto& reader) { read_value(json, name, {}, reader); };
-  read("prompt", [&](const TrainingJson& value, const std::string& field) { out.request.prompt = json_token_ids(value, field, vocabulary - 1); });
-  read("temperature", [&](const TrainingJson& value, const std::string& field) { s.temperature = temperature_value(value, field); });
-  read("top_p", [&](const TrainingJson& value, const std::string& field) { s.top_p = top_p_value(value, field); });
-  read("top_k", [&](const TrainingJson& value, const std::string& field) { s.top_k = top_k_value(value, field); });
-  read("seed", [&](const TrainingJson& value, const std::string& field) { s.seed = seed_value(value, field); });
-  read("max_tokens", [&](const TrainingJson& value, const std::string& field) { max_tokens = json_integer(value, field, 0, kMostId); });
-  read("echo_last", [&](const TrainingJson& value, const std::string& field) { out.echo_last = json_integer(value, field, -1, kMostId); });
-  read("stop", [&](const TrainingJson& value, const std::string& field) { out.stops = stop_texts(value, field); });
-  out.echo = boolean_field(json, "echo", false);
-  out.logprobs = json.contains("logprobs") && !json["logprobs"].is_null() && json["logprobs"] != false;
-  out.top_logprobs = integer_field(json, "top_logprobs", 0);
-  if (out.top_logprobs < 0 || out.top_logprobs > SamplingParameters::kMaxTopLogprobs) fail_value("top_logprobs", fmt::format("is {}, allowed is 0 to {}", out.top_logprobs, SamplingParameters::kMaxTopLogprobs));
-  s.top_logprobs = static_cast<std::int32_t>(out.top_logprobs);
-  out.request.prompt_logprobs = out.echo || out.echo_last >= 0;
-  const std::int64_t room = service.base().opened.runtime->max_positions - static_cast<std::int64_t>(out.request.prompt.size());
-  s.max_tokens = static_cast<std::int32_t>(std::min(max_tokens, std::max<std::int64_t>(room, 0)));  // as far as the context reaches
+// As many as are asked for, or as the context leaves.
+std::int64_t tokens_of(const FireworksCompletion& wanted, std::size_t prompt, std::int64_t context) {
+  const std::int64_t asked = wanted.sampling.max_tokens.value_or(FireworksCompletion::kDefaultMaxTokens), room = context - static_cast<std::int64_t>(prompt);
+  if (asked > room && !wanted.shorten)
+    throw RequestError(ErrorCode::invalid_argument, wanted.sampling.max_tokens_field,
+                       fmt::format("{} is {} behind a prompt of {} tokens; this model's maximum context length is {} tokens", wanted.sampling.max_tokens_field, asked, prompt, context), 400, "context_length_exceeded");
+  return std::min(asked, std::max<std::int64_t>(room, 0));
+}
+
+SamplerWeights weights_called(const TrainingCall& call, const std::string& model) {
+  if (model.empty()) fail_field("model", "is missing");
+  try {
+    return call.service.control().weights(call.owner, model);
+  } catch (const Error& e) {
+    throw RequestError(e.code(), "model", e.message());
+  }
+}
+
+std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
+  auto out = std::make_shared<CompletionOrder>();
+  out->wanted = decode_fireworks_completion(call.json());
+  const FireworksCompletion& wanted = out->wanted;
+  const SamplingFields& s = wanted.sampling;
+  const std::shared_ptr<GenerationService>& generation = call.service.shared_generation();
+  const SamplerWeights weights = weights_called(call, s.model);
+  Request& request = out->request;
+  request.weights = weights.weights;
+  request.adapter = weights.adapter;
+  request.prefix_owner = generation->prefix_owner(call.owner);
+  request.prompt = prompt_of(wanted, *generation);
+  const bool constrained = s.response_format.kind != ResponseFormat::Kind::text;
+  if (constrained) check_stops_beside_grammar(*generation, s, "response_format");
+  const MakeConstraint make = format_constraint(generation, s.response_format, false);
+  const std::vector<std::int32_t> ends = ends_of(*generation, s, constrained);
+  request.sampling = sampling_parameters(s, s.seed.value_or(random_seed()), tokens_of(wanted, request.prompt.size(), generation->limits().max_positions), ends, wanted.top_logprobs);
+  request.sampling.constraint = constraint_of_choice(*generation, s, make, ends);
+  request.prompt_logprobs = wanted.has_rows() && wanted.echoed(request.prompt.size()) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
-  out.request.experts = boolean_field(json, "include_routing_matrix", false) && service.base().opened.loaded.model->expert_shape().row() > 0;
+  request.experts = wanted.routing_matrices && call.service.base().opened.loaded.model->expert_shape().row() > 0;
+  out->id = call.request.request_id;
+  out->came = call.came;
   return out;
 }
 
@@ -70,77 +81,123 @@ TrainingJson row_json(const Tokenizer* tokenizer, std::int32_t id, float raw, fl
   return row;
 }
 
-TrainingJson completion_json(const TrainingService& service, const CompletionOrder& order, const Generation& generation, double seconds, const std::string& id) {
+// A row a token of the answer: the prompt's that are echoed, then those generated.
+TrainingJson completion_rows(const TrainingService& service, const CompletionOrder& order, const Generation& generation) {
   const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
-  TrainingJson rows = TrainingJson::array(), ids = TrainingJson::array();
-  const std::size_t prompt = order.request.prompt.size();
   const ExpertShape shape = service.base().opened.loaded.model->expert_shape();
+  TrainingJson rows = TrainingJson::array();
   // A token's matrix is that of the row it was chosen from, as its log-probabilities are: the first has none.
-  const auto add_row = [&](TrainingJson row, const std::vector<std::uint16_t>& experts) {
+  const auto add = [&](TrainingJson row, const std::vector<std::uint16_t>& experts) {
     if (order.request.experts) row["routing_matrix"] = routing_matrix(shape, experts);
     rows.push_back(std::move(row));
   };
-  const std::size_t told = order.echo ? prompt : order.echo_last >= 0 ? std::min(prompt, static_cast<std::size_t>(order.echo_last)) : 0;
-  for (std::size_t i = prompt - told; i < prompt; ++i) {
+  const std::vector<std::int32_t>& prompt = order.request.prompt;
+  for (std::size_t i = prompt.size() - order.wanted.echoed(prompt.size()); i < prompt.size(); ++i) {
     const float logprob = i == 0 ? 0.0f : generation.prompt_logprobs[i - 1];  // nothing stands before the first
-    ids.push_back(order.request.prompt[i]);
-    add_row(row_json(tokenizer, order.request.prompt[i], logprob, logprob, i > 0 && order.top_logprobs > 0 ? generation.prompt_top_logprobs[i - 1] : std::vector<TokenLogprob>{}),
-            i > 0 && order.request.experts ? generation.prompt_experts[i - 1] : std::vector<std::uint16_t>{});
+    std::vector<TokenLogprob> top;
+    if (order.wanted.top_logprobs > 0) top = i == 0 ? std::vector<TokenLogprob>{{prompt[0], 0.0f}} : generation.prompt_top_logprobs[i - 1];
+    add(row_json(tokenizer, prompt[i], logprob, logprob, top), i > 0 && order.request.experts ? generation.prompt_experts[i - 1] : std::vector<std::uint16_t>{});
   }
+  for (const GeneratedToken& t : generation.tokens) add(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top), t.experts);
+  return rows;
+}
+
+// Names and values as the package's ServerMetrics reads them. What did not come to pass has none.
+HeaderList measured(const CompletionOrder& order, const Generation& generation) {
+  HeaderList out;
+  const Clock::time_point now = Clock::now();
+  const GenerationTimes& times = generation.times;
+  const auto add = [&](const char* name, Clock::time_point from, Clock::time_point to) {
+    if (from != Clock::time_point{} && to != Clock::time_point{}) out.emplace_back(name, fmt::format("{:.6f}", std::chrono::duration<double>(to - from).count()));
+  };
+  add("prefill-queue-duration", order.came, times.began);
+  add("prefill-duration", times.began, times.first_token);
+  add("server-time-to-first-token", order.came, times.first_token);
+  add("generation-duration", times.first_token, now);
+  add("server-processing-time", order.came, now);
+  out.emplace_back("prompt-tokens", std::to_string(order.request.prompt.size()));
+  out.emplace_back("cached-prompt-tokens", std::to_string(generation.cached_tokens));
+  out.emplace_back("num-concurrent-requests", std::to_string(order.open));
+  return out;
+}
+
+TrainingJson completion_json(const TrainingService& service, const CompletionOrder& order, const Generation& generation, const HeaderList& metrics) {
+  const FireworksCompletion& wanted = order.wanted;
+  const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
+  const std::vector<std::int32_t>& prompt = order.request.prompt;
+  const auto echoed = static_cast<std::ptrdiff_t>(wanted.echoed(prompt.size()));
+  std::vector<std::int32_t> ids(prompt.end() - echoed, prompt.end()), generated;
+  for (const GeneratedToken& t : generation.tokens) generated.push_back(t.id);
   std::string text;
-  std::vector<std::int32_t> generated;
-  for (const GeneratedToken& t : generation.tokens) {
-    ids.push_back(t.id);
-    generated.push_back(t.id);
-    add_row(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top), t.experts);
+  if (tokenizer) {
+    const bool hidden = wanted.sampling.skip_special_tokens;
+    text = tokenizer->decode(ids, hidden);
+    TextStream stream(*tokenizer, wanted.sampling.stop, hidden ? SpecialText::hidden : SpecialText::shown);
+    stream.begin_after(prompt);
+    for (const std::int32_t id : generated) text += stream.push(id);
+    text += stream.flush();
   }
-  if (tokenizer) text = tokenizer->decode(generated, true);
-  TrainingJson choice{{"index", 0}, {"text", text}, {"finish_reason", generation.finish == FinishReason::stop ? "stop" : "length"}, {"raw_output", {{"completion_token_ids", ids}, {"prompt_token_ids", order.request.prompt}}}};
-  choice["logprobs"] = {{"content", rows}};
-  const auto number = [](double value) { return fmt::format("{:.6f}", value); };
-  return {{"id", id},
-          {"object", "text_completion"},
-          {"model", order.model},
-          {"choices", {choice}},
-          {"usage", {{"prompt_tokens", prompt}, {"completion_tokens", generated.size()}, {"total_tokens", prompt + generated.size()}}},
-          {"perf_metrics", {{"prefill-queue-duration", "0.000000"}, {"server-processing-time", number(seconds)}, {"prompt-tokens", std::to_string(prompt)}, {"cached-prompt-tokens", std::to_string(generation.cached_tokens)},
-                            {"num-concurrent-requests", std::to_string(std::max<std::int64_t>(service.generation().open(), 1))}}}};
+  ids.insert(ids.end(), generated.begin(), generated.end());
+  TrainingJson choice{{"index", 0}, {"text", text}, {"finish_reason", generation.finish == FinishReason::stop ? "stop" : "length"}};
+  if (wanted.raw_output) choice["raw_output"] = {{"completion_token_ids", ids}, {"prompt_token_ids", prompt}};
+  if (wanted.sampling.return_token_ids.value_or(false)) {
+    choice["prompt_token_ids"] = prompt;
+    choice["token_ids"] = generated;
+  }
+  choice["logprobs"] = wanted.has_rows() ? TrainingJson{{"content", completion_rows(service, order, generation)}} : TrainingJson();
+  TrainingJson json{{"id", order.id},
+                    {"object", "text_completion"},
+                    {"created", static_cast<std::int64_t>(unix_now())},
+                    {"model", wanted.sampling.model},
+                    {"choices", {choice}},
+                    {"usage", {{"prompt_tokens", prompt.size()}, {"completion_tokens", generated.size()}, {"total_tokens", prompt.size() + generated.size()}, {"prompt_tokens_details", {{"cached_tokens", generation.cached_tokens}}}}}};
+  if (wanted.perf_metrics)
+    for (const auto& [name, value] : metrics) json["perf_metrics"][name] = value;
+  return json;
+}
+
+void answer_completed(const TrainingService& service, const CompletionOrder& order, const Generation& generation, Responder& out) {
+  if (generation.finish == FinishReason::error || generation.finish == FinishReason::cancelled) {
+    const bool error = generation.finish == FinishReason::error;
+    throw RequestError(error ? ErrorCode::invalid_argument : ErrorCode::cancelled, {}, error ? generation.error : "the server stops, or the client left; the request was not finished");
+  }
+  const HeaderList metrics = measured(order, generation);
+  const std::string json = completion_json(service, order, generation, metrics).dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
+  if (order.wanted.sampling.stream) {
+    out.begin_stream("text/event-stream");
+    out.stream("data: " + json + "\n\ndata: [DONE]\n\n");
+    return out.end_stream();
+  }
+  ApiResponse response{200, "application/json", json, {}};
+  for (const auto& [name, value] : metrics) response.headers.emplace_back("fireworks-" + name, value);
+  out.send(std::move(response));
 }
 
 void complete(const TrainingCall& call) {
-  auto order = std::make_shared<CompletionOrder>(completion_order(call.json(), call.service));
-  const SamplerWeights weights = call.service.control().weights(call.owner, order->model);
-  order->request.weights = weights.weights;
-  order->request.adapter = weights.adapter;
-  order->request.prefix_owner = call.service.generation().prefix_owner(call.owner);
-  GenerationService& generation = call.service.generation();
-  order->request.sampling.stop_tokens = generation.end_tokens();
+  const std::shared_ptr<CompletionOrder> order = completion_order(call);
+  const std::shared_ptr<GenerationService>& generation = call.service.shared_generation();
   GenerationService::OnToken on_token;
-  if (!order->stops.empty())
-    on_token = [order, tokenizer = call.service.base().opened.tokenizer, text = std::string()](const GeneratedToken& t) mutable {
-      if (!tokenizer) return true;
-      text += tokenizer->token_bytes(t.id);
-      return std::none_of(order->stops.begin(), order->stops.end(), [&](const std::string& stop) { return !stop.empty() && text.find(stop) != std::string::npos; });
-    };
-  Request request = order->request;
-  generation.generate(std::move(request), std::move(on_token), [out = call.out, service = &call.service, order, id = call.request.request_id, began = std::chrono::steady_clock::now()](Generation&& g) {
-    if (g.finish == FinishReason::error || g.finish == FinishReason::cancelled) {
-      const bool error = g.finish == FinishReason::error;
-      out->send({error ? 400 : 503, "application/json", TrainingJson{{"error", {{"message", error ? g.error : "the server stops"}, {"code", error ? "invalid_request" : "unavailable"}}}}.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
-      return;
+  if (!order->wanted.sampling.stop.empty()) {
+    generation->tokenizer();  // an error without one
+    on_token = [stops = StopTexts(call.service.base().opened.tokenizer, order->wanted.sampling.stop)](const GeneratedToken& t) mutable { return !stops.ended_by(t.id); };
+  }
+  order->open = generation->open() + 1;
+  const std::uint64_t id = generation->generate(order->request, std::move(on_token), [out = call.out, service = &call.service, order](Generation&& g) {
+    try {
+      answer_completed(*service, *order, g, *out);
+    } catch (const std::exception& e) {
+      out->send(error_response(e));
     }
-    const std::string json = completion_json(*service, *order, g, seconds_since(began), id).dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
-    if (!order->stream) return out->send({200, "application/json", json, {}});
-    out->begin_stream("text/event-stream");
-    out->stream("data: " + json + "\n\ndata: [DONE]\n\n");
-    out->end_stream();
+  });
+  call.out->on_abandoned([id, weak = std::weak_ptr(generation)] {
+    if (const auto service = weak.lock()) service->cancel(id);
   });
 }
 }  // namespace
 
 void add_completion_routes(TrainingRoutes& routes) {
   for (const char* prefix : {"", "/training/v1/serverless"})
-    routes.add_at_root("POST", fmt::format("{}/inference/v1/completions", prefix), complete);
+    routes.add_decoded("POST", fmt::format("{}/inference/v1/completions", prefix), complete);
 }
 
 }  // namespace lockstep

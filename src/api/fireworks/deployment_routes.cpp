@@ -47,14 +47,24 @@ void create_deployment(const TrainingCall& call) {
 
 void add_deployment_routes(TrainingRoutes& routes) {
   const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kDeployments), one = all + "/{deployment}";
-  routes.add_at_root("POST", all, create_deployment);
+  const auto fields = [](std::initializer_list<const char*> more) {
+    JsonFields known = known_fields({"hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount"},
+                                    {"forTraining", "placement", "acceleratorType", "annotations", "preemptible"});
+    known.taken(more);
+    known.harmless("enableHotLoad", {true});
+    known.harmless("hotLoadBucketType", {"FW_HOSTED"});
+    known.only("extraArgs", {Json::array()});
+    known.only("extraValues", {Json::object()});
+    return known;
+  };
+  routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment);
   routes.add_at_root("GET", all, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
     for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
     answer_page(call, kDeployments, rows);
   });
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(deployment_json(deployment_at(call))); });
-  routes.add_at_root("PATCH", one, [](const TrainingCall& call) {
+  routes.add_at_root("PATCH", one, fields({}), [](const TrainingCall& call) {
     const TrainingJson json = call.json();
     call.answer(deployment_json(call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
   });

@@ -1,24 +1,29 @@
 // Hot load: a deployment takes a snapshot while it is sampled. The answer comes when the weights are in place.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "service/plain_name.h"
 
 namespace lockstep {
 namespace {
 
-std::string deployment_of(const TrainingCall& call) {
-  std::string name = call.text_header("fireworks-deployment");
+// The one that the header names. Error not_found: there is none, so it has no replica either.
+Deployment deployment_in_header(const TrainingCall& call) {
+  const std::string name = call.text_header("fireworks-deployment");
   if (name.empty()) fail_value("the header fireworks-deployment", "is missing");
-  return name;
+  const auto found = call.service.control().deployments.find(call.owner, name);
+  if (!found) throw RequestError(ErrorCode::not_found, "fireworks-deployment", fmt::format("there is no deployment '{}'; POST /v1/accounts/ACCOUNT/deployments makes one", shown(name)), 404);
+  return *found;
 }
 
 void load_snapshot(const TrainingCall& call) {
   const std::string identity = required_text(call.json(), "identity");
-  call.service.control().hot_load(call.owner, deployment_of(call), identity, call.text_header("fireworks-model"));
+  check_plain_name("identity", identity);
+  call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
   call.answer({{"identity", identity}});
 }
 
 void hot_load_status(const TrainingCall& call) {
-  const Deployment d = call.service.control().deployments.find(call.owner, deployment_of(call)).value_or(Deployment{});
+  const Deployment d = deployment_in_header(call);
   TrainingJson state = d.failed.empty() ? TrainingJson{{"stage", "ready"}, {"target_snapshot_identity", d.identity}}
                                         : TrainingJson{{"stage", "error"}, {"target_snapshot_identity", d.failed}, {"message", d.failure}};
   TrainingJson replica{{"readiness", true}, {"current_snapshot_identity", d.identity}, {"loading_state", state}};
@@ -28,7 +33,7 @@ void hot_load_status(const TrainingCall& call) {
 
 void add_hot_load_routes(TrainingRoutes& routes) {
   const std::string path = "/hot_load/v1/models/hot_load";
-  routes.add_at_root("POST", path, load_snapshot);
+  routes.add_at_root("POST", path, known_fields({"identity"}, {"reset_prompt_cache", "incremental_snapshot_metadata"}), load_snapshot);
   routes.add_at_root("GET", path, hot_load_status);
 }
 

@@ -57,6 +57,7 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
 
 // POST .../{job}:resume and :cancel.
 void change_job(const TrainingCall& call) {
+  call.json();  // has no field
   const std::string segment = path_segment(call, "job");
   ControlPlane& control = call.service.control();
   if (segment.ends_with(":cancel"))
@@ -72,7 +73,17 @@ void change_job(const TrainingCall& call) {
 
 void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes) {
   const std::string jobs = fmt::format("/v1/accounts/{{account}}/{}", kJobs), one = jobs + "/{job}";
-  routes.add_at_root("POST", jobs, [shapes](const TrainingCall& call) { create_job(call, *shapes); });
+  JsonFields fields = known_fields({"displayName", "forwardOnly"}, {"keepAlive", "trainerReplicaCount", "useReservation", "reservationTarget", "nodeCount", "purpose", "preemptible", "managedBy", "inactivityTimeout",
+                                                                    "disableInactivityCleanup", "hotLoadDeploymentId"});
+  fields.harmless("serviceMode", {true});
+  fields.only("dataset", {""});
+  fields.only("extraValues", {Json::object()});
+  JsonFields config = known_fields({"baseModel", "loraRank", "maxContextLength"}, {"learningRate", "acceleratorType", "acceleratorCount", "region"});
+  config.only("projectionHeadDim", {0});
+  config.only("customImageTag", {""});
+  config.only("extraArgs", {Json::array()});
+  fields.inside("trainingConfig", std::move(config));
+  routes.add_at_root("POST", jobs, std::move(fields), [shapes](const TrainingCall& call) { create_job(call, *shapes); });
   routes.add_at_root("GET", jobs, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
     for (const TrainerJob& job : call.service.control().jobs.all(call.owner))

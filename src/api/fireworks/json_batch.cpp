@@ -83,6 +83,19 @@ TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, 
 
 }  // namespace
 
+JsonFields batch_fields() {
+  JsonFields datum, input, tensor, chunk, batch;
+  chunk.taken({"type", "tokens", "data", "format", "location", "expected_tokens", "dmel"});  // the type says what is not offered
+  input.each("chunks", chunk);
+  input.taken({"routing_matrices", "routing_references", "routing_matrix_format", "top_sampling_references", "sampling_mask_references"});
+  datum.inside("model_input", std::move(input));
+  tensor.taken({"data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices"});
+  datum.inside_all("loss_fn_inputs", std::move(tensor));
+  batch.each("data", std::move(datum));
+  batch.taken({"loss_fn", "loss_fn_config"});
+  return batch;
+}
+
 BatchMessage decode_json_batch(const TrainingJson& json, const std::string& envelope) {
   BatchMessage out;
   out.model = required_text(json, "model_id");

@@ -1,11 +1,14 @@
 // The JSON form of forward and forward_backward, as the `fireworks-ai` package sends it. Pure function.
 //   const BatchMessage message = decode_json_batch(json, "forward_backward_input");
 #pragma once
+#include "api/json_fields.h"
 #include "api/tinker/proto_codec.h"
 #include "service/training/training_records.h"
 
 namespace lockstep {
 
+// The fields of an envelope, for api/tinker/wire.h.
+JsonFields batch_fields();
 // `envelope`: the field that holds data and loss. Errors: invalid_argument without model_id and seq_id.
 BatchMessage decode_json_batch(const TrainingJson& json, const std::string& envelope);
 

@@ -60,8 +60,9 @@ void promote_of_session(const TrainingCall& call) {
 
 void add_promotion_routes(TrainingRoutes& routes) {
   const std::string account = "/v1/accounts/{account}/", all = account + kModels, one = all + "/{model}";
-  routes.add_at_root("POST", account + "checkpoints/{checkpoint}", promote_of_job);
-  routes.add_at_root("POST", account + "trainingSessions/{session}/checkpoints/{checkpoint}", promote_of_session);
+  const JsonFields fields = known_fields({"output_model", "outputModel", "trainer_job_id", "base_model", "async_promotion"}, {"hot_load_deployment_id"});
+  routes.add_at_root("POST", account + "checkpoints/{checkpoint}", fields, promote_of_job);
+  routes.add_at_root("POST", account + "trainingSessions/{session}/checkpoints/{checkpoint}", fields, promote_of_session);
   routes.add_at_root("GET", account + "operations/{operation}", [](const TrainingCall& call) {
     const std::string id = path_segment(call, "operation"), prefix = "promote-";
     if (!id.starts_with(prefix)) throw RequestError(ErrorCode::not_found, "operation", fmt::format("there is no operation '{}'", shown(id)), 404);

@@ -31,7 +31,7 @@ void create_sampling_route(const TrainingCall& call) {
 }  // namespace
 
 void add_serverless_routes(TrainingRoutes& routes) {
-  routes.post("create_sampling_route", create_sampling_route);
+  routes.post("create_sampling_route", known_fields({"base_model", "training_run"}), create_sampling_route);
   const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kSessions), one = all + "/{session}";
   routes.add_at_root("GET", all, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();

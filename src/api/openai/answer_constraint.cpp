@@ -1,5 +1,6 @@
 #include "api/openai/answer_constraint.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "service/token_constraints.h"
@@ -56,6 +57,32 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
   }
 }
 
+std::vector<std::int32_t> ends_of(const GenerationService& service, const SamplingFields& sampling, bool constrained) {
+  std::vector<std::int32_t> ends = sampling.stop_token_ids;
+  if (!sampling.ignore_eos || constrained) ends.insert(ends.end(), service.end_tokens().begin(), service.end_tokens().end());
+  return ends;
+}
+
+std::shared_ptr<TokenConstraint> constraint_of_choice(const GenerationService& service, const SamplingFields& sampling, const MakeConstraint& make,
+                                                      const std::vector<std::int32_t>& end_tokens) {
+  std::shared_ptr<TokenConstraint> constraint = make ? make() : nullptr;
+  if (sampling.min_tokens == 0 || end_tokens.empty()) return constraint;
+  return std::make_shared<MinTokens>(std::move(constraint), end_tokens, sampling.min_tokens, service.limits().vocabulary);
+}
+
+void check_stops_beside_grammar(const GenerationService& service, const SamplingFields& sampling, const std::string& what) {
+  const auto refuse_stop = [&](const std::string& field, const std::string& given) {
+    fail_field(field, fmt::format("{} beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", given, what));
+  };
+  if (!sampling.stop.empty()) refuse_stop("stop", "is given");
+  const std::vector<std::int32_t>& ends = service.end_tokens();
+  for (std::size_t i = 0; i < sampling.stop_token_ids.size(); ++i) {
+    const std::int32_t id = sampling.stop_token_ids[i];
+    if (id < service.limits().vocabulary && !service.tokenizer().is_special(id) && std::find(ends.begin(), ends.end(), id) == ends.end())
+      refuse_stop(fmt::format("stop_token_ids[{}]", i), fmt::format("is {}, a token of text,", id));
+  }
+}
+
 CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice, bool parallel,
                                       bool after_reasoning) {
   const bool named = choice.kind == ToolChoice::Kind::named;
@@ -76,6 +103,27 @@ CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& 
   try {
     const GrammarPart part = named ? GrammarPart::schema(arguments_schema(offered[0])) : calls(plain_call_markup());
     return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), false};
+  } catch (const Error& e) {
+    refuse_tools(*service, tools, e);
+  }
+}
+
+bool has_strict_tool(const Json& tools) {
+  return std::any_of(tools.begin(), tools.end(), [](const Json& tool) { return tool["function"].value("strict", Json()) == true; });
+}
+
+CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, bool parallel, bool after_reasoning) {
+  std::optional<GrammarPart> part;
+  try {
+    part = text_with_calls(service->message_format(), service->call_markup(), tools, service->tokenizer(), parallel);
+  } catch (const Error& e) {
+    std::size_t strict = 0;
+    while (tools[strict]["function"].value("strict", Json()) != true) ++strict;
+    const std::string field = fmt::format("tools[{}].function.strict", strict);
+    throw RequestError(ErrorCode::unsupported, field, fmt::format("{} is true, and {}, so calls that it makes by itself are not held to a schema; allowed is strict with tool_choice required, or with a named tool", field, e.what()), 400);
+  }
+  try {
+    return {constraint_of(service, service->grammars().of_part(*part, kGrammarOptions), after_reasoning), true};
   } catch (const Error& e) {
     refuse_tools(*service, tools, e);
   }

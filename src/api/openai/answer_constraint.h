@@ -15,6 +15,15 @@ using MakeConstraint = std::function<std::shared_ptr<TokenConstraint>()>;
 // RequestError with the field of the schema where it is not offered.
 MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& service, const ResponseFormat& format, bool after_reasoning);
 
+// Tokens that end an answer: those asked for first, so that an error's index is the caller's. A grammar ends where the model's own say so.
+std::vector<std::int32_t> ends_of(const GenerationService& service, const SamplingFields& sampling, bool constrained);
+// Of one choice: each has its own. Null: everything is allowed.
+std::shared_ptr<TokenConstraint> constraint_of_choice(const GenerationService& service, const SamplingFields& sampling, const MakeConstraint& make,
+                                                      const std::vector<std::int32_t>& end_tokens);
+// What would cut an answer that a grammar holds is refused: stop, and stop_token_ids of tokens that are text. `what` holds it:
+// "response_format".
+void check_stops_beside_grammar(const GenerationService& service, const SamplingFields& sampling, const std::string& what);
+
 struct CallConstraint {
   MakeConstraint make;
   bool own = false;  // calls are as the model's family writes them, else the JSON that ForcedToolParser reads
@@ -23,6 +32,10 @@ struct CallConstraint {
 // Calls, in the family's own way where GenerationService::call_markup() says how and it can hold the tools' arguments.
 CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ToolChoice& choice,
                                       bool parallel, bool after_reasoning);
+// Calls that the model begins by itself, each to the schema of its tool, amid any text: for tools that say "strict": true. RequestError
+// with the tool's field where the family's calls cannot be held to it.
+CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, bool parallel, bool after_reasoning);
+bool has_strict_tool(const Json& tools);
 // Calls, or an answer of the format: the first character tells. RequestError with response_format where it cannot.
 CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ResponseFormat& format,
                                          bool parallel, bool after_reasoning);

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
 #include "base/hash.h"
-#include "service/token_constraints.h"
 
 namespace lockstep {
 namespace {
@@ -60,35 +60,14 @@ Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
   }
   const std::int64_t most = order_.max_tokens < 0 ? context - length : order_.max_tokens;
   return {.prompt = prompt.ids,
-          .sampling = {.temperature = s.temperature,
-                       .top_p = s.top_p,
-                       .top_k = static_cast<std::int32_t>(s.top_k),
-                       .min_p = s.min_p,
-                       .repetition_penalty = s.repetition_penalty,
-                       .presence_penalty = s.presence_penalty,
-                       .frequency_penalty = s.frequency_penalty,
-                       .logit_bias = s.logit_bias,
-                       .seed = head_.seed,
-                       .max_tokens = static_cast<std::int32_t>(most),
-                       .stop_tokens = end_tokens_,
-                       .top_logprobs = order_.top_logprobs},
+          .sampling = sampling_parameters(s, head_.seed, most, end_tokens_, order_.top_logprobs),
           .prompt_logprobs = order_.echo && order_.shape.logprobs,
           .adapter = order_.adapter,
           .prefix_owner = order_.prefix_owner};
 }
 
-// Each choice has its own.
-std::shared_ptr<TokenConstraint> AnswerRun::constraint() const {
-  std::shared_ptr<TokenConstraint> constraint = order_.make_constraint ? order_.make_constraint() : nullptr;
-  if (order_.sampling.min_tokens == 0 || end_tokens_.empty()) return constraint;
-  return std::make_shared<MinTokens>(std::move(constraint), end_tokens_, order_.sampling.min_tokens, service_->limits().vocabulary);
-}
-
 std::vector<Request> AnswerRun::requests() {
-  // A grammar ends where an end token says so.
-  end_tokens_ = order_.sampling.stop_token_ids;  // first, so that an error's index is the caller's
-  if (!order_.sampling.ignore_eos || order_.make_constraint)
-    end_tokens_.insert(end_tokens_.end(), service_->end_tokens().begin(), service_->end_tokens().end());
+  end_tokens_ = ends_of(*service_, order_.sampling, order_.make_constraint != nullptr);
   std::vector<Request> requests;
   for (const AnswerOrder::Prompt& prompt : order_.prompts) {
     usage_.prompt += static_cast<std::int64_t>(prompt.ids.size());
@@ -100,7 +79,7 @@ std::vector<Request> AnswerRun::requests() {
     }
     for (std::int64_t i = 0; i < order_.sampling.n; ++i) {
       request.sampling.sample_index = static_cast<std::int32_t>(requests.size());  // of the whole request: equal prompts differ
-      request.sampling.constraint = constraint();
+      request.sampling.constraint = constraint_of_choice(*service_, order_.sampling, order_.make_constraint, end_tokens_);
       requests.push_back(request);
     }
   }

@@ -57,7 +57,6 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     std::int64_t completion_tokens = 0, reasoning_tokens = 0;
   };
   Request request_of(const AnswerOrder::Prompt& prompt) const;
-  std::shared_ptr<TokenConstraint> constraint() const;
   std::string call_id(std::size_t index, std::size_t call) const;
   std::vector<Request> requests();
   bool on_token(std::size_t index, const GeneratedToken& token);

@@ -108,8 +108,11 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const bool callable = choice.kind == ToolChoice::Kind::automatic;
   const ResponseFormat& answer_format = request.sampling.response_format;
   const bool formatted = answer_format.kind != ResponseFormat::Kind::text, either = callable && formatted;
+  const bool strict = callable && !formatted && has_strict_tool(tools);
+  if (formatted || forced || strict) check_stops_beside_grammar(*service, request.sampling, formatted ? "response_format" : forced ? "tool_choice" : "strict tools");
   CallConstraint held;
   if (forced) held = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
+  else if (strict) held = strict_call_constraint(service, tools, request.parallel_tool_calls, reasons);
   else if (either) held = call_or_answer_constraint(service, tools, answer_format, request.parallel_tool_calls, reasons);
   else held = {format_constraint(service, answer_format, reasons), callable};
   order.make_constraint = held.make;

@@ -88,9 +88,10 @@ ChatRequest decode_chat(std::string_view body) {
   fields.integer("top_logprobs", &r.top_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   fields.custom("tool_choice", [&](const Json& value, const std::string& field) { r.tool_choice = tool_choice(value, field); });
   fields.boolean("parallel_tool_calls", &r.parallel_tool_calls);
-  for (const char* name : {"prediction", "verbosity"}) fields.ignored(name);
+  for (const char* name : {"prediction", "prompt_cache_options"}) fields.harmless(name);
+  fields.only("verbosity", {"medium"});  // the vendor's default; nothing makes a model write more or less
   fields.only("modalities", {Json::array({"text"})});
-  for (const char* name : {"audio", "web_search_options", "functions", "function_call"}) fields.only(name, {});
+  for (const char* name : {"audio", "web_search_options", "functions", "function_call", "moderation"}) fields.only(name, {});
 
   fields.read(parse_object(body));
   if (newer) {

@@ -34,7 +34,7 @@ void require_json(const ApiRequest& request) {
 bool takes_long(const ApiRequest& request) {
   constexpr std::size_t kLongBody = 32 << 10;
   if (request.body.size() > kLongBody) return true;
-  for (const char* word : {"response_format", "tool_choice", "\\u"})
+  for (const char* word : {"response_format", "tool_choice", "strict", "\\u"})
     if (request.body.find(word) != std::string::npos) return true;
   return false;
 }

@@ -6,15 +6,15 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kMostStops = 16, kMostStopIds = 64;
+constexpr std::size_t kMostStopIds = 64;
 
-std::vector<std::string> stop_strings(const Json& value, const std::string& field) {
+std::vector<std::string> stop_strings(const Json& value, const std::string& field, std::size_t most) {
   std::vector<std::string> stops;
   if (value.is_string()) {
     stops.push_back(value.get<std::string>());
   } else {
-    if (!value.is_array() || value.size() > kMostStops)
-      fail_field(field, fmt::format("is {}, allowed is a string or an array of at most {}", describe_json(value), kMostStops));
+    if (!value.is_array() || value.size() > most)
+      fail_field(field, fmt::format("is {}, allowed is a string or an array of at most {}", describe_json(value), most));
     for (std::size_t i = 0; i < value.size(); ++i) stops.push_back(json_text(value[i], fmt::format("{}[{}]", field, i)));
   }
   for (const std::string& stop : stops)
@@ -42,7 +42,9 @@ std::vector<LogitBias> logit_biases(const Json& value, const std::string& field)
   return biases;
 }
 
-ResponseFormat response_format(const Json& value, const std::string& field) {
+}  // namespace
+
+ResponseFormat response_format_value(const Json& value, const std::string& field) {
   require_object(value, field);
   ResponseFormat format;
   std::string type;
@@ -80,7 +82,6 @@ ResponseFormat response_format(const Json& value, const std::string& field) {
   if (format.schema.is_null()) fail_field(format.field, "is missing");
   return format;
 }
-}  // namespace
 
 void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
   fields.text("model", &s->model);
@@ -97,13 +98,13 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
   fields.number("repetition_penalty", &s->repetition_penalty, 0.01, 10);
   fields.custom("logit_bias", [s](const Json& value, const std::string& field) { s->logit_bias = logit_biases(value, field); });
   fields.custom("seed", [s](const Json& value, const std::string& field) { s->seed = seed_value(value, field); });
-  fields.custom("stop", [s](const Json& value, const std::string& field) { s->stop = stop_strings(value, field); });
+  fields.custom("stop", [s](const Json& value, const std::string& field) { s->stop = stop_strings(value, field, s->most_stops); });
   fields.custom("stop_token_ids", [s](const Json& value, const std::string& field) {
     if (!value.is_array() || value.size() > kMostStopIds)
       fail_field(field, fmt::format("is {}, allowed is an array of at most {} token ids", describe_json(value), kMostStopIds));
     s->stop_token_ids = json_token_ids(value, field);
   });
-  fields.custom("response_format", [s](const Json& value, const std::string& field) { s->response_format = response_format(value, field); });
+  fields.custom("response_format", [s](const Json& value, const std::string& field) { s->response_format = response_format_value(value, field); });
   fields.boolean("ignore_eos", &s->ignore_eos);
   fields.boolean("skip_special_tokens", &s->skip_special_tokens);
   fields.boolean("return_token_ids", &s->return_token_ids);
@@ -112,12 +113,12 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
     require_object(value, field);
     JsonFields options;
     options.boolean("include_usage", &s->include_usage);
-    options.ignored("include_obfuscation");
+    options.harmless("include_obfuscation");
     options.read(value, field + ".");
   });
   // OpenAI's, for its own accounts and machines.
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-    fields.ignored(name);
+    fields.harmless(name);
 }
 
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
@@ -130,6 +131,21 @@ void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
   if (s.include_usage && !s.stream) fail_field("stream_options", "is given without \"stream\": true");
   if (s.max_tokens && s.min_tokens > *s.max_tokens)
     fail_field("min_tokens", fmt::format("is {}, allowed is at most {}, which is {}", s.min_tokens, *s.max_tokens, s.max_tokens_field));
+}
+
+SamplingParameters sampling_parameters(const SamplingFields& s, std::uint64_t seed, std::int64_t max_tokens, std::vector<std::int32_t> end_tokens, std::int32_t top_logprobs) {
+  return {.temperature = s.temperature,
+          .top_p = s.top_p,
+          .top_k = static_cast<std::int32_t>(s.top_k),
+          .min_p = s.min_p,
+          .repetition_penalty = s.repetition_penalty,
+          .presence_penalty = s.presence_penalty,
+          .frequency_penalty = s.frequency_penalty,
+          .logit_bias = s.logit_bias,
+          .seed = seed,
+          .max_tokens = static_cast<std::int32_t>(max_tokens),
+          .stop_tokens = std::move(end_tokens),
+          .top_logprobs = top_logprobs};
 }
 
 }  // namespace lockstep

@@ -106,9 +106,8 @@ bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
   const auto metadata = object_field(json, "user_metadata");
   for (const auto& [key, value] : metadata.items())
     if (!s.user_metadata.contains(key) || s.user_metadata[key] != value) return false;
-  const auto list = [&](const char* field) { return json.contains(field) && json[field].is_array() ? json[field] : TrainingJson(); };
-  if (const TrainingJson projects = list("project_ids"); !projects.is_null() && !holds_text(projects, s.project)) return false;
-  const TrainingJson statuses = list("statuses"), status = status_json(s);
+  if (const TrainingJson projects = list_field(json, "project_ids"); !projects.is_null() && !holds_text(projects, s.project)) return false;
+  const TrainingJson statuses = list_field(json, "statuses"), status = status_json(s);
   return statuses.is_null() || std::any_of(statuses.begin(), statuses.end(), [&](const TrainingJson& query) {
            if (!query.is_object() || text_field(query, "type") != text_field(status, "type")) return false;
            return !query.contains("reasons") || query["reasons"].is_null() || holds_text(query["reasons"], text_field(object_field(status, "reason"), "type"));
@@ -118,6 +117,7 @@ bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
 // Newest first. Of other owners nothing is found, whoever is asked for.
 void search_sessions(const TrainingCall& call) {
   const TrainingJson json = call.json();
+  for (const char* name : {"project_ids", "statuses"}) list_field(json, name);
   const std::int64_t limit = integer_field(json, "limit", 50);
   if (limit < 1 || limit > 200) fail_value("limit", fmt::format("is {}, allowed is 1 to 200", limit));
   const TrainingJson cursor = object_field(json, "cursor"), owner = object_field(json, "owner");
@@ -151,7 +151,7 @@ void search_sessions(const TrainingCall& call) {
 }  // namespace
 
 void add_catalog_routes(TrainingRoutes& routes) {
-  routes.post("weights_info", weights_info);
+  routes.post("weights_info", known_fields({"tinker_path"}), weights_info);
   routes.add("GET", "training_runs", [](const TrainingCall& call) {
     std::vector<ModelRecord> all = call.service.models(call.owner);
     const std::optional<std::string> project = call.request.query_value("project_id");
@@ -184,10 +184,11 @@ void add_catalog_routes(TrainingRoutes& routes) {
   });
   for (const bool is_public : {true, false})
     routes.add(is_public ? "POST" : "DELETE", one + "/publish", [is_public](const TrainingCall& call) {
+      call.json();  // has no field
       call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.is_public = is_public; });
       call.answer(TrainingJson::object());
     });
-  routes.add("PUT", one + "/ttl", [](const TrainingCall& call) {
+  routes.add("PUT", one + "/ttl", known_fields({"ttl_seconds"}), [](const TrainingCall& call) {
     const std::optional<double> seconds = optional_number(call.json(), "ttl_seconds");
     check_ttl(seconds);
     call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
@@ -206,8 +207,12 @@ void add_catalog_routes(TrainingRoutes& routes) {
     for (const SamplerRecord& s : call.service.samplers(call.owner, session.id)) samplers.push_back(s.id);
     call.answer({{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata}, {"display_name", session.display_name}});
   });
-  routes.post("sessions/search", search_sessions);
-  routes.add("PUT", "sessions/{session}/project", [](const TrainingCall& call) {
+  JsonFields search = known_fields({"session_id", "project_ids", "user_metadata", "display_name", "limit"});
+  search.inside("owner", known_fields({"type", "owner_urns"}));
+  search.each("statuses", known_fields({"type", "reasons"}));
+  search.inside("cursor", known_fields({"last_created_at", "last_session_id"}));
+  routes.post("sessions/search", std::move(search), search_sessions);
+  routes.add("PUT", "sessions/{session}/project", known_fields({"project_id"}), [](const TrainingCall& call) {
     call.service.assign_session(call.owner, parameter(call, "session"), required_text(call.json(), "project_id"));
     call.answer(TrainingJson::object());
   });

@@ -108,11 +108,13 @@ void copy_weights(const TrainingCall& call) {
 
 void add_external_routes(TrainingRoutes& routes, const TrainingRouteOptions& options) {
   const auto grants = std::make_shared<FileGrants>();
-  routes.post("save_weights_external", save_external);
+  routes.post("save_weights_external", known_fields({"model_id", "seq_id", "path", "ttl_seconds", "age_encryption_recipients"}, {"type"}), save_external);
   routes.add("GET", "training_runs/{run}/checkpoints/external_weights/{name}/external_weights_urls",
              [grants, tls = options.tls](const TrainingCall& call) { tell_urls(call, *grants, tls); });
   routes.add_open("GET", "/api/v1/external_files/{word}/{file}", [grants](const TrainingCall& call) { send_file(call, *grants); });
-  routes.post("copy_weights", copy_weights);
+  JsonFields copy = known_fields({"source_path", "destination_project_id", "session_id", "model_seq_id", "ttl_seconds"}, {"type"});
+  copy.only("weights_access_token", {});
+  routes.post("copy_weights", std::move(copy), copy_weights);
 }
 
 }  // namespace lockstep

@@ -138,6 +138,8 @@ SaveRequest save_request(const TrainingCall& call, const TrainingJson& json, con
   save.overwrite = boolean_field(json, "overwrite", false);
   save.ttl_seconds = optional_number(json, "ttl_seconds");
   save.user_metadata = call.metadata_field(json, "user_metadata");
+  const TrainingJson metadata = call.metadata_field(json, "metadata");  // Fireworks' name
+  for (const auto& [name, value] : metadata.items()) save.user_metadata[name] = value;
   save.type = text_field(json, "checkpoint_type");
   save.precision = text_field(json, "export_precision");
   if (kind != "sampler_weights" && !save.type.empty()) fail_value("checkpoint_type", fmt::format("is '{}', allowed is none: only what save_weights_for_sampler saves has a type", shown(save.type)));
@@ -165,10 +167,13 @@ void save_weights_for_sampler(const TrainingCall& call) {
     const std::string sampler_kind = text_field(json, "kind", "snapshot");
     if (sampler_kind != "snapshot" && sampler_kind != "inflight") fail_value("kind", fmt::format("is '{}', allowed are snapshot and inflight", shown(sampler_kind)));
     if (sampler_kind == "inflight" && !text_field(json, "path").empty()) fail_value("kind", "is 'inflight' beside a path, allowed is snapshot: what has a name keeps its weights");
-    if (text_field(json, "path").empty())
+    if (text_field(json, "path").empty()) {
+      for (const char* name : {"ttl_seconds", "user_metadata", "metadata", "overwrite"})
+        if (json.contains(name) && !json[name].is_null() && json[name] != false && !(json[name].is_object() && json[name].empty())) fail_value(name, "is given for a sampler without a name; allowed is with a path");
       return call.service.save_sampler(call.owner, model, sequence, sampler_kind == "inflight", [](const SamplerRecord& r) {
         return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
       });
+    }
     return call.service.save(call.owner, model, sequence, save_request(call, json, "sampler_weights"), [bare](const CheckpointRecord& r) {
       return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
     });
@@ -214,17 +219,41 @@ TrainingJson optimizer_config(const ModelSettings& settings) {
   return config;
 }
 
+// Of create_model, and of a load that makes a model.
+JsonFields settings_fields(std::initializer_list<const char*> names) {
+  JsonFields fields = known_fields(names, {"type"});
+  fields.taken({"session_id", "model_seq_id", "base_model", "base_only", "user_metadata"});
+  fields.inside("lora_config", known_fields({"rank", "alpha", "init_method", "seed", "train_attn", "train_mlp", "train_unembed"}));
+  fields.inside("optimizer_config", known_fields({"type", "version"}));
+  return fields;
+}
+
+JsonFields operation_fields(std::initializer_list<const char*> names) {
+  JsonFields fields = known_fields(names, {"type"});
+  fields.taken({"model_id", "seq_id"});
+  return fields;
+}
+
 void add_model_routes(TrainingRoutes& routes) {
-  routes.post("create_model", create_model);
-  routes.post("get_info", get_info);
-  routes.post("forward", [](const TrainingCall& call) { submit_batch(call, "forward_input", true); });
-  routes.post("forward_backward", [](const TrainingCall& call) { submit_batch(call, "forward_backward_input", false); });
-  routes.post("optim_step", optim_step);
-  routes.post("save_weights", save_weights);
-  routes.post("save_weights_for_sampler", save_weights_for_sampler);
-  routes.post("load_weights", load_weights);
-  routes.post("load_adapter", load_adapter);
-  routes.post("unload_model", [](const TrainingCall& call) {
+  routes.post("create_model", settings_fields({"projection_head_dim"}), create_model);
+  routes.post("get_info", known_fields({"model_id"}, {"type"}), get_info);
+  JsonFields forward = operation_fields({}), backward = operation_fields({});
+  for (JsonFields* fields : {&forward, &backward}) {
+    fields->harmless("comms");
+    fields->inside(fields == &forward ? "forward_input" : "forward_backward_input", batch_fields());
+  }
+  routes.post("forward", std::move(forward), [](const TrainingCall& call) { submit_batch(call, "forward_input", true); });
+  routes.post("forward_backward", std::move(backward), [](const TrainingCall& call) { submit_batch(call, "forward_backward_input", false); });
+  routes.post("optim_step", operation_fields({"grad_accumulation_normalization", "adam_params", "optimizer_params"}), optim_step);
+  routes.post("save_weights", operation_fields({"path", "ttl_seconds", "overwrite", "user_metadata", "checkpoint_type", "export_precision"}), save_weights);
+  JsonFields snapshot = operation_fields({"path", "kind", "ttl_seconds", "overwrite", "user_metadata", "checkpoint_type", "export_precision", "metadata"});
+  snapshot.harmless("sampling_session_seq_id");
+  routes.post("save_weights_for_sampler", std::move(snapshot), save_weights_for_sampler);
+  JsonFields load = settings_fields({"model_id", "seq_id", "path", "optimizer"});
+  load.only("weights_access_token", {});
+  routes.post("load_weights", std::move(load), load_weights);
+  routes.post("load_adapter", operation_fields({"adapter_path"}), load_adapter);
+  routes.post("unload_model", known_fields({"model_id"}, {"type"}), [](const TrainingCall& call) {
     const std::string model = required_text(call.json(), "model_id");
     call.answer_future(call.service.unload_model(call.owner, model, [](const ModelRecord& r) { return json_outcome({{"model_id", r.id}, {"type", "unload_model"}}); }), model);
   });
@@ -237,6 +266,7 @@ void add_tinker_routes(Routes& table, const std::shared_ptr<TrainingService>& se
   add_model_routes(routes);
   add_sampling_routes(routes);
   add_catalog_routes(routes);
+  add_account_routes(routes);
 }
 
 }  // namespace lockstep

@@ -86,12 +86,20 @@ void sampler_info(const TrainingCall& call) {
 }  // namespace
 
 void add_sampling_routes(TrainingRoutes& routes) {
-  routes.post("create_sampling_session", create_sampling_session);
-  routes.post("join_sampling_session", [](const TrainingCall& call) {
+  routes.post("create_sampling_session", known_fields({"session_id", "sampling_session_seq_id", "base_model", "model_path"}, {"type"}), create_sampling_session);
+  routes.post("join_sampling_session", known_fields({"sampling_session_id"}, {"type"}), [](const TrainingCall& call) {
     call.answer({{"client_counter", call.service.join_sampler(call.owner, required_text(call.json(), "sampling_session_id"))}});
   });
   routes.add("GET", "samplers/{sampler}", sampler_info);
-  routes.post("asample", start_sample);
+  JsonFields sample = known_fields({"sampling_session_id", "seq_id", "num_samples", "prompt_logprobs", "prompt_logprobs_last_n", "topk_prompt_logprobs", "topk_sample_logprobs", "prompt_alt_tokens_k"},
+                                   {"record_stability_info", "type"});
+  JsonFields prompt;
+  prompt.each("chunks", known_fields({"type", "tokens", "data", "format", "location", "expected_tokens", "dmel"}));  // the type says what is not offered
+  sample.inside("prompt", std::move(prompt));
+  sample.inside("sampling_params", known_fields({"max_tokens", "seed", "stop", "temperature", "top_k", "top_p"}));
+  sample.inside("target_prompt_logprobs", known_fields({"data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices"}));
+  for (const char* name : {"base_model", "model_path"}) sample.only(name, {});  // the sampling session has them
+  routes.post("asample", std::move(sample), start_sample);
 }
 
 }  // namespace lockstep

@@ -17,16 +17,23 @@ void create_session(const TrainingCall& call) {
   wanted.job = call.request.parameter("job");
   wanted.project = text_field(json, "project_id");
   wanted.display_name = text_field(json, "display_name");
-  if (json.contains("tags") && json["tags"].is_array()) wanted.tags = json["tags"];
+  if (const TrainingJson tags = list_field(json, "tags"); !tags.is_null()) wanted.tags = tags;
   wanted.user_metadata = call.metadata_field(json, "user_metadata");
   wanted.idempotency_key = call.text_header("x-idempotency-key");
   call.answer({{"session_id", call.service.create_session(call.owner, wanted)}, {"type", "create_session"}});
 }
 
+// What the client says, and the request that ended it where it names one.
+std::string finish_detail(const TrainingJson& json, const TrainingJson& reason) {
+  std::string detail = text_field(json, "detail");
+  if (const std::string id = text_field(reason, "request_id"); !id.empty()) detail += fmt::format("{}{} {}", detail.empty() ? "" : "; ", text_field(reason, "request_type", "request"), id);
+  return detail;
+}
+
 void finish_session(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const TrainingJson reason = object_field(json, "reason");
-  call.service.finish_session(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), text_field(json, "detail"));
+  call.service.finish_session(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), finish_detail(json, reason));
   call.answer(TrainingJson::object());
 }
 
@@ -90,26 +97,39 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
     const bool runs = !job || job->state == "JOB_STATE_RUNNING";
     call.answer({{"status", runs ? "ok" : job->state}}, runs ? 200 : 503);
   });
-  routes.post("client/config", [wants = options.wants_tokens](const TrainingCall& call) { call.answer({{"pjwt_auth_enabled", wants}, {"custom_loss_server_side", call.service.custom_losses()}}); });
-  if (options.tokens) routes.post("auth/token", [tokens = options.tokens](const TrainingCall& call) { exchange_key(call, *tokens); });
-  routes.post("client/dynamic_config", [](const TrainingCall& call) { call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}, {"sample_cancel_max_batch_size", 64}}); });
+  routes.post("client/config", known_fields({}, {"sdk_version"}), [wants = options.wants_tokens](const TrainingCall& call) {
+    call.json();
+    call.answer({{"pjwt_auth_enabled", wants}, {"custom_loss_server_side", call.service.custom_losses()}});
+  });
+  if (options.tokens) routes.post("auth/token", JsonFields(), [tokens = options.tokens](const TrainingCall& call) { exchange_key(call, *tokens); });
+  routes.post("client/dynamic_config", known_fields({}, {"sdk_version"}), [](const TrainingCall& call) {
+    call.json();
+    call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}, {"sample_cancel_max_batch_size", 64}});
+  });
   routes.add("GET", "get_server_capabilities", [](const TrainingCall& call) {
     TrainingJson models = TrainingJson::array();
     for (const std::string& name : call.service.base().names)
       models.push_back({{"model_name", name}, {"max_context_length", call.service.base().opened.runtime->max_positions}, {"trainable", true}, {"sampleable", true}});
     call.answer({{"supported_models", models}});
   });
-  routes.post("create_session", create_session);
-  routes.post("session_heartbeat", [](const TrainingCall& call) {
+  routes.post("create_session", known_fields({"tags", "user_metadata", "project_id", "display_name"}, {"sdk_version", "type"}), create_session);
+  routes.post("session_heartbeat", known_fields({"session_id"}, {"type"}), [](const TrainingCall& call) {
     call.service.heartbeat(call.owner, required_text(call.json(), "session_id"));
     call.answer({{"type", "session_heartbeat"}});
   });
-  routes.post("sessions/{session}/finish", finish_session);
-  routes.post("telemetry", [](const TrainingCall& call) { call.answer({{"status", "accepted"}}); });
-  routes.post("create_custom_loss", create_custom_loss);
-  routes.post("retrieve_future", retrieve);
-  routes.post("retrieve_futures", retrieve_many);
-  routes.post("cancel_future", cancel_future);
+  JsonFields finish = known_fields({"detail"});
+  finish.inside("reason", known_fields({"type", "request_id", "request_type"}));
+  routes.post("sessions/{session}/finish", std::move(finish), finish_session);
+  routes.post("telemetry", known_fields({"session_id"}, {"events", "platform", "sdk_version", "process_uuid", "type"}), [](const TrainingCall& call) {
+    call.json();
+    call.answer({{"status", "accepted"}});
+  });
+  routes.post("create_custom_loss", known_fields({"session_id", "custom_loss_seq_id", "name", "inputs", "graph"}, {"type"}), create_custom_loss);
+  routes.post("retrieve_future", known_fields({"request_id"}, {"allow_metadata_only"}), retrieve);
+  JsonFields many = known_fields({"prev_cursor", "timeout"}, {"retrieved_request_ids"});
+  many.inside("target", known_fields({"type", "sampling_session_id", "cloned_sampler_id"}));
+  routes.post("retrieve_futures", std::move(many), retrieve_many);
+  routes.post("cancel_future", known_fields({"request_id"}), cancel_future);
 }
 
 }  // namespace lockstep

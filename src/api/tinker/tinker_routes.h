@@ -22,6 +22,7 @@ void add_external_routes(TrainingRoutes& routes, const TrainingRouteOptions& opt
 void add_model_routes(TrainingRoutes& routes);
 void add_sampling_routes(TrainingRoutes& routes);
 void add_catalog_routes(TrainingRoutes& routes);
+void add_account_routes(TrainingRoutes& routes);
 
 // A model's optimizer as both routes name it: {"type": "adamw"}, {"type": "dimuon", "version": 1}.
 TrainingJson optimizer_config(const ModelSettings& settings);

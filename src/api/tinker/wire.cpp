@@ -8,43 +8,16 @@
 #include "api/tinker/zstd_body.h"
 #include "base/ascii.h"
 #include "base/bounded_json.h"
-#include "base/hash.h"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostBody = std::size_t{512} << 20;  // decompressed
-constexpr std::size_t kDecoders = 2, kMostWaitingBodies = 4096;
 
 const TrainingJson* field(const TrainingJson& json, const std::string& name) {
   const auto found = json.find(name);
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
-// The clients of both protocols show "detail".
-ApiResponse detail_response(const std::exception& error) {
-  ApiResponse response = lockstep::error_response(error);
-  if (response.status == 409) response.status = 422;  // they repeat a 409 for minutes
-  TrainingJson body = read_json(response.body);
-  const TrainingJson inner = body.contains("error") ? body["error"] : TrainingJson::object();
-  body["detail"] = inner.contains("message") ? inner["message"] : TrainingJson("the request failed");
-  body["code"] = response.status;
-  body["message"] = body["detail"];
-  response.body = body.dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
-  return response;
-}
-
-// Whoever has a key is told apart by it, also where the server does not ask for one.
-std::string owner_of(const ApiRequest& request) {
-  if (!request.key_name.empty()) return request.key_name;
-  std::string_view key = request.header("x-api-key");
-  if (key.empty()) {
-    key = request.header("authorization");
-    if (key.starts_with("Bearer ")) key.remove_prefix(7);
-  }
-  return key.empty() ? std::string("anyone") : "key-" + sha256_hex(key).substr(0, 24);
-}
-
-const char* const kPrefixes[] = {"", "/training/v1/rlorTrainerJobs/{account}/{job}", "/training/v1/serverless"};
 }  // namespace
 
 void fail_value(const std::string& name, const std::string& problem) { throw RequestError(ErrorCode::invalid_argument, name, name + " " + problem, 422); }
@@ -91,6 +64,12 @@ TrainingJson object_field(const TrainingJson& json, const std::string& name) {
   if (!value->is_object()) fail_value(name, fmt::format("is {}, allowed is an object", describe_json(*value)));
   return *value;
 }
+TrainingJson list_field(const TrainingJson& json, const std::string& name) {
+  const TrainingJson* value = field(json, name);
+  if (!value) return {};
+  if (!value->is_array()) fail_value(name, fmt::format("is {}, allowed is a list", describe_json(*value)));
+  return *value;
+}
 std::string required_text(const TrainingJson& json, const std::string& name) {
   if (!field(json, name)) fail_value(name, "is missing");
   return text_field(json, name);
@@ -117,6 +96,15 @@ std::string TrainingCall::body() const {
 TrainingJson TrainingCall::json() const {
   TrainingJson json = request.body.empty() ? TrainingJson::object() : read_json(body());
   if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, "the body is no JSON object", 400);
+  if (!fields) return json;
+  try {
+    fields->read(json);
+  } catch (const RequestError& e) {
+    const TrainingJson* model = field(json, "model_id");
+    const TrainingJson* sequence = field(json, "seq_id");
+    if (model && model->is_string() && sequence && sequence->is_number_integer()) throw UnknownFieldOfOperation(e, model->get<std::string>(), required_integer(json, "seq_id"));
+    throw;
+  }
   return json;
 }
 
@@ -155,28 +143,11 @@ void TrainingCall::answer_future(const std::string& request_id, const std::strin
 
 Outcome json_outcome(const TrainingJson& json) { return {"application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}, {}}; }
 
-TrainingRoutes::TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service)
-    : routes_(routes), service_(std::move(service)), workers_(std::make_shared<std::vector<std::unique_ptr<Worker>>>()) {
-  for (std::size_t i = 0; i < kDecoders; ++i) workers_->push_back(std::make_unique<Worker>(kMostWaitingBodies, 0));
-}
-
-void TrainingRoutes::add(const std::string& method, const std::string& path, Handler handler) {
-  for (const char* prefix : kPrefixes) add_at_root(method, fmt::format("{}/api/v1/{}", prefix, path), handler);
-}
-
-void TrainingRoutes::add_row(const std::string& method, const std::string& path, Handler handler, bool needs_key) {
-  routes_.add({method, path, [service = service_, workers = workers_, next = next_, handler = std::move(handler)](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                 const auto shared = std::make_shared<ApiRequest>(request);
-                 // Bodies are long, and the store writes to disk: neither on the server's own thread.
-                 const bool taken = (*workers)[(*next)++ % workers->size()]->post([service, shared, out, handler] {
-                   try {
-                     handler({*shared, out, *service, owner_of(*shared)});
-                   } catch (const std::exception& e) {
-                     out->send(detail_response(e));
-                   }
-                 });
-                 if (!taken) throw Error(ErrorCode::resource_exhausted, "too many requests are waiting to be read; try again later");
-               }, needs_key});
+JsonFields known_fields(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless) {
+  JsonFields fields;
+  fields.taken(names);
+  for (const char* name : harmless) fields.harmless(name);
+  return fields;
 }
 
 }  // namespace lockstep

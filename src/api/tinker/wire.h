@@ -1,12 +1,15 @@
 // What all routes of the training protocols share: whose request it is, its body, its JSON fields, how errors are told, and the
-// threads that decode. Fields that nobody knows are ignored, as both protocols want. Any thread.
-//   TrainingRoutes routes(table, service); routes.post("create_session", [](const TrainingCall& call) { ... call.json(); });
+// threads that decode. A body's fields are those that its route names: others are refused, those of a
+// numbered operation as its result. Any thread.
+//   TrainingRoutes routes(table, service); routes.post("join", fields, [](const TrainingCall& call) { ... call.json(); });
 #pragma once
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "api/errors.h"
+#include "api/json_fields.h"
 #include "api/routes.h"
 #include "api/worker.h"
 #include "service/training/training_service.h"
@@ -20,6 +23,7 @@ double number_field(const TrainingJson& json, const std::string& name, double st
 bool boolean_field(const TrainingJson& json, const std::string& name, bool standard);
 std::optional<double> optional_number(const TrainingJson& json, const std::string& name);
 TrainingJson object_field(const TrainingJson& json, const std::string& name);  // {} when absent
+TrainingJson list_field(const TrainingJson& json, const std::string& name);    // null when absent
 // Of a field that is there, by a reader of api/json_fields.h and its like, whose errors are told as those of the readers above.
 // `prefix`: before the name in errors ("sampling_params.").
 void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const std::function<void(const TrainingJson& value, const std::string& field)>& read);
@@ -34,12 +38,15 @@ struct TrainingCall {
   std::shared_ptr<Responder> out;
   TrainingService& service;
   std::string owner;
+  std::chrono::steady_clock::time_point came = std::chrono::steady_clock::now();  // before it waited to be read
+  const JsonFields* fields = nullptr;  // of the route's body; null: who reads it checks them
 
   bool is_protobuf() const;
   // Whether the client is Fireworks' package: a few answers differ.
   bool speaks_fireworks() const;
   std::string body() const;     // decompressed; RequestError above the limit
-  TrainingJson json() const;    // of the body, an object
+  // Of the body, an object; its fields are known. RequestError; UnknownFieldOfOperation.
+  TrainingJson json() const;
   void answer(const TrainingJson& json, int status = 200) const;
   void answer_future(const std::string& request_id, const std::string& model = {}) const;
   // A request of a model, in its place: submit(model, sequence) gives the request id. What is wrong in it is that operation's result,
@@ -65,21 +72,38 @@ struct TrainingCall {
   bool from_this_machine() const;
 };
 
+// A field that nobody knows, in an operation that has a model and a number: these are taken.
+struct UnknownFieldOfOperation : RequestError {
+  UnknownFieldOfOperation(const RequestError& of, std::string its_model, std::int64_t its_sequence)
+      : RequestError(of.code(), of.param(), of.message()), model(std::move(its_model)), sequence(its_sequence) {}
+  std::string model;
+  std::int64_t sequence;
+};
+
+// The fields of a body, as TrainingCall::json() checks them: `names` and those that are harmless.
+JsonFields known_fields(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless = {});
+
 class TrainingRoutes {
  public:
   using Handler = std::function<void(const TrainingCall&)>;
 
   TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service);
-  // `path` below /api/v1/, under every prefix that the protocols have.
-  void post(const std::string& path, Handler handler) { add("POST", path, std::move(handler)); }
-  void add(const std::string& method, const std::string& path, Handler handler);
+  // `path` below /api/v1/, under every prefix that the protocols have. `fields`: of the body; a route without has none to read.
+  void post(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler)); }
+  void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler);
+  void add(const std::string& method, const std::string& path, Handler handler) { add(method, path, JsonFields(), std::move(handler)); }
   // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
-  void add_at_root(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, std::move(handler), true); }
+  void add_at_root(const std::string& method, const std::string& path, JsonFields fields, Handler handler) {
+    add_row(method, path, std::make_shared<const JsonFields>(std::move(fields)), std::move(handler), true);
+  }
+  void add_at_root(const std::string& method, const std::string& path, Handler handler) { add_at_root(method, path, JsonFields(), std::move(handler)); }
+  // For a body that its handler's own decoder checks.
+  void add_decoded(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, nullptr, std::move(handler), true); }
   // The same for callers without a key: the path itself says who may ask.
-  void add_open(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, std::move(handler), false); }
+  void add_open(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, nullptr, std::move(handler), false); }
 
  private:
-  void add_row(const std::string& method, const std::string& path, Handler handler, bool needs_key);
+  void add_row(const std::string& method, const std::string& path, std::shared_ptr<const JsonFields> fields, Handler handler, bool needs_key);
   Routes& routes_;
   std::shared_ptr<TrainingService> service_;
   std::shared_ptr<std::vector<std::unique_ptr<Worker>>> workers_;

@@ -26,7 +26,7 @@ class ControlPlane {
   KeptRecords<TrainerJob> jobs;
   KeptRecords<PromotedModel> models;
 
-  // The deployment serves a sampler's checkpoint from now on, and after a restart; made where there is none. When it cannot be read the
+  // The deployment serves a sampler's checkpoint from now on, and after a restart. When it cannot be read the
   // deployment stays as it was and says why. Errors: resource_exhausted.
   Deployment hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model);
 

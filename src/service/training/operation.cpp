@@ -18,6 +18,7 @@ bool TrainingService::Operation::run() {
     again = work_(*model_, request_);
   } catch (const std::exception& e) {
     service_.futures_.fail(request_, e);
+    ++service_.statistics_.failed;
   }
   if (!again) done();
   return again;
@@ -93,6 +94,7 @@ void TrainingService::BatchOperation::tell() {
     model_->gradient_tokens += result_.gradient_tokens;
     model_->gradient_sequences += result_.gradient_sequences;
   }
+  service_.statistics_.computed(prepared_->sequences, forward());
   service_.futures_.resolve(request_, std::move(*held_));
   told_ = true;
   batch_ = {};
@@ -127,6 +129,7 @@ void TrainingService::BatchOperation::failed(const std::exception& error) {
     return;
   }
   service_.futures_.fail(request_, error);
+  ++service_.statistics_.failed;
   told_ = true;
   done();
 }

@@ -154,6 +154,7 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
     }
     model.gradient_tokens += result.gradient_tokens;
     model.gradient_sequences += result.gradient_sequences;
+    statistics_.computed(run->prepared.sequences, false);
     futures_.resolve(request, encode(custom_output(*run, result)));
     return false;
   });

@@ -5,32 +5,11 @@
 
 #include "base/entropy.h"
 #include "base/error.h"
+#include "service/stop_texts.h"
 #include "service/training/training_service.h"
 
 namespace lockstep {
 namespace {
-
-// Whether the text of a sequence holds one of the stops, token by token.
-class StopTexts {
- public:
-  StopTexts(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops) : tokenizer_(std::move(tokenizer)), stops_(std::move(stops)) {
-    for (const std::string& stop : stops_) longest_ = std::max(longest_, stop.size());
-  }
-  bool ended_by(std::int32_t token) {
-    const std::string more = tokenizer_->token_bytes(token);
-    tail_ += more;
-    for (const std::string& stop : stops_)
-      if (tail_.find(stop) != std::string::npos) return true;
-    if (tail_.size() > longest_) tail_.erase(0, tail_.size() - longest_ + 1);
-    return false;
-  }
-
- private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
-  std::vector<std::string> stops_;
-  std::size_t longest_ = 1;
-  std::string tail_;
-};
 
 // A client's copies of a sampler number their requests from n * 10^9 on.
 constexpr std::int64_t kClone = 1'000'000'000;

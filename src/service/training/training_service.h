@@ -106,6 +106,7 @@ class TrainingService {
 
   const TrainingBase& base() const { return *base_; }
   GenerationService& generation() const { return *generation_; }
+  const std::shared_ptr<GenerationService>& shared_generation() const { return generation_; }
   Futures& futures() { return futures_; }
   ControlPlane& control() { return control_; }
   const TrainingStatistics& statistics() const { return statistics_; }

@@ -18,6 +18,8 @@ struct TrainingActivity {
 
 struct TrainingStatistics {
   std::atomic<std::uint64_t> operations{0};      // of models, that have ended
+  std::atomic<std::uint64_t> failed{0};          // of those: whose result was an error
+  std::atomic<std::uint64_t> forward_tokens{0}, gradient_tokens{0};  // of inputs whose result was told: forward; forward_backward
   std::atomic<std::uint64_t> early{0};           // batches done before their turn
   std::atomic<std::uint64_t> undone{0};          // of those: done again
   std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};  // of several models in one pass
@@ -37,12 +39,23 @@ struct TrainingStatistics {
     model.first_told = true;
     first_result_seconds.observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - model.since).count());
   }
+  // A batch's result is told: one input token a position.
+  template <class Sequences>
+  void computed(const Sequences& sequences, bool forward_only) {
+    std::uint64_t tokens = 0;
+    for (const auto& sequence : sequences) tokens += sequence.tokens.size();
+    (forward_only ? forward_tokens : gradient_tokens) += tokens;
+  }
   void append(PrometheusText& text) const {
     const auto one = [&](const char* name, const char* help, const std::atomic<std::uint64_t>& value) {
       text.family(name, "counter", help);
       text.sample({}, static_cast<double>(value.load()));
     };
     one("lockstep_training_operations_total", "Operations on trained models that have ended.", operations);
+    one("lockstep_training_operations_failed_total", "Of those: whose result was an error.", failed);
+    text.family("lockstep_training_tokens_total", "counter", "Input tokens of forward and forward_backward operations whose result was told.");
+    text.sample({{"operation", "forward"}}, static_cast<double>(forward_tokens.load()));
+    text.sample({{"operation", "forward_backward"}}, static_cast<double>(gradient_tokens.load()));
     one("lockstep_training_early_total", "Batches computed before the numbers in front of them had come.", early);
     one("lockstep_training_undone_total", "Of those: computed again, since one of these numbers changed the model.", undone);
     one("lockstep_training_shared_passes_total", "Passes over the base in which several models had pieces.", shared_passes);

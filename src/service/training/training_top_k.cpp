@@ -93,6 +93,7 @@ std::string TrainingService::forward_top_k(const std::string& owner, const std::
     if (run->answered < all.size()) return true;  // the engine has its turns before ours
     TrainingOutput output = training_output(run->prepared, run->result);
     for (std::size_t d = 0; d < output.data.size(); ++d) keep_top(*run, d, output.data[d]);
+    statistics_.computed(run->batch.data, true);
     futures_.resolve(request, encode(output));
     return false;
   });

@@ -1,6 +1,9 @@
 #include "text/message/call_grammar.h"
 
+#include <algorithm>
+
 #include "base/ascii.h"
+#include "base/error.h"
 
 namespace lockstep {
 
@@ -81,6 +84,33 @@ GrammarPart calls_grammar(const CallMarkup& markup, const ordered_json& tools, c
   }
   if (!markup.end.empty()) all.push_back(part(markup.end));
   return GrammarPart::sequence(std::move(all));
+}
+
+GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, const ordered_json& tools, const Tokenizer& tokenizer, bool several) {
+  CallMarkup rest = markup;
+  std::string mark;
+  std::vector<std::string> never;
+  for (const CallBlock& block : tool_call_format(format).blocks) {
+    std::string& first = markup.begin.empty() ? rest.before_name : rest.begin;
+    if (mark.empty() && first.starts_with(block.begin)) {
+      mark = block.begin;
+      first.erase(0, mark.size());
+    } else {
+      never.emplace_back(block.begin);  // the family's other way, which nothing holds
+    }
+  }
+  if (mark.empty()) fail(ErrorCode::unsupported, "calls of this model begin with no mark of their own");
+  std::vector<std::int32_t> others;
+  std::int32_t mark_token = -1;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.is_special(id)) continue;
+    const std::string text = tokenizer.token_text(id);
+    if (text == mark) mark_token = id;
+    else if (std::find(never.begin(), never.end(), text) == never.end()) others.push_back(id);
+  }
+  // Where each call has a mark of its own, the next one is found by it.
+  GrammarPart calls = calls_grammar(rest, tools, tokenizer, several && !markup.begin.empty());
+  return GrammarPart::text_with(std::move(mark), mark_token, std::move(calls), std::move(never), std::move(others));
 }
 
 }  // namespace lockstep

@@ -158,6 +158,39 @@ TEST(CallGrammar, WhatItAdmitsTheParserReads) {
 }
 
 // What tags cannot hold is refused, so that who forces a call can choose another form.
+std::string mark_of(const Family& family, const CallMarkup& markup) {
+  for (const CallBlock& block : tool_call_format(family.format).blocks)
+    if ((markup.begin + markup.before_name).starts_with(block.begin)) return std::string(block.begin);
+  return {};
+}
+
+// Text with calls in it, as a model writes that may call: what stands before, between and behind calls is free, each call is not.
+TEST(CallGrammar, CallsAmidTextAreHeld) {
+  static const Tokenizer tokenizer = Tokenizer::from_file(LOCKSTEP_SOURCE_DIR "/models/countdown-glm/tokenizer.json");
+  const Json one = {{{"name", "get_weather"}, {"arguments", {{"city", "Rome"}, {"days", 3}}}}};
+  Json wrong = one, unknown = one;
+  wrong[0]["arguments"]["days"] = "many";
+  unknown[0]["name"] = "get_water";
+  for (const Family& family : families()) {
+    SCOPED_TRACE(family.name);
+    const CallMarkup markup = call_markup(family.format, source_of(family));
+    if (family.format == MessageFormat::llama) {
+      EXPECT_THROW(text_with_calls(family.format, markup, tools(), tokenizer, true), Error);
+      continue;
+    }
+    const auto grammar = TokenGrammar::from_part(text_with_calls(family.format, markup, tools(), tokenizer, true), bytes(), {.closed_objects = true});
+    const std::string call = rendered(family, one), mark = mark_of(family, markup);
+    for (const std::string& text : {std::string(), std::string("a < b {} \xff"), call, "so: " + call, call + " and" , call + "\n" + call + mark.substr(0, 3)}) EXPECT_TRUE(holds(grammar, text)) << text;
+    for (const std::string& text : {rendered(family, wrong), "so: " + rendered(family, unknown), call + rendered(family, wrong), mark + "x"}) {
+      GrammarMatcher m(grammar);
+      EXPECT_FALSE(m.accept_bytes(text)) << text;
+    }
+    EXPECT_FALSE(holds(grammar, call.substr(0, call.size() - 2)));  // begun, and not ended
+    for (const CallBlock& block : tool_call_format(family.format).blocks)
+      if (block.begin != mark) EXPECT_FALSE(holds(grammar, block.begin)) << block.begin;
+  }
+}
+
 TEST(CallGrammar, TagsRefuseWhatTheyCannotSay) {
   const CallMarkup glm = call_markup(MessageFormat::glm, "<arg_key>");
   for (const char* schema : {R"({"anyOf": [{"type": "object", "properties": {"a": {}}}, {"type": "object", "properties": {"b": {}}}]})",

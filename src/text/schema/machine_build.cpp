@@ -222,12 +222,14 @@ void MachineBuilder::find_ends(Machine& m) const {
 void MachineBuilder::check_beginnings(const Machine& m) const {
   enum { fresh, open, closed };
   std::vector<int> mark(m.rules.size(), fresh);
+  std::vector<bool> called(m.rules.size(), false);  // a rule that nobody calls may be empty: it is the whole text
+  for (const Machine::Call& call : m.calls) called[static_cast<std::size_t>(m.states[static_cast<std::size_t>(call.start)].rule)] = true;
   for (std::size_t root = 0; root < m.rules.size(); ++root) {
     if (mark[root] != fresh || m.rules[root].start < 0) continue;
     std::vector<std::pair<std::size_t, std::uint32_t>> path;  // rule, next call of its start
     const auto enter = [&](std::size_t r) {
       mark[r] = open;
-      if (m.states[static_cast<std::size_t>(m.rules[r].start)].accepts)
+      if (called[r] && m.states[static_cast<std::size_t>(m.rules[r].start)].accepts)
         fail(ErrorCode::unsupported,
              "a part of the grammar may be empty text, supported are parts of at least one byte");
       path.emplace_back(r, m.states[static_cast<std::size_t>(m.rules[r].start)].calls);

@@ -1,6 +1,7 @@
 #include "text/schema/token_grammar.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/error.h"
 #include "text/schema/schema_rules.h"
@@ -45,6 +46,16 @@ GrammarPart GrammarPart::tags(ordered_json schema, GrammarPart before_key, Gramm
   return part;
 }
 GrammarPart GrammarPart::json_object() { return schema({{"type", "object"}}); }
+GrammarPart GrammarPart::text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens) {
+  GrammarPart part;
+  part.kind = Kind::text_with;
+  part.text = std::move(mark);
+  part.id = mark_token;
+  part.parts = {std::move(behind)};
+  part.never = std::move(never);
+  part.tokens = std::move(tokens);
+  return part;
+}
 GrammarPart GrammarPart::sequence(std::vector<GrammarPart> parts) {
   GrammarPart part;
   part.kind = Kind::sequence;
@@ -112,10 +123,49 @@ class PartWriter {
           from = next;
         }
         return builder_.epsilon(rule, from, to);
+      case GrammarPart::Kind::text_with: return write_text_with(part, rule, from, to);
     }
   }
 
  private:
+  // A state for each beginning of the mark and of what is never written: the longest that the text so far ends with (Aho and Corasick).
+  void write_text_with(const GrammarPart& part, int rule, int from, int to) {
+    std::vector<std::string> words = part.never;
+    words.push_back(part.text);
+    std::vector<std::string> beginnings;  // proper ones
+    for (const std::string& word : words) {
+      if (word.empty()) fail(ErrorCode::invalid_argument, "the grammar has an empty mark, allowed is one of at least a byte");
+      for (std::size_t n = 0; n < word.size(); ++n) beginnings.push_back(word.substr(0, n));
+    }
+    std::sort(beginnings.begin(), beginnings.end());
+    beginnings.erase(std::unique(beginnings.begin(), beginnings.end()), beginnings.end());
+    std::map<std::string, int> state_of;
+    for (const std::string& beginning : beginnings) state_of[beginning] = builder_.add_state(rule);
+    const int behind = builder_.add_state(rule), start = state_of[""];
+    const auto target = [&](std::string text) {
+      for (;; text.erase(0, 1)) {
+        if (text == part.text) return behind;
+        if (std::find(part.never.begin(), part.never.end(), text) != part.never.end()) return -1;
+        if (const auto found = state_of.find(text); found != state_of.end()) return found->second;
+      }
+    };
+    for (const auto& [beginning, state] : state_of) {
+      int before = -1, low = 0;
+      for (int byte = 0; byte <= 256; ++byte) {
+        const int next = byte < 256 ? target(beginning + static_cast<char>(byte)) : -2;
+        if (byte > 0 && next == before) continue;
+        if (byte > 0 && before >= 0) builder_.bytes(rule, state, before, static_cast<std::uint8_t>(low), static_cast<std::uint8_t>(byte - 1));
+        before = next;
+        low = byte;
+      }
+      builder_.epsilon(rule, state, to);
+      if (part.id >= 0) builder_.token(rule, state, behind, part.id);
+      for (const std::int32_t id : part.tokens)
+        if (id >= 0 && id < tokens_.size() && !tokens_.is_end(id)) builder_.token(rule, state, start, id);
+    }
+    builder_.epsilon(rule, from, start);
+    write(part.parts[0], rule, behind, start);
+  }
   MachineBuilder& builder_;
   JsonText json_, tag_json_;
   const TokenBytes& tokens_;

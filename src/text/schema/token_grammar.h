@@ -1,6 +1,6 @@
 // What a model may say, compiled once: a JSON schema, any JSON object, or texts around them, as a machine over bytes
 // with the tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
-// Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema; what cannot be
+// Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema (a text_with: what follows its marks is); what cannot be
 // guaranteed is refused when it is compiled, with the place in the schema. The forms of output are in docs/schemas.md.
 // Immutable; any thread (masks found once are kept inside, under a lock).
 //   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words);
@@ -27,12 +27,14 @@ struct GrammarOptions {
 //   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters),
 //   GrammarPart::literal("</call>")});
 struct GrammarPart {
-  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat } kind = Kind::literal;
+  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat, text_with } kind = Kind::literal;
   std::string text;                                    // of a literal: these bytes, whatever tokens spell them
   std::int32_t id = -1;                                // of a token: this one, special or not
   std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema, and of tags
   std::vector<GrammarPart> parts;
   std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
+  std::vector<std::string> never;    // of a text_with: texts that it holds nowhere
+  std::vector<std::int32_t> tokens;  // of a text_with: special ones that may stand in it
 
   static GrammarPart literal(std::string text);
   static GrammarPart token(std::int32_t id);
@@ -43,6 +45,9 @@ struct GrammarPart {
   // message/argument_types.h reads as a text is written as one. May be empty.
   static GrammarPart tags(nlohmann::ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
                           std::string after_text, bool says_which);
+  // Any bytes at all, also none, in which `behind` follows wherever `mark` has been written (by its bytes, or by the token `mark_token`;
+  // -1: there is none), and any bytes follow that. What stands in `never` is not written outside of `behind`.
+  static GrammarPart text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens);
   static GrammarPart sequence(std::vector<GrammarPart> parts);
   static GrammarPart alternatives(std::vector<GrammarPart> parts);
   static GrammarPart repeat(GrammarPart part, std::int64_t least, std::int64_t most);  // most up to 64

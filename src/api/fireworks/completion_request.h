@@ -1,0 +1,31 @@
+// The body of POST /inference/v1/completions, decoded and checked as far as it can be without the model: the fields of OpenAI's
+// completions (api/openai/sampling_fields.h) and Fireworks' own. Fields that are not offered are refused by name. Any thread.
+//   const FireworksCompletion wanted = decode_fireworks_completion(json);
+#pragma once
+#include "api/openai/sampling_fields.h"
+
+namespace lockstep {
+
+struct FireworksCompletion {
+  static constexpr std::int64_t kDefaultMaxTokens = 16;
+
+  SamplingFields sampling;
+  std::vector<std::int32_t> prompt;
+  std::optional<std::string> prompt_text;  // instead of ids
+  bool add_special_tokens = true;          // around a text
+  bool echo = false;
+  std::int64_t echo_last = -1;             // of the prompt's tokens; -1: as `echo` says
+  bool logprobs = false;
+  std::int32_t top_logprobs = 0;
+  bool routing_matrices = false, raw_output = false, perf_metrics = false;
+  bool shorten = true;                     // max_tokens beyond the context is as much as the context leaves; false: an error
+
+  bool has_rows() const { return logprobs || routing_matrices; }
+  // Tokens of a prompt of `length` that the answer begins with.
+  std::size_t echoed(std::size_t length) const { return echo ? length : echo_last >= 0 ? std::min(length, static_cast<std::size_t>(echo_last)) : 0; }
+};
+
+// Throws RequestError with the field at fault.
+FireworksCompletion decode_fireworks_completion(const Json& json);
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// What the `tinker` package asks about the account behind a key: this server keeps keys, and no accounts, prices or logs of who did what.
+// It tells what it knows, and says in one sentence what it does not.
+#include "api/errors.h"
+#include "api/tinker/tinker_routes.h"
+
+namespace lockstep {
+namespace {
+
+// The package repeats every status of 500 and above for minutes, so what its clients ask is refused as unsupported, with 400; its
+// command line asks once.
+[[noreturn]] void refuse_account(int status, const char* why) { throw RequestError(ErrorCode::unsupported, {}, why, status, "unsupported"); }
+
+// Checkpoints of the key, by the project of their session.
+void checkpoint_storage(const TrainingCall& call) {
+  const std::optional<std::string> wanted = call.request.query_value("project_id");
+  std::map<std::string, std::string> project_of;
+  for (const SessionRecord& s : call.service.sessions(call.owner)) project_of[s.id] = s.project;
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // project -> checkpoints, bytes
+  for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) {
+    auto& [count, bytes] = kept[project_of[r.session]];
+    ++count;
+    bytes += r.bytes;
+  }
+  TrainingJson rows = TrainingJson::array();
+  for (const auto& [project, sums] : kept) {
+    if (wanted && *wanted != project) continue;
+    TrainingJson row{{"checkpoint_count", sums.first}, {"size_bytes", sums.second}, {"size_gigabytes", static_cast<double>(sums.second) / 1e9}};
+    if (!project.empty()) row["project_id"] = project;
+    rows.push_back(std::move(row));
+  }
+  call.answer({{"data", rows}});
+}
+}  // namespace
+
+void add_account_routes(TrainingRoutes& routes) {
+  for (const char* method : {"GET", "DELETE"})
+    routes.add(method, "auth/apikey/me", [](const TrainingCall&) {
+      refuse_account(501, "this server has no accounts: keys are the lines of its --api-key-file, and nothing is known of them but their names; use the key itself (TINKER_API_KEY), which needs no login");
+    });
+  routes.add("GET", "audit", [](const TrainingCall&) { refuse_account(400, "this server keeps no audit log; `lockstep serve --access-log` writes a line a request, with the name of its key"); });
+  routes.add("GET", "billing/usage/events", [](const TrainingCall&) { refuse_account(400, "this server bills nothing and keeps no usage by the hour; GET /metrics counts tokens and operations since its start"); });
+  routes.add("GET", "billing/usage/checkpoints/current", checkpoint_storage);
+}
+
+}  // namespace lockstep
