@@ -34,6 +34,15 @@ if(LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
   set(LOCKSTEP_UNITY OFF)
 endif()
 
+# Kills and faults at places that tests name, for programs of tests alone: it stands before lockstep_base, whose kill_point does nothing.
+function(lockstep_faults)
+  if(LOCKSTEP_TESTS)
+    add_library(faults OBJECT ${CMAKE_SOURCE_DIR}/tests/tools/faults.cpp)
+    target_include_directories(faults PRIVATE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(faults PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+  endif()
+endfunction()
+
 # lockstep_folder(NAME LIBRARIES...): the library lockstep_NAME of src/NAME/**.cpp and, beside it, the test program
 # test_NAME of src/NAME/**_test.cpp. Files are found, not listed: adding a file is adding a file.
 function(lockstep_folder name)
@@ -67,7 +76,7 @@ function(lockstep_folder name)
   if(LOCKSTEP_TESTS AND tests)
     find_package(GTest REQUIRED)
     add_executable(test_${name} ${tests})
-    target_link_libraries(test_${name} PRIVATE lockstep_${name} GTest::gtest_main rapidcheck)
+    target_link_libraries(test_${name} PRIVATE faults lockstep_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
     lockstep_precompile(test_${name} test)
@@ -82,22 +91,33 @@ function(lockstep_system_tests)
     find_package(GTest REQUIRED)
     add_executable(test_system ${tests})
     target_include_directories(test_system PRIVATE ${CMAKE_SOURCE_DIR}/tests)
-    target_link_libraries(test_system PRIVATE ${ARGN} GTest::gtest_main rapidcheck)
+    target_link_libraries(test_system PRIVATE faults ${ARGN} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_system PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_system)
     lockstep_precompile(test_system test)
   endif()
 endfunction()
 
-# The program build/lockstep, once src/cli/main.cpp stands.
+# The program build/lockstep, once src/cli/main.cpp stands; where tests are built build/lockstep_faults beside it, for those of them
+# that kill it or take away its disk.
 function(lockstep_program)
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
-    add_executable(lockstep ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
+    set(programs lockstep)
+    if(LOCKSTEP_TESTS)
+      list(APPEND programs lockstep_faults)
+      set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS lockstep_faults)
+    endif()
+    foreach(program ${programs})
+      add_executable(${program} ${CMAKE_SOURCE_DIR}/src/cli/main.cpp)
+      # Shared libraries that stand in ../lib beside the program's own folder are its own (the wheel of python/ brings them so); DT_RPATH,
+      # which holds for what those need too, and comes before LD_LIBRARY_PATH.
+      set_target_properties(${program} PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
+      target_link_options(${program} PRIVATE -Wl,--disable-new-dtags)
+    endforeach()
     target_link_libraries(lockstep PRIVATE lockstep_cli)
-    # Shared libraries that stand in ../lib beside the program's own folder are its own (the wheel of python/ brings them so); DT_RPATH,
-    # which holds for what those need too, and comes before LD_LIBRARY_PATH.
-    set_target_properties(lockstep PROPERTIES BUILD_RPATH "$ORIGIN/../lib")
-    target_link_options(lockstep PRIVATE -Wl,--disable-new-dtags)
+    if(LOCKSTEP_TESTS)
+      target_link_libraries(lockstep_faults PRIVATE faults lockstep_cli)
+    endif()
   endif()
   get_property(programs GLOBAL PROPERTY LOCKSTEP_TEST_PROGRAMS)
   add_custom_target(unit_tests DEPENDS ${programs})
@@ -112,7 +132,8 @@ function(lockstep_concurrency_tests)
        ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp ${CMAKE_SOURCE_DIR}/src/parallel/*.cpp
        ${CMAKE_SOURCE_DIR}/src/tensor/cuda_stream.cpp ${CMAKE_SOURCE_DIR}/src/tensor/device.cpp ${CMAKE_SOURCE_DIR}/src/tensor/file_memory.cpp ${CMAKE_SOURCE_DIR}/src/tensor/memory_pool.cpp ${CMAKE_SOURCE_DIR}/src/tensor/stream.cpp)
   # Not what speaks of the generation service; nor death tests, which fork.
-  list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|training_server|operations|signals_test|/src/api/[a-z_]*_test)\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|training_server|operations|signals_test|/src/api/[a-z_]*_test|/src/base/kill_point)\\.cpp$")
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/tests/tools/faults.cpp)
   foreach(test routes access server_state)
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/${test}_test.cpp)
   endforeach()

@@ -56,11 +56,11 @@ class AtomicFolder {
 // The file's or folder's own bytes to the disk. Errors: io.
 void sync_path(const std::filesystem::path& path);
 
-// A place where crash tests stop the process or refuse it the disk. Environment:
-//   LOCKSTEP_KILL_AT=point:n   the n-th pass (from 1) through this point raises SIGKILL
-//   LOCKSTEP_FAIL_AT=point:n   the n-th pass throws Error io "No space left on device"
+// A place where crash tests stop the process or refuse it the disk. In the program that is released it is nothing (kill_point.cpp); in
+// those that tests run it does what the environment says (tests/tools/faults.cpp):
+//   LOCKSTEP_KILL_AT=point:n   LOCKSTEP_FAIL_AT=point:n
 // Points here: file.opened, file.written, file.synced, file.renamed, folder.written, folder.synced, folder.renamed,
-// folder.old_removed. Others name their own. Without the variables it does nothing.
+// folder.old_removed. Others name their own.
 void kill_point(std::string_view point);
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(os.environ.get("LOCKSTEP_ROOT") or Path(__file__).resolve().parents[3])
 BUILD = Path(os.environ.get("LOCKSTEP_BUILD") or ROOT / "build")
 BINARY = Path(os.environ.get("LOCKSTEP_BINARY") or BUILD / "lockstep")
+FAULTS = ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT")  # variables that build/lockstep_faults heeds, which is otherwise the same program
 MODEL = ROOT / "models/countdown-glm"
 RL_RECIPE = "recipes/countdown_rl.toml"
 
@@ -69,16 +70,17 @@ class Outcome:
 
 
 def _environment(extra):
-    environment = {k: v for k, v in os.environ.items() if k not in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT")}
+    environment = {k: v for k, v in os.environ.items() if k not in FAULTS}
     environment["ASAN_OPTIONS"] = "detect_leaks=0"
     environment.update(extra or {})
     return environment
 
 
-def start(*arguments, env=None, **options):
-    """The program in the background: a Popen whose outputs are files' contents, to be ended by finish()."""
+def start(*arguments, env=None, program=None, **options):
+    """The program in the background (with faults in env, the one that heeds them; or the one named): a Popen whose outputs are files' contents, to be ended by finish()."""
     out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+", errors="replace")
-    process = subprocess.Popen([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+    program = BINARY.with_name("lockstep_faults") if program is None and any(name in FAULTS for name in env or ()) else program or BINARY
+    process = subprocess.Popen([program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                cwd=ROOT, env=_environment(env), **options)
     process.outputs, process.words = (out, err), arguments
     return process
