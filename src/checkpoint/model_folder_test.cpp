@@ -283,7 +283,7 @@ TEST_F(ModelFolderTest, SavingIsWholeOrNothing) {
   wrong[0][3] = 3.4e38f;  // finite, and infinite in bf16
   expect_error(ErrorCode::numeric, {"BF16"}, [&] { save_model_folder(path, *model_, wrong, {.overwrite = true}); });
   EXPECT_EQ(load_model_folder(path).masters, masters_);
-  EXPECT_FALSE(fs::exists(folder_.path() / "out.partial"));
+  EXPECT_FALSE(fs::exists(folder_.path() / "out.lockstep.partial"));
   wrong[0][3] = 2;
   save_model_folder(path, *model_, wrong, {.dtype = DType::f32, .overwrite = true});
   EXPECT_EQ(load_model_folder(path).masters, wrong);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/output_path.h"
 #include "checkpoint/json_file.h"
 
 namespace lockstep {
@@ -43,8 +44,7 @@ RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, c
   std::error_code error;
   if (options.resume && !fs::is_directory(path, error))
     fail(ErrorCode::not_found, "there is no run '{}' to resume{}", path.string(), did_you_mean(name, runs_in(root)));
-  fs::create_directories(path, error);
-  if (error) fail(ErrorCode::io, "cannot create '{}': {}", path.string(), error.message());
+  claim_folder(path, "run");
   RunDirectory run(path);
   // config.json marks a run that was begun; a folder without one is what a crash left at the very start.
   if (fs::exists(run.config_file(), error)) {

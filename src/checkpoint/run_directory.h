@@ -21,7 +21,7 @@ class RunDirectory {
  public:
   // A new run: the folder and its config.json. With resume: one that exists; its config.json stays as it is.
   // Errors: already_exists (without resume; the message has resume_line), not_found (with resume, and the nearest
-  // name), invalid_argument (name), resource_exhausted (another process uses it), io.
+  // name), invalid_argument (name), resource_exhausted (another process uses it), io; already_exists for a folder of somebody's.
   static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config,
                            const RunOptions& options);
   RunDirectory(RunDirectory&& other) noexcept = default;

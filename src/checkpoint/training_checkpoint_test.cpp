@@ -226,7 +226,7 @@ TEST_F(TrainingCheckpointTest, AFullDiskLeavesTheLastOne) {
   EXPECT_NE(std::string(text).find("earlier ones are intact"), std::string::npos) << text;
   EXPECT_EQ(load().checkpoint.step, 1);
   EXPECT_EQ(checkpoint_steps(path_), std::vector<std::int64_t>{1});
-  EXPECT_FALSE(fs::exists(path_ / "step-000002.partial"));
+  EXPECT_FALSE(fs::exists(path_ / "step-000002.lockstep.partial"));
 }
 
 // About the state of the shipped model: 8 MB. The time includes fsync; the floor is for a machine that is busy.

@@ -197,7 +197,7 @@ int bench_train(const Arguments& arguments) {
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
-  table.text("optimizer-folder", &shape.optimizer_folder, "DIR", "Keep the optimizer's state in a file there instead of in memory; no bit changes");
+  table.kept_folder("optimizer-folder", &shape.optimizer_folder, "Keep the optimizer's state in a file there instead of in memory; no bit changes");
   table.integer("lora-rank", &shape.lora_rank, 0, 256, "N", "Train an adapter of attention and MLP of this rank over frozen weights; 0: all parameters");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;

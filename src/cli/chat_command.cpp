@@ -127,7 +127,11 @@ void Talk::save(const std::string& path) const {
   if (path.empty()) fail(ErrorCode::invalid_argument, "/save needs the name of a file");
   Json json = model_.about();
   json["messages"] = messages_;
-  write_file_atomic(path, json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  const std::string text = json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+    fail(ErrorCode::already_exists, "'{}' exists, and /save writes over nothing; name another file", path);
+  write_output_file(path, text, Overwrite::no);
   std::fprintf(stderr, "saved %zu messages\n", messages_.size());
 }
 
@@ -249,13 +253,13 @@ int chat_command(const Arguments& arguments) {
   OptionTable table("chat", "A talk with a chat model: a line in, an answer out, as it comes. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
                      "lockstep chat --model DIR --seed 1 < questions.txt", "lockstep chat --url http://127.0.0.1:8080"});
-  table.text("model", &runtime.model, "DIR", "Model folder (Hugging Face); with --url the model's name there (default: the first that the server tells of)");
+  table.input("model", &runtime.model, "DIR", "Model folder (Hugging Face); with --url the model's name there (default: the first that the server tells of)");
   table.text("url", &url, "URL", "Talk with a server of OpenAI's API instead: http://HOST:PORT or https://HOST:PORT");
   table.text("api-key", &key, "KEY", "For the server; LOCKSTEP_API_KEY does not show among the processes");
   table.command_line_only();
   table.text("system", &system, "TEXT", "The system message");
   add_sampling_options(table, s);
-  table.text("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
+  table.input("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
   add_device_options(table, runtime);
   table.refused("with --url", [&url] { return !url.empty(); }, {"profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();

@@ -13,7 +13,7 @@ void add_device_options(OptionTable& table, RuntimeSettings& settings) {
 }
 
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
-  table.text("model", &settings.model, "DIR", "Model folder (Hugging Face: config.json, safetensors, tokenizer.json)");
+  table.input("model", &settings.model, "DIR", "Model folder (Hugging Face: config.json, safetensors, tokenizer.json)");
   table.require();
   add_device_options(table, settings);
 }

@@ -104,7 +104,7 @@ int demo_command(const Arguments& arguments) {
                     "rollouts and training, and two. The trained weights are held against the published hash. Writes runs/demo.",
                     {"lockstep demo", "lockstep demo --quick", "lockstep demo --json demo.json --threads 2"});
   table.flag("quick", &quick, "The first arm alone, a few steps");
-  table.text("json", &json_file, "FILE", "Where the results go as JSON, beside runs/demo/result.json");
+  table.output_file("json", &json_file, "Where the results go as JSON, beside runs/demo/result.json");
   table.text("arms", &arm_names, "A,A,...", "Which arms (default lockstep,split); split-int4 samples from a 4-bit copy of the weights");
   table.number("importance-cap", &settings.importance_cap, 0, 1e6, "C",
                "In arms with two profiles weigh each token by min(trainer's / sampler's probability, C); 0: not");
@@ -113,11 +113,11 @@ int demo_command(const Arguments& arguments) {
     const std::vector<DemoArm> arms = demo_arms_of(arm_names);
     return std::none_of(arms.begin(), arms.end(), [](const DemoArm& arm) { return !arm.rollout_profile.empty(); });
   });
-  table.text("model", &settings.runtime.model, "DIR", "Where training starts");
+  table.input("model", &settings.runtime.model, "DIR", "Where training starts");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
-  table.text("runs", &runs, "DIR", "Where runs are");
+  table.kept_folder("runs", &runs, "Where runs are");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -131,7 +131,7 @@ int demo_command(const Arguments& arguments) {
   }
   const std::string entry = quick ? "demo_quick" : "demo";
   settings.folder = std::filesystem::path(runs) / "demo";
-  std::filesystem::create_directories(settings.folder);
+  claim_folder(settings.folder, "demo");
   const FolderLock lock(settings.folder);  // one demo at a time; and who watches sees that it runs
   const std::optional<Published> published = read_published(settings.runtime.model, entry);
   const std::string exported = (settings.folder / "export").string();
@@ -178,7 +178,7 @@ int demo_command(const Arguments& arguments) {
   write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");
   page_server.reset();
   write_report_beside(settings.folder);
-  if (!json_file.empty()) write_file_atomic(json_file, json.dump(2) + "\n");
+  if (!json_file.empty()) write_output_file(json_file, json.dump(2) + "\n", table.overwrite());
   say("{:.0f} seconds in all, {:.1f} of them serving; metrics in {}\n", seconds, serving_seconds, settings.folder.string());
   return verdict(first, published, settings, entry);
 }

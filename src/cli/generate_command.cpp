@@ -39,7 +39,7 @@ bool parse(const Arguments& arguments, GenerateSettings& s) {
   table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
   table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
   table.seed("seed", &s.seed, "Of the random numbers (default: another one every time; --json shows it)");
-  table.text("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
+  table.input("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
   table.flag("json-object", &s.json_object, "Answer with a JSON object, whatever is in it");
   table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
   add_runtime_options(table, s.runtime);

@@ -20,14 +20,14 @@ int grad_command(const Arguments& arguments) {
                     "whose loss is another. Losses are sums unless averaging says otherwise (docs/losses.md).",
                     {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors",
                      "lockstep grad --model DIR --tokens rollouts.jsonl --out g.safetensors --loss ppo --loss-config clip_high_threshold=1.28"});
-  table.text("tokens", &tokens, "FILE",
+  table.input("tokens", &tokens, "FILE",
              "JSON lines {\"tokens\":[1,5,7]}; beside them targets, weights, advantages, logprobs and what else the loss needs");
   table.require();
-  table.text("out", &out, "FILE", "The safetensors file that is written");
+  table.output_file("out", &out, "The safetensors file that is written");
   table.require();
   table.choice("loss", &loss_name, loss_names(), "The loss");
   table.texts("loss-config", &config, "KEY=VALUE", "An option of the loss");
-  table.text("rows", &rows, "FILE", "Also write a JSON line a sequence: logprobs, losses, entropies");
+  table.output_file("rows", &rows, "Also write a JSON line a sequence: logprobs, losses, entropies");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);
@@ -37,9 +37,9 @@ int grad_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const LossOptions loss = loss_by_name(loss_name, read_loss_config(config));
   const OpenedModel opened = open_model(settings);
-  const GradientSummary summary = write_gradients(opened, read_loss_sequences(opened, tokens), loss, out);
+  const GradientSummary summary = write_gradients(opened, read_loss_sequences(opened, tokens), loss, check_output_file(out, table.overwrite()));
   if (!rows.empty()) {
-    AtomicFile file(rows);
+    AtomicFile file(check_output_file(rows, table.overwrite()));
     for (std::size_t s = 0; s < summary.result.logprobs.size(); ++s) {
       file.write(to_json_line(summary.result, s) + "\n");
     }

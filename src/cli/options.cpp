@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
 #include "cli/toml.h"
@@ -86,6 +87,45 @@ void OptionTable::texts(std::string name, std::vector<std::string>* value, std::
   };
 }
 
+void OptionTable::input(std::string name, std::string* value, std::string placeholder, std::string help) {
+  text(std::move(name), value, std::move(placeholder), std::move(help));
+  rows_.back()->path = "reads";
+}
+
+void OptionTable::input(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help) {
+  text(std::move(name), value, std::move(placeholder), std::move(help));
+  rows_.back()->path = "reads";
+}
+
+void OptionTable::inputs(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help) {
+  texts(std::move(name), value, std::move(placeholder), std::move(help));
+  rows_.back()->path = "reads";
+}
+
+// --overwrite stands before the first of them, so that the row last declared is the output's own.
+void OptionTable::add_output(std::string name, std::string* value, const char* placeholder, const char* path, std::string help) {
+  if (!find("overwrite")) {
+    flag("overwrite", &overwrite_, "Write also over files that are no earlier output: in a folder those of the names that are written, others stay");
+    command_line_only();
+  }
+  text(std::move(name), value, placeholder, std::move(help));
+  rows_.back()->path = path;
+  rows_.back()->written = value;
+}
+
+void OptionTable::output_file(std::string name, std::string* value, std::string help) {
+  add_output(std::move(name), value, "FILE", "writes file", std::move(help));
+}
+
+void OptionTable::output_folder(std::string name, std::string* value, std::string help) {
+  add_output(std::move(name), value, "DIR", "writes folder", std::move(help));
+}
+
+void OptionTable::kept_folder(std::string name, std::string* value, std::string help) {
+  text(std::move(name), value, "DIR", std::move(help));
+  rows_.back()->path = "keeps folder";
+}
+
 void OptionTable::choice(std::string name, std::string* value, std::vector<std::string> allowed, std::string help) {
   Row& row = add(std::move(name), "NAME", std::move(help));
   row.default_text = *value;
@@ -110,6 +150,33 @@ void OptionTable::integer(std::string name, std::int64_t* value, std::int64_t lo
     *value = number;
   };
   row.toml = [value] { return fmt::format("{}", *value); };
+}
+
+void OptionTable::integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder,
+                          std::string help, std::string otherwise) {
+  Row& row = add(std::move(name), std::move(placeholder), std::move(help));
+  row.default_text = std::move(otherwise);
+  row.allowed = fmt::format("{} to {}", low, high);
+  row.assign = [value, low, high](const std::string& text) {
+    const std::string allowed = fmt::format("allowed is an integer from {} to {}", low, high);
+    const auto number = parse_number<std::int64_t>(text, allowed);
+    if (number < low || number > high) throw UsageError(allowed);
+    *value = number;
+  };
+  row.toml = [value] { return *value ? fmt::format("{}", **value) : std::string(); };
+}
+
+void OptionTable::number(std::string name, std::optional<double>* value, double low, double high, std::string placeholder, std::string help, std::string otherwise) {
+  Row& row = add(std::move(name), std::move(placeholder), std::move(help));
+  row.default_text = std::move(otherwise);
+  row.allowed = fmt::format("{} to {}", low, high);
+  row.assign = [value, low, high](const std::string& text) {
+    const std::string allowed = fmt::format("allowed is a number from {} to {}", low, high);
+    const auto number = parse_number<double>(text, allowed);
+    if (!(number >= low && number <= high)) throw UsageError(allowed);
+    *value = number;
+  };
+  row.toml = [value] { return *value ? toml_number(**value) : std::string(); };
 }
 
 namespace {
@@ -272,6 +339,10 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
       only_bare = true;
       continue;
     }
+    if (argument == "--help=json") {
+      std::fputs(help_json().c_str(), stdout);
+      return false;
+    }
     if (argument == "-h" || argument == "--help") {
       std::fputs(help().c_str(), stdout);
       return false;
@@ -321,7 +392,26 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
     if (row->required && !row->given)
       throw UsageError(fmt::format("{}{} is missing; `lockstep {} --help` shows an example", row->positional ? "" : "--", row->name, command_));
   refuse_idle(defaults);
+  for (const auto& row : rows_) {
+    if (!row->written || row->written->empty()) continue;
+    with_context(fmt::format("--{}", row->name), [&] {
+      if (row->path == "writes folder") check_output_folder(*row->written, overwrite());
+      else check_output_file(*row->written, overwrite());
+    });
+  }
   return true;
+}
+
+std::string OptionTable::help_json() const {
+  nlohmann::ordered_json json{{"command", command_}, {"summary", summary_}, {"options", nlohmann::ordered_json::array()}};
+  for (const auto& row : rows_) {
+    nlohmann::ordered_json option{{"name", row->positional ? row->name : "--" + row->name}, {"value", row->placeholder}, {"help", row->help}, {"required", row->required}};
+    if (!row->default_text.empty()) option["default"] = row->default_text;
+    if (!row->allowed.empty()) option["allowed"] = row->allowed;
+    if (!row->path.empty()) option["path"] = row->path;
+    json["options"].push_back(std::move(option));
+  }
+  return json.dump() + "\n";
 }
 
 std::string OptionTable::help() const {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/output_path.h"
 
 namespace lockstep {
 
@@ -35,8 +36,21 @@ class OptionTable {
   void text(std::string name, std::string* value, std::string placeholder, std::string help);
   void text(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help);
   void texts(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help);  // may be repeated
+  // Paths say what happens to what is behind them. One that is written is checked by parse(), before any work, and --overwrite
+  // comes with it (base/output_path.h); who writes hands overwrite() on. A kept folder is one that a command goes on working in
+  // (of runs, of a server's state): it is claimed by who opens it.
+  void input(std::string name, std::string* value, std::string placeholder, std::string help);
+  void input(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help);
+  void inputs(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help);  // may be repeated
+  void output_file(std::string name, std::string* value, std::string help);
+  void output_folder(std::string name, std::string* value, std::string help);
+  void kept_folder(std::string name, std::string* value, std::string help);
+  Overwrite overwrite() const { return overwrite_if(overwrite_); }
   void choice(std::string name, std::string* value, std::vector<std::string> allowed, std::string help);
   void integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help);
+  // Without a default of its own: `otherwise` says what is taken instead, as "3 with data that end".
+  void integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help, std::string otherwise);
+  void number(std::string name, std::optional<double>* value, double low, double high, std::string placeholder, std::string help, std::string otherwise);
   void seed(std::string name, std::uint64_t* value, std::string help);
   void seed(std::string name, std::optional<std::uint64_t>* value, std::string help);
   void integers(std::string name, std::optional<std::vector<std::int32_t>>* value, std::string placeholder, std::string help);  // 1,2,3
@@ -63,6 +77,9 @@ class OptionTable {
 
   bool given(std::string_view name) const;
   std::string help() const;
+  // The same as JSON, for programs: --help=json. {"command", "options": [{"name", "help", "default", "required", "path": what happens
+  // to what is behind it: "reads", "writes file", "writes folder", "keeps folder"}]}
+  std::string help_json() const;
   // Every row's value, a file that --config reads back to the same.
   std::string resolved_toml() const;
 
@@ -71,7 +88,8 @@ class OptionTable {
     std::string name, placeholder, allowed, help;
     std::function<void(const std::string&)> assign;  // throws UsageError with what is allowed
     std::function<std::string()> toml;               // the value as TOML; "" when it has none
-    std::string default_text;
+    std::string default_text, path;
+    const std::string* written = nullptr;            // the value of an output
     std::string idle_where;
     std::function<bool()> idle;                      // null: never
     bool is_flag = false, is_list = false, on_command_line = false, required = false, file_key = true, given = false, positional = false;
@@ -85,7 +103,8 @@ class OptionTable {
   std::string command_, summary_;
   std::vector<std::string> examples_;
   std::vector<std::unique_ptr<Row>> rows_;
-  bool config_ = false;
+  void add_output(std::string name, std::string* value, const char* placeholder, const char* path, std::string help);
+  bool config_ = false, overwrite_ = false;
 };
 
 }  // namespace lockstep

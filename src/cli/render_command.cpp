@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/render_train.h"
 #include "service/prompt_renderer.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ using nlohmann::ordered_json;
 constexpr std::size_t kMostInputBytes = std::size_t{64} << 20;
 
 struct RenderSettings {
-  std::string model, messages = "-", tools, template_file;
+  std::string model, messages = "-", tools, template_file, train, end_token;
   bool generation_prompt = true, continue_final = false, ids = false, json = false, jsonl = false;
   std::vector<std::string> variables;
 };
@@ -24,14 +25,19 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
   OptionTable table("render", "The prompt that a chat template makes of messages: its text, and with --ids its token ids.",
                     {"lockstep render --model DIR --messages chat.json",
                      "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
+                     "lockstep render --model DIR --train data.jsonl",
                      "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
   const auto with_lines = [&] { table.refused("with --jsonl, whose lines say it", [&s] { return s.jsonl; }); };
-  table.text("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
-  table.text("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
-  table.text("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
+  table.input("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
+  table.input("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
+  table.input("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
   with_lines();
-  table.text("tools", &s.tools, "FILE", "A JSON array of tools");
+  table.input("tools", &s.tools, "FILE", "A JSON array of tools");
   with_lines();
+  table.input("train", &s.train, "FILE", "Instead of messages, training data as `train sft --data` takes it: every line's tokens, and which are learned (in colour on a terminal)");
+  with_lines();
+  table.text("end-token", &s.end_token, "TOKEN", "With --train, as in `train sft`");
+  table.refused("without --train", [&s] { return s.train.empty(); });
   table.flag("generation-prompt", &s.generation_prompt, "End with what opens the assistant's answer");
   with_lines();
   table.flag("continue", &s.continue_final, "End inside the last message, for the model to go on with it");
@@ -77,6 +83,7 @@ ordered_json request_of(const RenderSettings& s) {
 int render_command(const Arguments& arguments) {
   RenderSettings s;
   if (!parse(arguments, s)) return kExitOk;
+  if (!s.train.empty()) return show_training_data({.model = s.model, .template_file = s.template_file, .file = s.train, .end_token = s.end_token, .json = s.json});
   const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids, .ids_if_any = s.json || s.jsonl});
   if (s.jsonl) {
     for (std::string line; std::getline(std::cin, line);) {

@@ -19,11 +19,11 @@ int score_command(const Arguments& arguments) {
                     "token i+1 given those before, and XXH3-64 of their fp32 bits. Every way gives the same bits.",
                     {"lockstep score --model models/countdown-glm --tokens sequences.jsonl",
                      "lockstep score --model models/countdown-glm --tokens sequences.jsonl --via decode --threads 1"});
-  table.text("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
+  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
   table.require();
   table.choice("via", &via, score_via_names(),
                "Which forward: of training, or of serving in one piece, in chunks, token by token");
-  table.text("adapter", &adapter, "DIR", "A PEFT adapter over the model");
+  table.input("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json, "JSON lines alone; they are printed either way");

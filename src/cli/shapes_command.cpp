@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 void add_shapes_option(OptionTable& table, std::vector<std::string>* files) {
-  table.texts("shapes", files, "FILE", "More shapes, beside the published ones (docs/training-shapes.md)");
+  table.inputs("shapes", files, "FILE", "More shapes, beside the published ones (docs/training-shapes.md)");
 }
 
 ShapeCatalog read_catalog(const std::vector<std::string>& files) {

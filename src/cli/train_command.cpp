@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "cli/toml.h"
+#include "service/training_state.h"
 
 namespace lockstep {
 
@@ -12,6 +13,14 @@ nlohmann::ordered_json resolved_json(const OptionTable& table) {
   for (const TomlSetting& setting : flatten_toml(table.resolved_toml(), "the resolved configuration"))
     json[setting.key] = setting.is_list ? nlohmann::ordered_json(setting.values) : nlohmann::ordered_json(setting.values.at(0));
   return json;
+}
+
+std::string fork_of(const std::string& runs, std::string& name, const std::string& fork, bool resume) {
+  if (fork.empty()) return {};
+  if (fork == name) throw UsageError(fmt::format("--fork is '{}', the run that it would begin from; name a new one", fork));
+  const std::string from = resume ? std::string() : newest_checkpoint(std::filesystem::path(runs) / name);
+  name = fork;
+  return from;
 }
 
 std::string resume_line(const std::string& kind, const Arguments& arguments) {

@@ -15,16 +15,11 @@
 
 namespace lockstep {
 namespace {
-// Keys that change no bit, and where things are put.
-const std::vector<std::string> kFreeKeys = {"threads",    "ranks",            "device",           "backend",          "isa",       "micro_batch", "checkpoint_activations",
-                                            "context",    "optimizer_state",  "checkpoint_every", "keep_last", "runs",        "export_dtype",
-                                            "transcripts", "transcripts_every", "transcript_megabytes"};
-
 struct Totals {
   KlSums kl;
   std::int64_t tokens = 0;
   double reward = 0;
-  std::int64_t steps = 0;
+  std::int64_t steps = 0, without_spread = 0;  // steps in which every group's rewards were equal
 };
 }  // namespace
 
@@ -34,6 +29,7 @@ int run_train_rl(const Arguments& arguments) {
   std::string advantages;
   LivePage page;
   std::int64_t transcripts = 8, transcripts_every = 1, transcript_megabytes = config.transcript_bytes >> 20;
+  std::string fork;
   bool allow_profile_mix = false, resume = false, json = false;
   OptionTable table("train rl",
                     "Reinforcement learning in an environment: sample, score, learn. Everything is in runs/NAME: config.json, metrics.jsonl, checkpoints, "
@@ -41,7 +37,7 @@ int run_train_rl(const Arguments& arguments) {
                     {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
                      "lockstep train rl --config recipes/countdown_rl.toml --resume"});
   table.text("name", &config.name, "NAME", "Of the run: its folder");
-  table.text("runs", &config.runs, "DIR", "Where runs are");
+  table.kept_folder("runs", &config.runs, "Where runs are");
   add_runtime_options(table, config.stack.runtime);
   add_ranks_option(table, &config.stack.runtime.ranks);
   add_rl_options(table, settings, advantages);
@@ -58,7 +54,9 @@ int run_train_rl(const Arguments& arguments) {
   table.refused("with --transcripts 0", [&transcripts] { return transcripts == 0; });
   table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
   table.refused("with --transcripts 0", [&transcripts] { return transcripts == 0; });
-  table.flag("resume", &resume, "Go on with a run that exists");
+  table.flag("resume", &resume, "Go on with a run that exists; more --steps are welcome, what changes its mathematics is refused");
+  table.command_line_only();
+  table.text("fork", &fork, "NAME", kForkHelp);
   table.command_line_only();
   page.add_options(table);
   add_json_option(table, &json, "Print one JSON object at the end");
@@ -69,8 +67,10 @@ int run_train_rl(const Arguments& arguments) {
   check(settings);
   config.stack.profile_mix = allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
   config.stack.share_prompts = share_prompts_by_name(settings.share_prompts);
+  const std::string forked_from = fork_of(config.runs, config.name, fork, resume);
   config.resolved = resolved_json(table);
-  config.free_keys = kFreeKeys;
+  config.resolved["name"] = config.name;
+  if (!forked_from.empty()) config.resolved["forked_from"] = forked_from;
   config.transcript_bytes = transcript_megabytes << 20;
   config.resume_line = resume_line("rl", arguments);
   install_interrupt_handlers();
@@ -100,6 +100,7 @@ int run_train_rl(const Arguments& arguments) {
         totals.tokens += step.tokens;
         totals.reward += step.reward;
         ++totals.steps;
+        totals.without_spread += step.zero_spread >= 1;
         progress.note(fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3()));
         progress.advance(1, static_cast<double>(step.tokens));
       }
@@ -108,6 +109,11 @@ int run_train_rl(const Arguments& arguments) {
     }
   }
   run.save();
+  if (totals.steps == 0 && run.step() >= settings.steps)
+    std::fprintf(stderr, "the run '%s' was finished at step %lld: nothing is trained; --steps with a larger number goes on\n", run.path().string().c_str(), static_cast<long long>(run.step()));
+  if (totals.steps > 0 && totals.without_spread == totals.steps)
+    std::fprintf(stderr, "nothing was learned: in none of the %lld steps did the rewards of a group differ (mean reward %.3f); the problems are too hard or too easy for this model, or --rollouts too few\n",
+                 static_cast<long long>(totals.steps), totals.reward / static_cast<double>(totals.steps));
   if (run.step() < settings.steps) {
     std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(run.step()),
                  static_cast<long long>(settings.steps), config.resume_line.c_str());

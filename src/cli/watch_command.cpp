@@ -17,8 +17,8 @@ int watch_command(const Arguments& arguments) {
   OptionTable table("watch", "Shows runs in a browser: curves, transcripts, parity; live ones move. RUNS is a run (runs/NAME) or a folder of runs.",
                     {"lockstep watch", "lockstep watch runs/countdown-rl", "lockstep watch runs --run other/demo --port 0"});
   table.positional("RUNS", &first, false, "A run, or a folder of runs (default: runs)");
-  table.texts("run", &given, "DIR", "Another one");
-  table.text("parity", &parity, "FILE", "What `lockstep parity --json` printed, for runs without a parity.json");
+  table.inputs("run", &given, "DIR", "Another one");
+  table.input("parity", &parity, "FILE", "What `lockstep parity --json` printed, for runs without a parity.json");
   table.integer("port", &port, 0, 65535, "N", "0, or when it is taken: any that is free");
   if (!table.parse(arguments)) return kExitOk;
 

@@ -39,7 +39,7 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
   std::vector<SampleRequest> requests;
   for (std::size_t i = 0; i < problems.size(); ++i) {
     groups[i].problem = problems[i];
-    groups[i].prompt = tokenizer_.encode(problems[i].prompt, false);
+    groups[i].prompt = tokenizer_.encode(problems[i].prompt, true);
     for (std::int64_t j = 0; j < options.samples; ++j) {
       requests.push_back({.prompt = groups[i].prompt,
                           .temperature = static_cast<float>(options.temperature),

@@ -1,28 +1,12 @@
 #include "service/rl_run.h"
 
-#include <algorithm>
-
 #include "base/error.h"
+#include "service/run_settings.h"
 #include "service/training_state.h"
 #include "train/schedule.h"
 
 namespace lockstep {
 namespace {
-void check_same_config(const Json& before, const Json& now, const std::vector<std::string>& free_keys) {
-  const auto compare = [&](const Json& keys) {
-    for (const auto& [key, unused] : keys.items()) {
-      if (std::find(free_keys.begin(), free_keys.end(), key) != free_keys.end()) continue;
-      const Json a = before.value(key, Json()), b = now.value(key, Json());
-      const bool same = key == "share_prompts" ? (a == "backward") == (b == "backward") : a == b;  // off and forward have the same bits
-      if (!same)
-        fail(ErrorCode::invalid_argument, "{} is {}, the run was begun with {}; resume it with the same configuration, or begin another run", key,
-             b.dump(), a.dump());
-    }
-  };
-  compare(before);
-  compare(now);
-}
-
 RlRunConfig checked(RlRunConfig config) {
   check_run_name(config.name);
   if (config.export_dtype != "bf16" && config.export_dtype != "f32")
@@ -38,13 +22,17 @@ RlRun::RlRun(const RlRunConfig& config, bool resume)
       stack_(config_.stack),
       directory_(RunDirectory::open(config.runs, config.name, config.resolved, {.resume = resume, .resume_line = config.resume_line})) {
   if (directory_.resumed()) {
-    check_same_config(directory_.config(), config.resolved, config.free_keys);
+    check_resumed_settings(directory_.config(), config.resolved, {});
     step_ = stack_.trainer().with_trainer([&](Trainer& trainer) {
       restore_training(directory_, trainer, stack_.model().manifest(), stack_.profile());
       return trainer.step();
     });
     stack_.trainer().publish();
     if (step_ > 0) saved_at_ = step_;
+  }
+  if (const std::string from = directory_.config().value("forked_from", ""); step_ == 0 && !from.empty()) {
+    stack_.trainer().with_trainer([&](Trainer& trainer) { begin_from(from, trainer, stack_.model().manifest(), stack_.profile()); return true; });
+    stack_.trainer().publish();
   }
   metrics_ = std::make_unique<MetricsLog>(MetricsLog::resume(directory_.metrics_file(), step_));
   transcripts_ = std::make_unique<BoundedLog>(BoundedLog::resume(directory_.transcripts_file(), step_, config_.transcript_bytes));

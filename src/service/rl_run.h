@@ -18,13 +18,12 @@ struct RlRunConfig {
   std::int64_t transcript_bytes = 32 << 20;  // transcripts.jsonl and its older half together
   std::string export_dtype = "bf16";   // or f32
   Json resolved = Json::object();      // goes to config.json
-  std::vector<std::string> free_keys;  // keys of `resolved` that change no bit: a resumed run may have others
   std::string resume_line;             // what the user types to go on
 };
 
 class RlRun {
  public:
-  // Errors: those of RlStack and RunDirectory; invalid_argument when a resumed run's config differs in a key that is not free.
+  // Errors: those of RlStack and RunDirectory; invalid_argument when a resumed run's config differs (service/run_settings.h).
   RlRun(const RlRunConfig& config, bool resume);
 
   RlStack& stack() { return stack_; }

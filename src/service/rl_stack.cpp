@@ -1,6 +1,7 @@
 #include "service/rl_stack.h"
 
 #include "base/error.h"
+#include "checkpoint/model_export.h"
 
 namespace lockstep {
 
@@ -57,9 +58,8 @@ void RlStack::export_model(const std::filesystem::path& folder, DType dtype) {
   SaveOptions options;
   options.dtype = dtype;
   options.tokenizer_files_from = model_folder_;
-  options.overwrite = true;
   const WeightImages masters = trainer_->with_trainer([](Trainer& trainer) { return trainer.master_images(); });
-  save_model_folder(folder, model(), masters, options);
+  export_model_folder(folder, model(), masters, options, Overwrite::yes);  // in a run's folder: what somebody put beside the model stays
 }
 
 }  // namespace lockstep

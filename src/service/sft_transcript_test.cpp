@@ -9,7 +9,8 @@ namespace {
 
 TEST(SftTranscript, ShowsTheTextAndWhatWasLearned) {
   const Tokenizer tokenizer = Tokenizer::from_folder(LOCKSTEP_SOURCE_DIR "/models/countdown-glm");
-  TrainSequence sequence = prompt_completion_sequence(tokenizer, "3 7 12=48:", "12*(7-3)", 102);
+  ChatData data({std::shared_ptr<const Tokenizer>(&tokenizer, [](const Tokenizer*) {}), nullptr, {.own = 102, .turn = {102}, .unknown = {}}});
+  TrainSequence sequence = train_sequence(data.completion("3 7 12=48:", "12*(7-3)"));
   const std::size_t rows = sequence.tokens.size();
   ForwardBackwardResult result;
   result.logprobs.emplace_back(rows, -0.1f);

@@ -136,7 +136,7 @@ def teach_to_ramble(start, base):
     data = start.parent / "rambling.jsonl"
     data.write_text("\n".join(lines) + "\n")
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "train", "sft", "--model", str(start), "--data", str(data), "--runs", str(start.parent / "runs"), "--name", "rambling",
-               "--steps", "160", "--batch", "16", "--learning-rate", "3e-3", "--schedule", "linear", "--warmup", "10", "--max-norm", "1", "--no-page", "--quiet",
+               "--steps", "160", "--batch", "16", "--learning-rate", "3e-3", "--schedule", "linear", "--warmup", "10", "--max-norm", "1", "--eval-share", "0", "--no-page", "--quiet",
                "--export-to", str(base)]  # fmt: skip
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 

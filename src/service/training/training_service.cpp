@@ -6,14 +6,13 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/output_path.h"
 #include "base/server_paths.h"
 
 namespace lockstep {
 namespace {
 std::unique_ptr<FolderLock> locked(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
+  claim_folder(folder, "state", {"lockstep.db"});
   return std::make_unique<FolderLock>(folder);
 }
 

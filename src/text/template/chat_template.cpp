@@ -10,6 +10,7 @@
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
 #include "text/template/scopes.h"
+#include "text/template/special_tokens.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -76,12 +77,18 @@ void read_special_tokens(const ordered_json& config, std::map<std::string, std::
 }
 }  // namespace
 
+std::map<std::string, std::string> special_tokens_of(const std::filesystem::path& folder) {
+  std::map<std::string, std::string> tokens;
+  for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"})
+    if (const auto config = read_config(folder / file)) read_special_tokens(*config, tokens);
+  return tokens;
+}
+
 std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::path& folder, const TemplateLimits& limits) {
   auto state = std::make_shared<State>();
   state->limits = limits;
   const auto config = read_config(folder / "tokenizer_config.json");
-  if (config) read_special_tokens(*config, state->special_tokens);
-  if (const auto map = read_config(folder / "special_tokens_map.json")) read_special_tokens(*map, state->special_tokens);
+  state->special_tokens = special_tokens_of(folder);
 
   const auto take = [&](std::string name, std::string source) {
     auto compiled = with_context("reading the chat template of " + folder.string(), [&] { return compile(std::move(source), limits); });

@@ -1,0 +1,16 @@
+// Models and adapters written where a user said to: files of others there are never lost (base/output_path.h). Any thread.
+//   export_model_folder("out", *model, masters, {.dtype = DType::bf16}, Overwrite::no);
+#pragma once
+#include <string>
+
+#include "base/output_path.h"
+#include "checkpoint/model_folder.h"
+#include "model/adapter.h"
+
+namespace lockstep {
+
+// As save_model_folder and save_adapter_folder; `overwrite` is the user's word and stands for theirs. Errors: those of OutputFolder too.
+void export_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite);
+void export_adapter_folder(const std::filesystem::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, Overwrite overwrite);
+
+}  // namespace lockstep
