@@ -25,13 +25,16 @@ def request(draw, seed):
                           (0.5, {"stream": True, "stream_options": {"include_usage": True}})]:
         if draw.random() < share:
             body.update(fields)
+    holds_to_json = chat and draw.random() < 0.15 and "response_format" not in body
+    if holds_to_json or "response_format" in body:
+        body.pop("stop", None)  # refused beside what holds the answer to JSON
     if not chat:
         if draw.random() < 0.5:
             body.update(logprobs=draw.randint(0, 3), echo=draw.random() < 0.5)
         return "/v1/completions", {**body, "prompt": prompt}
     if draw.random() < 0.3:
         body.update(logprobs=True, top_logprobs=draw.randint(0, 3))
-    if draw.random() < 0.15 and "response_format" not in body:
+    if holds_to_json:
         body.update(tools=[TOOL], tool_choice="required", max_tokens=60)
     if draw.random() < 0.2:
         body["chat_template_kwargs"] = {"enable_thinking": True}

@@ -206,7 +206,8 @@ def test_what_is_written_holds_with_training_too(own_server, tmp_path):
         one.close()
     assert server.stop() == 0
     roomy = own_server("--training", "--state", str(tmp_path / "state"))  # nothing written: what training takes
-    assert ask(roomy, "POST", "/api/v1/create_session", {"display_name": "d", "pad": "x" * (3 << 20)})[0].status == 200
+    answer, text = ask(roomy, "POST", "/api/v1/create_session", {"display_name": "d", "pad": "x" * (3 << 20)})
+    assert answer.status == 400 and "'pad'" in text, (answer.status, text[:300])  # read whole, and then refused by its field's name
 
 
 def test_a_full_server_says_when_to_come_back(own_server):
