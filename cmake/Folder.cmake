@@ -158,7 +158,10 @@ function(lockstep_training_concurrency_tests)
   endforeach()
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   # Not runs, parity, reports and the page: they have no part in it.
-  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|doctor|local_|machine|memory_plan|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|sft_|text_stream|training_state|transcript_text|truncated|loading))")
+  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|doctor|local_|machine|memory_plan|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|sft_|training_state|transcript_text|truncated|loading))")
+  foreach(shared answer_constraint sampling_fields) # the sampling fields that Fireworks' completions share with OpenAI's
+    list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/openai/${shared}.cpp)
+  endforeach()
   add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc ${CMAKE_BINARY_DIR}/shapes_text.cpp
                                            ${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp)
   target_include_directories(test_training_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/messages)

@@ -122,6 +122,7 @@ TEST(BoundedJsonTest, PacksNumbers) {
   EXPECT_EQ(packed_numbers(read("{\"a\":1}")), std::nullopt);
 }
 
+#ifndef __SANITIZE_THREAD__  // work that is counted on one thread: nothing for ThreadSanitizer to see, and minutes under it
 // Every form that a body may have: eight times the bytes are about eight times the work.
 TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
   const auto repeated = [](const std::string& one, const char* begin, const char* end) {
@@ -209,6 +210,7 @@ TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
     }
   }
 }
+#endif
 
 TEST(BoundedJsonTest, EndsWhenNobodyWaitsAndCountsWhatItTakes) {
   struct Account : MemoryAccount {
