@@ -108,16 +108,6 @@ TrainingJson TrainingCall::json() const {
   return json;
 }
 
-TrainingJson TrainingCall::metadata_field(const TrainingJson& json, const std::string& name) const {
-  TrainingJson value = object_field(json, name);
-  try {
-    service.check_metadata(name, value);
-  } catch (const Error& e) {
-    throw RequestError(e.code(), name, e.message(), 422);
-  }
-  return value;
-}
-
 void TrainingCall::answer(const TrainingJson& json, int status) const {
   out->send({status, "application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
 }
