@@ -69,7 +69,7 @@ int serve_command(const Arguments& arguments) {
   std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
-  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
+  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
@@ -100,8 +100,7 @@ int serve_command(const Arguments& arguments) {
   with_training();
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
   with_training();
-  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), of --checkpoint-megabytes, and of the limits of sessions, samplers, models on disk, checkpoints, jobs, deployments and promoted models");
-  with_training();
+  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), of --checkpoint-megabytes, of --body-megabytes, and of the limits of sessions, samplers, models on disk, checkpoints, jobs, deployments and promoted models");
   table.integer("metadata-kilobytes", &metadata_kilobytes, 1, 1 << 20, "N", "Of the user_metadata, and of the tags, of one session, model or checkpoint");
   with_training();
   table.integer("checkpoint-megabytes", &checkpoint_megabytes, 0, 1 << 30, "N", "Of the files of all checkpoints and promoted models; one API key has its --key-share of that. 0: half of the disk that --state is on");
@@ -132,6 +131,7 @@ int serve_command(const Arguments& arguments) {
   table.texts("allow-host", &access.hosts, "NAME", "Name that clients may call the server by, besides localhost; when given, no other name is answered");
   table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", fmt::format("Connections that may be open; with --training {} where it is left out", kTrainingConnections));
   table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", fmt::format("Largest body of a request; more is answered with 413; with --training {} where it is left out", kTrainingBodyKilobytes));
+  table.integer("body-megabytes", &body_megabytes, 1, 1 << 24, "N", "Memory of all requests' bodies that are read, decoded or wait for their turn; one API key may take --key-share percent. More is answered with 429 or 503");
   table.integer("max-held-bytes", &http.max_held_bytes, 1 << 20, std::int64_t{1} << 40, "N", "Of all answers that wait for their clients; beyond, who waits longest is closed");
   table.integer("max-pending-bytes", &http.max_pending_bytes, 1 << 10, std::int64_t{1} << 30, "N", "A stream with more than that unread is dropped");
   table.number("idle-seconds", &http.idle_seconds, 0.1, 86400, "X", "How long a connection may wait between requests");
@@ -223,6 +223,8 @@ int serve_command(const Arguments& arguments) {
     route_options.tls = !http.tls_certificate.empty();
     raise_open_files();
   }
+  http.max_bodies_bytes = body_megabytes << 20;
+  http.bodies_key_share = training_options.key_share;
   if (trainers) {
     if (!http.state) http.state = std::make_shared<ServerState>();
     http.state->add_metrics(training_metrics(trainers));
