@@ -17,7 +17,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   memory.answer_bytes = options.answer_bytes;
   memory.upload_bytes = options.upload_bytes;
   const FreeMemory free = free_memory();
-  if (settings.device != "cpu" || (options.megabytes == 0 && free.limit.empty())) {
+  if (settings.device != "cpu" || settings.backend == "traced" || (options.megabytes == 0 && free.limit.empty())) {
     memory.ledger = std::make_shared<MemoryLedger>();
     return memory;
   }

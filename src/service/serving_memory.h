@@ -20,7 +20,7 @@ struct ServingMemoryOptions {
 };
 
 struct ServingMemory {
-  std::shared_ptr<MemoryLedger> ledger;  // without a limit on another device than the cpu, whose memory this does not count
+  std::shared_ptr<MemoryLedger> ledger;  // without a limit on another device than the cpu, and where numbers are traced: the plan is not of these
   std::vector<MemoryLedger::Claim> fixed;
   MemoryLedger::Claim masters;           // released when only loading needed them
   std::int64_t answer_bytes = 0, upload_bytes = 0;  // at most a sixteenth, and an eighth, of the total
