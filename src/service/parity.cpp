@@ -4,9 +4,9 @@
 #include <chrono>
 
 #include "base/error.h"
-#include "service/memory_plan.h"
 #include "checkpoint/model_folder.h"
 #include "numerics/packed.h"
+#include "service/memory_plan.h"
 #include "service/parity_run.h"
 
 namespace lockstep {

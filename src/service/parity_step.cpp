@@ -251,42 +251,6 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 }
 }  // namespace
 
-// A trainer that counts takes each step that is compared; what differs between them and moves memory is the layout and whether gradients
-// come in two calls.
-std::int64_t parity_memory(const ParityScene& scene) {
-  const Model& model = *scene.model.model;
-  std::int64_t elements = 0, alone = 0, most_step = 0, most_place = 0;
-  for (const Parameter& p : model.manifest().parameters()) elements += p.size();
-  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, scene.longest_step));
-  const std::vector<std::int64_t> lengths = {scene.longest_step, 80, 80, 80, 80};
-  std::vector<TrainSequence> data;
-  for (const std::int64_t n : lengths) data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest_step)))));
-  std::vector<RankLayout> layouts = parity_layouts(scene.options);
-  layouts.insert(layouts.begin(), RankLayout{});
-  for (const RankLayout& ranks : layouts)
-    for (const bool two_calls : {false, true}) {
-      if (two_calls && ranks.size() > 1) continue;
-      Trainer trainer(runtime, WeightImages(model.manifest().parameters().size()), {.accumulate = two_calls, .ranks = ranks});
-      const auto all_ranks = [&] {
-        std::int64_t bytes = 0;
-        for (int r = 0; r < ranks.size(); ++r) bytes += trainer.memory(r).peak_of_all();
-        return bytes;
-      };
-      const std::int64_t rests = all_ranks();
-      if (ranks.size() == 1 && !two_calls) alone = rests;
-      most_place = std::max(most_place, rests);
-      if (!scene.trains()) continue;
-      for (int step = 0; step < kSteps; ++step) {
-        for (int call = 0; call <= two_calls; ++call) trainer.forward_backward(data, {});
-        trainer.optim_step({});
-      }
-      most_step = std::max(most_step, all_ranks());
-    }
-  // On the host the masters that all begin with, and those or the gradients of one step while they are hashed.
-  constexpr std::int64_t kHost = 2 * sizeof(float), kProgram = std::int64_t{64} << 20;
-  return elements * kHost + kProgram + std::max(most_step, alone + most_place);
-}
-
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
   if (!scene.trains()) return 0;
   std::int64_t plans = 0;
