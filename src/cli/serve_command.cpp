@@ -1,4 +1,5 @@
 // `lockstep serve`: a model behind OpenAI's API until Ctrl-C or SIGTERM.
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "http/openai_server.h"
 #include "http/page_server.h"
 #include "http/training_server.h"
+#include "service/serving_memory.h"
 
 namespace lockstep {
 namespace {
@@ -41,6 +43,22 @@ void reload_keys(KeyRing& ring, const std::string& file) {
 
 // What a server with the training API allows where its options do not say: batches are megabytes, clients open hundreds of sockets.
 constexpr std::int64_t kTrainingBodyKilobytes = 64 << 10, kTrainingConnections = 4096;
+
+// Large blocks of the host go back to the system when they are freed, and threads share few heaps: what is counted is what is held.
+void return_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_ARENA_MAX, 4);
+}
+
+// The ledger's figures, by category, for a scrape.
+std::function<void(PrometheusText&)> memory_metrics(const std::shared_ptr<MemoryLedger>& ledger) {
+  return [ledger](PrometheusText& text) {
+    text.family("lockstep_memory_limit_bytes", "gauge", "What the server may take of memory (--memory-megabytes).");
+    text.sample({}, static_cast<double>(ledger->total()));
+    text.family("lockstep_memory_claimed_bytes", "gauge", "Memory that is promised, by what it is for.");
+    for (const MemoryLedger::Holding& one : ledger->holdings()) text.sample({{"category", one.category}}, static_cast<double>(one.bytes));
+  };
+}
 
 // A client of the training API opens hundreds of sockets: as many as the system lets us have.
 void raise_open_files() {
@@ -69,7 +87,7 @@ int serve_command(const Arguments& arguments) {
   std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
-  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20;
+  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20, memory_megabytes = 0;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
@@ -121,6 +139,8 @@ int serve_command(const Arguments& arguments) {
   with_training();
   table.input("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
+  table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
+                fmt::format("Memory of the whole server: models, cache, trained models, samplers, requests; what does not fit is refused, or rests on disk. 0: {}% of what is free at the start", kMemoryPercent));
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
   table.choice("share-prefixes", &share_prefixes, {"key", "all"}, "Whose requests find a prompt in the cache again: those of the same API key, or everybody's, who may then learn what others asked (docs/openai-api.md)");
   table.input("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`; SIGHUP reads it again. LOCKSTEP_API_KEY holds one more");
@@ -165,6 +185,13 @@ int serve_command(const Arguments& arguments) {
   if (!key_file.empty()) install_reload_handler();
   serving.adapters.root = adapter_folder;
   serving.engine.cache_bytes = cache_megabytes << 20;
+  return_freed_memory();
+  const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes, .training = training, .answer_bytes = http.max_held_bytes,
+                                           .upload_bytes = body_megabytes << 20};
+  EngineOptions planned = serving.engine;
+  planned.ranks = rank_layout(runtime.ranks);
+  ServingMemory memory = admit_serving(runtime, planned, wanted_memory);
+  http.max_held_bytes = memory.answer_bytes;
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
   {
@@ -191,6 +218,7 @@ int serve_command(const Arguments& arguments) {
       base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
       base->weights = model.weights;
+      base->ledger = memory.ledger;
     }
     service = std::make_shared<GenerationService>(std::move(model), serving);
     if (training) {
@@ -198,6 +226,7 @@ int serve_command(const Arguments& arguments) {
       base->opened = std::move(opened);
     }
   }  // without training the masters are not needed any more
+  if (!training) memory.masters.release();
   for (const std::string& adapter : adapters) {
     const std::size_t equals = adapter.find('=');
     if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
@@ -223,11 +252,15 @@ int serve_command(const Arguments& arguments) {
     route_options.tls = !http.tls_certificate.empty();
     raise_open_files();
   }
-  http.max_bodies_bytes = body_megabytes << 20;
+  http.max_bodies_bytes = memory.upload_bytes;
   http.bodies_key_share = training_options.key_share;
   if (trainers) {
     if (!http.state) http.state = std::make_shared<ServerState>();
     http.state->add_metrics(training_metrics(trainers));
+  }
+  if (memory.ledger->total() < MemoryLedger::kUnlimited) {
+    if (!http.state) http.state = std::make_shared<ServerState>();
+    http.state->add_metrics(memory_metrics(memory.ledger));
   }
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
