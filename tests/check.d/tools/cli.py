@@ -60,7 +60,7 @@ with check("help"):
     for names in help_names():
         text = done(*names, "--help").stdout
         assert f"{text.splitlines()[0]} ".startswith(f"  lockstep {' '.join(names)} "), f"{names}: the first line is no example: {text[:80]!r}"
-        assert "default" in text and "--help" in text, text
+        assert "default" in text and "--help" in text and "--log-level NAME" in text, text
     assert done("train", "--help").stdout.count("lockstep train") >= 2
     assert done("help", "generate").stdout == done("generate", "--help").stdout
 
