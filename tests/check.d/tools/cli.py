@@ -20,7 +20,7 @@ def commands():
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train"]}
+    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [[name] for name in commands() if name not in kinds]
 
 
