@@ -258,8 +258,8 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
   std::optional<CheckpointRecord> from;
-  if (!sampler->record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
-  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(sampler->record), sampler->record.settings); }).get();
+  if (!record.spilled) from = checkpoint_at(owner, record.model_path);
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(record), record.settings); }).get();
   {
     const std::lock_guard lock(mutex_);
     if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
