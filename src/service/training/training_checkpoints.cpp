@@ -259,7 +259,7 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
   std::optional<CheckpointRecord> from;
-  if (!record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
+  if (!record.spilled) from = checkpoint_at(owner, record.model_path);
   const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] {
     return sampled_weights(owner, record.settings, fmt::format("the weights of sampler '{}'", id), [&] { return from ? weights_at(*from) : read_weights(sampler_folder(record), record.settings); });
   }).get();
