@@ -29,6 +29,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   memory.upload_bytes = std::min(options.upload_bytes, total / 8);
   ledger.describe("cache", "--cache-megabytes makes it smaller");
   ledger.describe("answers", "--max-held-bytes makes them fewer");
+  ledger.describe("uploads", "--body-megabytes makes them fewer");
   const auto claim = [&](const char* category, std::int64_t bytes, const std::string& what) { memory.fixed.push_back(ledger.claim(category, {}, bytes, what)); };
   // A sixteenth is lost between blocks, and where a host's images and the pool's idle chunks meet.
   claim("program", kProgram + total / 16, "the program");
@@ -46,7 +47,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   memory.masters = ledger.claim("base", {}, loaded.masters, fmt::format("reading the model '{}'", settings.model));
   claim("cache", all - weights, "the key-value cache (--cache-megabytes), with the steps of serving,");
   claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
-  claim("uploads", memory.upload_bytes, "bodies of requests");
+  claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   // What is not in buffers is not the pool's to take.
   limit_pooled_memory(total - kProgram - (options.training ? loaded.masters : 0) - memory.answer_bytes - memory.upload_bytes);
   return memory;
