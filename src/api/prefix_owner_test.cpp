@@ -72,7 +72,7 @@ TEST(PrefixOwners, TheTrainingApiTellsItsKeysApartToo) {
     return recorder->json();
   };
   const auto completion = [&](const std::string& key) {
-    const Json answer = ask("/inference/v1/completions", key, {{"model", "tiny"}, {"prompt", prompt}, {"max_tokens", 3}, {"seed", 1}});
+    const Json answer = ask("/inference/v1/completions", key, {{"model", "tiny"}, {"prompt", prompt}, {"max_tokens", 3}, {"seed", 1}, {"perf_metrics_in_response", true}});
     return answer.at("perf_metrics").at("cached-prompt-tokens").get<std::string>();
   };
   EXPECT_EQ(completion("a"), "0");

@@ -43,7 +43,9 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --for serve", "micro-batch", "1", "with --for serve"},
         {"plan", "--model x --for serve", "checkpoint-activations", "", "with --for serve"},
         {"plan", "--model x --for serve", "optimizer-state", "file", "with --for serve"},
-        {"train sft", kSft, "init-seed", "2", "without --from-scratch"},
+        {"train sft", kSft, "init-seed", "2", "without --from-scratch or --adapter-rank"},
+        {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
+        {"render", "--model x", "end-token", "x", "without --train"},
         {"train sft", kSft, "init-deviation", "1", "without --from-scratch"},
         {"train sft", "--model x --environment countdown --schedule constant", "final-fraction", "0.5", "with --schedule constant"},
         {"train sft", "--model x --environment countdown --no-train-indexer", "index-from", "5", "with --no-train-indexer"},
@@ -60,7 +62,7 @@ const std::vector<Idle>& idle_options() {
       rows.push_back({"serve", kServe, option, value, "without --training"});
     for (const auto& [option, value] : {std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
-    for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""), std::pair("set", "a=1"), std::pair("json", "")})
+    for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""), std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
       rows.push_back({"render", "--jsonl", option, value, "with --jsonl, whose lines say it"});
     for (const char* option : {"transcripts-every", "transcript-megabytes"}) {
       rows.push_back({"train sft", "--model x --environment countdown --transcripts 0", option, "2", "with --transcripts 0"});
@@ -77,19 +79,19 @@ const std::vector<Idle>& idle_options() {
 // Options that always have an effect, or whose misuse the command refuses in a sentence of its own.
 const std::map<std::string, std::string>& effective_options() {
   static const std::map<std::string, std::string> all = {
-      {"demo", "quick json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
+      {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
       {"generate", "prompt tokens max-tokens temperature top-p top-k seed schema json-object stop model profile threads device backend isa mla-norm-eps context ranks json"},
-      {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name runs data environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
-      {"train rl", "name runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
+      {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs adapter-rank chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
+      {"train rl", "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
       {"eval", "n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format training frozen-base adapter adapter-folder runs max-open cache-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
-      {"report", "out"},
+      {"report", "out overwrite"},
       {"info", "mla-norm-eps json"},
       {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
-      {"grad", "tokens out loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"tokenize", "model text ids jsonl"},
       {"parity", "model fuzz seed profile ranks device mla-norm-eps json"},
       {"bench gemm", "shape rows weights threads isa leaves cold-megabytes seconds json"},

@@ -7,6 +7,7 @@
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
+#include "base/server_paths.h"
 #include "service/stop_texts.h"
 #include "service/text_stream.h"
 #include "service/training/routing_matrix.h"
@@ -42,7 +43,7 @@ SamplerWeights weights_called(const TrainingCall& call, const std::string& model
   try {
     return call.service.control().weights(call.owner, model);
   } catch (const Error& e) {
-    throw RequestError(e.code(), "model", e.message());
+    throw RequestError(e.code(), "model", without_server_paths(e.message()));
   }
 }
 
