@@ -140,7 +140,6 @@ TrainingJson TrainingCall::metadata_field(const TrainingJson& json, const std::s
 }
 
 void TrainingCall::keep(TrainingBatch& batch) const {
-void TrainingCall::keep(TrainingBatch& batch) const {
   std::string().swap(request.body);
   if (!request.lease) return;
   request.lease->settle(memory_of(batch));
