@@ -157,7 +157,7 @@ TEST(ConfigKeys, QuantisationOfAnotherKindIsRefused) {
   EXPECT_EQ(of(Json::object()), "accepted");
   EXPECT_EQ(of(nullptr), "accepted");
   const auto expect = [&](const Json& quantisation, const std::string& part) { EXPECT_NE(of(quantisation).find(part), std::string::npos) << of(quantisation) << " lacks " << part; };
-  expect({{"quant_method", "gptq"}, {"bits", 4}}, "reading 'quantization_config': config.json: 'quant_method' is \"gptq\", allowed is \"fp8\"");
+  expect({{"quant_method", "gptq"}, {"bits", 4}}, "'quant_method' is \"gptq\", allowed is \"fp8\" (while reading 'quantization_config')");
   expect({{"bits", 4}}, "'quant_method' is missing");
   expect(with(fp8, "weight_block_size", {64, 64}), "'weight_block_size' is [64,64], allowed is [128,128]");
   expect(without(fp8, "weight_block_size"), "'weight_block_size' is missing");
