@@ -15,6 +15,7 @@ from test_wire import BASE, TOKENS
 REPOSITORY = Path(__file__).resolve().parents[2]
 BINARY = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
 MEGABYTE = 1 << 20
+NO_GRADIENT = "optim_step without a forward_backward before it"
 
 
 @pytest.fixture
@@ -61,13 +62,15 @@ class Greedy(Trainer):
                 for _ in range(2):  # two gradients: accumulators
                     self.numbers[model] = self.numbers.get(model, 0) + 1
                     answers.append(self.result(self.backward(model, self.numbers[model], TOKENS)))
-                if any(refusal(a) for a in answers if not isinstance(a, bytes)):
-                    self.refused += [refusal(a) for a in answers if not isinstance(a, bytes) and refusal(a)]
                 if step == 0:
-                    self.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
-                    saved = self.do(model, "save_weights", path=f"kept-{number}")
-                    assert "path" in saved, saved  # there is always room to write
-                    self.saved[saved["path"]] = None
+                    stepped = self.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
+                    if refusal(stepped) != NO_GRADIENT:  # both were refused
+                        answers.append(stepped)
+                    # A model that rests on disk may have no room to come back; one that is in memory is written down always.
+                    answers.append(self.do(model, "save_weights", path=f"kept-{number}"))
+                    if refusal(answers[-1]) is None:
+                        self.saved[answers[-1]["path"]] = None
+                self.refused += [refusal(a) for a in answers if refusal(a)]
 
 
 def test_greedy_clients_are_refused_and_nothing_acknowledged_is_lost(start_server, limited):
@@ -92,21 +95,24 @@ def test_greedy_clients_are_refused_and_nothing_acknowledged_is_lost(start_serve
     assert not failures and server.process.poll() is None, failures + server.errors[-20:]
     refused = [error for client in clients for error in client.refused]
     assert refused, "everybody found room: the test wants too little"
-    assert all("--memory-megabytes" in error or "--max-models" in error for error in refused), refused[0]
-    assert any("takes" in error and "are free" in error and "what frees some" in error for error in refused), refused[0]
+    assert all("--memory-megabytes" in error or "--max-models" in error for error in refused), [e for e in refused if "--memory-megabytes" not in e]
+    assert any("takes" in error and "are free" in error and "what frees some" in error for error in refused), [e for e in refused if "--memory-megabytes" not in e]
     assert data_megabytes(server, "VmHWM") < 460, "more than it may take"
     metrics = requests.get(server.url + "/metrics", timeout=10).text
-    figures = {line.split(" ")[0]: float(line.split(" ")[1]) for line in metrics.splitlines() if line.startswith("lockstep_memory_")}
+    figures = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in metrics.splitlines() if line.startswith("lockstep_memory_")}
     assert figures["lockstep_memory_limit_bytes"] == 460 * MEGABYTE
     assert 0 < sum(value for name, value in figures.items() if "claimed" in name) <= 460 * MEGABYTE
     # Those who step make room for those who were refused.
-    for client in clients:
-        for model in client.models:
-            client.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
+    for again in (False, True):
+        for client in clients:
+            for model in client.models:
+                stepped = client.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
+                assert not again or refusal(stepped) == NO_GRADIENT, stepped
     model = clients[0].models[-1]
     clients[0].numbers[model] += 1
     answer = clients[0].result(clients[0].backward(model, clients[0].numbers[model], TOKENS))
-    assert isinstance(answer, bytes) or not refusal(answer), answer
+    assert refusal(answer) is None, answer
+    assert sum(len(client.saved) for client in clients) >= 3, refused
     for client in clients:
         for path in client.saved:
             client.saved[path] = client.sampled(path, 1000 + list(client.saved).index(path))
@@ -118,7 +124,7 @@ def test_greedy_clients_are_refused_and_nothing_acknowledged_is_lost(start_serve
         client.url = again.url + "/api/v1/"
         for path, bits in client.saved.items():
             sample = client.sampled(path, 2000 + list(client.saved).index(path))
-            assert sample["sequences"] == bits["sequences"] and sample["prompt_logprobs"] == bits["prompt_logprobs"], path
+            assert isinstance(sample, bytes) and sample == bits, path
     assert again.stop() == 0, "".join(again.errors)
 
 
@@ -127,7 +133,7 @@ def run(*arguments, timeout=60):
 
 
 def test_what_does_not_fit_is_refused_before_it_is_begun(limited, tmp_path):
-    limited(120)
+    limited(150)  # a comparison takes 213 MB, the serving of 8 sequences of 1,024 tokens 136 MB
     model = REPOSITORY / "models/countdown-glm"
     for arguments in (["serve", "--model", model, "--port", "0", "--training", "--state", tmp_path / "state"],
                       ["serve", "--model", model, "--port", "0", "--memory-megabytes", "70"],
