@@ -99,8 +99,8 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // What a value takes, about, with the room that vectors keep.
-  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 12;
+  // What a value takes, about, with the room that vectors keep, and with its copy while they grow.
+  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 16;
   static constexpr std::size_t kCountedAtOnce = 64 << 10;
 
   struct Open {  // an object or an array whose end has not come
