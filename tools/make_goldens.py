@@ -31,6 +31,7 @@ from transformers.utils.logging import disable_progress_bar
 import golden_weights
 import numpy_dense
 import numpy_glm_moe_dsa
+from comparison import largest_difference, relative_error
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "golden"
 SMALLEST_GAP = 1e-5  # below it a golden is worthless
@@ -281,12 +282,6 @@ def find_seed(config, count, seeds, smallest_gap=SEARCHED_GAP):
     raise AssertionError(f"no seed of {seeds} keeps all selections {smallest_gap} from a tie")
 
 
-def relative_error(value, truth):
-    """max |a - b| / max |b|; 0 where both are zeros"""
-    error = float(np.max(np.abs(value - truth)))
-    return error / float(np.max(np.abs(truth))) if error != 0 else 0.0
-
-
 # Goldens.
 
 
@@ -313,7 +308,7 @@ def compute(name, seeds, smallest_gap):
     if error > NUMPY_TOLERANCE:
         raise AssertionError(f"{name}: the NumPy forward is off by {error}, allowed {NUMPY_TOLERANCE}")
     for variant, knobs in wrong_variants(config).items():
-        moved = np.max(np.abs(numpy_forward(config, weights, tokens, knobs)[0] - result.logits))
+        moved = largest_difference(numpy_forward(config, weights, tokens, knobs)[0], result.logits)
         print(f"  wrong variant {variant}: logits move by {moved:.3g}")
         if variant in golden.variants and moved <= SENSITIVITY:
             raise AssertionError(f"{name} cannot tell {variant}: it moves the logits by {moved}")
@@ -367,7 +362,7 @@ def differences(name):
         found.append(f"{name}: config.json differs from what transformers writes now")
     for key, fresh in (("loss", result.loss), ("smallest_gap", gap)) if "smallest_gap" in metadata else (("loss", result.loss),):
         # A gap is a difference of scores of order 1, so that its error is theirs.
-        if abs(float(metadata[key]) - fresh) > RECOMPUTE_TOLERANCE * max(1, abs(fresh)):
+        if not abs(float(metadata[key]) - fresh) <= RECOMPUTE_TOLERANCE * max(1, abs(fresh)):
             found.append(f"{name}: {key} is {metadata[key]} in the file and {fresh!r} now")
     fresh = {"logits": result.logits} | {f"grad.{key}": value for key, value in result.grads.items()}
     if set(stored) != {"tokens", *fresh}:

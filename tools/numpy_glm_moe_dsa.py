@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import golden_weights
+from comparison import relative_error
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def main():
     logits, gap = forward(config, weights, tokens, **({"record": save} if args.dump else {}))
     print(f"smallest gap between a selected and a rejected score: {gap:.3g}")
     if "logits" in tensors and not args.tokens:
-        error = np.abs(logits - tensors["logits"]).max() / np.abs(tensors["logits"]).max()
+        error = relative_error(logits, tensors["logits"])
         print(f"logits against the golden: relative error {error:.3g}")
 
 

@@ -29,6 +29,7 @@ import xml.etree.ElementTree
 from pathlib import Path
 
 import fuzz_corpus
+import night
 
 ROOT = Path(__file__).resolve().parent.parent
 SIGN_OF_LIFE_SECONDS = 15
@@ -398,6 +399,7 @@ def main():
     parser.add_argument("--tsan-serve", action="store_true", help="tests/api/test_concurrency.py against the server of build-tsan/")
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
+    parser.add_argument("--night", action="store_true", help="the parts of tools/night.py: all, those named, `next`, or `list`")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
@@ -438,6 +440,9 @@ def main():
     if options.kill:
         run_script(ROOT / "tests/check.d/kill_resume.sh", tally, {**environment, "LOCKSTEP_KILLS": str(options.kill)}, 60 + 30 * options.kill)
         return tally.close()
+    if options.night:
+        night.run(patterns, night.Runner(sys.modules[__name__], build, environment), tally, say)
+        return 0 if patterns == ["list"] else tally.close()
     if options.fuzz:
         run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)
         return tally.close()

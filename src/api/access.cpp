@@ -5,6 +5,7 @@
 
 #include "api/errors.h"
 #include "base/ascii.h"
+#include "base/hash.h"
 
 namespace lockstep {
 namespace {
@@ -120,6 +121,16 @@ ApiResponse Access::preflight(const ApiRequest& head, const std::string& methods
   if (is_header_list(wanted)) response.headers.emplace_back("Access-Control-Allow-Headers", wanted);
   response.headers.emplace_back("Access-Control-Max-Age", "600");
   return response;
+}
+
+std::string owner_of(const ApiRequest& head, const std::string& key_name) {
+  if (!key_name.empty()) return key_name;
+  std::string_view key = head.header("x-api-key");
+  if (key.empty()) {
+    key = head.header("authorization");
+    if (key.starts_with("Bearer ")) key.remove_prefix(7);
+  }
+  return key.empty() ? std::string("anyone") : "key-" + sha256_hex(key).substr(0, 24);
 }
 
 }  // namespace lockstep

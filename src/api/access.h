@@ -38,4 +38,7 @@ class Access {
   bool allowed_host(std::string_view host) const;
 };
 
+// Whoever has a key is told apart by it, also where the server does not ask for one; `key_name`: of one that it asked for.
+std::string owner_of(const ApiRequest& head, const std::string& key_name);
+
 }  // namespace lockstep

@@ -87,7 +87,7 @@ ApiResponse error_response(const std::exception& error) {
   // The log says where; the client is told what.
   if (d.status == 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
   ApiResponse response{d.status, "application/json", std::move(d.body), {}};
-  if (d.status == 429) response.headers.emplace_back("Retry-After", "1");
+  if (d.status == 429 || d.status == 503) response.headers.emplace_back("Retry-After", "1");
   return response;
 }
 

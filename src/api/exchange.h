@@ -12,6 +12,8 @@
 
 namespace lockstep {
 
+class BodyLease;
+
 using HeaderList = std::vector<std::pair<std::string, std::string>>;
 
 struct ApiRequest {
@@ -24,6 +26,8 @@ struct ApiRequest {
   HeaderList parameters;     // of the path's braces, percent-decoded: set by Routes
   std::string request_id;    // of the client (X-Request-Id, when it is harmless) or of http/; never empty behind http/
   std::string key_name;      // whose API key it came with: set by Routes; empty: none was asked for
+  std::string owner;         // who shares limits with whom: set by Routes; the key's name, or what stands for a key that nobody asked for
+  std::shared_ptr<BodyLease> lease;  // of the memory that its body takes (api/body_budget.h); null: nobody counts
 
   bool from_this_machine = false;  // its connection began here: set by http/
 
@@ -66,7 +70,7 @@ class Responder {
 // What the headers of a request say already.
 struct Examination {
   std::string route = "other";          // for logs and counters: of a small fixed set, never the client's text
-  std::string key_name;                 // as ApiRequest's
+  std::string key_name, owner;          // as ApiRequest's
   HeaderList headers;                   // for every answer to this request, http/'s own and streams too
   std::optional<ApiResponse> refusal;   // no such route, no key, ...: the body need not be read
   bool while_draining = false;          // answered by a server that takes no new work, too

@@ -135,6 +135,7 @@ Examination Routes::examine(const ApiRequest& head) const {
     examination.while_draining = found.row->route.while_draining;
   }
   examination.refusal = refusal(head, found, &examination.key_name);
+  examination.owner = owner_of(head, examination.key_name);
   examination.headers = access_.answer_headers(head);
   return examination;
 }
@@ -143,6 +144,7 @@ void Routes::handle(ApiRequest request, std::shared_ptr<Responder> responder) {
   try {
     Found found = find(request);
     if (auto refused = refusal(request, found, &request.key_name)) return responder->send(std::move(*refused));
+    request.owner = owner_of(request, request.key_name);
     for (auto& [name, value] : found.parameters) {
       auto decoded = percent_decode(value);
       if (!decoded) throw RequestError(ErrorCode::invalid_argument, name, fmt::format("{} in the path is not percent-encoded UTF-8 without NUL", name));

@@ -9,6 +9,7 @@
 
 #include "api/access.h"
 #include "api/exchange.h"
+#include "api/request_pool.h"
 
 namespace lockstep {
 
@@ -18,7 +19,8 @@ struct Route {
   // rest of the path, slashes too. A row without parameters wins over one with.
   std::string path;
   // Answers now or later; what it throws becomes the answer (api/errors.h).
-  std::function<void(const ApiRequest&, const std::shared_ptr<Responder>&)> handler;
+  // The request is the handler's own: it may take the body.
+  std::function<void(ApiRequest&, const std::shared_ptr<Responder>&)> handler;
   bool needs_key = true;        // where the server has keys
   bool while_draining = false;  // answered while the server takes no new work
 };
@@ -33,6 +35,8 @@ class Routes : public Api {
   void handle(ApiRequest request, std::shared_ptr<Responder> responder) override;
   ApiResponse error_response(int status, std::string_view message) const override;
   Examination examine(const ApiRequest& head) const override;
+  // Threads for handlers whose work is not for the server's own; they end before the handlers go.
+  RequestLanes& lanes() const { return *lanes_; }
 
  private:
   struct Row {
@@ -52,6 +56,7 @@ class Routes : public Api {
 
   std::vector<Row> rows_;
   Access access_;
+  std::shared_ptr<RequestLanes> lanes_ = std::make_shared<RequestLanes>();  // last: it goes first
 };
 
 }  // namespace lockstep

@@ -99,8 +99,8 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // What a value takes, about, with the room that vectors keep.
-  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 12;
+  // What a value takes, about, with the room that vectors keep, and with its copy while they grow.
+  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 16;
   static constexpr std::size_t kCountedAtOnce = 64 << 10;
 
   struct Open {  // an object or an array whose end has not come
@@ -174,7 +174,12 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     if (open_.empty() || open_.back().numbers.size() == 0) return;
     const PackedNumbers numbers = std::exchange(open_.back().numbers, {});
     for (const std::int64_t value : numbers.whole) add(Json(value));
-    for (const float value : numbers.real) add(Json(value));
+    constexpr float kBeyond = 9.2e18f;
+    for (std::size_t i = 0; i < numbers.real.size(); ++i) {
+      const float value = numbers.real[i];
+      if (i >= numbers.first_real) add(Json(value));
+      else add(Json(std::abs(value) < kBeyond ? static_cast<std::int64_t>(value) : value > 0 ? INT64_MAX : INT64_MIN));  // whole, and rounded
+    }
   }
   static Json packed(const PackedNumbers& numbers) {
     const void* data = numbers.is_whole() ? static_cast<const void*>(numbers.whole.data()) : numbers.real.data();

@@ -15,7 +15,7 @@ namespace lockstep {
 
 enum class LogLevel { debug, info, warning, error, off };
 
-// The lowest level that is written; info at the start, error with --quiet.
+// The lowest level that is written; info at the start (the program: --log-level).
 void set_log_level(LogLevel level);
 LogLevel log_level();
 // "debug", "info", "warning", "error", "off"; anything else: Error invalid_argument.

@@ -55,10 +55,6 @@ void throw_if_interrupted() {
   if (!interrupted()) return;
   fail(ErrorCode::cancelled, "interrupted by {}", interrupt_signal() == SIGTERM ? "SIGTERM" : "Ctrl-C");
 }
-void request_interrupt() {
-  int none = 0;
-  received.compare_exchange_strong(none, SIGINT);
-}
 void clear_interrupt() { received.store(0); }
 
 }  // namespace lockstep

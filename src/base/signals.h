@@ -20,8 +20,7 @@ void throw_if_interrupted();
 void install_reload_handler();
 bool take_reload();
 
-// As if Ctrl-C had come, and as if it had not: for tests, and for a program that stops itself.
-void request_interrupt();
+// As if none had come: for a program that took it as the end of one answer, and goes on.
 void clear_interrupt();
 
 }  // namespace lockstep

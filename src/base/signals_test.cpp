@@ -55,12 +55,5 @@ TEST(Signals, ASecondSigtermThatIsMeantExitsAtOnce) {
       testing::ExitedWithCode(143), "");
 }
 
-TEST(Signals, RequestedByTheProgramItself) {
-  clear_interrupt();
-  request_interrupt();
-  EXPECT_EQ(interrupt_signal(), SIGINT);
-  clear_interrupt();
-}
-
 }  // namespace
 }  // namespace lockstep

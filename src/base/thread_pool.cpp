@@ -7,9 +7,11 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "base/processor_nodes.h"
 
 namespace lockstep {
@@ -50,6 +52,16 @@ struct ThreadPool::State {
     }
   }
 
+  void end() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& one : workers) one.join();
+    placement->give_back(places);
+  }
+
   bool idle(std::uint64_t seen) const { return next.load() >> 32 == seen && !stop.load(); }
 
   void worker() {
@@ -73,22 +85,20 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)), state_(std::make_unique<State>()) {
   state_->placement = &current_placement();
   state_->places = state_->placement->take(threads_);
-  for (int i = 1; i < threads_; ++i)
-    state_->workers.emplace_back([this, i] {
-      if (!state_->places.empty()) bind_this_thread(state_->placement->processors_of(state_->places[static_cast<std::size_t>(i)]));
-      state_->worker();
-    });
+  try {
+    for (int i = 1; i < threads_; ++i)
+      state_->workers.emplace_back([this, i] {
+        if (!state_->places.empty()) bind_this_thread(state_->placement->processors_of(state_->places[static_cast<std::size_t>(i)]));
+        state_->worker();
+      });
+  } catch (const std::system_error&) {  // no memory for one more stack, or too many threads
+    const std::size_t begun = state_->workers.size();
+    state_->end();
+    fail(ErrorCode::resource_exhausted, "{} threads were wanted, the system gave {} (memory for their stacks, or a limit of threads)", threads_, begun + 1);
+  }
 }
 
-ThreadPool::~ThreadPool() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& worker : state_->workers) worker.join();
-  state_->placement->give_back(state_->places);
-}
+ThreadPool::~ThreadPool() { state_->end(); }
 
 void ThreadPool::run(std::int64_t count, const std::function<void(std::int64_t)>& work) {
   if (count <= 0) return;

@@ -87,6 +87,7 @@ void write_configs(const fs::path& folder, const Model& model, const SaveOptions
   Json config = model.config();
   const char* dtype = options.dtype == DType::bf16 ? "bfloat16" : "float32";
   config["dtype"] = dtype;
+  config.erase("quantization_config");  // of the folder that was read: these are plain numbers
   if (config.contains("torch_dtype")) config["torch_dtype"] = dtype;  // the name it had before; they must not disagree
   write_file_atomic(folder / "config.json", json_text(config));
   std::error_code error;

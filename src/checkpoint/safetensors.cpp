@@ -256,7 +256,6 @@ SafetensorsWriter::SafetensorsWriter(ByteSink sink, std::vector<Entry> entries,
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const std::uint64_t length = text.size();
-  total_bytes_ = 8 + length + end;
   sink_(&length, 8);
   sink_(text.data(), text.size());
 }

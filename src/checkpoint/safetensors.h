@@ -114,7 +114,6 @@ class SafetensorsWriter {
   SafetensorsWriter(ByteSink sink, std::vector<Entry> entries,
                     const std::vector<std::pair<std::string, std::string>>& metadata = {{"format", "pt"}});
   const std::vector<Entry>& entries() const { return entries_; }  // in the order they must be written
-  std::uint64_t total_bytes() const { return total_bytes_; }      // of the whole file
   // The next entry's values, rounded to its type (bf16: nearest even).
   void write(std::span<const float> values);
   void finish();  // Error internal when entries are missing
@@ -123,7 +122,6 @@ class SafetensorsWriter {
   ByteSink sink_;
   std::vector<Entry> entries_;
   std::size_t next_ = 0;
-  std::uint64_t total_bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -20,7 +20,6 @@ inline std::string safetensors_bytes(std::vector<SafetensorsWriter::Entry> entri
                            std::move(entries));
   for (const std::vector<float>& v : values) writer.write(v);
   writer.finish();
-  EXPECT_EQ(bytes.size(), writer.total_bytes());
   return bytes;
 }
 

@@ -21,45 +21,72 @@ constexpr std::string_view kRemoved = ".removed";
 struct Group {
   const char* prefix;
   WeightImages TrainingCheckpoint::*images;
+  StatePart part;
 };
-constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters},
-                             {"m.", &TrainingCheckpoint::first_moments},
-                             {"v.", &TrainingCheckpoint::second_moments}};
+constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters, StatePart::master},
+                             {"m.", &TrainingCheckpoint::first_moments, StatePart::first_moment},
+                             {"v.", &TrainingCheckpoint::second_moments, StatePart::second_moment}};
 
-// Whether the images hold values for every parameter that the file tensor is made of.
-bool has_values(const FileTensor& file, const WeightImages& images, const Manifest& manifest) {
+// Whether there are values for every parameter that the file tensor is made of.
+bool has_values(const FileTensor& file, StatePart part, const StateSource& source) {
   std::size_t filled = 0;
-  for (const Piece& piece : file.pieces) {
-    const auto id = static_cast<std::size_t>(piece.parameter);
-    if (id >= images.size() || images[id].empty()) continue;
-    if (static_cast<std::int64_t>(images[id].size()) != manifest.parameter(piece.parameter).size())
-      fail(ErrorCode::internal, "the image of '{}' has {} elements, the parameter {}", file.name, images[id].size(),
-           manifest.parameter(piece.parameter).size());
-    ++filled;
-  }
+  for (const Piece& piece : file.pieces) filled += source.has(part, static_cast<std::size_t>(piece.parameter));
   if (filled != 0 && filled != file.pieces.size())
     fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
   return filled != 0;
 }
 
+// Images of one part of the state, each from the first tensor that needs it to the last.
+class ImagesInUse {
+ public:
+  ImagesInUse(const Manifest& manifest, const Group& group, const StateSource& source)
+      : manifest_(manifest), group_(group), source_(source), images_(manifest.parameters().size()), uses_(images_.size()) {}
+  void expect(const FileTensor& file) {
+    for (const Piece& piece : file.pieces) ++uses_[static_cast<std::size_t>(piece.parameter)];
+  }
+  void gather(const FileTensor& file, std::vector<float>& values) {
+    for (const Piece& piece : file.pieces) {
+      const auto id = static_cast<std::size_t>(piece.parameter);
+      if (!images_[id].empty()) continue;
+      images_[id] = source_.read(group_.part, id);
+      if (static_cast<std::int64_t>(images_[id].size()) != manifest_.parameter(piece.parameter).size())
+        fail(ErrorCode::internal, "the image of '{}{}' has {} elements, the parameter {}", group_.prefix, file.name, images_[id].size(),
+             manifest_.parameter(piece.parameter).size());
+    }
+    values.resize(static_cast<std::size_t>(file.size()));
+    manifest_.gather(file, images_, values.data());
+    for (const Piece& piece : file.pieces)
+      if (const auto id = static_cast<std::size_t>(piece.parameter); --uses_[id] == 0) std::vector<float>().swap(images_[id]);
+  }
+
+ private:
+  const Manifest& manifest_;
+  const Group& group_;
+  const StateSource& source_;
+  WeightImages images_;
+  std::vector<std::size_t> uses_;
+};
+
 // The state as a safetensors stream; returns its SHA-256.
-std::string write_state(const fs::path& path, const Manifest& manifest, const TrainingCheckpoint& checkpoint) {
-  struct Source {
+std::string write_state(const fs::path& path, const Manifest& manifest, const StateSource& source) {
+  struct Origin {
     const FileTensor* file;
-    const WeightImages* images;
+    ImagesInUse* images;
   };
   std::vector<SafetensorsWriter::Entry> entries;
-  std::unordered_map<std::string, Source> sources;
+  std::vector<ImagesInUse> in_use;
+  in_use.reserve(std::size(kGroups));
+  std::unordered_map<std::string, Origin> origins;
   for (const Group& group : kGroups) {
-    const WeightImages& images = checkpoint.*group.images;
+    ImagesInUse& images = in_use.emplace_back(manifest, group, source);
     for (const FileTensor& file : manifest.files()) {
-      if (!has_values(file, images, manifest)) {
-        if (group.images == &TrainingCheckpoint::masters)
-          fail(ErrorCode::internal, "the master of '{}' is missing", file.name);
+      if (!has_values(file, group.part, source)) {
+        if (group.part == StatePart::master) fail(ErrorCode::internal, "the master of '{}' is missing", file.name);
         continue;
       }
+      images.expect(file);
       entries.push_back({group.prefix + file.name, SafetensorsType::f32, file.shape});
-      sources.emplace(entries.back().name, Source{&file, &images});
+      origins.emplace(entries.back().name, Origin{&file, &images});
     }
   }
   AtomicFile out(path);
@@ -73,9 +100,8 @@ std::string write_state(const fs::path& path, const Manifest& manifest, const Tr
   std::vector<float> values;
   std::size_t written = 0;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
-    const Source& source = sources.at(entry.name);
-    values.resize(static_cast<std::size_t>(source.file->size()));
-    manifest.gather(*source.file, *source.images, values.data());
+    const Origin& origin = origins.at(entry.name);
+    origin.images->gather(*origin.file, values);
     writer.write(values);
     if (++written == (writer.entries().size() + 1) / 2) kill_point("checkpoint:write");
   }
@@ -188,12 +214,44 @@ std::vector<std::int64_t> checkpoint_steps(const fs::path& checkpoints) {
   return steps;
 }
 
+std::int64_t checkpoint_write_bytes(const Manifest& manifest) {
+  std::vector<const FileTensor*> files;  // in the order of the writer: by name
+  for (const FileTensor& file : manifest.files()) files.push_back(&file);
+  std::sort(files.begin(), files.end(), [](const FileTensor* a, const FileTensor* b) { return a->name < b->name; });
+  std::vector<std::size_t> uses(manifest.parameters().size());
+  std::vector<bool> there(uses.size());
+  for (const FileTensor* file : files)
+    for (const Piece& piece : file->pieces) ++uses[static_cast<std::size_t>(piece.parameter)];
+  const auto bytes_of = [&](std::size_t id) { return manifest.parameters()[id].size() * static_cast<std::int64_t>(sizeof(float)); };
+  std::int64_t images = 0, values = 0, most = 0;
+  for (const FileTensor* file : files) {
+    for (const Piece& piece : file->pieces)
+      if (const auto id = static_cast<std::size_t>(piece.parameter); !there[id]) there[id] = true, images += bytes_of(id);
+    values = std::max(values, file->size() * static_cast<std::int64_t>(sizeof(float)));  // kept for the next one
+    most = std::max(most, images + values);
+    for (const Piece& piece : file->pieces)
+      if (const auto id = static_cast<std::size_t>(piece.parameter); --uses[id] == 0) images -= bytes_of(id);
+  }
+  return most;
+}
+
 fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
+                         const CheckpointOptions& options) {
+  const auto images = [&](StatePart part) -> const WeightImages& {
+    return part == StatePart::master ? checkpoint.masters : part == StatePart::first_moment ? checkpoint.first_moments : checkpoint.second_moments;
+  };
+  return save_checkpoint(checkpoints, manifest, checkpoint,
+                         {[&](StatePart part, std::size_t i) { return i < images(part).size() && !images(part)[i].empty(); },
+                          [&](StatePart part, std::size_t i) { return images(part)[i]; }},
+                         options);
+}
+
+fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const StateSource& source,
                          const CheckpointOptions& options) {
   const fs::path path = checkpoints / checkpoint_name(checkpoint.step);
   with_context(fmt::format("saving the checkpoint '{}'; earlier ones are intact", path.string()), [&] {
     AtomicFolder folder(path, AtomicFolder::Existing::replace);
-    const std::string sha256 = write_state(folder.partial() / "state.safetensors", manifest, checkpoint);
+    const std::string sha256 = write_state(folder.partial() / "state.safetensors", manifest, source);
     const Json state = {{"format", kFormat},
                         {"step", checkpoint.step},
                         {"profile_digest", checkpoint.profile_digest},

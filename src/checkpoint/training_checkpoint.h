@@ -9,11 +9,13 @@
 // before).
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "model/config_reader.h"
+#include "model/state_part.h"
 #include "model/weights.h"
 
 namespace lockstep {
@@ -34,6 +36,18 @@ struct CheckpointOptions {
 // keep_last and those of later steps (a future that was abandoned). Returns its folder. Errors: io.
 std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest,
                                       const TrainingCheckpoint& checkpoint, const CheckpointOptions& options = {});
+
+// Where the images come from while they are written: a parameter's is asked for once, when the first tensor that it is part of comes, and
+// goes after the last one. So a model is written with room for a few parameters, not for all.
+struct StateSource {
+  std::function<bool(StatePart, std::size_t)> has;  // false: it has none (an empty image)
+  std::function<std::vector<float>(StatePart, std::size_t)> read;
+};
+// The same files, bit for bit; the images of `checkpoint` are not looked at.
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const StateSource& source,
+                                      const CheckpointOptions& options);
+// The most bytes of images and values that stand in memory while a model of this manifest is written so.
+std::int64_t checkpoint_write_bytes(const Manifest& manifest);
 
 // One folder, its hash verified. Errors: not_found, io, corrupt_file.
 TrainingCheckpoint load_checkpoint(const std::filesystem::path& folder, const Manifest& manifest);

@@ -1,4 +1,4 @@
-// `lockstep bench gemm|attention|prefill|decode|train|rl|prefix`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|attention|prefill|decode|train|rl|prefix|score`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include "benchmark/attention.h"
 #include "benchmark/gemm.h"
 #include "benchmark/model_benchmark.h"
+#include "benchmark/scoring.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 
@@ -243,6 +244,46 @@ int bench_prefix(const Arguments& arguments) {
   return kExitOk;
 }
 
+int bench_score(const Arguments& arguments) {
+  ScoringCase shape;
+  std::optional<std::vector<std::int32_t>> counts;
+  RuntimeSettings machine;
+  double seconds = 1;
+  bool json = false;
+  OptionTable table("bench score", "Times log-probabilities of given tokens under a large vocabulary, and measures the memory that they take beside the weights.",
+                    {"lockstep bench score", "lockstep bench score --vocabulary 150000 --hidden 1024 --tokens 1024,4096"});
+  table.integers("tokens", &counts, "N,N,...", "Tokens (default 1024,4096)");
+  table.integer("vocabulary", &shape.vocabulary, 2, 1 << 20, "N", "Tokens that there are");
+  table.integer("hidden", &shape.hidden, 1, 1 << 14, "N", "Hidden size");
+  table.choice("profile", &machine.profile, profile_names(), "Numerics profile");
+  table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
+  table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
+  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  add_json_option(table, &json, "Print one JSON object a case and nothing else");
+  if (!table.parse(arguments)) return kExitOk;
+  const std::vector<std::int32_t> sizes = counts.value_or(std::vector<std::int32_t>{1024, 4096});
+  for (const std::int32_t n : sizes)
+    if (n < 1 || n > (1 << 17)) throw UsageError(fmt::format("--tokens contains {}, allowed is 1 to {}", n, 1 << 17));
+
+  install_interrupt_handlers();
+  if (!json) std::printf("%8s %10s %8s %12s %10s %14s\n", "tokens", "vocabulary", "hidden", "tokens/s", "MB", "MB of logits");
+  for (const std::int32_t tokens : sizes) {
+    shape.tokens = tokens;
+    const ScoringTiming t = time_scoring(shape, backend_options(machine), machine.profile, seconds);
+    if (json) {
+      const nlohmann::ordered_json line{{"kind", "score"}, {"profile", machine.profile}, {"tokens", tokens}, {"vocabulary", shape.vocabulary}, {"hidden", shape.hidden},
+                                        {"seconds", seconds_json(t.time)}, {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second},
+                                        {"bytes", t.bytes}, {"logits_bytes", t.logits_bytes}, {"peak_memory_bytes", peak_memory()}};
+      std::printf("%s\n", line.dump().c_str());
+    } else {
+      std::printf("%8d %10lld %8lld %12.1f %10.1f %14.1f\n", tokens, static_cast<long long>(shape.vocabulary), static_cast<long long>(shape.hidden), t.tokens_per_second,
+                  static_cast<double>(t.bytes) / 1e6, static_cast<double>(t.logits_bytes) / 1e6);
+    }
+    std::fflush(stdout);
+  }
+  return kExitOk;
+}
+
 struct Kind {
   std::string_view name, summary;
   int (*run)(const Arguments& arguments);
@@ -253,7 +294,8 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"decode", "tokens of streams side by side", bench_decode},
                            {"train", "training steps", bench_train},
                            {"rl", "GRPO steps: sampling and training", bench_rl},
-                           {"prefix", "training steps that share prompts", bench_prefix}};
+                           {"prefix", "training steps that share prompts", bench_prefix},
+                           {"score", "log-probabilities under a large vocabulary", bench_score}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {

@@ -10,7 +10,7 @@ using Arguments = std::vector<std::string>;  // behind the command's name
 
 // 0 done, 1 an error, 2 the command line or the configuration is wrong, 128 + signal (130, 143) interrupted. A command returns or throws; the
 // Error's text becomes one line on stderr.
-inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2, kExitInterrupted = 130;
+inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2;
 
 struct Command {
   std::string_view name, summary;

@@ -56,7 +56,7 @@ const std::vector<Idle>& idle_options() {
         {"tokenize", "--model x --text a", "skip-special", "", "without --ids or --jsonl"},
         {"tokenize", "--model x --jsonl", "json", "", "with --jsonl"},
     };
-    for (const auto& [option, value] : {std::pair("state", "x"), std::pair("token-seconds", "5"), std::pair("alias", "a"), std::pair("shapes", "f"), std::pair("max-models", "2"), std::pair("key-share", "10"),
+    for (const auto& [option, value] : {std::pair("state", "x"), std::pair("token-seconds", "5"), std::pair("alias", "a"), std::pair("shapes", "f"), std::pair("max-models", "2"),
                                         std::pair("metadata-kilobytes", "2"), std::pair("checkpoint-megabytes", "2"), std::pair("session-days", "1"), std::pair("sampler-hours", "1"), std::pair("sampler-megabytes", "1"),
                                         std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client")})
       rows.push_back({"serve", kServe, option, value, "without --training"});
@@ -85,7 +85,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs adapter-rank chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
       {"train rl", "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
       {"eval", "n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
-      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format training frozen-base adapter adapter-folder runs max-open cache-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
+      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format training frozen-base adapter adapter-folder runs max-open cache-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/toml.h"
 
 namespace lockstep {
@@ -51,7 +52,10 @@ std::string wrapped(const std::string& text, std::size_t indent, std::size_t wid
 }  // namespace
 
 OptionTable::OptionTable(std::string command, std::string summary, std::vector<std::string> examples)
-    : command_(std::move(command)), summary_(std::move(summary)), examples_(std::move(examples)) {}
+    : command_(std::move(command)), summary_(std::move(summary)), examples_(std::move(examples)) {
+  choice("log-level", &log_level_, {"debug", "info", "warning", "error", "off"}, "The least line that the log writes to stderr");
+  command_line_only();
+}
 
 OptionTable::Row& OptionTable::add(std::string name, std::string placeholder, std::string help) {
   if (find(name)) fail(ErrorCode::internal, "the option '{}' of {} is declared twice", name, command_);
@@ -385,12 +389,13 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   for (const auto& row : rows_)
     if (row->positional && next < bare.size()) assign(*row, row->name, bare[next++]);
   if (next < bare.size()) {
-    const std::string hint = rows_.empty() ? "" : did_you_mean("--" + bare[next], names());
+    const std::string hint = did_you_mean("--" + bare[next], names());
     throw UsageError(fmt::format("unexpected argument '{}'{}; `lockstep {} --help` shows what is expected", shown_value(bare[next]), hint, command_));
   }
   for (const auto& row : rows_)
     if (row->required && !row->given)
       throw UsageError(fmt::format("{}{} is missing; `lockstep {} --help` shows an example", row->positional ? "" : "--", row->name, command_));
+  set_log_level(parse_log_level(log_level_));
   refuse_idle(defaults);
   for (const auto& row : rows_) {
     if (!row->written || row->written->empty()) continue;
@@ -422,7 +427,7 @@ std::string OptionTable::help() const {
     std::string left, right;
   };
   std::vector<Line> lines;
-  for (const auto& row : rows_) {
+  const auto line_of = [&](const std::unique_ptr<Row>& row) {
     std::vector<std::string> notes;
     if (row->required) notes.push_back("required");
     if (!row->default_text.empty()) notes.push_back("default " + row->default_text);
@@ -430,11 +435,13 @@ std::string OptionTable::help() const {
     if (row->idle) notes.push_back("refused " + row->idle_where);
     const std::string left = row->positional ? row->name : "--" + row->name + (row->placeholder.empty() ? "" : " " + row->placeholder);
     lines.push_back({left, row->help + (notes.empty() ? "" : fmt::format(" ({})", fmt::join(notes, "; ")))});
-  }
+  };
+  std::for_each(rows_.begin() + 1, rows_.end(), line_of);
   if (config_) {
     lines.push_back({"--config FILE", "Settings from a TOML file: the names above, dashes or underscores"});
     lines.push_back({"--set KEY=VALUE", "One such setting (may be repeated)"});
   }
+  line_of(rows_.front());
   lines.push_back({"--help", "This text"});
   std::size_t width = 0;
   for (const Line& line : lines) width = std::max(width, std::min<std::size_t>(line.left.size(), 28));

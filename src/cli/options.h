@@ -1,6 +1,6 @@
 // The options of a command as rows: name, where the value goes, what is allowed, help. From these rows come parsing, --help,
 // the keys of --config FILE.toml and --set, validation, and the configuration as resolved. The default is what the variable holds
-// when its row is declared.
+// when its row is declared. Every command has --log-level, which sets the lowest level of the log's lines (base/log.h) when it is parsed.
 // Names are written with dashes on the command line (--max-tokens) and in any way in files (max_tokens, max-tokens); a dot is a
 // TOML table (--optimizer.learning-rate is learning_rate in [optimizer]). Later settings win: file, then --set and flags in order.
 // Knows no command. One thread.
@@ -102,7 +102,8 @@ class OptionTable {
 
   std::string command_, summary_;
   std::vector<std::string> examples_;
-  std::vector<std::unique_ptr<Row>> rows_;
+  std::string log_level_ = "info";
+  std::vector<std::unique_ptr<Row>> rows_;  // the first is --log-level
   void add_output(std::string name, std::string* value, const char* placeholder, const char* path, std::string help);
   bool config_ = false, overwrite_ = false;
 };

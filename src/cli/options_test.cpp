@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 
 namespace lockstep {
 namespace {
@@ -164,6 +165,26 @@ TEST(Options, WhatIsResolvedReadsBack) {
   EXPECT_EQ(b.shuffle, false);
   EXPECT_EQ(b.stop, a.stop);
   EXPECT_FALSE(b.json);
+}
+
+// Every command has it, whatever else its table holds, and a configuration does not.
+TEST(Options, TheLogLevelIsEveryCommands) {
+  const LogLevel before = log_level();
+  OptionTable bare("info", "Shows.", {"lockstep info"});
+  EXPECT_TRUE(bare.parse({"--log-level", "error"}));
+  EXPECT_EQ(log_level(), LogLevel::error);
+  Settings s;
+  const auto table = table_of(s);
+  EXPECT_TRUE(table->parse({"--model", "m", "--log-level=debug"}));
+  EXPECT_EQ(log_level(), LogLevel::debug);
+  EXPECT_EQ(table->resolved_toml().find("log"), std::string::npos);
+  EXPECT_NE(table->help().find("--log-level NAME"), std::string::npos);
+  Settings plain;
+  EXPECT_TRUE(table_of(plain)->parse({"--model", "m"}));
+  EXPECT_EQ(log_level(), LogLevel::info);
+  EXPECT_EQ(refusal({"--log-level", "warnin"}), "--log-level is 'warnin', allowed are debug, info, warning, error, off; did you mean 'warning'?");
+  EXPECT_NE(refusal({"--set", "log_level=debug"}).find("unknown key"), std::string::npos);
+  set_log_level(before);
 }
 
 TEST(Options, HelpShowsTheExampleFirstAndDefaults) {

@@ -1,4 +1,5 @@
 // `lockstep serve`: a model behind OpenAI's API until Ctrl-C or SIGTERM.
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "http/openai_server.h"
 #include "http/page_server.h"
 #include "http/training_server.h"
+#include "service/serving_memory.h"
 
 namespace lockstep {
 namespace {
@@ -41,6 +43,22 @@ void reload_keys(KeyRing& ring, const std::string& file) {
 
 // What a server with the training API allows where its options do not say: batches are megabytes, clients open hundreds of sockets.
 constexpr std::int64_t kTrainingBodyKilobytes = 64 << 10, kTrainingConnections = 4096;
+
+// Large blocks of the host go back to the system when they are freed, and threads share few heaps: what is counted is what is held.
+void return_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 20);
+  mallopt(M_ARENA_MAX, 4);
+}
+
+// The ledger's figures, by category, for a scrape.
+std::function<void(PrometheusText&)> memory_metrics(const std::shared_ptr<MemoryLedger>& ledger) {
+  return [ledger](PrometheusText& text) {
+    text.family("lockstep_memory_limit_bytes", "gauge", "What the server may take of memory (--memory-megabytes).");
+    text.sample({}, static_cast<double>(ledger->total()));
+    text.family("lockstep_memory_claimed_bytes", "gauge", "Memory that is promised, by what it is for.");
+    for (const MemoryLedger::Holding& one : ledger->holdings()) text.sample({{"category", one.category}}, static_cast<double>(one.bytes));
+  };
+}
 
 // A client of the training API opens hundreds of sockets: as many as the system lets us have.
 void raise_open_files() {
@@ -69,7 +87,7 @@ int serve_command(const Arguments& arguments) {
   std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
-  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10;
+  std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20, memory_megabytes = 0;
   http.access_log = true;
   OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
@@ -100,8 +118,7 @@ int serve_command(const Arguments& arguments) {
   with_training();
   table.integer("max-models", &training_options.max_models, 1, 1 << 16, "N", "Models of clients in memory; those that were not used for the longest time are kept on disk");
   with_training();
-  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), of --checkpoint-megabytes, and of the limits of sessions, samplers, models on disk, checkpoints, jobs, deployments and promoted models");
-  with_training();
+  table.integer("key-share", &training_options.key_share, 1, 100, "PERCENT", "What one API key may take of --max-models (models that hold gradients), of --checkpoint-megabytes, of --body-megabytes, and of the limits of sessions, samplers, models on disk, checkpoints, jobs, deployments and promoted models");
   table.integer("metadata-kilobytes", &metadata_kilobytes, 1, 1 << 20, "N", "Of the user_metadata, and of the tags, of one session, model or checkpoint");
   with_training();
   table.integer("checkpoint-megabytes", &checkpoint_megabytes, 0, 1 << 30, "N", "Of the files of all checkpoints and promoted models; one API key has its --key-share of that. 0: half of the disk that --state is on");
@@ -122,6 +139,8 @@ int serve_command(const Arguments& arguments) {
   with_training();
   table.input("runs", &runs, "DIR", "Folder of runs that the page at / shows");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
+  table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
+                fmt::format("Memory of the whole server: models, cache, trained models, samplers, requests; what does not fit is refused, or rests on disk. 0: {}% of what is free at the start", kMemoryPercent));
   table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
   table.choice("share-prefixes", &share_prefixes, {"key", "all"}, "Whose requests find a prompt in the cache again: those of the same API key, or everybody's, who may then learn what others asked (docs/openai-api.md)");
   table.input("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`; SIGHUP reads it again. LOCKSTEP_API_KEY holds one more");
@@ -132,6 +151,7 @@ int serve_command(const Arguments& arguments) {
   table.texts("allow-host", &access.hosts, "NAME", "Name that clients may call the server by, besides localhost; when given, no other name is answered");
   table.integer("max-connections", &http.max_connections, 1, 1 << 16, "N", fmt::format("Connections that may be open; with --training {} where it is left out", kTrainingConnections));
   table.integer("max-body-kilobytes", &max_body_kilobytes, 1, 1 << 20, "N", fmt::format("Largest body of a request; more is answered with 413; with --training {} where it is left out", kTrainingBodyKilobytes));
+  table.integer("body-megabytes", &body_megabytes, 1, 1 << 24, "N", "Memory of all requests' bodies that are read, decoded or wait for their turn; one API key may take --key-share percent. More is answered with 429 or 503");
   table.integer("max-held-bytes", &http.max_held_bytes, 1 << 20, std::int64_t{1} << 40, "N", "Of all answers that wait for their clients; beyond, who waits longest is closed");
   table.integer("max-pending-bytes", &http.max_pending_bytes, 1 << 10, std::int64_t{1} << 30, "N", "A stream with more than that unread is dropped");
   table.number("idle-seconds", &http.idle_seconds, 0.1, 86400, "X", "How long a connection may wait between requests");
@@ -165,6 +185,13 @@ int serve_command(const Arguments& arguments) {
   if (!key_file.empty()) install_reload_handler();
   serving.adapters.root = adapter_folder;
   serving.engine.cache_bytes = cache_megabytes << 20;
+  return_freed_memory();
+  const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes, .training = training, .answer_bytes = http.max_held_bytes,
+                                           .upload_bytes = body_megabytes << 20};
+  EngineOptions planned = serving.engine;
+  planned.ranks = rank_layout(runtime.ranks);
+  ServingMemory memory = admit_serving(runtime, planned, wanted_memory);
+  http.max_held_bytes = memory.answer_bytes;
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
   {
@@ -191,6 +218,7 @@ int serve_command(const Arguments& arguments) {
       base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
       base->weights = model.weights;
+      base->ledger = memory.ledger;
     }
     service = std::make_shared<GenerationService>(std::move(model), serving);
     if (training) {
@@ -198,6 +226,7 @@ int serve_command(const Arguments& arguments) {
       base->opened = std::move(opened);
     }
   }  // without training the masters are not needed any more
+  if (!training) memory.masters.release();
   for (const std::string& adapter : adapters) {
     const std::size_t equals = adapter.find('=');
     if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
@@ -223,9 +252,15 @@ int serve_command(const Arguments& arguments) {
     route_options.tls = !http.tls_certificate.empty();
     raise_open_files();
   }
+  http.max_bodies_bytes = memory.upload_bytes;
+  http.bodies_key_share = training_options.key_share;
   if (trainers) {
     if (!http.state) http.state = std::make_shared<ServerState>();
     http.state->add_metrics(training_metrics(trainers));
+  }
+  if (memory.ledger->total() < MemoryLedger::kUnlimited) {
+    if (!http.state) http.state = std::make_shared<ServerState>();
+    http.state->add_metrics(memory_metrics(memory.ledger));
   }
   const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {

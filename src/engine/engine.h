@@ -87,7 +87,7 @@ class Engine {
   std::deque<Event> events_;
   StepResult result_;
   std::uint64_t next_id_ = 1;
-  bool delivering_ = false, stepping_ = false;
+  bool delivering_ = false;
 };
 
 }  // namespace lockstep

@@ -13,13 +13,6 @@ constexpr std::string_view kNames[] = {"prefill", "chunked", "decode", "prefix",
 
 std::string_view score_kind_name(ScoreKind kind) { return kNames[static_cast<int>(kind)]; }
 
-ScoreKind score_kind_by_name(std::string_view name) {
-  for (int i = 0; i < 5; ++i)
-    if (kNames[i] == name) return static_cast<ScoreKind>(i);
-  fail(ErrorCode::invalid_argument, "the way to score is '{}', allowed are {}{}", name, fmt::join(kNames, ", "),
-       did_you_mean(name, {std::begin(kNames), std::end(kNames)}));
-}
-
 namespace {
 // Requests that keep an engine busy: short random prompts, more submitted as they end. Cancelled when this goes away.
 class Company {

@@ -2,7 +2,6 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <string_view>
 
 namespace lockstep {
@@ -28,6 +27,5 @@ struct ScoreMode {
 };
 
 std::string_view score_kind_name(ScoreKind kind);
-ScoreKind score_kind_by_name(std::string_view name);  // throws invalid_argument
 
 }  // namespace lockstep

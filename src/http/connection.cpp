@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "api/errors.h"
 #include "base/log.h"
 #include "http/answer_head.h"
 
@@ -15,6 +16,7 @@ using boost::system::error_code;
 namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr std::size_t kMostDiscarded = 64 << 20;
+constexpr std::size_t kUncountedBody = 16 << 10;  // what a block of reading may bring anyway; heartbeats are shorter
 constexpr std::size_t kCopiedBody = 64 << 10;  // larger ones are written where they lie
 constexpr double kLingerSeconds = 2, kEndSeconds = 2;
 constexpr std::size_t kWriteBlock = 256 << 10;  // each must be taken in time, so a large answer gets longer only while it moves
@@ -47,6 +49,7 @@ void Connection::next_request() {
                              static_cast<std::size_t>(o.max_target_bytes), static_cast<std::size_t>(o.max_body_bytes)});
   phase_ = Phase::idle;
   examination_ = {};
+  lease_.reset();
   request_id_.clear();
   method_.clear();
   keep_alive_ = true;
@@ -101,13 +104,21 @@ void Connection::parse() {
     began_ = Clock::now();
     set_deadline(shared_->options.header_seconds);
   }
-  const auto before = reader_->state();
-  const std::size_t used = reader_->feed(input_);
-  if (used == input_.size()) input_.clear();
-  else input_.erase(0, used);
-  if (input_.empty() && input_.capacity() > kCopiedBody) input_.shrink_to_fit();
+  const bool in_headers = reader_->state() == RequestReader::State::headers;
+  take_input();
+  if (in_headers && reader_->state() != RequestReader::State::headers) {
+    head_came();
+    if (reader_->state() == RequestReader::State::body && !examination_.refusal) examination_.refusal = refuse_body();
+    if (reader_->state() == RequestReader::State::body) take_input();  // what came with the headers: a block at most
+  } else if (reader_->state() == RequestReader::State::body) {
+    if (std::optional<ApiResponse> refusal = refuse_body()) {  // its chunks are too many by now
+      keep_alive_ = false;
+      begin_answer();
+      answer(std::move(*refusal));
+      return flush();
+    }
+  }
   const auto state = reader_->state();
-  if (before == RequestReader::State::headers && state != before) head_came();
   if (state == RequestReader::State::refused) return refuse(reader_->status(), reader_->message());
   if (state == RequestReader::State::done) return dispatch();
   if (state == RequestReader::State::body) {
@@ -131,6 +142,26 @@ void Connection::parse() {
   }
   if (client_ended_) return close();
   read();
+}
+
+void Connection::take_input() {
+  const std::size_t used = reader_->feed(input_);
+  if (used == input_.size()) input_.clear();
+  else input_.erase(0, used);
+  if (input_.empty() && input_.capacity() > kCopiedBody) input_.shrink_to_fit();
+}
+
+// Before a body's memory is taken: what the server has no room for is not read.
+std::optional<ApiResponse> Connection::refuse_body() {
+  const std::size_t bytes = reader_->body_bytes();
+  if (bytes <= kUncountedBody) return std::nullopt;
+  try {
+    if (!lease_) lease_ = shared_->options.bodies->lease(examination_.owner);
+    lease_->settle(bytes);
+    return std::nullopt;
+  } catch (const Error& e) {
+    return lockstep::error_response(e);
+  }
 }
 
 void Connection::head_came() {
@@ -180,6 +211,9 @@ void Connection::dispatch() {
   ApiRequest request = std::move(reader_->request());
   request.key_name = examination_.key_name;
   request.from_this_machine = transport_->peer_is_local();
+  request.owner = examination_.owner;
+  if (!lease_ && !request.body.empty()) lease_ = shared_->options.bodies->lease(examination_.owner);
+  request.lease = std::move(lease_);
   reader_.reset();
   shared_->api->handle(std::move(request), responder);
 }
@@ -201,6 +235,7 @@ void Connection::close() {
   if (phase_ == Phase::closed) return;
   if (phase_ == Phase::answering) record(true);
   phase_ = Phase::closed;
+  lease_.reset();
   count_held();
   transport_->close();
   shared_->state->connections.fetch_sub(1, std::memory_order_relaxed);

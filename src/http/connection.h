@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "api/body_budget.h"
 #include "api/server_state.h"
 #include "http/outbox.h"
 #include "http/request_reader.h"
@@ -67,7 +68,9 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   void next_request();
   void read();
   void parse();
+  void take_input();
   void head_came();
+  std::optional<ApiResponse> refuse_body();
   void refuse(int status, std::string_view message);
   void dispatch();
   ApiResponse draining_answer() const;
@@ -100,6 +103,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   std::uint64_t request_ = 0;
   std::weak_ptr<HttpResponder> responder_;
   Examination examination_;
+  std::shared_ptr<BodyLease> lease_;  // of its body; null: too small to be counted yet
   std::string request_id_, method_;
   bool keep_alive_ = true, head_ = false, http10_ = false, examined_ = false, continued_ = false;
 

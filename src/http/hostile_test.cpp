@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "api/body_budget.h"
 #include "base/burst.h"
 #include "http/http_test_tools.h"
 
@@ -45,6 +46,50 @@ TEST_F(Hostile, SeveralBodiesInOnePacketAreAnsweredInOrder) {
     }
   }
   EXPECT_EQ(api_->requests, 42);
+}
+
+// What all bodies may take is admitted before they are read: by their length, or as their chunks come.
+TEST_F(Hostile, BodiesHaveATotalAndAShare) {
+  const auto bodies = std::make_shared<BodyBudget>(4 << 20, 50);
+  serve({.bodies = bodies});
+  const auto head = [](std::size_t length) { return fmt::format("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n", length); };
+  const auto taken = [&](std::int64_t bytes) {
+    for (int i = 0; i < 2000 && bodies->bytes() != bytes; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return bodies->bytes() == bytes;
+  };
+  std::string refused = raw(head(3 << 20));  // not one byte of it came
+  EXPECT_EQ(status_of(refused), 413) << refused;
+  EXPECT_NE(refused.find("--body-megabytes"), std::string::npos);
+  RawSocket first(server_->port());
+  ASSERT_TRUE(first.say(head(1 << 20)));
+  ASSERT_TRUE(taken(1 << 20));
+  refused = raw(head((1 << 20) + 1));
+  EXPECT_EQ(status_of(refused), 429) << refused;
+  EXPECT_NE(refused.find("Retry-After: "), std::string::npos);
+  EXPECT_EQ(status_of(raw("GET /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")), 200);
+  RawSocket small(server_->port());  // what is short is always read
+  small.say("POST /echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n" + std::string(1000, 'a'));
+  EXPECT_EQ(status_of(small.hear()), 200);
+  // Chunks, until they are too many; what they took is free again.
+  RawSocket chunks(server_->port());
+  ASSERT_TRUE(chunks.say("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  const std::string chunk = fmt::format("{:x}\r\n{}\r\n", 100'000, std::string(100'000, 'c'));
+  for (int i = 0; i < 40 && chunks.say(chunk); ++i) {
+  }
+  refused = chunks.hear();
+  EXPECT_TRUE(refused.empty() || status_of(refused) == 429) << refused;  // empty: it went on sending into a closed connection
+  chunks.close();
+  EXPECT_TRUE(taken(1 << 20)) << bodies->bytes();
+  ASSERT_TRUE(first.say(std::string(1 << 20, 'a')));
+  EXPECT_EQ(status_of(first.hear("\r\n\r\n")), 200);
+  first.close();
+  EXPECT_TRUE(taken(0)) << bodies->bytes();
+  // A client that leaves in the middle gives back what it had.
+  RawSocket leaves(server_->port());
+  ASSERT_TRUE(leaves.say(head(1 << 20) + "abc"));
+  ASSERT_TRUE(taken(1 << 20));
+  leaves.close();
+  EXPECT_TRUE(taken(0)) << bodies->bytes();
 }
 
 // Beast asserts on a last chunk that it sees again with four bytes (request_reader.cpp).

@@ -61,6 +61,8 @@ std::size_t RequestReader::feed(std::string_view bytes) {
       state_ = State::body;
       read_head();  // before any of the body
       parser_->eager(true);
+      if (state_ == State::body && parser_->is_done()) state_ = State::done;  // it has none
+      break;
     }
     if (state_ == State::body && parser_->is_done()) {
       request_.body = std::move(parser_->get().body());
@@ -69,6 +71,11 @@ std::size_t RequestReader::feed(std::string_view bytes) {
     if (fault || used == 0) break;
   }
   return taken;
+}
+
+std::size_t RequestReader::body_bytes() const {
+  const auto length = parser_->content_length();
+  return std::max<std::size_t>(length ? static_cast<std::size_t>(*length) : 0, parser_->get().body().capacity());
 }
 
 void RequestReader::read_head() {

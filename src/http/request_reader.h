@@ -26,10 +26,13 @@ class RequestReader {
   ~RequestReader();
   RequestReader(const RequestReader&) = delete;
 
-  // Takes what it can of `bytes` and says how many; the rest comes again, with more behind it. Takes nothing past the request.
+  // Takes what it can of `bytes` and says how many; the rest comes again, with more behind it. Takes nothing past the request, and
+  // nothing of a body in the call that ends the headers: whoever reads them may rule it out.
   std::size_t feed(std::string_view bytes);
   State state() const { return state_; }
 
+  // Of State::body: the memory that the body takes, as it says itself, or as far as its chunks have come.
+  std::size_t body_bytes() const;
   // From State::body on; its body from State::done on.
   ApiRequest& request() { return request_; }
   bool keep_alive() const { return keep_alive_; }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "api/body_budget.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/seconds.h"
@@ -173,6 +174,8 @@ HttpServer::HttpServer(std::shared_ptr<Api> api, const HttpOptions& options) : s
   shared.api = state_->api.get();
   shared.options = options;
   shared.state = options.state ? options.state : std::make_shared<ServerState>();
+  if (!shared.options.bodies) shared.options.bodies = std::make_shared<BodyBudget>(options.max_bodies_bytes, options.bodies_key_share);
+  shared.state->add_metrics([bodies = shared.options.bodies](PrometheusText& text) { bodies->append_metrics(text); });
   state_->listen();
   state_->accept();
   state_->tick();

@@ -10,6 +10,7 @@
 
 namespace lockstep {
 
+class BodyBudget;
 class ServerState;
 
 struct HttpOptions {
@@ -19,6 +20,8 @@ struct HttpOptions {
   std::int64_t max_headers = 100;
   std::int64_t max_target_bytes = 8 << 10;
   std::int64_t max_body_bytes = 4 << 20;
+  std::int64_t max_bodies_bytes = std::int64_t{2} << 30;  // of all bodies that are read, decoded or wait for their turn (api/body_budget.h)
+  std::int64_t bodies_key_share = 50;         // what one key may take of them, in percent
   std::int64_t max_pending_bytes = 4 << 20;   // of a stream that its client does not read; more ends it
   std::int64_t max_held_bytes = 256 << 20;    // of all answers that wait for their clients; beyond, who waits longest is closed
   std::int64_t max_ahead_bytes = 64 << 10;    // sent ahead while a request is answered; more waits in the system
@@ -33,6 +36,7 @@ struct HttpOptions {
   std::string tls_certificate = {}, tls_key = {};  // files in PEM; both or none
   bool access_log = false;         // a line a request; never bodies, never keys
   std::shared_ptr<ServerState> state = nullptr;    // null: one of its own
+  std::shared_ptr<BodyBudget> bodies = nullptr;    // null: one of its own, of what stands above
 };
 
 class HttpServer {

@@ -9,8 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "base/philox.h"
+#include "base/comparison_test_tools.h"
 #include "base/error.h"
+#include "base/philox.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/host_executor.h"
 
@@ -82,18 +83,15 @@ inline std::vector<std::int32_t> random_ints(std::int64_t n, std::uint64_t seed,
 }
 inline std::vector<double> widened(const std::vector<float>& v) { return {v.begin(), v.end()}; }
 
-// max |got - want| <= tolerance * max |want|, no NaN, same count.
+// max |got - want| <= tolerance * max |want|, no NaN, same count; there may be none.
 inline void expect_close(const std::vector<float>& got, const std::vector<double>& want, double tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  double scale = 0, worst = 0;
+  if (want.empty()) return;
+  LargestError error;
   std::size_t at = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    scale = std::max(scale, std::fabs(want[i]));
-    const double error = std::fabs(static_cast<double>(got[i]) - want[i]);
-    if (!(error <= worst)) worst = error, at = i;  // a NaN is the worst
-  }
-  EXPECT_LE(worst, tolerance * scale) << what << ": element " << at << " is " << (got.empty() ? 0.0f : got[at]) << ", wanted "
-                                      << (want.empty() ? 0.0 : want[at]) << ", largest " << scale;
+  for (std::size_t i = 0; i < want.size(); ++i)
+    if (error.add(got[i], want[i])) at = i;
+  EXPECT_LE(error.absolute(), tolerance * error.scale()) << what << ": element " << at << " is " << got[at] << ", wanted " << want[at] << ", largest " << error.scale();
 }
 
 // Count of different words and the first of them; equal sizes are asserted.

@@ -1,6 +1,7 @@
 // Reads a config.json with one clear error per fault: the key, the value, what is allowed. Knows no family.
 //   ConfigReader reader(json); int64_t h = reader.integer("hidden_size", 1, 1 << 20);
-// Keys that nobody asked for are kept in the raw document and written back; families may refuse some.
+// Keys that nobody asked for are kept in the raw document and written back; those that would change the arithmetic are refused
+// (archs/config_keys.h).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -43,7 +43,7 @@ struct ModelOptions {
   double mla_norm_eps = 0;  // 0: the family's own (1e-6 for GLM, as transformers)
 };
 
-// Reads "model_type" (or "architectures") of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or
+// Reads "model_type" of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or
 // unsupported with the known families.
 std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& options = {});
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 
+#include "base/comparison_test_tools.h"
 #include "base/philox.h"
 #include "numerics/elementary.h"
 #include "numerics/isa/scalar.h"
@@ -47,7 +48,7 @@ double worst_ulps(const std::string& name, const std::function<float(RandomSeque
       operation(*table, name).apply(in, reinterpret_cast<std::uint32_t*>(other));
       different += std::memcmp(out, other, sizeof out) != 0;
     }
-    for (int l = 0; l < 16; ++l) worst = std::max(worst, ulps(out[l], exact(in[l])));
+    for (int l = 0; l < 16; ++l) worst = worse_of(worst, ulps(out[l], exact(in[l])));
   }
   EXPECT_EQ(different, 0) << name;
   return worst;

@@ -4,6 +4,7 @@
 #include <exception>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -137,6 +138,14 @@ struct ThreadRanks::State {
       for (const auto& meeting : meetings) meeting->break_off();
     }
   }
+  void end() {
+    {
+      std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
   void loop(int rank) {
     std::uint64_t seen = 0;
     for (;;) {
@@ -171,17 +180,16 @@ ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std
   join(&Ends::tensor, [&](int rank) { return rank / layout_.tp; });
   join(&Ends::model, [&](int rank) { return layout_.data_of(rank); });
   join(&Ends::data, [&](int rank) { return layout_.model_of(rank); });
-  for (int rank = 1; rank < size(); ++rank) state_->threads.emplace_back([this, rank] { state_->loop(rank); });
+  try {
+    for (int rank = 1; rank < size(); ++rank) state_->threads.emplace_back([this, rank] { state_->loop(rank); });
+  } catch (const std::system_error&) {  // no memory for one more stack, or too many threads
+    const std::size_t begun = state_->threads.size();
+    state_->end();
+    fail(ErrorCode::resource_exhausted, "{} ranks need {} threads, the system gave {} (memory for their stacks, or a limit of threads)", size(), size() - 1, begun);
+  }
 }
 
-ThreadRanks::~ThreadRanks() {
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
-  }
-  state_->wake.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadRanks::~ThreadRanks() { state_->end(); }
 
 void ThreadRanks::run(const std::function<void(int)>& work) {
   if (size() == 1) return work(0);

@@ -67,6 +67,7 @@ std::shared_ptr<const TokenGrammar> Grammars::of_part(const GrammarPart& part, c
   try {
     made.grammar = TokenGrammar::from_part(part, bytes, options);
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::cancelled) throw;  // says nothing of the schema: the next who asks has it compiled
     made.refusal = e;
   }
   const std::shared_ptr<const TokenGrammar> grammar = made.grammar;

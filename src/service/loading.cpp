@@ -5,8 +5,10 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "service/memory_plan.h"
 #include "base/thread_pool.h"
 #include "checkpoint/json_file.h"
+#include "model/packed_weights.h"
 #include "parallel/layout.h"
 
 namespace lockstep {
@@ -83,9 +85,28 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
   return options;
 }
 
+LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
+  LoadedBytes bytes;
+  for (const Parameter& p : model.manifest().parameters()) {
+    bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
+    if (weight_bits(p, profile) != 0) bytes.weights += p.count * item_bytes(p, profile);
+    else bytes.weights += p.size() * element_size(compute_dtype(p, profile), false);
+  }
+  return bytes;
+}
+
 OpenedModel open_model(const RuntimeSettings& settings) {
-  profile_by_name(settings.profile);  // a wrong name is told before a large file is read
+  const Profile& profile = profile_by_name(settings.profile);  // a wrong name is told before a large file is read
   rank_layout(settings.ranks);
+  std::shared_ptr<const Model> model;
+  try {
+    model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  } catch (const Error&) {  // reading the folder says what is wrong
+  }
+  if (model) {
+    const LoadedBytes bytes = loaded_bytes(*model, profile);
+    check_memory(bytes.masters + (settings.device == "cpu" ? bytes.weights : 0), fmt::format("the model '{}'", settings.model));
+  }
   return open_loaded(settings, load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps}));
 }
 

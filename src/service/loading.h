@@ -31,9 +31,15 @@ struct OpenedModel {
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 };
 
+// What a model takes of this process's memory while it is read and after: its weights in fp32, and what forwards compute with.
+struct LoadedBytes {
+  std::int64_t masters = 0, weights = 0;
+};
+LoadedBytes loaded_bytes(const Model& model, const Profile& profile);
+
 // What device, threads, backend and isa say. Errors: invalid_argument with the setting's name.
 BackendOptions backend_options(const RuntimeSettings& settings);
-// Errors: those of load_model_folder and Tokenizer; invalid_argument with the setting's name; unsupported (instruction set).
+// Errors: those of load_model_folder and Tokenizer; resource_exhausted before anything is read when the model does not fit into memory; invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
 // The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);

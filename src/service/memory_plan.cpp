@@ -1,6 +1,8 @@
 #include "service/memory_plan.h"
 
 #include "base/error.h"
+#include "base/free_memory.h"
+#include "base/memory_ledger.h"
 #include "checkpoint/json_file.h"
 #include "engine/engine.h"
 #include "train/trainer.h"
@@ -41,6 +43,12 @@ MemoryPlan memory_of(const MemoryAccounts& memory) {
   for (int c = 0; c < kMemoryCategories; ++c) plan.peak[static_cast<std::size_t>(c)] = memory.peak(static_cast<MemoryCategory>(c));
   plan.total = memory.peak_of_all();
   return plan;
+}
+
+void check_memory(std::int64_t bytes, const std::string& what) {
+  const FreeMemory free = free_memory();
+  if (!free.limit.empty() && bytes > free.bytes)
+    fail(ErrorCode::resource_exhausted, "{} takes {} of memory, {} are free ({})", what, megabytes_text(bytes), megabytes_text(free.bytes), free.limit);
 }
 
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {

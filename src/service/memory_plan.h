@@ -35,4 +35,7 @@ struct ServingPlan {
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 
+// Error resource_exhausted, with the figures, when `what` takes more than this process may still take (base/free_memory.h).
+void check_memory(std::int64_t bytes, const std::string& what);
+
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "checkpoint/model_folder.h"
 #include "numerics/packed.h"
+#include "service/memory_plan.h"
 #include "service/parity_run.h"
 
 namespace lockstep {
@@ -110,6 +111,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
                     std::min<std::int64_t>(200, model.model->max_positions),
                     std::min<std::int64_t>(520, model.model->max_positions),
                     {}};
+  check_memory(parity_memory(scene), fmt::format("comparing this model under the profile '{}'", options.profile));
   shown.total = parity_forward_comparisons(scene) + parity_step_comparisons(scene);
   Progress progress(shown);
   ParityScene running{model, options, scene.profile, report, progress, scene.longest, scene.longest_step, {}};

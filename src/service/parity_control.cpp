@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <bit>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 #include "numerics/form.h"
@@ -67,15 +69,17 @@ namespace {
 // the manifest's. An engine under the right profile is the control of this control: it must not differ.
 void run_serving_control(ParityScene& scene, const Profile& profile, const Profile& other, const Tokens& tokens, const std::vector<float>& want) {
   ParityControl& control = scene.report.control;
-  ParityBench right(scene, parity_reference(), profile, true), changed(scene, parity_reference(), other, true);
+  ParityBench right(scene, parity_reference(), profile, true);
+  std::optional<ParityBench> changed(std::in_place, scene, parity_reference(), other, true);
   const auto different = [&](const std::vector<float>& got) {
     return got.size() == want.size() && !std::equal(got.begin(), got.end(), want.begin(), [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); });
   };
   control.serving_missed.clear();
   for (const ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
     const ScoreMode mode{kind, scene.options.seed + 1, 2};
-    if (!different(changed.engine->score(tokens, mode)) || different(right.engine->score(tokens, mode))) control.serving_missed = std::string(score_kind_name(kind));
+    if (!different(changed->engine->score(tokens, mode)) || different(right.engine->score(tokens, mode))) control.serving_missed = std::string(score_kind_name(kind));
   }
+  changed.reset();  // two benches at a time
   const auto found = first_operation_mismatch(
       tokens, [&](OperationObserver& o) { right.observed(o, [&] { right.trainer->score({TrainSequence::next_token(tokens)}); }); },
       [&](OperationObserver& o) {
@@ -101,16 +105,16 @@ void run_parity_control(ParityScene& scene) {
     return run_parity_control(inner);
   }
   const std::set<std::string> affected = affected_parameters(*scene.model.model, *profile, *other);
-  ParityBench reference(scene, parity_reference(), *profile, false), changed(scene, parity_reference(), *other, false);
+  std::optional<ParityBench> reference(std::in_place, scene, parity_reference(), *profile, false), changed(std::in_place, scene, parity_reference(), *other, false);
   RandomSequence draws = scene.draws(6'000'000'000);
   const Tokens tokens = scene.random_tokens(draws, std::min<std::int64_t>(scene.longest, 65));
   const std::vector<TrainSequence> data = {TrainSequence::next_token(tokens)};
   std::vector<float> want, got;
   const auto run_reference = [&](OperationObserver& o) {
-    reference.observed(o, [&] { want = reference.trainer->score(data)[0]; });
+    reference->observed(o, [&] { want = reference->trainer->score(data)[0]; });
   };
   const auto run_changed = [&](OperationObserver& o) {
-    changed.observed(o, [&] { got = changed.trainer->score(data)[0]; });
+    changed->observed(o, [&] { got = changed->trainer->score(data)[0]; });
   };
   // What the manifest expects: of the operations in the order of the forward, the first that uses an affected parameter.
   OperationRecording order(tokens);
@@ -126,6 +130,8 @@ void run_parity_control(ParityScene& scene) {
     control.layer = found->layer;
     control.detected = control.different > 0 && control.operation == control.expected_operation;
   }
+  reference.reset();
+  changed.reset();
   run_serving_control(scene, *profile, *other, tokens, want);
   if (scene.trains()) run_step_control(scene, *profile, *other);
 }

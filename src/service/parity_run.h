@@ -90,6 +90,8 @@ std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, con
 void fuzz_forward(ParityScene& scene);
 // Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
 void fuzz_steps(ParityScene& scene);
+// What a run takes of this process's memory at most.
+std::int64_t parity_memory(const ParityScene& scene);
 std::int64_t parity_step_comparisons(const ParityScene& scene);
 std::int64_t parity_forward_comparisons(const ParityScene& scene);
 // Whether a step under the two profiles gives other weights: report.control.step_detected.

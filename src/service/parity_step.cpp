@@ -2,6 +2,7 @@
 // sets, backends and calls.
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <numeric>
 
 #include "base/error.h"
@@ -76,10 +77,21 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
 
 std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
 
+// Hashes of the values of all tensors, in the manifest's order: two models' worth of values stay out of memory while a third one trains.
+using TensorHashes = std::vector<std::uint64_t>;
+
 struct StepOutcome {
   std::vector<std::vector<float>> logprobs;  // of all steps, by sequence as it came
-  std::vector<WeightImages> gradients;       // a step; none in two calls
-  std::vector<WeightImages> masters;         // a step
+  std::vector<TensorHashes> gradients;       // a step; none in two calls
+  std::vector<TensorHashes> masters;         // a step
+};
+
+// One tensor of one step, whose values are wanted.
+struct TensorPlace {
+  std::size_t step = 0;
+  bool gradient = false;
+  std::size_t file = 0;
+  std::vector<float> values = {};
 };
 
 class SegmentCounter : public OperationObserver {
@@ -125,8 +137,25 @@ void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data
   }
 }
 
+TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, TensorPlace* wanted) {
+  TensorHashes hashes;
+  std::vector<float> values;
+  for (std::size_t f = 0; f < manifest.files().size(); ++f) {
+    values.resize(static_cast<std::size_t>(manifest.files()[f].size()));
+    manifest.gather(manifest.files()[f], images, values.data());
+    hashes.push_back(xxh3(values.data(), values.size() * sizeof(float)));
+    if (wanted && wanted->file == f) wanted->values = values;
+  }
+  return hashes;
+}
+
+// `wanted` null: no values, hashes alone.
 StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
-                      const Profile& profile) {
+                      const Profile& profile, TensorPlace* wanted = nullptr) {
+  const Manifest& manifest = scene.model.model->manifest();
+  const auto place = [&](int step, bool gradient) {
+    return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
+  };
   Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model,
                   profile, std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
@@ -161,44 +190,47 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
       for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
     }
     for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
-    result.gradients.push_back(plan.two_calls ? WeightImages() : trainer.gradient_images());
+    result.gradients.push_back(plan.two_calls ? TensorHashes() : hashes_of(manifest, trainer.gradient_images(), place(step, true)));
     AdamParameters adam;
     if (indexer) adam.router_bias_rate = 1e-3;
     trainer.optim_step(adam);
-    result.masters.push_back(trainer.master_images());
+    result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
   scene.counters["rank_bytes"] += trainer.traffic().bytes;
   return result;
 }
 
-// The first value of two sets of tensors that differs; the tensors from the last of the model to the first, the order of backward:
-// what goes wrong in a layer's adjoint goes on to all layers below.
-std::optional<ParityMismatch> compare_tensors(const Manifest& manifest, const WeightImages& want,
-                                              const WeightImages& got, const std::string& what) {
-  std::vector<float> a, b;
-  for (auto it = manifest.files().rbegin(); it != manifest.files().rend(); ++it) {
-    const FileTensor& file = *it;
-    a.resize(static_cast<std::size_t>(file.size()));
-    b.resize(a.size());
-    manifest.gather(file, want, a.data());
-    manifest.gather(file, got, b.data());
-    if (xxh3(a.data(), a.size() * sizeof(float)) == xxh3(b.data(), b.size() * sizeof(float))) continue;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      const auto expected = std::bit_cast<std::uint32_t>(a[i]), found = std::bit_cast<std::uint32_t>(b[i]);
-      if (expected == found) continue;
-      const auto at = static_cast<std::int64_t>(i);
-      std::vector<std::int64_t> coordinate = {at % file.columns()};
-      if (file.shape.size() == 2) coordinate.insert(coordinate.begin(), at / file.columns());
-      return ParityMismatch{
-          what + " " + file.name, layer_of_parameter(file.name), std::move(coordinate), expected, found, {}};
-    }
-  }
-  return {};
+// The first tensor of two sets that differs; from the last of the model to the first, the order of backward: what goes wrong in a
+// layer's adjoint goes on to all layers below. None: the number of tensors.
+std::size_t first_different(const TensorHashes& want, const TensorHashes& got) {
+  for (std::size_t f = want.size(); f-- > 0;)
+    if (want[f] != got[f]) return f;
+  return want.size();
 }
 
-std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want,
-                                                  const StepOutcome& got, std::size_t step) {
+// Both runs again, for the values of the tensor that differed: of the first mismatch of all alone, which is the one that is told.
+using RunAgain = std::function<void(TensorPlace& wanted)>;
+ParityMismatch tensor_mismatch(const Manifest& manifest, TensorPlace place, const std::string& what, const RunAgain& want, const RunAgain& got) {
+  const FileTensor& file = manifest.files()[place.file];
+  TensorPlace expected = place;
+  want(expected);
+  got(place);
+  ParityMismatch mismatch{what + " " + file.name, layer_of_parameter(file.name), {}, 0, 0, {}};  // no place: it does not differ again
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const auto a = std::bit_cast<std::uint32_t>(expected.values[i]), b = std::bit_cast<std::uint32_t>(place.values[i]);
+    if (a == b) continue;
+    const auto at = static_cast<std::int64_t>(i);
+    mismatch.coordinate = {at % file.columns()};
+    if (file.shape.size() == 2) mismatch.coordinate.insert(mismatch.coordinate.begin(), at / file.columns());
+    mismatch.expected = a, mismatch.got = b;
+    break;
+  }
+  return mismatch;
+}
+
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step,
+                                                  bool told, const RunAgain& run_want, const RunAgain& run_got) {
   const std::size_t sequences = want.logprobs.size() / kSteps;
   for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
     for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
@@ -209,9 +241,13 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
             "log-probability", -1,    {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)},
             expected,          found, {}};
     }
+  const std::size_t none = manifest.files().size();
   if (!got.gradients[step].empty() && !want.gradients[step].empty())
-    if (auto found = compare_tensors(manifest, want.gradients[step], got.gradients[step], "gradient")) return found;
-  return compare_tensors(manifest, want.masters[step], got.masters[step], "weight after the step");
+    if (const std::size_t f = first_different(want.gradients[step], got.gradients[step]); f < none)
+      return told ? tensor_mismatch(manifest, {step, true, f}, "gradient", run_want, run_got) : ParityMismatch{};
+  if (const std::size_t f = first_different(want.masters[step], got.masters[step]); f < none)
+    return told ? tensor_mismatch(manifest, {step, false, f}, "weight after the step", run_want, run_got) : ParityMismatch{};
+  return {};
 }
 }  // namespace
 
@@ -243,7 +279,10 @@ void fuzz_steps(ParityScene& scene) {
           want_fixed = run_steps(scene, fixed, data, mode, scene.profile);
         }
         for (std::size_t step = 0; step < kSteps; ++step) {
-          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step))
+          StepPlan expected = alone;
+          expected.fixed_normaliser = plan.fixed_normaliser;
+          const auto again = [&](const StepPlan& which) { return [&](TensorPlace& place) { run_steps(scene, which, data, mode, scene.profile, &place); }; };
+          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected), again(plan)))
             scene.mismatch([&] {
               found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)],
                                        step + 1, plan.text(), alone.place.text());
@@ -272,7 +311,7 @@ void run_step_control(ParityScene& scene, const Profile& profile, const Profile&
   scene.report.control.step_detected = true;
   for (const StepPlan& plan : {alone, on_ranks}) {
     const StepOutcome got = run_steps(scene, plan, data, StepMode::cross_entropy, other);
-    if (!compare_tensors(scene.model.model->manifest(), want.masters[0], got.masters[0], "weight")) scene.report.control.step_detected = false;
+    if (want.masters[0] == got.masters[0]) scene.report.control.step_detected = false;
   }
 }
 

@@ -1,7 +1,7 @@
 // A reinforcement-learning run on disk, runs/NAME: its stack, its metrics, its checkpoints and its export. It goes on from its
 // newest checkpoint to the same bits, whatever ended it. Knows no environment and no loop: whoever runs the steps calls
 // finished_step after each. One thread.
-//   RlRun run(config, resume); while (run.step() < steps && !interrupted()) run.finished_step(metrics_of(train(run.step())));
+//   RlRun run(config, resume); while (run.step() < steps && !interrupted()) run.finished_step({{"loss", loss}});
 #pragma once
 #include "checkpoint/run_directory.h"
 #include "observe/bounded_log.h"

@@ -2,7 +2,7 @@
 // call at any time. Tokens in and out; text is service/text_stream.h's; no transport.
 // Callbacks run on the executor's thread, in order, and must neither block nor throw; they may call generate and cancel, not stop.
 // At most `max_open` requests are open; one more is refused (resource_exhausted).
-//   GenerationService service(load_serving_model(settings), {});
+//   OpenedModel opened = open_model(settings); GenerationService service(serving_model(opened), {});  // service/loading.h
 //   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
 #pragma once
 #include <atomic>

@@ -1,7 +1,7 @@
 // A device: memory with accounts, a stream, threads. Knows no kernel.
 // Buffers come from a pool (memory_pool.h); a freed block is handed out again in stream order, so queued work stays valid.
 // One thread at a time talks to a device (the executor's); buffers may be dropped from any thread.
-//   Device device({.backend = BackendKind::cpu, .threads = 2}); Buffer b = device.allocate(DType::f32, rows, cols, category);
+//   Device device(BackendKind::cpu, 2); Buffer b = device.allocate(DType::f32, rows, cols, MemoryCategory::workspace);
 #pragma once
 #include <memory>
 #include <vector>

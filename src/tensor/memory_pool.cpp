@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 
@@ -28,10 +29,41 @@ std::size_t small_class(std::size_t bytes) {
   const std::size_t power = std::bit_ceil(bytes);
   return bytes <= power / 4 * 3 ? power / 4 * 3 : power;
 }
+// Of all pools: bytes in chunks, and how many there may be (0: no limit).
+std::atomic<std::int64_t> chunk_bytes{0}, chunk_limit{0};
+std::mutex pools_mutex;
+std::set<MemoryPool*> pools;  // those whose idle memory may go back
+
+bool reserve_chunk(std::size_t size) {
+  const auto bytes = static_cast<std::int64_t>(size);
+  const std::int64_t limit = chunk_limit, held = chunk_bytes.fetch_add(bytes) + bytes;
+  if (limit <= 0 || held <= limit) return true;
+  chunk_bytes -= bytes;
+  return false;
+}
+
 [[noreturn]] void fail_allocation(std::size_t bytes) { fail(ErrorCode::resource_exhausted, "{} bytes of memory could not be allocated", bytes); }
 }  // namespace
 
+void limit_pooled_memory(std::int64_t bytes) { chunk_limit = bytes; }
+std::int64_t pooled_memory() { return chunk_bytes; }
+void trim_pooled_memory() {
+  const std::lock_guard lock(pools_mutex);
+  for (MemoryPool* pool : pools) pool->trim();
+}
+
+MemoryPool::MemoryPool(bool keep_chunks, Clock::duration period) : keep_chunks_(keep_chunks), period_(period) {
+  if (keep_chunks) return;
+  const std::lock_guard lock(pools_mutex);
+  pools.insert(this);
+}
+
 MemoryPool::~MemoryPool() {
+  {
+    const std::lock_guard lock(pools_mutex);
+    pools.erase(this);
+  }
+  chunk_bytes -= static_cast<std::int64_t>(held_);
   for (auto& [size, blocks] : small_)
     for (void* block : blocks.free) std::free(block);
   for (const auto& [address, size] : chunks_) munmap(reinterpret_cast<void*>(address), size);
@@ -69,7 +101,7 @@ void* MemoryPool::take_large(std::size_t size) {
   if (fit == free_by_size_.end()) {
     // What lies idle in pieces too small makes room first, where both together would be more than is wanted.
     if (const std::size_t most = wanted(); !keep_chunks_) release_idle_chunks(most > size ? most - size : 0);
-    add_chunk(round_up(std::max(size, kLeastChunk), kHugePage));
+    add_chunk(size);
     fit = free_by_size_.lower_bound({size, 0});
   }
   const auto [whole, block] = *fit;
@@ -103,11 +135,53 @@ void MemoryPool::give_large(Address block, std::size_t size) {
   if (!keep_chunks_ && held_ - taken_ > 2 * taken_ + kLeastChunk) release_idle_chunks(wanted());
 }
 
+void MemoryPool::trim() {
+  const std::lock_guard lock(mutex_);
+  trim_locked();
+}
+
+void MemoryPool::trim_locked() {
+  if (keep_chunks_) return;
+  for (auto it = free_.begin(); it != free_.end();) {
+    const auto [block, size] = *it++;
+    const Address begin = round_up(block, kHugePage), end = (block + size) / kHugePage * kHugePage;
+    if (end <= begin) continue;
+    // The chunk keeps what is in front of it, and what is behind becomes a chunk of its own.
+    const auto chunk = std::prev(chunks_.upper_bound(block));
+    const Address chunk_begin = chunk->first, chunk_end = chunk_begin + chunk->second;
+    provide_nodes(taken_blocks_ + 3);
+    if (end < chunk_end) chunks_.emplace(end, chunk_end - end);
+    if (begin > chunk_begin) chunk->second = begin - chunk_begin;
+    else chunks_.erase(chunk);
+    erase_free(free_.find(block));
+    if (begin > block) insert_free(block, begin - block);
+    if (block + size > end) insert_free(end, block + size - end);
+    munmap(reinterpret_cast<void*>(begin), end - begin);
+    held_ -= end - begin;
+    chunk_bytes -= static_cast<std::int64_t>(end - begin);
+  }
+}
+
+// At the limit, and where the system has no more, what lies idle goes back first; a chunk of the least size is a wish then.
 void MemoryPool::add_chunk(std::size_t size) {
+  const std::size_t whole = round_up(std::max(size, kLeastChunk), kHugePage), least = round_up(size, kHugePage);
+  if (try_add_chunk(whole)) return;
+  trim_locked();
+  if (try_add_chunk(whole) || (least < whole && try_add_chunk(least))) return;
+  if (const std::int64_t limit = chunk_limit; limit > 0 && chunk_bytes + static_cast<std::int64_t>(least) > limit)
+    fail(ErrorCode::resource_exhausted, "{} bytes of memory were asked for, {} of the allowed {} are held (--memory-megabytes)", size, chunk_bytes.load(), limit);
+  fail_allocation(size);
+}
+
+bool MemoryPool::try_add_chunk(std::size_t size) {
+  if (!reserve_chunk(size)) return false;
   // A huge page more, so that the chunk can begin at one; what is over on either side goes back.
   const std::size_t mapped = size + kHugePage;
   void* const map = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (map == MAP_FAILED) fail_allocation(size);
+  if (map == MAP_FAILED) {
+    chunk_bytes -= static_cast<std::int64_t>(size);
+    return false;
+  }
   const auto begin = reinterpret_cast<Address>(map), chunk = round_up(begin, kHugePage);
   if (chunk > begin) munmap(map, chunk - begin);
   if (const std::size_t rest = begin + mapped - (chunk + size)) munmap(reinterpret_cast<void*>(chunk + size), rest);
@@ -116,10 +190,12 @@ void MemoryPool::add_chunk(std::size_t size) {
     chunks_.emplace(chunk, size);
   } catch (...) {
     munmap(reinterpret_cast<void*>(chunk), size);
+    chunk_bytes -= static_cast<std::int64_t>(size);
     throw;
   }
   held_ += size;
   insert_free(chunk, size);
+  return true;
 }
 
 void MemoryPool::insert_free(Address block, std::size_t size) {
@@ -171,6 +247,7 @@ void MemoryPool::release_idle_chunks(std::size_t kept) {
     erase_free(idle);
     munmap(reinterpret_cast<void*>(chunk), size);
     held_ -= size;
+    chunk_bytes -= static_cast<std::int64_t>(size);
     it = chunks_.erase(it);
   }
 }

@@ -1,6 +1,8 @@
 // Memory for buffers: freed blocks are kept and handed out again, also to blocks of another size (a step's activations lie where
 // the last step's gradients were). Small blocks by size class; large ones cut from chunks of huge pages, joined again when free.
 // Giving back never asks for memory: what it needs is there since the block was taken, so that an error for want of memory can unwind.
+// All pools of the process together may be given a limit: at it, what lies idle goes back to the system, and what then does not fit is an
+// error before the system is asked (a kernel would end the process instead).
 // Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can watch it.
 //   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
 #pragma once
@@ -14,6 +16,12 @@
 #include <vector>
 
 namespace lockstep {
+
+// Bytes that all pools together may hold of the system for large blocks; 0: no limit. Any thread.
+void limit_pooled_memory(std::int64_t bytes);
+std::int64_t pooled_memory();
+// What lies idle in any pool goes back to the system, for somebody who is about to need it elsewhere. Any thread.
+void trim_pooled_memory();
 
 // Where a device's blocks come from.
 class BlockPool {
@@ -31,7 +39,7 @@ class MemoryPool : public BlockPool {
 
   // keep_chunks: nothing goes back to the system before the end, since work that is still queued may use what was given back.
   // `period`: for so long, and up to twice as long, what was needed at once is kept: the next step needs it again.
-  explicit MemoryPool(bool keep_chunks, Clock::duration period = std::chrono::seconds(10)) : keep_chunks_(keep_chunks), period_(period) {}
+  explicit MemoryPool(bool keep_chunks, Clock::duration period = std::chrono::seconds(10));
   ~MemoryPool() override;
   MemoryPool(const MemoryPool&) = delete;
   MemoryPool& operator=(const MemoryPool&) = delete;
@@ -41,6 +49,8 @@ class MemoryPool : public BlockPool {
   // Bytes that the pool holds of the system, and those of them in blocks that are taken; of large blocks.
   std::size_t held() const;
   std::size_t taken() const;
+  // All that lies idle in whole huge pages goes back.
+  void trim();
 
  private:
   using Address = std::uintptr_t;
@@ -57,6 +67,8 @@ class MemoryPool : public BlockPool {
   void* take_large(std::size_t size);
   void give_large(Address block, std::size_t size);
   void add_chunk(std::size_t size);
+  bool try_add_chunk(std::size_t size);
+  void trim_locked();
   void insert_free(Address block, std::size_t size);
   void erase_free(ByAddress::iterator block);
   void provide_nodes(std::size_t count);

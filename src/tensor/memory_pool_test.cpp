@@ -43,6 +43,55 @@ TEST(MemoryPool, WhatLiesIdleGoesBackUnlessWorkMayBeQueued) {
   }
 }
 
+// Whole huge pages in the middle of a chunk go back while its ends are in use, and the blocks around are found and joined as before.
+TEST(MemoryPool, TrimGivesBackWhatLiesIdleBetweenBlocks) {
+  MemoryPool pool(false, std::chrono::seconds(1000));
+  const std::int64_t before = pooled_memory();
+  std::vector<void*> blocks;
+  for (int i = 0; i < 8; ++i) blocks.push_back(pool.take(8 * kMegabyte));
+  for (int i = 0; i < 8; ++i) std::memset(blocks[static_cast<std::size_t>(i)], i, 8 * kMegabyte);
+  for (const int i : {1, 2, 5, 7}) pool.give(blocks[static_cast<std::size_t>(i)], 8 * kMegabyte);
+  pool.trim();
+  EXPECT_LE(pool.held(), 40 * kMegabyte);  // four blocks, and at each end less than a huge page
+  EXPECT_EQ(pooled_memory() - before, static_cast<std::int64_t>(pool.held()));
+  for (const int i : {0, 3, 4, 6}) EXPECT_EQ(static_cast<char*>(blocks[static_cast<std::size_t>(i)])[5 * kMegabyte], i);
+  void* const again = pool.take(16 * kMegabyte);
+  std::memset(again, 9, 16 * kMegabyte);
+  for (const int i : {0, 3, 4, 6}) {
+    EXPECT_EQ(static_cast<char*>(blocks[static_cast<std::size_t>(i)])[8 * kMegabyte - 1], i);
+    pool.give(blocks[static_cast<std::size_t>(i)], 8 * kMegabyte);
+  }
+  pool.give(again, 16 * kMegabyte);
+  EXPECT_EQ(pool.taken(), 0u);
+  pool.trim();
+  EXPECT_EQ(pool.held(), 0u);
+}
+
+TEST(MemoryPool, AtTheLimitIdleMemoryGoesBackFirstAndMoreIsAnError) {
+  struct Limit {
+    ~Limit() { limit_pooled_memory(0); }
+  } reset;
+  MemoryPool pool(false, std::chrono::seconds(1000)), other(false, std::chrono::seconds(1000));
+  limit_pooled_memory(pooled_memory() + static_cast<std::int64_t>(100 * kMegabyte));
+  void* const a = pool.take(60 * kMegabyte);
+  EXPECT_THROW(other.take(60 * kMegabyte), Error);  // all pools together
+  try {
+    pool.take(60 * kMegabyte);
+    FAIL() << "beyond the limit";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+    EXPECT_NE(std::string(e.what()).find("--memory-megabytes"), std::string::npos) << e.what();
+  }
+  void* const b = pool.take(36 * kMegabyte);
+  pool.give(a, 60 * kMegabyte);                     // it stays in the pool ...
+  void* const c = pool.take(62 * kMegabyte);        // ... until something else needs the room
+  EXPECT_LE(pool.held(), 100 * kMegabyte);
+  pool.give(b, 36 * kMegabyte);
+  pool.give(c, 62 * kMegabyte);
+  trim_pooled_memory();
+  other.give(other.take(90 * kMegabyte), 90 * kMegabyte);
+}
+
 // Steps of training take and give the same again and again: the system must not clear their pages each time.
 TEST(MemoryPool, WhatTheLastStepNeededIsKeptForAWhile) {
   MemoryPool pool(false, std::chrono::milliseconds(200));

@@ -326,6 +326,16 @@ TrainerState AdapterTrainer::state() {
   return state;
 }
 
+std::vector<float> AdapterTrainer::state_image(StatePart part, std::size_t parameter) {
+  check_usable();
+  if (part == StatePart::second_moment && optimizer_ == OptimizerFamily::dimuon)
+    return std::vector<float>(static_cast<std::size_t>(layout_->manifest().parameters()[parameter].size()));
+  const std::vector<Buffer>& buffers = part == StatePart::master ? weights_->parameters : part == StatePart::first_moment ? first_moments_ : second_moments_;
+  std::vector<float> values = backend().stream().read(buffers[parameter].view()).get();
+  leave_state();
+  return values;
+}
+
 void AdapterTrainer::restore(const TrainerState& state) {
   abandon_gradients();
   broken_off_ = true;

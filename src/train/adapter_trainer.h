@@ -5,6 +5,7 @@
 //   AdapterTrainer one(base, layout, initial_adapter(*layout, 1)); one.forward_backward(data, loss); one.optim_step(adam);
 //   request.adapter = one.weights();
 #pragma once
+#include "model/state_part.h"
 #include "train/forward_pass.h"
 #include "train/open_batch.h"
 
@@ -74,6 +75,7 @@ class AdapterTrainer {
   WeightImages gradient_images();  // after forward_backward, without accumulation
   WeightImages master_images();
   TrainerState state();
+  std::vector<float> state_image(StatePart part, std::size_t parameter);  // a parameter's part of it
   void restore(const TrainerState& state);
   // XXH3-64 over the file-order fp32 values of all gradients / masters.
   std::uint64_t gradient_hash();

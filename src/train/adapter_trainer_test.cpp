@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/comparison_test_tools.h"
 #include "base/error.h"
 #include "train/prefix_test_tools.h"
 #include "train/trainer.h"
@@ -123,14 +124,11 @@ TEST(AdapterTrainer, GradientsAreThoseOfTheMergedWeightsByTheChainRule) {
       const auto da = values_of(layout->manifest(), *x.a, gradients), db = values_of(layout->manifest(), *x.b, gradients);
       const std::int64_t N = x.w->rows(), K = x.w->columns(), R = kAll.rank;
       const auto check = [&](const std::vector<float>& have, std::int64_t rows, std::int64_t columns, const auto& value, const std::string& name) {
-        double worst = 0, largest = 0;
+        ASSERT_EQ(have.size(), static_cast<std::size_t>(rows * columns)) << name;
+        LargestError error;
         for (std::int64_t i = 0; i < rows; ++i)
-          for (std::int64_t j = 0; j < columns; ++j) {
-            const double truth = value(i, j);
-            largest = std::max(largest, std::abs(truth));
-            worst = std::max(worst, std::abs(truth - static_cast<double>(have[static_cast<std::size_t>(i * columns + j)])));
-          }
-        EXPECT_LE(worst, 2e-4 * largest) << name << " of " << largest;
+          for (std::int64_t j = 0; j < columns; ++j) error.add(have[static_cast<std::size_t>(i * columns + j)], value(i, j));
+        EXPECT_LE(error.absolute(), 2e-4 * error.scale()) << name << " of " << error.scale();
       };
       const auto at = [](const std::vector<float>& v, std::int64_t i) { return static_cast<double>(v[static_cast<std::size_t>(i)]); };
       check(da, R, K, [&](std::int64_t r, std::int64_t k) {

@@ -20,17 +20,30 @@ PassKey pass_key(const GradientSet* gradients, const WeightSet& weights, const A
   return key;
 }
 
+KeptPasses::KeptPasses(std::int64_t most_bytes, const std::shared_ptr<MemoryLedger>& room) : most_bytes_(most_bytes) {
+  if (room) room_ = room->claim("kept forwards", {}, 0, "kept forwards");
+}
+
+bool KeptPasses::claim(std::int64_t bytes) { return !room_ || room_->try_resize(bytes); }
+
 KeptPasses::Entries::iterator KeptPasses::remove(Entries::iterator entry) {
-  statistics_.bytes -= entry->bytes;
-  return entries_.erase(entry);
+  const std::int64_t left = statistics_.bytes -= entry->bytes;
+  const Entries::iterator next = entries_.erase(entry);
+  claim(left);  // it shrinks
+  return next;
+}
+
+bool KeptPasses::drop_oldest() {
+  if (entries_.empty()) return false;
+  remove(entries_.begin());
+  ++statistics_.dropped;
+  return true;
 }
 
 bool KeptPasses::make_room(std::int64_t bytes) {
   if (most_bytes_ <= 0 || bytes > most_bytes_) return false;
-  while (statistics_.bytes + bytes > most_bytes_) {
-    remove(entries_.begin());
-    ++statistics_.dropped;
-  }
+  while (statistics_.bytes + bytes > most_bytes_ || !claim(statistics_.bytes + bytes))
+    if (!drop_oldest()) return false;
   return true;
 }
 

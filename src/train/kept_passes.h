@@ -9,6 +9,7 @@
 #include <list>
 #include <memory>
 
+#include "base/memory_ledger.h"
 #include "model/adapter.h"
 #include "train/data.h"
 
@@ -42,7 +43,8 @@ PassKey pass_key(const GradientSet* gradients, const WeightSet& weights, const A
 
 class KeptPasses {
  public:
-  explicit KeptPasses(std::int64_t most_bytes) : most_bytes_(most_bytes) {}
+  // `room`, where it is given: what is kept is claimed there too, as "kept forwards".
+  explicit KeptPasses(std::int64_t most_bytes, const std::shared_ptr<MemoryLedger>& room = nullptr);
 
   bool enabled() const { return most_bytes_ > 0; }
   // Before a pass of about so many bytes: whether keeping it is worth it; older ones make room.
@@ -50,6 +52,8 @@ class KeptPasses {
   void keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes);
   // Null: there is none. It is gone from here.
   std::unique_ptr<KeptPass> take(const PassKey& key);
+  // So that others have its room. False: there is none.
+  bool drop_oldest();
   // All that would deposit there.
   void drop(const GradientSet* gradients);
 
@@ -68,7 +72,10 @@ class KeptPasses {
   using Entries = std::list<Entry>;
   Entries::iterator remove(Entries::iterator entry);
 
+  bool claim(std::int64_t bytes);
+
   const std::int64_t most_bytes_;
+  std::optional<MemoryLedger::Claim> room_;  // before the entries: it goes after them
   Entries entries_;  // oldest first
   Statistics statistics_;
 };

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "base/comparison_test_tools.h"
 #include "base/error.h"
 #include "train/adapter_trainer.h"
 #include "train/prefix_test_tools.h"
@@ -101,13 +102,13 @@ TEST(Muon, IsNewtonSchulzOfTheMomentum) {
         const Matrix o = orthogonal(u, outputs, inputs);
         for (std::size_t at = 0; at < w.size(); ++at) w[at] -= rate * o[at];
       }
-      double worst = 0, worst_momentum = 0;
+      LargestError error, momentum_error;
       each([&](auto n, auto k, auto at) {
-        worst = std::max(worst, std::abs(value(got.master, n, k) - w[at]));
-        worst_momentum = std::max(worst_momentum, std::abs(value(got.momentum, n, k) - m[at]));
+        error.add(value(got.master, n, k), w[at]);
+        momentum_error.add(value(got.momentum, n, k), m[at]);
       });
-      EXPECT_LT(worst, 2e-6) << outputs << " x " << inputs;
-      EXPECT_LT(worst_momentum, 1e-6);
+      EXPECT_LT(error.absolute(), 2e-6) << outputs << " x " << inputs;
+      EXPECT_LT(momentum_error.absolute(), 1e-6);
     }
     // The factor alone changes nothing but the momentum's size: what is orthogonalised has norm 1.
     EXPECT_NE(c.run({.threads = 1}, {0.02, 0.9f, 1.0f}).momentum, got.momentum);

@@ -187,6 +187,18 @@ WeightImages RankTrainer::moment_images(const std::vector<Buffer>& moments) {
   return images;
 }
 
+std::vector<float> RankTrainer::state_image(StatePart part, std::size_t i) {
+  std::vector<float> values;
+  if (part == StatePart::second_moment && muon_steps(i)) {
+    values.assign(static_cast<std::size_t>(manifest_.parameters()[i].size()), 0.0f);
+  } else if (has_state(part, i)) {
+    const View rows = part == StatePart::master ? master(i) : (part == StatePart::first_moment ? first_moments_ : second_moments_)[i].view();
+    values = image(i, rows);
+  }
+  leave_state(i);
+  return values;
+}
+
 void RankTrainer::restore(const TrainerState& state) {
   step_ = state.step;
   abandon_gradients();

@@ -7,6 +7,7 @@
 
 #include "model/parameter_share.h"
 #include "model/runtime.h"
+#include "model/state_part.h"
 #include "parallel/rank_place.h"
 #include "train/forward_pass.h"
 
@@ -55,6 +56,9 @@ class RankTrainer {
   WeightImages master_images();
   WeightImages first_moment_images() { return moment_images(first_moments_); }
   WeightImages second_moment_images();  // of what Muon steps: zeros
+  // One parameter's, as in the images above; empty: it has none.
+  std::vector<float> state_image(StatePart part, std::size_t i);
+  bool has_state(StatePart part, std::size_t i) const { return part == StatePart::master || first_moments_[i]; }
   void restore(const TrainerState& state);  // of the whole model
 
  private:

@@ -193,6 +193,12 @@ TrainerState Trainer::state() {
           images([](RankTrainer& part) { return part.second_moment_images(); }), step()};
 }
 
+std::vector<float> Trainer::state_image(StatePart part, std::size_t parameter) {
+  check_usable();
+  if (parts_.size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", parts_.size());
+  return parts_[0]->state_image(part, parameter);
+}
+
 void Trainer::restore(const TrainerState& state) {
   batch_.reset();
   steps_done_ = step();

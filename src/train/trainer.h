@@ -49,6 +49,9 @@ class Trainer {
   WeightImages gradient_images();        // after forward_backward; packed
   WeightImages master_images();
   TrainerState state();
+  // A parameter's part of it, so that whoever writes it down needs no room for all. One rank alone has it: error unsupported.
+  std::vector<float> state_image(StatePart part, std::size_t parameter);
+  bool has_state(StatePart part, std::size_t parameter) const { return parts_[0]->has_state(part, parameter); }
   void restore(const TrainerState& state);
   // XXH3-64 over the file-order fp32 values of all gradients / masters.
   std::uint64_t gradient_hash();

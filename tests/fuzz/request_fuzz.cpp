@@ -1,5 +1,5 @@
 // Any bytes as an HTTP request: read, or refused with a status, within its limits; the same however the bytes are cut.
-// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
+// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
 #include <cstdint>
 #include <string>
 
@@ -40,10 +40,12 @@ Outcome read(std::string_view bytes, std::size_t piece, ApiRequest* request = nu
   std::size_t taken = 0;
   for (std::size_t at = 0; at < bytes.size() && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body); at += piece) {
     input += bytes.substr(at, piece);
-    const std::size_t used = reader.feed(input);
-    if (used > input.size()) __builtin_trap();
-    input.erase(0, used);
-    taken += used;
+    for (std::size_t used = 1; used > 0 && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body);) {  // it stops behind the headers
+      used = reader.feed(input);
+      if (used > input.size()) __builtin_trap();
+      input.erase(0, used);
+      taken += used;
+    }
   }
   const ApiRequest& r = reader.request();
   if (reader.state() == RequestReader::State::done &&

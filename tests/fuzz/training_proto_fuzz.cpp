@@ -1,6 +1,6 @@
 // Any bytes as a forward_backward of the Tinker protocol, plain or packed by zstd: a batch that the loss takes, or one error that says
 // what is wrong; never more memory than a body may mean.
-// sources: src/api/tinker/proto_codec.cpp src/api/tinker/zstd_body.cpp src/service/training/loss_inputs.cpp src/service/training/routing_matrix.cpp src/model/expert_shape.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
+// sources: src/api/tinker/proto_codec.cpp src/api/tinker/proto_batch.cpp src/api/tinker/zstd_body.cpp src/service/training/loss_inputs.cpp src/service/training/routing_matrix.cpp src/model/expert_shape.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
 #include <cstdint>
 #include <string>
 
@@ -13,13 +13,11 @@ using namespace lockstep;
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   constexpr std::size_t kMost = 1 << 20;
   if (size == 0) return 0;
-  std::string body(reinterpret_cast<const char*>(data) + 1, size - 1);
+  const std::string_view body(reinterpret_cast<const char*>(data) + 1, size - 1);
   check_fuzzed_batch([&] {
-    if (data[0] % 2 == 1) {
-      body = decompressed(body, kMost);
-      if (body.size() > kMost) __builtin_trap();
-    }
-    return decode_batch(body);
+    TextSource plain(body);
+    ZstdSource packed(body, kMost);
+    return decode_batch(data[0] % 2 == 1 ? static_cast<ByteSource&>(packed) : plain);
   });
   return 0;
 }

@@ -13,7 +13,7 @@ import golden_weights
 import make_goldens
 import numpy as np
 import torch
-from make_goldens import relative_error
+from comparison import relative_error
 from safetensors import safe_open
 from transformers import AutoModelForCausalLM
 

@@ -15,7 +15,7 @@ import pytest
 import requests
 import tinker
 import torch
-from make_goldens import relative_error
+from comparison import relative_error
 from oracle_cases import LOGPROB_TOLERANCE, VIAS, fresh_case, fresh_seeds, golden_case, load, target_logprobs
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 from safetensors.numpy import load_file

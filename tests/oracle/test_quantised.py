@@ -10,6 +10,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from comparison import largest_difference
 from safetensors.numpy import save_file
 
 HIDDEN, LAYERS, HEADS, KV, HEAD, INNER, VOCABULARY = 80, 2, 4, 2, 20, 104, 120  # groups of 32 do not divide hidden or inner
@@ -143,6 +144,7 @@ def test_score_agrees_with_the_definition(lockstep, model, bits):
     got = np.concatenate([row["logprobs"] for row in rows])
     want = np.concatenate([logprobs(tensors, np.array(s), bits, Quantised) for s in sequences])
     plain = np.concatenate([logprobs(tensors, np.array(s), bits, Plain) for s in sequences])
+    largest_difference(got, want)  # as many, and all finite
     errors = np.abs(got - want)
 
     # Where an activation lies between two integers the last bit decides, and what follows hangs on it: the definition itself, with

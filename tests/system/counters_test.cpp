@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "checkpoint/model_folder.h"
@@ -184,6 +187,60 @@ TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
   engine.generate(requests);
   EXPECT_GE(engine.counters().largest_batch, 64 * 80);
   EXPECT_LT(memory.peak(MemoryCategory::workspace) - serving_before, 64 * 80 * vocabulary * 4 / 8) << "serving";
+}
+
+// 4,096 log-probabilities under a vocabulary of 150,000, as training and serving compute them: 2.5 GB of logits, of which a few rows are
+// there at a time. What a call takes may grow by its rows of hidden size, and by nothing of the vocabulary's.
+TEST(Counters, LogprobsUnderALargeVocabularyTakeNoMemoryOfTheirCount) {
+  constexpr std::int64_t kVocabulary = 150'000, kHidden = 16;
+  const std::shared_ptr<const Model> model =
+      make_model({{"model_type", "llama"}, {"vocab_size", kVocabulary}, {"hidden_size", kHidden}, {"num_hidden_layers", 1}, {"num_attention_heads", 1}, {"head_dim", 8},
+                  {"intermediate_size", 8}, {"max_position_embeddings", 8192}});
+  Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"), 8192);
+  MemoryAccounts& memory = runtime.backend.device().memory();
+  Trainer trainer(runtime, initial_weights(model->manifest(), 1, 0.3), {});
+  Engine engine(runtime, trainer.weights(), {.cache_pages = 600, .max_batch_rows = 4096, .prefill_chunk = 4096, .prefix_cache = false});
+  RandomSequence draws(8, RandomStream::fuzz);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 4097, kVocabulary), some(tokens.begin(), tokens.begin() + 1025);
+  const auto resident = [] {
+    std::ifstream status("/proc/self/statm");
+    std::int64_t pages = 0, in_memory = 0;
+    status >> pages >> in_memory;
+    return in_memory * sysconf(_SC_PAGESIZE);
+  };
+  std::vector<float> trained, served;
+  const auto taken = [&](const auto& work) {
+    memory.reset_peaks();
+    const std::int64_t before = memory.peak_of_all();
+    work();
+    return memory.peak_of_all() - before;
+  };
+  const std::int64_t of_whole = 4096 * kVocabulary * 4;
+  const std::int64_t resident_before = resident();
+  const std::int64_t train_some = taken([&] { trained = trainer.score({TrainSequence::next_token(some)})[0]; });
+  const std::int64_t train_all = taken([&] { trained = trainer.score({TrainSequence::next_token(tokens)})[0]; });
+  const auto serve = [&](const std::vector<std::int32_t>& prompt) {
+    served = engine.generate({{.prompt = prompt, .sampling = {.max_tokens = 0}, .prompt_logprobs = true}})[0].prompt_logprobs;
+  };
+  const std::int64_t serve_some = taken([&] { serve(some); }), serve_all = taken([&] { serve(tokens); });
+  const std::int64_t resident_after = resident();
+  RecordProperty("training_bytes", std::to_string(train_all));
+  RecordProperty("serving_bytes", std::to_string(serve_all));
+  std::printf("4096 logprobs of a vocabulary of 150000 took %.1f MB in training (1024: %.1f), %.1f MB in serving (1024: %.1f), of %.1f MB of logits; resident memory grew by %.1f MB\n",
+              static_cast<double>(train_all) / 1e6, static_cast<double>(train_some) / 1e6, static_cast<double>(serve_all) / 1e6, static_cast<double>(serve_some) / 1e6,
+              static_cast<double>(of_whole) / 1e6, static_cast<double>(resident_after - resident_before) / 1e6);
+  constexpr std::int64_t kOfARow = 64 * kHidden * 4;  // far more than one row's activations, far less than its logits
+  EXPECT_LE(train_all - train_some, 3072 * kOfARow);
+  EXPECT_LE(serve_all - serve_some, 3072 * kOfARow);
+  EXPECT_LT(train_all, of_whole / 8);
+  EXPECT_LT(serve_all, of_whole / 8);
+  EXPECT_LT(resident_after - resident_before, of_whole / 4);  // what no account knows of would show
+  ASSERT_EQ(trained.size(), 4096u);
+  ASSERT_EQ(served.size(), 4096u);
+  for (std::size_t i = 0; i < trained.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(trained[i]) && trained[i] < 0) << i;
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(trained[i]), std::bit_cast<std::uint32_t>(served[i])) << i;
+  }
 }
 
 class ExportTest : public testing::TestWithParam<std::string> {};

@@ -2,23 +2,12 @@
 // 1e-4 of the largest value of each tensor, in cpu-f32.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
+#include "base/comparison_test_tools.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
-
-double relative_error(const std::vector<float>& a, const std::vector<float>& b) {
-  double error = 0, scale = 0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    error = std::max(error, std::fabs(static_cast<double>(a[i]) - b[i]));
-    scale = std::max(scale, std::fabs(static_cast<double>(b[i])));
-  }
-  return error / scale;
-}
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
 

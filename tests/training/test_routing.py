@@ -13,13 +13,13 @@ from fireworks.training.sdk.client import FiretitanSamplingClient, FiretitanSamp
 from safetensors.torch import load_file
 import fireworks.training.sdk.types as types
 
+import make_goldens
+import numpy_glm_moe_dsa
+from comparison import relative_error
 from fireworks_tools import BASE, TOKENS, Deployed, bits, client_of, datum, logprobs_of, sample, scored, served, trained
 from optimizer_oracle import saved_state
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(REPOSITORY / "tools"))
-import make_goldens  # noqa: E402
-import numpy_glm_moe_dsa  # noqa: E402
 
 CONFIG = json.loads((REPOSITORY / "models/countdown-glm/config.json").read_text())
 SPARSE = [i for i, kind in enumerate(CONFIG["mlp_layer_types"]) if kind == "sparse"]
@@ -190,18 +190,18 @@ def test_other_routing_gives_the_numbers_of_float64(start_server, tmp_path, weig
     routing = other_routing(tokens, 3)
     truth, gradients = float64_oracle(weights, tokens, routing)
     unrouted, others = float64_oracle(weights, tokens, [""] * (len(tokens) - 1))
-    assert make_goldens.relative_error(unrouted, truth) > 1e-2  # the control: these experts matter
+    assert relative_error(unrouted, truth) > 1e-2  # the control: these experts matter
     result = client.forward_backward([datum(tokens, routing)], "cross_entropy").result()
-    assert make_goldens.relative_error(np.array(logprobs_of(result)), truth) < 1e-5
-    assert make_goldens.relative_error(np.array(scored(client, tokens)), unrouted) < 1e-5
+    assert relative_error(np.array(logprobs_of(result)), truth) < 1e-5
+    assert relative_error(np.array(scored(client, tokens)), unrouted) < 1e-5
     client.optim_step(types.AdamParams(learning_rate=1e-3)).result()
     client.save_state("after").result()
     moments = saved_state(tmp_path / "state", "after")["m"]  # m = (1 - beta1) g
-    errors = {name: make_goldens.relative_error(moments[name].numpy() / 0.1, gradient) for name, gradient in gradients.items() if np.any(gradient)}
+    errors = {name: relative_error(moments[name].numpy() / 0.1, gradient) for name, gradient in gradients.items() if np.any(gradient)}
     assert len(errors) > 100 and max(errors.values()) < 1e-4, {name: e for name, e in errors.items() if e >= 1e-4}
     for layer in SPARSE:  # through the weights of the experts given, and not as without them
         gate = f"model.layers.{layer}.mlp.gate.weight"
-        assert gate in errors and make_goldens.relative_error(moments[gate].numpy() / 0.1, others[gate]) > 1e-2
+        assert gate in errors and relative_error(moments[gate].numpy() / 0.1, others[gate]) > 1e-2
 
 
 @pytest.mark.parametrize("routing,sentence", [

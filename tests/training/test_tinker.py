@@ -9,6 +9,7 @@ import tinker
 import torch
 from tinker import types
 
+from comparison import largest_difference
 from optimizer_oracle import muon_in_double, saved_state
 
 BASE = "countdown-glm"
@@ -316,7 +317,7 @@ def test_dimuon_is_torchs_muon(start_server, tmp_path, rank):
         if all((g == 0).all() for g in gradients):  # an expert that no token came to
             assert moved == 0
             continue
-        assert moved > 1e-4 and torch.allclose(want, oracle, rtol=0, atol=float(moved) * 2e-3), name
+        assert moved > 1e-4 and largest_difference(want, oracle) <= float(moved) * 2e-3, name
         checked += 1
     assert checked >= 6
 

@@ -108,11 +108,16 @@ def test_names_that_are_no_names(client):
 
 
 def test_hostile_bodies(client):
-    bomb = zstandard.ZstdCompressor().compress(b"\0" * (600 << 20))
+    grown = 600 << 20
+    field = b"\x7a" + bytes([grown >> shift & 0x7F | (0x80 if shift < 28 else 0) for shift in range(0, 35, 7)])  # one that no message has, as long as that
+    bomb = zstandard.ZstdCompressor().compress(field + b"\0" * grown)
     assert len(bomb) < 1 << 20
+    nothing = zstandard.ZstdCompressor().compress(b"\0" * grown)  # no message from its first byte on: the rest need not be unpacked
     protobuf = {"content-type": "application/x-protobuf"}
     assert client.raw("forward_backward", data=bomb, headers={**protobuf, "content-encoding": "zstd"}).status_code == 413
     assert client.raw("forward_backward", data=bomb[: len(bomb) // 2], headers={**protobuf, "content-encoding": "zstd"}).status_code in (400, 413)
+    began = time.monotonic()
+    assert client.raw("forward_backward", data=nothing, headers={**protobuf, "content-encoding": "zstd"}).status_code == 400 and time.monotonic() - began < 0.2
     assert client.raw("forward_backward", data=b"no zstd", headers={**protobuf, "content-encoding": "zstd"}).status_code == 400
     assert client.raw("forward_backward", data=b"x", headers={**protobuf, "content-encoding": "br"}).status_code == 415
     assert client.raw("forward_backward", data=b"\xff\xff\xff", headers=protobuf).status_code == 400

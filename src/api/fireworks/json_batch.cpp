@@ -6,20 +6,39 @@
 #include "api/errors.h"
 #include "api/tinker/sparse.h"
 #include "api/tinker/wire.h"
+#include "base/client_work.h"
 
 namespace lockstep {
 namespace {
 
 template <class T>
 std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
+  const char* const wanted = std::is_integral_v<T> ? "whole number" : "number";
+  if (std::optional<PackedNumbers> packed = packed_numbers(json)) {
+    ClientWork::take(packed->size() * sizeof(T));
+    if (std::is_integral_v<T> && !packed->is_whole()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, packed->first_real, wanted);
+    if constexpr (std::is_same_v<T, std::int64_t>) return std::move(packed->whole);
+    else if (!packed->is_whole()) return std::move(packed->real);
+    std::vector<T> values;
+    values.reserve(packed->size());
+    for (const std::int64_t one : packed->whole) values.push_back(static_cast<T>(static_cast<double>(one)));
+    return values;
+  }
   if (!json.is_array()) fail(ErrorCode::invalid_argument, "{} is no list of numbers", where);
   std::vector<T> values;
   values.reserve(json.size());
   for (const TrainingJson& one : json) {
-    if (std::is_integral_v<T> ? !one.is_number_integer() : !one.is_number()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, values.size(), std::is_integral_v<T> ? "whole number" : "number");
+    if (std::is_integral_v<T> ? !one.is_number_integer() : !one.is_number()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, values.size(), wanted);
     values.push_back(static_cast<T>(one.get<std::conditional_t<std::is_integral_v<T>, std::int64_t, double>>()));
   }
   return values;
+}
+
+// An object of `json`, which has none after that.
+TrainingJson taken_object(TrainingJson& json, const std::string& name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_object()) return object_field(json, name);  // or what is wrong
+  return std::exchange(*found, TrainingJson());
 }
 
 NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, DenseRoom& room) {
@@ -30,7 +49,7 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
   tensor.is_float = dtype == "float32";
   if (json.contains("shape") && !json["shape"].is_null()) tensor.shape = numbers<std::int64_t>(json["shape"], where + ".shape");
   const bool sparse = json.contains("sparse_crow_indices") && !json["sparse_crow_indices"].is_null();
-  const TrainingJson data = json.contains("data") ? json["data"] : TrainingJson();
+  const TrainingJson none, &data = json.contains("data") ? json["data"] : none;
   const auto read = [&]<class T>(std::vector<T>& into) {
     into = numbers<T>(data, where + ".data");
     if (sparse) {
@@ -62,11 +81,13 @@ std::vector<std::string> routing_of_json(const TrainingJson& input, const std::s
   return matrices;
 }
 
-TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, DenseRoom& room) {
+// `json` is used up: what is read goes at once.
+TrainingDatum datum_of_json(TrainingJson& json, const std::string& where, DenseRoom& room) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no object", where);
+  ClientWork::take(sizeof(TrainingDatum));
   TrainingDatum datum;
-  const TrainingJson input = object_field(json, "model_input");
-  const TrainingJson chunks = input.contains("chunks") ? input["chunks"] : TrainingJson();
+  const TrainingJson input = taken_object(json, "model_input");
+  const TrainingJson none, &chunks = input.contains("chunks") ? input["chunks"] : none;
   if (!chunks.is_array()) fail(ErrorCode::invalid_argument, "{}.model_input.chunks is missing, or no list", where);
   for (std::size_t c = 0; c < chunks.size(); ++c) {
     const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
@@ -76,8 +97,12 @@ TrainingDatum datum_of_json(const TrainingJson& json, const std::string& where, 
       datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
   }
   datum.routing_matrices = routing_of_json(input, where + ".model_input");
-  const TrainingJson inputs = object_field(json, "loss_fn_inputs");
-  for (const auto& [name, tensor] : inputs.items()) datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
+  TrainingJson inputs = taken_object(json, "loss_fn_inputs");
+  for (auto& [name, tensor] : inputs.items()) {
+    ClientWork::take(sizeof(NamedTensor) + name.size());
+    datum.inputs[name] = tensor_of_json(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
+    tensor = nullptr;
+  }
   return datum;
 }
 
@@ -96,12 +121,12 @@ JsonFields batch_fields() {
   return batch;
 }
 
-BatchMessage decode_json_batch(const TrainingJson& json, const std::string& envelope) {
+BatchMessage decode_json_batch(TrainingJson json, const std::string& envelope) {
   BatchMessage out;
   out.model = required_text(json, "model_id");
   out.sequence = required_integer(json, "seq_id");
   try {
-    const TrainingJson input = object_field(json, envelope);
+    TrainingJson input = taken_object(json, envelope);
     out.batch.loss.dialect = LossDialect::fireworks;
     out.batch.loss.name = text_field(input, "loss_fn", "cross_entropy");
     const TrainingJson config = object_field(input, "loss_fn_config");
@@ -117,11 +142,16 @@ BatchMessage decode_json_batch(const TrainingJson& json, const std::string& enve
       else if (value.is_string()) out.batch.loss.config[name] = value.get<std::string>();
       else if (!value.is_null()) fail(ErrorCode::invalid_argument, "loss_fn_config.{} is neither a number nor a text", name);
     }
-    const TrainingJson data = input.contains("data") ? input["data"] : TrainingJson();
+    TrainingJson none, &data = input.contains("data") ? input["data"] : none;
     if (!data.is_array()) fail(ErrorCode::invalid_argument, "{}.data is missing, or no list", envelope);
     DenseRoom room;
-    for (std::size_t d = 0; d < data.size(); ++d) out.batch.data.push_back(datum_of_json(data[d], fmt::format("data[{}]", d), room));
+    for (std::size_t d = 0; d < data.size(); ++d) {
+      ClientWork::check();
+      out.batch.data.push_back(datum_of_json(data[d], fmt::format("data[{}]", d), room));
+      data[d] = nullptr;
+    }
   } catch (const Error& e) {
+    if (e.code() == ErrorCode::resource_exhausted || e.code() == ErrorCode::cancelled) throw;  // another time it may be taken: no number is used
     out.error = e;
     out.batch.data.clear();
   }

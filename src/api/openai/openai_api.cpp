@@ -39,11 +39,11 @@ bool takes_long(const ApiRequest& request) {
   return false;
 }
 
-constexpr std::size_t kMostLongRequests = 1024;
+constexpr std::size_t kMostLongAnswers = 1024;
 
 class OpenAiApi {
  public:
-  explicit OpenAiApi(std::shared_ptr<GenerationService> service) : service_(std::move(service)), created_(unix_seconds()) {}
+  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes) : service_(std::move(service)), lanes_(lanes), created_(unix_seconds()) {}
 
   ApiResponse models(const ApiRequest&) const {
     Json all = Json::array({model_json()});
@@ -88,16 +88,9 @@ class OpenAiApi {
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
-  void place(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
+  void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
     if (!elsewhere && !takes_long(request)) return work(request);
-    const bool taken = worker_.post([request, out, work] {
-      try {
-        work(request);
-      } catch (const std::exception& e) {
-        out->send(error_response(e));
-      }
-    });
-    if (!taken) throw Error(ErrorCode::resource_exhausted, "too many long requests are waiting to be read; try again later");
+    lanes_.large.post(std::move(request), out, work, [](const std::exception& e) { return error_response(e); });
   }
 
  private:
@@ -122,36 +115,35 @@ class OpenAiApi {
             {"profile_name", service_->profile_name()}};
   }
   std::shared_ptr<GenerationService> service_;
+  RequestLanes& lanes_;  // of the routes, which hold this
   std::int64_t created_;
-  // Last: their threads end before the rest goes.
-  std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongRequests, 0);
-  Worker worker_{kMostLongRequests, 0};
+  std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
 };
 }  // namespace
 
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service) {
-  const auto api = std::make_shared<OpenAiApi>(std::move(service));
+  const auto api = std::make_shared<OpenAiApi>(std::move(service), routes.lanes());
   using Answer = ApiResponse (OpenAiApi::*)(const ApiRequest&) const;
   using Start = void (OpenAiApi::*)(const ApiRequest&, const std::shared_ptr<Responder>&) const;
   const auto post = [&](std::string path, auto handler) {
-    routes.add({"POST", std::move(path), [handler](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    routes.add({"POST", std::move(path), [handler](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                   require_json(request);
                   handler(request, out);
                 }});
   };
   const auto answers = [&](Answer answer) {
-    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); });
     };
   };
   // What reads files, or waits for the device, never on the server's own thread.
   const auto in_turn = [&](Answer answer) {
-    return [api, answer](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
     };
   };
   const auto starts = [&](Start start) {
-    return [api, start](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    return [api, start](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->*start)(r, out); });
     };
   };

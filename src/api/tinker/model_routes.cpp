@@ -4,6 +4,7 @@
 #include "api/errors.h"
 #include "api/sampling_values.h"
 #include "api/fireworks/json_batch.h"
+#include "api/tinker/body_head.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
 
@@ -57,9 +58,19 @@ void get_info(const TrainingCall& call) {
                {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
 }
 
+// Whose model it is, before its data takes memory. (The submission looks again, under its lock.)
+void check_model_of_body(const TrainingCall& call) {
+  const std::unique_ptr<ByteSource> head = call.body();
+  const std::optional<std::string> model = call.is_protobuf() ? proto_model(*head) : json_field(*head, "model_id");
+  if (model) call.service.model(call.owner, *model);
+  else if (call.is_protobuf() || !call.is_short()) fail_value("model_id", "is missing");  // a short one's decoder says what is wrong with it
+}
+
 // One route of protobuf with a flag, two routes of JSON.
 void submit_batch(const TrainingCall& call, const std::string& envelope, bool forward_only) {
-  BatchMessage message = call.is_protobuf() ? decode_batch(call.body()) : decode_json_batch(call.json(), envelope);
+  check_model_of_body(call);
+  BatchMessage message = call.is_protobuf() ? decode_batch(*call.body()) : decode_json_batch(call.json(kBatchJson), envelope);
+  call.keep(message.batch);
   message.batch.forward_only |= forward_only;
   if (message.error) return call.answer_future(call.service.refuse(call.owner, message.model, message.sequence, *message.error), message.model);
   if (message.top_k) return call.answer_future(call.service.forward_top_k(call.owner, message.model, message.sequence, std::move(message.batch), *message.top_k, training_outcome), message.model);

@@ -2,12 +2,9 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <google/protobuf/stubs/logging.h>
 
 #include <bit>
-#include <cstring>
 
-#include "api/tinker/sparse.h"
 #include "api/tinker/tinker_public.pb.h"
 
 namespace lockstep {
@@ -16,48 +13,8 @@ static_assert(std::endian::native == std::endian::little);
 namespace pb = tinker_public;
 
 template <class T>
-std::vector<T> elements_of(const std::string& bytes, const std::string& where) {
-  if (bytes.size() % sizeof(T) != 0) fail(ErrorCode::invalid_argument, "{} has {} bytes, allowed is a multiple of {}", where, bytes.size(), sizeof(T));
-  std::vector<T> values(bytes.size() / sizeof(T));
-  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
-  return values;
-}
-template <class T>
 std::string bytes_of(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
-
-NamedTensor tensor_of(const pb::Tensor& message, const std::string& where, DenseRoom& room) {
-  NamedTensor tensor;
-  tensor.shape.assign(message.shape().begin(), message.shape().end());
-  tensor.is_float = message.dtype() == pb::FLOAT32;
-  if (!tensor.is_float && message.dtype() != pb::INT64) fail(ErrorCode::invalid_argument, "{} has dtype {}, allowed are FLOAT32 and INT64", where, static_cast<int>(message.dtype()));
-  const auto read = [&]<class T>(std::vector<T>& into) {
-    if (message.has_sparse_csr()) {
-      const pb::SparseCsr& csr = message.sparse_csr();
-      room.take(checked_size(tensor.shape, where), where);
-      into = dense_of_csr(elements_of<T>(csr.values(), where + ".values"), elements_of<std::int64_t>(csr.crow_indices(), where + ".crow_indices"),
-                          elements_of<std::int64_t>(csr.col_indices(), where + ".col_indices"), tensor.shape, where);
-    } else {
-      into = elements_of<T>(message.dense(), where);
-    }
-    settle_shape(tensor.shape, into.size(), where);
-  };
-  if (tensor.is_float) read(tensor.floats);
-  else read(tensor.integers);
-  return tensor;
-}
-
-TrainingDatum datum_of(const pb::Datum& message, const std::string& where, DenseRoom& room) {
-  TrainingDatum datum;
-  for (int c = 0; c < message.model_input_size(); ++c) {
-    const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
-    if (!message.model_input(c).has_encoded_text()) fail(ErrorCode::unsupported, "{} is no text; the model takes tokens only", name);
-    const std::vector<std::int32_t> tokens = elements_of<std::int32_t>(message.model_input(c).encoded_text().tokens(), name + ".tokens");
-    datum.tokens.insert(datum.tokens.end(), tokens.begin(), tokens.end());
-  }
-  for (const auto& [name, tensor] : message.loss_fn_inputs()) datum.inputs[name] = tensor_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), room);
-  return datum;
 }
 
 // Maps in the order of their keys: equal results have equal bytes.
@@ -95,31 +52,6 @@ void shape_tensor(pb::Tensor& tensor, pb::DType dtype, const std::vector<std::in
 }
 
 }  // namespace
-
-BatchMessage decode_batch(std::string_view body) {
-  const google::protobuf::LogSilencer quiet;  // the library would write to stderr, past the log, for each text that is not UTF-8
-  pb::ForwardBackwardRequest message;
-  if (!message.ParseFromArray(body.data(), static_cast<int>(body.size()))) fail(ErrorCode::invalid_argument, "the body is no ForwardBackwardRequest");
-  BatchMessage out;
-  out.model = message.model_id();
-  out.sequence = message.seq_id();
-  out.batch.forward_only = message.forward_only();
-  out.batch.loss.name = message.loss_fn();
-  for (const auto& [name, value] : message.loss_fn_config()) out.batch.loss.config[name] = value;
-  for (const auto& [name, value] : message.loss_fn_config_v2()) {
-    if (value.has_text()) out.batch.loss.config[name] = value.text();
-    else out.batch.loss.config[name] = value.number();
-  }
-  try {
-    DenseRoom room;
-    out.batch.data.reserve(static_cast<std::size_t>(message.data_size()));
-    for (int d = 0; d < message.data_size(); ++d) out.batch.data.push_back(datum_of(message.data(d), fmt::format("data[{}]", d), room));
-  } catch (const Error& e) {
-    out.error = e;
-    out.batch.data.clear();
-  }
-  return out;
-}
 
 std::string encode_training(const TrainingOutput& output) {
   pb::ForwardBackwardOutput message;

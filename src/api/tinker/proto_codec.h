@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "api/tinker/prompt_targets.h"
+#include "base/byte_source.h"
 #include "base/error.h"
 #include "service/training/datum.h"
 #include "service/training/sampling_request.h"
@@ -20,8 +21,8 @@ struct BatchMessage {
   std::optional<std::int64_t> top_k;  // of a forward: tell the likeliest tokens of each row
   std::optional<Error> error;  // model and sequence could be read, the rest not: it names what is wrong
 };
-// Error invalid_argument: no such message.
-BatchMessage decode_batch(std::string_view body);
+// Reads field by field, and takes its memory from ClientWork. Errors: invalid_argument: no such message; those of the source and of the memory.
+BatchMessage decode_batch(ByteSource& source);
 
 std::string encode_training(const TrainingOutput& output);
 // What a sample's client asked for beside tokens, as far as the answer's form depends on it.

@@ -97,12 +97,12 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
     const bool runs = !job || job->state == "JOB_STATE_RUNNING";
     call.answer({{"status", runs ? "ok" : job->state}}, runs ? 200 : 503);
   });
-  routes.post("client/config", known_fields({}, {"sdk_version"}), [wants = options.wants_tokens](const TrainingCall& call) {
+  routes.post_quick("client/config", known_fields({}, {"sdk_version"}), [wants = options.wants_tokens](const TrainingCall& call) {
     call.json();
     call.answer({{"pjwt_auth_enabled", wants}, {"custom_loss_server_side", call.service.custom_losses()}});
   });
   if (options.tokens) routes.post("auth/token", JsonFields(), [tokens = options.tokens](const TrainingCall& call) { exchange_key(call, *tokens); });
-  routes.post("client/dynamic_config", known_fields({}, {"sdk_version"}), [](const TrainingCall& call) {
+  routes.post_quick("client/dynamic_config", known_fields({}, {"sdk_version"}), [](const TrainingCall& call) {
     call.json();
     call.answer({{"refresh_interval_sec", 300}, {"sample_cancel_enabled", true}, {"sample_cancel_max_batch_size", 64}});
   });
@@ -113,23 +113,23 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
     call.answer({{"supported_models", models}});
   });
   routes.post("create_session", known_fields({"tags", "user_metadata", "project_id", "display_name"}, {"sdk_version", "type"}), create_session);
-  routes.post("session_heartbeat", known_fields({"session_id"}, {"type"}), [](const TrainingCall& call) {
+  routes.post_quick("session_heartbeat", known_fields({"session_id"}, {"type"}), [](const TrainingCall& call) {
     call.service.heartbeat(call.owner, required_text(call.json(), "session_id"));
     call.answer({{"type", "session_heartbeat"}});
   });
   JsonFields finish = known_fields({"detail"});
   finish.inside("reason", known_fields({"type", "request_id", "request_type"}));
   routes.post("sessions/{session}/finish", std::move(finish), finish_session);
-  routes.post("telemetry", known_fields({"session_id"}, {"events", "platform", "sdk_version", "process_uuid", "type"}), [](const TrainingCall& call) {
+  routes.post_quick("telemetry", known_fields({"session_id"}, {"events", "platform", "sdk_version", "process_uuid", "type"}), [](const TrainingCall& call) {
     call.json();
     call.answer({{"status", "accepted"}});
   });
   routes.post("create_custom_loss", known_fields({"session_id", "custom_loss_seq_id", "name", "inputs", "graph"}, {"type"}), create_custom_loss);
-  routes.post("retrieve_future", known_fields({"request_id"}, {"allow_metadata_only"}), retrieve);
+  routes.post_quick("retrieve_future", known_fields({"request_id"}, {"allow_metadata_only"}), retrieve);
   JsonFields many = known_fields({"prev_cursor", "timeout"}, {"retrieved_request_ids"});
   many.inside("target", known_fields({"type", "sampling_session_id", "cloned_sampler_id"}));
-  routes.post("retrieve_futures", std::move(many), retrieve_many);
-  routes.post("cancel_future", known_fields({"request_id"}), cancel_future);
+  routes.post_quick("retrieve_futures", std::move(many), retrieve_many);
+  routes.post_quick("cancel_future", known_fields({"request_id"}), cancel_future);
 }
 
 }  // namespace lockstep

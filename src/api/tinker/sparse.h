@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/client_work.h"
 #include "base/error.h"
 
 namespace lockstep {
@@ -31,6 +32,7 @@ std::vector<T> dense_of_csr(const std::vector<T>& values, const std::vector<std:
   const std::int64_t rows = shape[0], columns = shape[1];
   if (static_cast<std::int64_t>(row_begin.size()) != rows + 1 || row_begin.front() != 0 || row_begin.back() != static_cast<std::int64_t>(values.size()) || column.size() != values.size())
     fail(ErrorCode::invalid_argument, "{} has {} crow_indices, {} col_indices and {} values, which make no matrix of {} rows", where, row_begin.size(), column.size(), values.size(), rows);
+  ClientWork::take(static_cast<std::size_t>(rows * columns) * sizeof(T));
   std::vector<T> dense(static_cast<std::size_t>(rows * columns), T(0));
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t begin = row_begin[static_cast<std::size_t>(r)], end = row_begin[static_cast<std::size_t>(r) + 1];

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "api/body_budget.h"
 #include "api/errors.h"
 #include "api/json_fields.h"
 #include "api/percent.h"
@@ -12,12 +13,29 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostBody = std::size_t{512} << 20;  // decompressed
+constexpr std::size_t kShortBody = 32 << 10;
 
 const TrainingJson* field(const TrainingJson& json, const std::string& name) {
   const auto found = json.find(name);
   return found == json.end() || found->is_null() ? nullptr : &*found;
 }
 
+bool is_plain(const ApiRequest& request) {
+  const std::string encoding = ascii_lower(request.header("content-encoding"));
+  return encoding.empty() || encoding == "identity";
+}
+
+// What a batch takes, about, with what its containers keep.
+std::size_t memory_of(const TrainingBatch& batch) {
+  std::size_t bytes = 0;
+  for (const TrainingDatum& datum : batch.data) {
+    bytes += sizeof datum + datum.tokens.capacity() * sizeof(std::int32_t);
+    for (const auto& [name, tensor] : datum.inputs)
+      bytes += sizeof tensor + 96 + name.size() + tensor.floats.capacity() * sizeof(float) + (tensor.integers.capacity() + tensor.shape.capacity()) * sizeof(std::int64_t);
+    for (const std::string& matrix : datum.routing_matrices) bytes += sizeof matrix + matrix.capacity();
+  }
+  return bytes;
+}
 }  // namespace
 
 void fail_value(const std::string& name, const std::string& problem) { throw RequestError(ErrorCode::invalid_argument, name, name + " " + problem, 422); }
@@ -81,20 +99,23 @@ std::int64_t required_integer(const TrainingJson& json, const std::string& name)
 
 bool TrainingCall::is_protobuf() const { return ascii_lower(request.content_type).find("protobuf") != std::string::npos; }
 
+bool TrainingCall::is_short(const ApiRequest& request) { return request.body.size() <= kShortBody && is_plain(request); }
+
 bool TrainingCall::speaks_fireworks() const {
   const std::string_view version = request.header("x-stainless-package-version");
   return !request.path.starts_with("/api/") || (!version.empty() && !version.starts_with("0."));
 }
 
-std::string TrainingCall::body() const {
+std::unique_ptr<ByteSource> TrainingCall::body() const {
+  if (is_plain(request)) return std::make_unique<TextSource>(request.body);
   const std::string encoding = ascii_lower(request.header("content-encoding"));
-  if (encoding.empty() || encoding == "identity") return request.body;
   if (encoding != "zstd") throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-encoding is '{}', allowed are identity and zstd", shown(encoding)), 415);
-  return decompressed(request.body, kMostBody);
+  return std::make_unique<ZstdSource>(request.body, kMostBody);
 }
 
-TrainingJson TrainingCall::json() const {
-  TrainingJson json = request.body.empty() ? TrainingJson::object() : read_json(body());
+TrainingJson TrainingCall::json(const JsonLimits& limits) const {
+  if (request.body.empty()) return TrainingJson::object();
+  TrainingJson json = is_plain(request) ? read_json(request.body, limits) : read_json(*body(), limits);
   if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, "the body is no JSON object", 400);
   if (!fields) return json;
   try {
@@ -106,6 +127,13 @@ TrainingJson TrainingCall::json() const {
     throw;
   }
   return json;
+}
+
+void TrainingCall::keep(TrainingBatch& batch) const {
+  std::string().swap(request.body);
+  if (!request.lease) return;
+  request.lease->settle(memory_of(batch));
+  batch.held = request.lease;
 }
 
 void TrainingCall::answer(const TrainingJson& json, int status) const {

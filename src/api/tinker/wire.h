@@ -1,5 +1,5 @@
-// What all routes of the training protocols share: whose request it is, its body, its JSON fields, how errors are told, and the
-// threads that decode. A body's fields are those that its route names: others are refused, those of a
+// What all routes of the training protocols share: whose request it is, its body, its JSON fields, how errors are told, and which of
+// the server's lanes reads it. A body's fields are those that its route names: others are refused, those of a
 // numbered operation as its result. Any thread.
 //   TrainingRoutes routes(table, service); routes.post("join", fields, [](const TrainingCall& call) { ... call.json(); });
 #pragma once
@@ -11,7 +11,7 @@
 #include "api/errors.h"
 #include "api/json_fields.h"
 #include "api/routes.h"
-#include "api/worker.h"
+#include "base/bounded_json.h"
 #include "service/training/training_service.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ std::int64_t required_integer(const TrainingJson& json, const std::string& name)
 
 // One request and where its answer goes.
 struct TrainingCall {
-  const ApiRequest& request;
+  ApiRequest& request;
   std::shared_ptr<Responder> out;
   TrainingService& service;
   std::string owner;
@@ -42,11 +42,15 @@ struct TrainingCall {
   const JsonFields* fields = nullptr;  // of the route's body; null: who reads it checks them
 
   bool is_protobuf() const;
+  bool is_short() const { return is_short(request); }  // its body, when it is read: a millisecond's work
+  static bool is_short(const ApiRequest& request);
   // Whether the client is Fireworks' package: a few answers differ.
   bool speaks_fireworks() const;
-  std::string body() const;     // decompressed; RequestError above the limit
+  std::unique_ptr<ByteSource> body() const;  // decompressed as it is read; RequestError above the limit
   // Of the body, an object; its fields are known. RequestError; UnknownFieldOfOperation.
-  TrainingJson json() const;
+  TrainingJson json(const JsonLimits& limits = {}) const;
+  // The batch came from the body, which goes: what the batch takes is counted as long as it lives. RequestError when that is too much.
+  void keep(TrainingBatch& batch) const;
   void answer(const TrainingJson& json, int status = 200) const;
   void answer_future(const std::string& request_id, const std::string& model = {}) const;
   // A request of a model, in its place: submit(model, sequence) gives the request id. What is wrong in it is that operation's result,
@@ -90,7 +94,9 @@ class TrainingRoutes {
   TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service);
   // `path` below /api/v1/, under every prefix that the protocols have. `fields`: of the body; a route without has none to read.
   void post(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler)); }
-  void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler);
+  // What is done at once, without the disk, by clients who wait for it: nobody's body, and no write, stands before it.
+  void post_quick(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler), true); }
+  void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler, bool quick = false);
   void add(const std::string& method, const std::string& path, Handler handler) { add(method, path, JsonFields(), std::move(handler)); }
   // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
   void add_at_root(const std::string& method, const std::string& path, JsonFields fields, Handler handler) {
@@ -103,11 +109,9 @@ class TrainingRoutes {
   void add_open(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, nullptr, std::move(handler), false); }
 
  private:
-  void add_row(const std::string& method, const std::string& path, std::shared_ptr<const JsonFields> fields, Handler handler, bool needs_key);
+  void add_row(const std::string& method, const std::string& path, std::shared_ptr<const JsonFields> fields, Handler handler, bool needs_key, bool quick = false);
   Routes& routes_;
   std::shared_ptr<TrainingService> service_;
-  std::shared_ptr<std::vector<std::unique_ptr<Worker>>> workers_;
-  std::shared_ptr<std::atomic<std::size_t>> next_ = std::make_shared<std::atomic<std::size_t>>(0);
 };
 
 // What a result in JSON is to Futures.

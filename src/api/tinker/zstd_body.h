@@ -1,12 +1,29 @@
-// Bodies that came compressed by zstd, within bounds: what a few bytes grow to is the sender's choice. Pure function.
-//   const std::string body = decompressed(request.body, 512 << 20);
+// Bodies that came compressed by zstd, decoded as they are read, within bounds: what a few bytes grow to is the sender's choice.
+//   ZstdSource source(request.body, 512 << 20); while (!(piece = source.next()).empty()) ...
 #pragma once
 #include <cstddef>
+#include <memory>
 #include <string>
+
+#include "base/byte_source.h"
 
 namespace lockstep {
 
-// One or several frames. Errors (RequestError): 400 for what is no zstd, is cut off or wants a window above 128 MB; 413 beyond `most` bytes.
-std::string decompressed(const std::string& body, std::size_t most);
+// One or several frames. Errors (RequestError), when it comes to that: 400 for what is no zstd, is cut off or wants a window above 8 MB;
+// 413 beyond `most` bytes.
+class ZstdSource : public ByteSource {
+ public:
+  ZstdSource(std::string_view body, std::size_t most);  // the body stays where it is
+  ~ZstdSource() override;
+  std::string_view next() override;
+
+ private:
+  struct Decoder;
+  std::unique_ptr<Decoder> decoder_;
+  const std::string_view body_;
+  const std::size_t most_;
+  std::string chunk_;
+  std::size_t position_ = 0, total_ = 0, left_ = 1;  // left: 0 at the end of a frame
+};
 
 }  // namespace lockstep

@@ -58,7 +58,9 @@ class DenseDecoder final : public Model {
     max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30, head_norms_ ? 32768 : 2048);
     intermediate_ = c.integer("intermediate_size", 1, kLarge);
     shape_.heads = attention_heads = c.integer("num_attention_heads", 1, 1024);
-    shape_.kv_heads = c.integer("num_key_value_heads", 1, shape_.heads, head_norms_ ? std::min<std::int64_t>(32, shape_.heads) : shape_.heads);
+    // transformers: as many as heads where it is null; where Qwen3's is left out, 32.
+    const bool left_out = !c.raw().contains("num_key_value_heads");
+    shape_.kv_heads = c.integer("num_key_value_heads", 1, shape_.heads, head_norms_ && left_out ? std::min<std::int64_t>(32, shape_.heads) : shape_.heads);
     if (shape_.heads % shape_.kv_heads)
       fail(ErrorCode::invalid_argument, "config.json: 'num_key_value_heads' is {}, allowed are divisors of 'num_attention_heads', {}", shape_.kv_heads,
            shape_.heads);
@@ -75,9 +77,7 @@ class DenseDecoder final : public Model {
     eps_ = static_cast<float>(c.number("rms_norm_eps", 1e-12, 1, 1e-6));
     tied_ = c.boolean("tie_word_embeddings", false);
     c.only("attention_bias", {false});
-    c.only("mlp_bias", {false});
     c.only("hidden_act", {"silu"});
-    c.only("use_sliding_window", {false});
     for (const std::string& kind : c.texts("layer_types"))
       if (kind != "full_attention") fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed is full_attention", kind);
     eos_tokens = c.integers("eos_token_id");

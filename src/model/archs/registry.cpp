@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/archs/archs.h"
+#include "model/archs/config_keys.h"
 #include "model/model.h"
 
 namespace lockstep {
@@ -27,10 +28,14 @@ bool Model::has_indexer() const {
 }
 
 std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& options) {
-  const std::string type = ConfigReader(config).text("model_type");
+  const ConfigReader reader(config);
+  const std::string type = reader.text("model_type");
   std::vector<std::string> known;
   for (const Family& family : families()) {
-    if (family.model_type == type) return family.make(config, options);
+    if (family.model_type == type) {
+      refuse_other_arithmetic(reader, type);
+      return family.make(config, options);
+    }
     known.push_back(family.model_type);
   }
   fail(ErrorCode::unsupported, "config.json: 'model_type' is '{}', known are {}{}", type, fmt::join(known, ", "), did_you_mean(type, known));

@@ -39,17 +39,28 @@ void read_scaling(const ConfigReader& r, RopeSpec& rope, const std::string& type
 }
 }  // namespace
 
+namespace {
+// What may stand in the object; anything else, such as parameters by kind of layer, would rotate otherwise than it says.
+const std::vector<std::string> kKnown = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings",
+                                         "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "truncate", "mscale", "mscale_all_dim",
+                                         "attention_factor", "finetuned", "mrope_interleaved"};
+}  // namespace
+
 RopeSpec read_rope(const ConfigReader& config, std::int64_t rotary, bool half, std::int64_t max_positions,
                    const std::vector<std::string>& allowed) {
   RopeSpec rope;
   rope.rotary = rotary;
   rope.half = half;
-  const bool now = config.has("rope_parameters");
+  const bool now = config.has("rope_parameters") && !(config.raw().at("rope_parameters").empty() && config.has("rope_scaling"));
   const char* key = now ? "rope_parameters" : "rope_scaling";
   const Json inner = config.has(key) ? config.raw().at(key) : Json::object();
   return with_context(fmt::format("reading '{}'", key), [&] {
     const ConfigReader r(inner);
-    rope.theta = now && r.has("rope_theta") ? r.number("rope_theta", 1, 1e12) : config.number("rope_theta", 1, 1e12, 10000.0);
+    for (const auto& [name, value] : inner.items())
+      if (std::find(kKnown.begin(), kKnown.end(), name) == kKnown.end())
+        fail(ErrorCode::unsupported, "config.json: '{}' is not known here, allowed are {}{}", name.substr(0, 60), fmt::join(kKnown, ", "), did_you_mean(name, kKnown));
+    r.only("mrope_interleaved", {false});
+    rope.theta = r.has("rope_theta") ? r.number("rope_theta", 1, 1e12) : config.number("rope_theta", 1, 1e12, 10000.0);
     const std::string type = r.text("rope_type", r.text("type", "default"));
     if (std::find(allowed.begin(), allowed.end(), type) == allowed.end())
       fail(ErrorCode::unsupported, "config.json: 'rope_type' is '{}', allowed are {}{}", type, fmt::join(allowed, ", "), did_you_mean(type, allowed));

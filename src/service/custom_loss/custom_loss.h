@@ -1,7 +1,7 @@
 // A client's traced loss, run: from the log-probabilities of one datum's targets and the tensors that it brings to a loss, its
 // derivative by each log-probability, and metrics. Arithmetic is double, of our own functions, in the order of the nodes; a datum's
 // result depends on that datum alone. Immutable; any thread.
-//   const CustomLoss loss(CustomLoss::Document{name, inputs, graph}); const auto r = loss.run(logprobs, shape, datum.inputs);
+//   const CustomLoss loss("mine", inputs, graph); const auto r = loss.run(logprobs, shape, datum.inputs);
 #pragma once
 #include <map>
 

@@ -92,6 +92,7 @@ class AdapterModel : public OverBase {
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
   TrainingCheckpoint checkpoint(bool optimizer) override { return checkpoint_of(trainer_.state(), base_.opened.runtime->profile, optimizer); }
   void restore(TrainingCheckpoint&& checkpoint, bool optimizer) override {
     trainer_.restore(state_of(std::move(checkpoint), base_.opened.runtime->profile, manifest(), optimizer));
@@ -118,6 +119,7 @@ class FrozenModel : public OverBase {
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
   TrainingCheckpoint checkpoint(bool) override { refuse(); }
+  std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(TrainingCheckpoint&&, bool) override { refuse(); }
   const Manifest& manifest() const override { return base_.opened.loaded.model->manifest(); }
 

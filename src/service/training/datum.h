@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct TrainingBatch {
   std::vector<TrainingDatum> data;
   LossRequest loss;
   bool forward_only = false;
+  std::shared_ptr<const void> held = {};  // what counts its memory, as long as it lives
 };
 
 // One datum's tensors, all over its targets.

@@ -25,14 +25,19 @@ class FullModel : public TrainedModel {
     return trainer_.finish_batch();
   }
   void drop() override {
-    gradients_ = false;
+    gradients_ = kept_in_bins_ = false;
     alone_.reset();
     trainer_.abandon_gradients();
   }
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece, !accumulates_ && !in_pieces_ && !gradients_); }
+  bool accumulates(std::size_t piece, std::size_t sequences) const override { return accumulates_ || gradients_ || kept_in_bins_ || piece != sequences; }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override {
+    const bool alone = !accumulates_ && !in_pieces_ && !gradients_;
+    kept_in_bins_ = kept_in_bins_ || !alone;
+    return trainer_.score(piece, alone);
+  }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
   OptimResult optim_step(const AdamParameters& adam) override {
-    gradients_ = false;
+    gradients_ = kept_in_bins_ = false;
     alone_.reset();
     return trainer_.optim_step(adam);
   }
@@ -40,6 +45,8 @@ class FullModel : public TrainedModel {
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
   const Manifest& manifest() const override { return base_.opened.loaded.model->manifest(); }
 
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
+  bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.has_state(part, parameter); }
   TrainingCheckpoint checkpoint(bool optimizer) override { return checkpoint_of(trainer_.state(), base_.opened.runtime->profile, optimizer); }
   void restore(TrainingCheckpoint&& checkpoint, bool optimizer) override {
     trainer_.restore(state_of(std::move(checkpoint), base_.opened.runtime->profile, manifest(), optimizer));
@@ -80,6 +87,7 @@ class FullModel : public TrainedModel {
   bool gradients_ = false;    // that no step has taken
   bool accumulates_ = false;  // a step had several
   bool in_pieces_ = false;    // the last one came so
+  bool kept_in_bins_ = false; // a forward was kept for a gradient with accumulators
   std::optional<Batch> alone_;  // the gradients' own data, where they may have to be taken again
 };
 
@@ -96,6 +104,14 @@ TrainingCheckpoint checkpoint_of(TrainerState&& state, const Profile& profile, b
       for (std::vector<float>& image : *moments) image.clear();
   out.profile_digest = profile.digest();
   return out;
+}
+
+std::int64_t write_trained_model(const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer) {
+  TrainingCheckpoint rest{.step = model.steps(), .profile_digest = profile.digest()};
+  const StateSource source{[&](StatePart part, std::size_t i) { return (optimizer || part == StatePart::master) && model.has_state(part, i); },
+                           [&](StatePart part, std::size_t i) { return model.state_image(part, i); }};
+  save_checkpoint(folder, model.manifest(), rest, source, {.keep_last = 1});
+  return rest.step;
 }
 
 void check_profile(const std::string& digest, const std::string& what, const Profile& profile) {

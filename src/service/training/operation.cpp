@@ -56,10 +56,12 @@ std::int64_t TrainingService::BatchOperation::piece_tokens() const {
 TrainedModel& TrainingService::BatchOperation::open_piece() {
   TrainedModel& trained = prepare();
   const std::vector<TrainSequence>& all = prepared_->sequences;
+  room_ = service_.admit_piece(*model_, all, next_, end_, !forward() || service_.base_->kept->enabled());
   if (!begun_) {
     if (!forward() || !in_turn()) service_.check_held(*model_);
     if (!forward()) {
       if (in_turn()) service_.undo_stray(*model_);
+      service_.admit_gradient(*model_, end_ - next_, all.size());
       trained.begin(all.size(), prepared_->loss);
       if (in_turn()) service_.mark_gradients(*model_);
     } else if (evaluates()) {
@@ -116,6 +118,7 @@ bool TrainingService::BatchOperation::reset() {
 
 void TrainingService::BatchOperation::failed(const std::exception& error) {
   piece_.clear();
+  room_.leave();
   const auto* own = dynamic_cast<const Error*>(&error);
   if (dynamic_cast<const std::bad_alloc*>(&error) || (own && own->code() == ErrorCode::resource_exhausted)) model_->turn.too_large();
   if (begun_ && !forward()) {
@@ -136,6 +139,7 @@ void TrainingService::BatchOperation::failed(const std::exception& error) {
 
 bool TrainingService::BatchOperation::run() {
   const bool again = run_piece();
+  room_.leave();
   if (!again) leave();
   return again;
 }
@@ -207,8 +211,10 @@ std::vector<bool> TrainingService::BatchOperation::run_with(const std::vector<St
       one.failed(e);
     }
   }
-  for (std::size_t i = 0; i < all.size(); ++i)
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i]->room_.leave();
     if (!again[i]) all[i]->leave();
+  }
   return again;
 }
 

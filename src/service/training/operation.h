@@ -67,7 +67,6 @@ class TrainingService::BatchOperation : public Operation {
   std::int64_t piece_tokens() const;
   TrainedModel& open_piece();
   bool close_piece(std::vector<std::vector<float>>&& logprobs);
-  void finish(Outcome&& outcome);
   void tell();
   void failed(const std::exception& error);
   bool forward() const { return batch_.forward_only; }
@@ -78,6 +77,7 @@ class TrainingService::BatchOperation : public Operation {
   std::optional<PreparedBatch> prepared_;
   std::vector<TrainSequence> piece_;
   std::vector<std::size_t> places_;
+  TurnRoom room_;  // of the piece, while its turn lasts
   std::size_t next_ = 0, end_ = 0;  // sequences: the next piece
   bool begun_ = false, told_ = false;
   ForwardBackwardResult result_;    // of a forward

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/memory_ledger.h"
 #include "checkpoint/training_checkpoint.h"
 #include "service/loading.h"
 #include "service/training/training_records.h"
@@ -38,6 +39,7 @@ struct TrainingBase {
   std::shared_ptr<const WeightSet> weights;  // the compute copy of the masters
   std::string optimizer_folder;       // not empty: trainers keep their optimizer's state in files there
   std::shared_ptr<KeptPasses> kept;          // of all models' forwards; executor
+  std::shared_ptr<MemoryLedger> ledger;      // what all of it may take; null: a service makes one without a limit
   mutable std::shared_ptr<FrozenBase> frozen;  // executor; made with the first adapter
 };
 
@@ -49,6 +51,8 @@ class TrainedModel {
   virtual void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
   virtual ForwardBackwardResult finish() = 0;
   virtual void drop() = 0;
+  // Whether the gradient of a batch of so many sequences, whose first piece has so many of them, needs accumulators.
+  virtual bool accumulates(std::size_t piece, std::size_t sequences) const { return true; }
   // Forward only.
   virtual std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) = 0;
   // The same with a loss, of a piece of `batch`.
@@ -56,8 +60,11 @@ class TrainedModel {
   virtual OptimResult optim_step(const AdamParameters& adam) = 0;
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;
-  // What a checkpoint holds; without the optimizer's state for samplers.
+  // All of a checkpoint at once; without the optimizer's state for samplers.
   virtual TrainingCheckpoint checkpoint(bool optimizer) = 0;
+  // The same parameter by parameter, so that writing it down needs no room for all; `checkpoint` then has the rest alone.
+  virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
+  virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
   // `optimizer` false: moments and the count of steps start anew.
   virtual void restore(TrainingCheckpoint&& checkpoint, bool optimizer) = 0;
   virtual const Manifest& manifest() const = 0;
@@ -75,6 +82,9 @@ class TrainedModel {
   // and are everybody's.
   virtual void run_together(std::vector<Piece>& pieces, bool forward) {}
 };
+
+// Writes a checkpoint of it (checkpoint/training_checkpoint.h), a few parameters at a time. Returns its step.
+std::int64_t write_trained_model(const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer);
 
 // Of the kind that the settings say. Error unsupported for a kind that there is not.
 std::unique_ptr<TrainedModel> make_trained_model(const TrainingBase& base, const ModelSettings& settings);

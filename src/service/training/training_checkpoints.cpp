@@ -235,8 +235,9 @@ SamplerWeights TrainingService::read_weights(const fs::path& folder, const Model
 
 SamplerWeights TrainingService::weights_of_checkpoint(const std::string& owner, const std::string& path) {
   const CheckpointRecord from = checkpoint_at(owner, path, {}, "sampler_weights");
-  if (from.kind == "external_weights") return base_->executor->run(WorkPriority::training, [&] { return weights_at(from); }).get();  // an adapter by name is in memory
-  return cache_.get(fmt::format("{} {}", from.path(), from.created), [&] { return weights_at(from); });
+  const auto read = [&] { return sampled_weights(owner, from.settings, fmt::format("the weights of {}", from.path()), [&] { return weights_at(from); }); };
+  if (from.kind == "external_weights") return base_->executor->run(WorkPriority::training, read).get();  // an adapter by name is in memory
+  return cache_.get(fmt::format("{} {}", from.path(), from.created), read);
 }
 
 SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, const std::string& id) {
@@ -258,8 +259,10 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     if (record.model_path.empty() && !record.spilled) return {base_->weights};
   }
   std::optional<CheckpointRecord> from;
-  if (!sampler->record.spilled) from = checkpoint_at(owner, sampler->record.model_path);
-  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] { return from ? weights_at(*from) : read_weights(sampler_folder(sampler->record), sampler->record.settings); }).get();
+  if (!record.spilled) from = checkpoint_at(owner, record.model_path);
+  const SamplerWeights read = base_->executor->run(WorkPriority::rollouts, [&] {
+    return sampled_weights(owner, record.settings, fmt::format("the weights of sampler '{}'", id), [&] { return from ? weights_at(*from) : read_weights(sampler_folder(record), record.settings); });
+  }).get();
   {
     const std::lock_guard lock(mutex_);
     if (!sampler->weights.weights) sampler->weights = read;  // another may have been faster
@@ -269,7 +272,15 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
 }
 
 // Snapshots in memory that are too many go to disk, those first that were not used for the longest time.
-void TrainingService::spill_samplers() {
+std::int64_t TrainingService::sampler_bytes_held() {
+  const std::lock_guard lock(mutex_);
+  std::int64_t bytes = 0;
+  for (const auto& [id, sampler] : samplers_)
+    if (sampler->weights.weights && sampler->record.inflight_model.empty()) bytes += bytes_of(sampler->weights);
+  return bytes;
+}
+
+void TrainingService::spill_samplers(std::int64_t most_bytes) {
   struct Held {
     std::uint64_t used = 0;
     std::shared_ptr<Sampler> sampler;
@@ -280,7 +291,7 @@ void TrainingService::spill_samplers() {
   std::int64_t bytes = 0, most = 0;
   {
     const std::lock_guard lock(mutex_);
-    most = stopping_ ? 0 : options_.sampler_bytes;
+    most = stopping_ ? 0 : most_bytes;
     for (const auto& [id, sampler] : samplers_)
       if (sampler->weights.weights && sampler->record.inflight_model.empty()) {
         held.push_back({sampler->used, sampler, sampler->weights, sampler->record});
@@ -288,29 +299,44 @@ void TrainingService::spill_samplers() {
       }
   }
   std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.used < b.used; });
-  Runtime& runtime = *base_->opened.runtime;
-  for (const auto& [used, sampler, weights, record] : held) {
+  for (const Held& one : held) {
     if (bytes <= most) return;
-    bytes -= bytes_of(weights);
-    if (record.model_path.empty() && !record.spilled) {
-      TrainingCheckpoint checkpoint;
-      const AdapterWeights* adapter = weights.adapter.get();
-      const Manifest& manifest = adapter ? adapter->layout->manifest() : base_->opened.loaded.model->manifest();
-      if (!adapter) checkpoint.masters = weight_images(runtime.backend, manifest, *weights.weights, runtime.profile);
-      else
-        for (const Buffer& buffer : adapter->parameters) checkpoint.masters.push_back(runtime.backend.stream().read(buffer.view()).get());
-      checkpoint.first_moments.resize(checkpoint.masters.size());
-      checkpoint.second_moments.resize(checkpoint.masters.size());
-      checkpoint.profile_digest = runtime.profile.digest();
-      const fs::path folder = sampler_folder(record);
-      fs::create_directories(folder);
-      save_checkpoint(folder, manifest, checkpoint, {.keep_last = 1});
-    }
-    const std::lock_guard lock(mutex_);
-    sampler->record.spilled = sampler->record.model_path.empty();
-    store_->put("sampler", sampler->record.id, to_json(sampler->record).dump());
-    sampler->weights = {};
+    bytes -= bytes_of(one.weights);
+    write_sampler(*one.sampler, one.weights, one.record);
   }
+}
+
+void TrainingService::spill_sampler(const std::string& id) {
+  std::shared_ptr<Sampler> sampler;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = samplers_.find(id); found != samplers_.end()) sampler = found->second;
+    if (!sampler || !sampler->weights.weights) return;
+  }
+  write_sampler(*sampler, sampler->weights, sampler->record);  // the executor alone changes these two
+}
+
+// A snapshot that is on disk nowhere is written, a parameter at a time; then its memory goes.
+void TrainingService::write_sampler(Sampler& sampler, const SamplerWeights& weights, const SamplerRecord& record) {
+  Runtime& runtime = *base_->opened.runtime;
+  if (record.model_path.empty() && !record.spilled) {
+    const AdapterWeights* adapter = weights.adapter.get();
+    const Manifest& manifest = adapter ? adapter->layout->manifest() : base_->opened.loaded.model->manifest();
+    const std::vector<Buffer>& parameters = adapter ? adapter->parameters : weights.weights->parameters;
+    TrainingCheckpoint rest;
+    rest.profile_digest = runtime.profile.digest();
+    const fs::path folder = sampler_folder(record);
+    fs::create_directories(folder);
+    // Weights that a trainer moves are numbers, never packed.
+    save_checkpoint(folder, manifest, rest,
+                    {[](StatePart part, std::size_t) { return part == StatePart::master; },
+                     [&](StatePart, std::size_t i) { return runtime.backend.stream().read(parameters[i].view()).get(); }},
+                    {.keep_last = 1});
+  }
+  const std::lock_guard lock(mutex_);
+  sampler.record.spilled = sampler.record.model_path.empty();
+  store_->put("sampler", sampler.record.id, to_json(sampler.record).dump());
+  sampler.weights = {};
 }
 
 }  // namespace lockstep

@@ -130,7 +130,8 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
         run->loss = std::move(loss);
       }
       std::vector<TrainSequence>& all = run->prepared.sequences;
-      const std::size_t end = piece_end(all, run->next, turn_tokens(model));
+      std::size_t end = piece_end(all, run->next, turn_tokens(model));
+      const TurnRoom room = admit_piece(model, all, run->next, end, true);
       const auto piece = [&] { return std::vector<TrainSequence>(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end)); };
       const std::vector<std::vector<float>> logprobs = trained.score(piece());
       std::vector<std::size_t> places;
@@ -140,6 +141,7 @@ std::string TrainingService::forward_backward_custom(const std::string& owner, c
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
         check_held(model);
+        admit_gradient(model, end - run->next, all.size());
         trained.begin(all.size(), run->prepared.loss);
         mark_gradients(model);
         run->begun = true;

@@ -34,6 +34,7 @@ std::string TrainingService::export_checkpoint(const CheckpointRecord& record, c
   fs::create_directories(folder.parent_path(), error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.parent_path().string(), error.message());
   const LoadedModel& base = base_->opened.loaded;
+  const MemoryLedger::Claim room = writing_room(record.settings, fmt::format("writing {} for other programs", record.path()));
   if (record.merged()) {
     const LoadedModel merged = load_model_folder(from / kMergedFolder);
     save_model_folder(folder, *base.model, merged.masters, folder_options(merged.file_dtype));
@@ -51,9 +52,11 @@ SamplerWeights TrainingService::weights_of_promoted(const PromotedModel& model) 
     Runtime& runtime = *base_->opened.runtime;
     const Manifest& manifest = base_->opened.loaded.model->manifest();
     control_.check_profile_of(model);
+    return sampled_weights(model.owner, model.settings, fmt::format("the promoted model '{}'", model.name), [&]() -> SamplerWeights {
     if (!model.adapter()) return {make_weight_set(runtime.backend, manifest, load_model_folder(control_.folder(model)).masters, runtime.profile, 0)};
     const LoadedAdapter loaded = load_adapter_folder(control_.folder(model), manifest);
     return {base_->weights, make_adapter(runtime.backend, loaded.layout, loaded.images, 0)};
+    });
   });
 }
 
@@ -80,11 +83,7 @@ void TrainingService::take_adapter(Model& model, const AdapterLayout& layout, co
   }
   begin.first_moments.resize(begin.masters.size());
   begin.second_moments.resize(begin.masters.size());
-  if (!model.trained) rest_idle_models(model);
-  auto fresh = make_trained_model(*base_, settings);
-  fresh->restore(std::move(begin), false);
-  model.trained = std::move(fresh);
-  model.forget_gradients();
+  replace_trained(model, settings, [&](TrainedModel& fresh) { fresh.restore(std::move(begin), false); });
   const std::lock_guard lock(mutex_);
   model.lost.clear();
   model.record.settings = settings;

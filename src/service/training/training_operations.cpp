@@ -24,6 +24,8 @@ std::int64_t bytes_of_files(const std::filesystem::directory_entry& entry) {
 TrainedModel& TrainingService::trained(Model& model) {
   if (model.trained) return *model.trained;
   rest_idle_models(model);
+  MemoryLedger::Claim room = model_room(model, model.record.settings);
+  const TurnRoom reading = reading_room(model.record.settings, fmt::format("reading model '{}' from disk", model.record.id));
   auto fresh = make_trained_model(*base_, model.record.settings);  // the model's only when it is what it was
   if (model.record.steps > 0 || std::filesystem::exists(living_folder(model.record))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(living_folder(model.record), fresh->manifest());
@@ -31,29 +33,24 @@ TrainedModel& TrainingService::trained(Model& model) {
     fresh->restore(std::move(loaded->checkpoint), true);
   }
   model.trained = std::move(fresh);
+  model.room = std::move(room);
+  model.most_rows = 0;
   return *model.trained;
 }
 
 // Models in memory that are too many go to disk, those first that were not used for the longest time. Gradients that no step has taken
 // hold a model in memory.
 void TrainingService::rest_idle_models(const Model& wanted) {
-  std::vector<std::pair<double, std::shared_ptr<Model>>> idle;  // by when they were used
   std::int64_t left = 0;
   {
     const std::lock_guard lock(mutex_);
-    for (const auto& [id, model] : models_)
-      if (model->trained && model.get() != &wanted) {
-        ++left;
-        if (!model->record.open_gradients && model->early.empty()) idle.emplace_back(model->record.used, model);
-      }
+    for (const auto& [id, model] : models_) left += model->trained && model.get() != &wanted;
   }
-  std::sort(idle.begin(), idle.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [used, model] : idle) {
-    if (left < options_.max_models) return;
-    write_living(*model);
-    const std::lock_guard lock(mutex_);
-    model->trained.reset();
-    --left;
+  if (left < options_.max_models) return;
+  for (const std::shared_ptr<Model>& model : idle_models()) {
+    if (model.get() == &wanted) continue;
+    rest(*model);
+    if (--left < options_.max_models) return;
   }
   if (left >= options_.max_models)
     fail(ErrorCode::resource_exhausted, "there are {} models in memory with gradients that no optim_step has taken, allowed are {}; step or unload some", left, options_.max_models);
@@ -91,6 +88,7 @@ void TrainingService::undo_stray(Model& model) {
 void TrainingService::drop_gradients(Model& model) {
   model.forget_gradients();
   if (model.trained) model.trained->drop();
+  model.gradient_room.release();
   const std::lock_guard lock(mutex_);
   model.record.open_gradients = false;
 }
@@ -116,6 +114,8 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
     if (const std::int64_t count = wanted.divisor == GradientDivisor::loss_tokens ? tokens : sequences; wanted.divisor != GradientDivisor::none && count > 0)
       a.gradient_scale = 1.0 / static_cast<double>(count);
     a.group_norms = wanted.norms == GradientNorms::detailed;
+    // Before anything is touched: where there is no room the gradients stay, and the step may be asked for again.
+    const TurnRoom room = turn_room(&model, memory_of(model.record.settings).step, fmt::format("an optimizer step of model '{}'", model.record.id));
     model.forget_gradients();  // a step that fails has dropped them, too
     const OptimResult result = [&] {
       try {
@@ -125,6 +125,7 @@ std::string TrainingService::optim_step(const std::string& owner, const std::str
         throw;
       }
     }();
+    model.gradient_room.release();
     ModelRecord record;
     {
       const std::lock_guard lock(mutex_);
@@ -171,24 +172,30 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   TrainedModel& trained = this->trained(model);
   const bool merged = record.merged();
   if (merged) check_merge(model.record.settings, wanted.precision);
-  TrainingCheckpoint checkpoint = trained.checkpoint(record.optimizer);
-  record.steps = checkpoint.step;
+  if (model.record.settings.base_only) trained.checkpoint(false);  // says that there is nothing to save
+  record.steps = trained.steps();
   std::int64_t bytes = 0;  // in fp32, which nothing exceeds
   for (const FileTensor& tensor : (merged ? base_->opened.loaded.model->manifest() : trained.manifest()).files()) bytes += tensor.size() * static_cast<std::int64_t>(sizeof(float));
   if (record.optimizer) bytes *= 3;
   check_checkpoint_room(record.owner, record.path(), bytes);
   const std::filesystem::path folder = checkpoint_folder(record);
   const bool external = record.kind == "external_weights";
+  // Other programs' formats want all weights at once; our own is written a few parameters at a time, in room that is always there.
+  TurnRoom room;
+  if (external || merged) {
+    const std::int64_t images = memory_of(model.record.settings).reading + (merged ? memory_of({}).reading : 0);
+    room = turn_room(&model, images, fmt::format("writing the weights of model '{}' for other programs", model.record.id));
+  }
   std::error_code error;
   std::filesystem::create_directories(external ? folder.parent_path() : folder, error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
   if (external) {
-    write_external(record, checkpoint.masters);
+    write_external(record, trained.checkpoint(false).masters);
   } else if (merged) {
-    write_merged(record.settings, checkpoint.masters, wanted.precision, folder);
+    write_merged(record.settings, trained.checkpoint(false).masters, wanted.precision, folder);
     record.settings.rank = 0;
   } else {
-    save_checkpoint(folder, trained.manifest(), checkpoint, {.keep_last = 1});
+    write_trained_model(folder, trained, base_->opened.runtime->profile, record.optimizer);
   }
   std::vector<std::filesystem::path> others;  // of one that this replaces
   for (const auto& entry : std::filesystem::directory_iterator(folder, error))
@@ -213,7 +220,17 @@ std::string TrainingService::save(const std::string& owner, const std::string& i
 std::string TrainingService::save_sampler(const std::string& owner, const std::string& id, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode) {
   sweep();
   return submit(owner, id, sequence, [this, owner, inflight, encode = std::move(encode)](Model& model, const std::string& request) {
-    const SamplerWeights weights = trained(model).sampler_weights();
+    SamplerWeights weights = trained(model).sampler_weights();
+    const std::string what = fmt::format("a version of model '{}' to sample from", model.record.id);
+    const std::int64_t bytes = memory_of(model.record.settings).weights;
+    bool fits = true;
+    if (inflight) {
+      weights = hold_room(std::move(weights), room_for("samplers", owner, bytes, what));
+    } else if (std::optional<MemoryLedger::Claim> room = base_->ledger->try_claim("samplers", owner, bytes)) {
+      weights = hold_room(std::move(weights), std::move(*room));
+    } else {
+      fits = false;  // it goes to disk at once, which needs no room
+    }
     SamplerRecord record;
     record.session = model.record.session;
     record.owner = owner;
@@ -226,6 +243,7 @@ std::string TrainingService::save_sampler(const std::string& owner, const std::s
     }
     record.id = new_sampler(record, inflight ? SamplerWeights{} : weights);
     spill_samplers();
+    if (!fits) spill_sampler(record.id);
     futures_.resolve(request, encode(record));
     return false;
   });
@@ -244,11 +262,7 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
                from.settings.optimizer, model.record.settings.optimizer);
         ModelSettings settings = model.record.settings;
         settings.alpha = from.settings.alpha;  // the adapter's scale is part of what it is
-        if (!model.trained) rest_idle_models(model);
-        auto fresh = make_trained_model(*base_, settings);
-        fresh->restore(read_checkpoint(from, fresh->manifest()), optimizer);
-        model.trained = std::move(fresh);
-        model.forget_gradients();
+        replace_trained(model, settings, [&](TrainedModel& fresh) { fresh.restore(read_checkpoint(from, fresh.manifest()), optimizer); });
         ModelRecord record;
         {
           const std::lock_guard lock(mutex_);
@@ -266,11 +280,39 @@ std::string TrainingService::load(const std::string& owner, const std::string& i
       /*heals=*/true);
 }
 
+// The fresh one stands beside the one that is there, which stays where anything fails. Where both have no room, and the one that is there
+// has no gradients, it rests on disk meanwhile.
+void TrainingService::replace_trained(Model& model, const ModelSettings& settings, const std::function<void(TrainedModel&)>& fill) {
+  if (!model.trained) rest_idle_models(model);
+  const std::string what = fmt::format("reading the weights of model '{}'", model.record.id);
+  MemoryLedger::Claim room;
+  TurnRoom reading;
+  const auto make_room = [&] {
+    room = model_room(model, settings);
+    reading = reading_room(settings, what);
+  };
+  try {
+    const TurnRoom stays = turn_room(&model, 0, what);  // others rest first
+    make_room();
+  } catch (const Error& e) {
+    room.release();
+    if (e.code() != ErrorCode::resource_exhausted || !model.trained || model.record.open_gradients || !model.early.empty()) throw;
+    rest(model);
+    make_room();
+  }
+  auto fresh = make_trained_model(*base_, settings);
+  fill(*fresh);
+  let_go(model);
+  model.trained = std::move(fresh);
+  model.room = std::move(room);
+  model.forget_gradients();
+}
+
 void TrainingService::write_living(Model& model) {
   if (!model.trained || !model.lost.empty() || !model.record.changed) return;  // unchanged: its settings make it again, or what is on disk
   const std::filesystem::path folder = living_folder(model.record);
   std::filesystem::create_directories(folder);
-  save_checkpoint(folder, model.trained->manifest(), model.trained->checkpoint(true), {.keep_last = 1});
+  write_trained_model(folder, *model.trained, base_->opened.runtime->profile, true);
   const std::lock_guard lock(mutex_);
   model.record.changed = false;
   if (model.record.open_gradients)

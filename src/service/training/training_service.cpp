@@ -37,7 +37,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       lock_(locked(options.state)),
       numbers_(options.state / "numbers"),
       feed_(deadlines_),
-      futures_(deadlines_, store_ = std::make_shared<TrainingStore>(options.state)),
+      futures_(deadlines_, store_ = std::make_shared<TrainingStore>(options.state), most_result_bytes(*base_)),
       control_(*this, store_, options.state, options.key_share),
       cache_(base_->executor, options.sampler_bytes),
       queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)),
@@ -45,7 +45,8 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       unmade_(limit_of(options.max_unmade)),
       copies_(limit_of(options.max_numbers)) {
   if (options.offload_optimizer) base_->optimizer_folder = emptied(options.state / "optimizer");
-  base_->kept = std::make_shared<KeptPasses>(options.reuse_bytes);
+  claim_fixed_room();
+  base_->kept = std::make_shared<KeptPasses>(options.reuse_bytes, limited_ ? base_->ledger : nullptr);
   load_records();
 }
 
@@ -97,11 +98,11 @@ void TrainingService::stop() {
           log_error("a model could not be written down", {{"model", id}, {"reason", e.what()}});
         }
         forget_waiting(*model, {});
-        model->trained.reset();
+        let_go(*model);
         const std::lock_guard lock(mutex_);
         model->inflight = {};
       }
-      spill_samplers();
+      spill_samplers(0);
       const std::lock_guard lock(mutex_);
       for (const auto& [id, sampler] : samplers_) sampler->weights = {};
       cache_.clear();
@@ -308,6 +309,8 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       optimizer_family(settings);
       rest_idle_models(*model);
       if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
+      model->room = model_room(*model, settings);
+      const TurnRoom reading = from || promoted ? reading_room(settings, fmt::format("reading the weights of model '{}'", model->record.id)) : TurnRoom();
       model->trained = make_trained_model(*base_, settings);
       if (from) {
         if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());
@@ -331,9 +334,9 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       keep(record);
       futures_.resolve(request, encode(record));
     } catch (const std::exception& e) {
+      let_go(*model);
       {
         const std::lock_guard lock(mutex_);
-        model->trained.reset();
         numbers_.forget(folder_of_id(model->record.id));
         model->unmade = model->lost = fmt::format("model '{}' could not be made: {}", model->record.id, without_server_paths(e.what()).substr(0, kLongestReason));
         unmade_.put(model->record.owner, model->record.id, 0, model->unmade);  // all that is left of it
@@ -353,7 +356,7 @@ std::string TrainingService::unload_model(const std::string& owner, const std::s
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
   const std::string request = futures_.create(owner, id);
   queue_->submit(id, [this, model, request, encode = std::move(encode)] {
-    model->trained.reset();
+    let_go(*model);
     ModelRecord record;
     {
       const std::lock_guard lock(mutex_);

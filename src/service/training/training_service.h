@@ -22,6 +22,7 @@
 #include "service/training/recent_texts.h"
 #include "service/training/sampling_request.h"
 #include "service/training/control_plane.h"
+#include "service/training/model_memory.h"
 #include "service/training/trained_model.h"
 #include "service/training/training_queue.h"
 #include "service/training/training_records.h"
@@ -218,6 +219,8 @@ class TrainingService {
     std::int64_t gradient_tokens = 0, gradient_sequences = 0;
     void forget_gradients() { gradient_tokens = gradient_sequences = 0; }
     TurnSize turn;  // executor: how its batches are cut
+    MemoryLedger::Claim room, gradient_room;  // executor: of the trained model; of gradients that no step has taken
+    std::int64_t most_rows = 0;               // executor: of its turns since it is in memory
   };
   struct Sampler {
     SamplerRecord record;
@@ -235,6 +238,21 @@ class TrainingService {
 
   std::shared_ptr<Model> find_model(const std::string& owner, const std::string& id);
   std::string submit(const std::string& owner, const std::string& model, std::int64_t sequence, Work work, bool heals = false);
+  // Memory for as long as something runs: of the room that is always there for turns, and beyond it of what is free. Executor.
+  class TurnRoom {
+   public:
+    TurnRoom() = default;
+    TurnRoom(TurnRoom&& other) noexcept { *this = std::move(other); }
+    TurnRoom& operator=(TurnRoom&& other) noexcept;
+    ~TurnRoom() { leave(); }
+    void leave() noexcept;
+
+   private:
+    friend class TrainingService;
+    TrainingService* service_ = nullptr;
+    const Model* model_ = nullptr;  // it stays in memory meanwhile
+    std::int64_t bytes_ = 0;
+  };
   using MakeOperation = std::function<std::shared_ptr<Operation>(const std::shared_ptr<Model>& model, const std::string& request)>;
   std::string place(const std::string& owner, const std::string& model, std::int64_t sequence, const MakeOperation& make);
   void run_ready(const std::shared_ptr<Model>& model);
@@ -289,8 +307,35 @@ class TrainingService {
   TrainingCheckpoint read_checkpoint(const CheckpointRecord& from, const Manifest& manifest);  // executor
   SamplerWeights weights_at(const CheckpointRecord& from);                                     // executor
   void rest_idle_models(const Model& wanted);                                                  // executor
+  // training_memory.cpp; executor, but for the first two and writing_room. Errors resource_exhausted, from the ledger, with what would free it.
+  static std::int64_t most_result_bytes(const TrainingBase& base);
+  void claim_fixed_room();
+  const ModelMemory& memory_of(const ModelSettings& settings);  // zeros without a limit
+  // Claims grow where there is room, or what can come again makes some.
+  void grow(MemoryLedger::Claim& claim, std::int64_t bytes, const std::string& what);
+  MemoryLedger::Claim room_for(const char* category, const std::string& owner, std::int64_t bytes, const std::string& what);
+  MemoryLedger::Claim model_room(const Model& model, const ModelSettings& settings);
+  MemoryLedger::Claim writing_room(const ModelSettings& settings, const std::string& what);  // all images at once; another thread's
+  TurnRoom turn_room(const Model* model, std::int64_t bytes, const std::string& what);
+  TurnRoom reading_room(const ModelSettings& settings, const std::string& what);
+  // Of a piece's turn. Fewer sequences, where so many do not fit; the error is of one alone.
+  TurnRoom admit_piece(Model& model, const std::vector<TrainSequence>& all, std::size_t begin, std::size_t& end, bool gradient);
+  // Before TrainedModel::begin.
+  void admit_gradient(Model& model, std::size_t piece, std::size_t sequences);
+  SamplerWeights sampled_weights(const std::string& owner, const ModelSettings& settings, const std::string& what, const std::function<SamplerWeights()>& read);
+  SamplerWeights hold_room(SamplerWeights weights, MemoryLedger::Claim&& room);
+  bool free_some();
+  std::vector<std::shared_ptr<Model>> idle_models();  // those that may go to disk, the least used first
+  bool rest_one_model();
+  void replace_trained(Model& model, const ModelSettings& settings, const std::function<void(TrainedModel&)>& fill);
+  void rest(Model& model);    // on disk
+  void let_go(Model& model);  // of memory; its state stays where it is on disk
+  std::int64_t sampler_bytes_held();
   SamplerWeights read_weights(const std::filesystem::path& folder, const ModelSettings& settings);  // executor
-  void spill_samplers();  // executor
+  void spill_samplers(std::int64_t most);  // executor; until they hold no more bytes than that
+  void spill_sampler(const std::string& id);  // executor
+  void write_sampler(Sampler& sampler, const SamplerWeights& weights, const SamplerRecord& record);  // executor
+  void spill_samplers() { spill_samplers(options_.sampler_bytes); }
   void expire_checkpoints();
   std::string new_sampler(SamplerRecord record, SamplerWeights weights);
   void begin_sample(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode);
@@ -311,6 +356,13 @@ class TrainingService {
   WeightCache cache_;
   TrainingStatistics statistics_;
   std::shared_ptr<TrainingQueue> queue_;
+  // Executor.
+  std::unique_ptr<ModelMemoryPlanner> planner_;  // null: the ledger has no limit
+  bool limited_ = false;
+  MemoryLedger::Claim writing_, results_, turn_reserve_, turn_extra_, base_room_;
+  std::int64_t models_bytes_ = 0;            // that were free when the server began
+  std::int64_t turn_used_ = 0, base_rows_ = 0;
+  std::vector<const Model*> busy_;           // by the rooms of what runs
 
   std::mutex mutex_;  // what follows
   std::map<std::string, SessionRecord> sessions_;

@@ -70,7 +70,8 @@ std::string TrainingService::forward_top_k(const std::string& owner, const std::
     }
     const std::vector<TrainSequence>& all = run->prepared.sequences;
     if (run->scored < all.size()) {
-      const std::size_t end = piece_end(all, run->scored, options_.tokens_a_step);
+      std::size_t end = piece_end(all, run->scored, options_.tokens_a_step);
+      const TurnRoom room = admit_piece(model, all, run->scored, end, base_->kept->enabled());
       for (std::vector<float>& row : trained.score({all.begin() + static_cast<std::ptrdiff_t>(run->scored), all.begin() + static_cast<std::ptrdiff_t>(end)})) run->result.logprobs.push_back(std::move(row));
       run->scored = end;
       return true;

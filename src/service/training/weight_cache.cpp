@@ -38,6 +38,16 @@ SamplerWeights WeightCache::get(const std::string& key, const std::function<Samp
   }).get();
 }
 
+bool WeightCache::drop_oldest() {
+  SamplerWeights gone;
+  const std::lock_guard lock(mutex_);
+  const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+  if (oldest == entries_.end()) return false;
+  gone = std::move(oldest->second.weights);
+  entries_.erase(oldest);
+  return true;
+}
+
 void WeightCache::clear() {
   const std::lock_guard lock(mutex_);
   entries_.clear();

@@ -19,6 +19,8 @@ class WeightCache {
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
   // `key` names one immutable set of numbers. Errors: those of `read`; cancelled when the executor has stopped.
   SamplerWeights get(const std::string& key, const std::function<SamplerWeights()>& read);
+  // So that others have its room; who uses those weights keeps them. False: there is none. Executor.
+  bool drop_oldest();
   void clear();  // executor
 
  private:

@@ -48,7 +48,6 @@ class MessageParser {
   MessageDelta push(std::string_view text);
   // The end of the message.
   MessageDelta flush();
-  bool has_tool_calls() const { return calls_ > 0; }
   // Only the first call is read: behind it, whole or broken, the message is over() and nothing more comes out.
   void end_with_first_call() { one_call_ = true; }
   bool over() const { return state_ == State::over; }

@@ -39,7 +39,6 @@ Message parse(MessageFormat format, std::string_view text, bool in_reasoning = f
   Message message;
   message.add(parser.push(text));
   message.add(parser.flush());
-  EXPECT_EQ(parser.has_tool_calls(), !message.calls.empty());
   return message;
 }
 
@@ -272,7 +271,7 @@ TEST(MessageParser, AVeryLongCallIsContent) {
 }
 
 TEST(MessageFormat, NamesAndDetection) {
-  for (const std::string& name : message_format_names()) EXPECT_EQ(message_format_name(message_format_by_name(name)), name);
+  for (const std::string& name : message_format_names()) EXPECT_EQ(tool_call_format(message_format_by_name(name)).name, name);
   try {
     message_format_by_name("qwem");
     FAIL();

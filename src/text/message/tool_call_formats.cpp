@@ -62,8 +62,6 @@ const ToolCallFormat& tool_call_format(MessageFormat format) {
   return *std::find_if(formats().begin(), formats().end(), [&](const ToolCallFormat& row) { return row.format == format; });
 }
 
-std::string_view message_format_name(MessageFormat format) { return tool_call_format(format).name; }
-
 std::vector<std::string> message_format_names() {
   std::vector<std::string> names;
   for (const ToolCallFormat& row : formats()) names.emplace_back(row.name);

@@ -21,8 +21,7 @@ enum class MessageFormat {
   minimax,   // M2: <minimax:tool_call><invoke name="NAME"><parameter name="K">V</parameter></invoke></minimax:tool_call>
   nemotron,  // <TOOLCALL>[{"name", "arguments"}]</TOOLCALL>, or as qwen
 };
-// "glm". The reverse: invalid_argument with a suggestion.
-std::string_view message_format_name(MessageFormat format);
+// Of "glm"; for any other name invalid_argument with a suggestion.
 MessageFormat message_format_by_name(std::string_view name);
 std::vector<std::string> message_format_names();
 // The family whose markers a chat template's source holds; plain when there is none.

@@ -1,12 +1,13 @@
 #include "text/template/budget.h"
 
+#include "base/client_work.h"
 #include "base/error.h"
 
 namespace lockstep::jinja {
 
 thread_local RenderBudget* RenderBudget::current_ = nullptr;
 
-RenderBudget::RenderBudget(const TemplateLimits& limits) 
+RenderBudget::RenderBudget(const TemplateLimits& limits)
     : limits_(limits), stack_begin_(static_cast<const char*>(__builtin_frame_address(0))), outer_(current_) {
   current_ = this;
 }
@@ -15,6 +16,7 @@ RenderBudget::~RenderBudget() { current_ = outer_; }
 void RenderBudget::step() { steps(1); }
 
 void RenderBudget::steps(std::size_t count) {
+  ClientWork::check();
   if (current_ && (current_->steps_ += static_cast<std::int64_t>(count)) > current_->limits_.steps)
     fail(ErrorCode::resource_exhausted, "the chat template ran for {} steps without an end; that is the limit", current_->limits_.steps);
 }

@@ -237,22 +237,6 @@ RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const
   return {rendering.text.bytes(), rendering.text.foreign(), std::move(rendering.generations)};
 }
 
-std::vector<TemplateSegment> ChatTemplate::render_segments(const ChatTemplateInput& input) const {
-  const RenderedPrompt prompt = render_marked(input);
-  std::vector<TemplateSegment> segments;
-  std::size_t at = 0;
-  const auto add = [&](std::size_t end, bool trusted) {
-    if (end > at) segments.push_back({prompt.text.substr(at, end - at), trusted});
-    at = end;
-  };
-  for (const ByteRange& range : prompt.untrusted) {
-    add(range.begin, true);
-    add(range.end, false);
-  }
-  add(prompt.text.size(), true);
-  return segments;
-}
-
 void parse_tool_call_arguments(ordered_json& messages) {
   if (!messages.is_array()) return;
   for (ordered_json& message : messages) {

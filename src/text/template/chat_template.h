@@ -28,16 +28,10 @@ struct ChatTemplateInput {
   std::int64_t unix_time = 0;           // for strftime_now, in the local time zone; 0: now
 };
 
-struct TemplateSegment {
-  std::string text;
-  bool trusted = true;  // written by the template, not by a message, a tool or an extra
-  bool operator==(const TemplateSegment&) const = default;
-};
-
 // Bytes of `text`, ascending and disjoint.
 struct RenderedPrompt {
   std::string text;
-  std::vector<jinja::ByteRange> untrusted;
+  std::vector<jinja::ByteRange> untrusted;  // written by a message, a tool or an extra, not by the template
   std::vector<jinja::ByteRange> generated;  // of {% generation %} blocks: what the assistant wrote
 };
 
@@ -54,7 +48,6 @@ class ChatTemplate {
   // resource_exhausted at a limit.
   RenderedPrompt render_marked(const ChatTemplateInput& input) const;
   std::string render(const ChatTemplateInput& input) const { return render_marked(input).text; }
-  std::vector<TemplateSegment> render_segments(const ChatTemplateInput& input) const;
 
   const std::string& source() const;  // of the default one
   const std::map<std::string, std::string>& special_tokens() const;

@@ -149,14 +149,23 @@ TEST(ChatTemplate, RandomBytesEndCleanly) {
 
 ordered_json user(const std::string& content) { return ordered_json::array({{{"role", "user"}, {"content", content}}}); }
 
-std::string untrusted(const std::string& source, const std::string& content) {
+// The rendered text, with what did not come from the template in «».
+std::string marked_text(const ChatTemplate& chat, const ordered_json& messages) {
+  const RenderedPrompt prompt = chat.render_marked({.messages = messages});
   std::string marked;
+  std::size_t at = 0;
+  for (const auto& range : prompt.untrusted) {
+    marked += prompt.text.substr(at, range.begin - at) + "«" + prompt.text.substr(range.begin, range.end - range.begin) + "»";
+    at = range.end;
+  }
+  return marked + prompt.text.substr(at);
+}
+
+std::string untrusted(const std::string& source, const std::string& content) {
   ordered_json messages = user(content);
   messages[0]["n"] = 7;
   messages[0]["d"] = ordered_json::parse(R"({"t": true, "z": null, "f": 1.5, "s": "12", "p": "%c"})");
-  for (const TemplateSegment& segment : ChatTemplate::from_source(source).render_segments({.messages = messages}))
-    marked += segment.trusted ? segment.text : "«" + segment.text + "»";
-  return marked;
+  return marked_text(ChatTemplate::from_source(source), messages);
 }
 
 TEST(ChatTemplate, EveryOperationKeepsWhatCameFromOutside) {
@@ -224,8 +233,7 @@ TEST(ChatTemplate, EveryOperationKeepsWhatCameFromOutside) {
 
 TEST(ChatTemplate, AnUnusualRoleIsTextFromOutside) {
   const ChatTemplate chat = ChatTemplate::from_source("<|{{ messages[0].role }}|>");
-  const auto segments = chat.render_segments({.messages = ordered_json::array({{{"role", "im_start"}, {"content", ""}}})});
-  EXPECT_EQ(segments, (std::vector<TemplateSegment>{{"<|", true}, {"im_start", false}, {"|>", true}}));
+  EXPECT_EQ(marked_text(chat, ordered_json::array({{{"role", "im_start"}, {"content", ""}}})), "<|«im_start»|>");
 }
 
 // --- from a folder

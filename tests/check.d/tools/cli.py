@@ -20,7 +20,7 @@ def commands():
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train"]}
+    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [[name] for name in commands() if name not in kinds]
 
 
@@ -60,7 +60,7 @@ with check("help"):
     for names in help_names():
         text = done(*names, "--help").stdout
         assert f"{text.splitlines()[0]} ".startswith(f"  lockstep {' '.join(names)} "), f"{names}: the first line is no example: {text[:80]!r}"
-        assert "default" in text and "--help" in text, text
+        assert "default" in text and "--help" in text and "--log-level NAME" in text, text
     assert done("train", "--help").stdout.count("lockstep train") >= 2
     assert done("help", "generate").stdout == done("generate", "--help").stdout
 

@@ -1,4 +1,4 @@
-"""./check's own behaviour, with stand-in programs: seeds of fuzzing, and what it says of tests that were skipped."""
+"""./check's own behaviour, with stand-in programs: seeds of fuzzing, what it says of tests that were skipped, the parts of a night."""
 import contextlib
 import io
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(os.environ["LOCKSTEP_ROOT"])
 sys.path.insert(0, str(ROOT / "tools"))
+import night  # noqa: E402
 import run_checks  # noqa: E402
 
 PROGRAM = "schema_fuzz"
@@ -83,7 +84,76 @@ def the_end_names_the_way_to_skipped_tests(folder):
     assert "--oracle" not in printed.getvalue()
 
 
-CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests]
+PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
+
+
+def nights(folder, *words, broken=(), tree="a", count=None):
+    """What one `./check --night WORDS` ran, which parts failed, and what it printed. Parts are scripts that note that they ran."""
+    folder = Path(folder)
+    ran, parts = folder / "ran", [night.Part(p.name, p.minutes, p.kind, p.argument.format(folder=folder), p.what, p.in_turn) for p in PARTS]
+    for part in parts:
+        script = Path(part.argument)
+        script.write_text(f"#!/bin/sh\necho {part.name} >>{ran}\nexit {int(part.name in broken)}\n")
+        script.chmod(0o755)
+    ran.write_text("")
+    tally, printed = run_checks.Tally(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        runner = night.Runner(run_checks, folder, dict(os.environ))
+        night.run(list(words), runner, tally, run_checks.say, parts, folder / "night.json", tree, count)
+    return ran.read_text().split(), [f.split(":")[0].removeprefix("night/") for f in tally.failures], printed.getvalue()
+
+
+def a_night_goes_on_where_it_was(folder):
+    assert nights(folder, broken=["two"])[:2] == (["one", "two", "long", "three"], ["two"])
+    ran, failed, printed = nights(folder)  # what passed is not run again, what failed is
+    assert (ran, failed) == (["two"], []) and "all 4 parts passed" in printed, printed
+    assert nights(folder)[0] == ["one", "two", "long", "three"]  # a whole night is over: the next one is a new one
+    nights(folder, broken=["two"])
+    assert nights(folder, tree="b")[0] == ["one", "two", "long", "three"]  # another tree has passed nothing
+    for text in ("", "{", "[]", '{"tree": "b"}', '{"tree": "b", "passed": 7}', '{"tree": "b", "passed": {"one": "x"}}'):
+        (Path(folder) / "night.json").write_text(text)
+        assert nights(folder, tree="b")[0] == ["one", "two", "long", "three"], text
+
+
+def each_part_has_its_turn(folder):
+    turns = [nights(folder, "next", count=count)[0] for count in range(40, 43)]
+    assert sorted(turns) == [["one"], ["three"], ["two"]], turns
+    ran, failed, printed = nights(folder, "next", count=40, broken=["one", "two", "three"])
+    assert failed == ran and f"./check --night {ran[0]} repeats it" in printed, printed
+    assert nights(folder, "long", "one")[0] == ["long", "one"]
+    try:
+        nights(folder, "four")
+    except SystemExit as stop:
+        assert "no part 'four'; it has next, list, one" in str(stop), stop
+    else:
+        raise AssertionError("a part that is none was taken")
+
+
+def a_part_ends_in_its_time(folder):
+    slow = Path(folder) / "slow"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    seconds, run_checks.SIGN_OF_LIFE_SECONDS = run_checks.SIGN_OF_LIFE_SECONDS, 0.2
+    tally = run_checks.Tally()
+    with contextlib.redirect_stdout(io.StringIO()):
+        night.Runner(run_checks, Path(folder), dict(os.environ)).run(night.Part("slow", 0, "command", str(slow), "a stand-in"), tally)
+    run_checks.SIGN_OF_LIFE_SECONDS = seconds
+    assert len(tally.failures) == 1 and "night/slow: ran past" in tally.failures[0], tally.failures
+
+
+def the_parts_are_those_of_the_tree(folder):
+    names = [part.name for part in night.PARTS]
+    assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS) <= night.MOST_MINUTES
+    parity = (ROOT / "src/service/parity_run.cpp").read_text()
+    assert ", ".join(f'"{layout}"' for layout in night.LAYOUTS) in parity, "parity compares other layouts"
+    made = (ROOT / "cmake/Night.cmake").read_text()
+    assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
+    assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
+    assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+
+
+CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
+          a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
 def main():

@@ -1,0 +1,60 @@
+// The memory that requests' bodies take while they are read, decoded and wait for their turn: a total, of which one owner may take a
+// share. Who wants more is refused before it is taken. A lease is one request's part; what it took is free again when it goes.
+// Knows no wire. Any thread; a lease: one thread at a time.
+//   auto lease = budget->lease(owner); lease->settle(content_length); ... lease->take(more);
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "base/client_work.h"
+#include "observe/prometheus.h"
+
+namespace lockstep {
+
+class BodyLease;
+
+class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
+ public:
+  BodyBudget(std::int64_t most_bytes, std::int64_t share_percent);
+
+  std::shared_ptr<BodyLease> lease(std::string owner);
+  std::int64_t most_bytes() const { return most_; }    // of all; who plans the memory of the process counts them
+  std::int64_t share_bytes() const { return share_; }  // of one owner
+  std::int64_t bytes() const;                          // taken now
+  void append_metrics(PrometheusText& text) const;
+
+ private:
+  friend class BodyLease;
+  void take(const std::string& owner, std::int64_t own, std::int64_t more);
+  void give(const std::string& owner, std::int64_t bytes);
+
+  const std::int64_t most_, share_;
+  mutable std::mutex mutex_;
+  std::int64_t taken_ = 0, peak_ = 0;
+  std::map<std::string, std::int64_t> by_owner_;
+  std::uint64_t refused_to_owner_ = 0, refused_to_all_ = 0;
+};
+
+class BodyLease : public MemoryAccount {
+ public:
+  BodyLease(std::shared_ptr<BodyBudget> budget, std::string owner) : budget_(std::move(budget)), owner_(std::move(owner)) {}
+  ~BodyLease() override { budget_->give(owner_, bytes_); }
+  BodyLease(const BodyLease&) = delete;
+  BodyLease& operator=(const BodyLease&) = delete;
+
+  // So much more. Errors (RequestError), which change nothing: 413 when this request alone is beyond its owner's share, 429 when it is
+  // with the owner's others, 503 when it is with everybody's.
+  void take(std::size_t bytes) override;
+  // So much in all, more or less than before. Errors as take().
+  void settle(std::size_t bytes);
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  const std::shared_ptr<BodyBudget> budget_;
+  const std::string owner_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// One field of a training body, found without decoding the rest: whose model it is for is known before its data takes memory.
+// Reads as far as the field, whatever the bytes; a decoder says later what is wrong with them. Pure functions.
+//   TextSource source(body); if (const auto model = json_field(source, "model_id")) service.model(owner, *model);
+#pragma once
+#include <optional>
+#include <string>
+
+#include "base/byte_source.h"
+
+namespace lockstep {
+
+// A text of at most 1,000 bytes in the outermost object; nothing: there is none.
+std::optional<std::string> json_field(ByteSource& source, std::string_view name);
+// model_id of a ForwardBackwardRequest.
+std::optional<std::string> proto_model(ByteSource& source);
+
+}  // namespace lockstep

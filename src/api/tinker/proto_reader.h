@@ -1,0 +1,135 @@
+// Protobuf read field by field from bytes as they come, so that a message that claims much is never held as one. Internal to tinker/.
+//   ProtoReader reader(source); while (reader.field()) if (reader.is(1, ProtoReader::bytes)) reader.read(text); else reader.skip();
+#pragma once
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/byte_source.h"
+#include "base/client_work.h"
+#include "base/error.h"
+
+namespace lockstep {
+
+class ProtoReader {
+ public:
+  // As wire types are numbered.
+  static constexpr int varint = 0, fixed64 = 1, bytes = 2;
+
+  // `name`: of the message, in the one error there is: "the body is no NAME".
+  ProtoReader(ByteSource& source, std::string name) : name_(std::move(name)), stream_(source), in_(&stream_) { in_.SetTotalBytesLimit(INT32_MAX); }
+
+  // The next field of the message at hand; false: its end.
+  bool field() {
+    ClientWork::check();
+    tag_ = in_.ReadTag();
+    if (tag_ == 0 && !in_.ConsumedEntireMessage()) broken();
+    return tag_ != 0;
+  }
+  bool is(int number, int wire) const { return tag_ == static_cast<std::uint32_t>(number << 3 | wire); }
+  void skip() { require(google::protobuf::internal::WireFormatLite::SkipField(&in_, tag_)); }
+
+  std::uint64_t number() {
+    std::uint64_t value = 0;
+    require(in_.ReadVarint64(&value));
+    return value;
+  }
+  std::uint64_t word() {
+    std::uint64_t value = 0;
+    require(in_.ReadLittleEndian64(&value));
+    return value;
+  }
+  // Bytes, taken as they come, not as they claim to be.
+  void read(std::string& into) {
+    constexpr std::size_t kStep = 64 << 10;
+    into.clear();
+    for (std::size_t left = length(); left > 0;) {
+      const std::size_t step = std::min(left, std::max(kStep, into.size())), before = into.size();
+      ClientWork::take(step);
+      into.resize(before + step);
+      require(in_.ReadRaw(into.data() + before, static_cast<int>(step)));
+      left -= step;
+    }
+  }
+  // A message within: read() is called for its fields.
+  template <class Read>
+  void message(const Read& read) {
+    const auto outer = enter();
+    while (field()) read();
+    require(in_.BytesUntilLimit() == 0);
+    in_.PopLimit(outer);
+  }
+  // Numbers one after the other.
+  template <class Take>
+  void packed(const Take& take) {
+    const auto outer = enter();
+    while (in_.BytesUntilLimit() > 0) take(number());
+    in_.PopLimit(outer);
+  }
+  [[noreturn]] void broken() const { fail(ErrorCode::invalid_argument, "the body is no {}", name_); }
+
+ private:
+  class Stream : public google::protobuf::io::ZeroCopyInputStream {
+   public:
+    explicit Stream(ByteSource& source) : source_(source) {}
+    bool Next(const void** data, int* size) override {
+      if (rest_.empty()) rest_ = source_.next();
+      if (rest_.empty()) return false;
+      last_ = rest_.substr(0, kMost);
+      rest_.remove_prefix(last_.size());
+      *data = last_.data();
+      *size = static_cast<int>(last_.size());
+      count_ += *size;
+      return true;
+    }
+    void BackUp(int count) override {  // of what came last
+      rest_ = {last_.data() + last_.size() - count, static_cast<std::size_t>(count) + rest_.size()};
+      count_ -= count;
+    }
+    bool Skip(int count) override {
+      const void* data = nullptr;
+      for (int size = 0; count > 0; count -= size) {
+        if (!Next(&data, &size)) return false;
+        if (size > count) {
+          BackUp(size - count);
+          size = count;
+        }
+      }
+      return true;
+    }
+    int64_t ByteCount() const override { return count_; }
+
+   private:
+    static constexpr std::size_t kMost = 1 << 20;
+    ByteSource& source_;
+    std::string_view rest_, last_;
+    std::int64_t count_ = 0;
+  };
+
+  void require(bool right) const {
+    if (!right) broken();
+  }
+  // Into a message within: nothing is read past its end.
+  google::protobuf::io::CodedInputStream::Limit enter() {
+    const std::size_t inner = length();
+    const int left = in_.BytesUntilLimit();  // -1: no end is known
+    require(left < 0 || inner <= static_cast<std::size_t>(left));
+    return in_.PushLimit(static_cast<int>(inner));
+  }
+  std::size_t length() {
+    std::uint32_t value = 0;
+    require(in_.ReadVarint32(&value) && value <= INT32_MAX);
+    return value;
+  }
+
+  const std::string name_;
+  Stream stream_;
+  google::protobuf::io::CodedInputStream in_;
+  std::uint32_t tag_ = 0;
+};
+
+}  // namespace lockstep

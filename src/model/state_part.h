@@ -1,0 +1,9 @@
+// The three values that training keeps of a weight. Whoever writes them down asks for one parameter's at a time.
+#pragma once
+#include <cstdint>
+
+namespace lockstep {
+
+enum class StatePart : std::uint8_t { master, first_moment, second_moment };
+
+}  // namespace lockstep

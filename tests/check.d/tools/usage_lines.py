@@ -1,0 +1,101 @@
+"""Compiles (syntax only) the lines of use in headers' first comments: `//   CODE` before #pragma once, with three blanks.
+
+Each stands in a function of its own, whose parameters are what the line takes for granted; GIVEN lists them, and which headers are held
+to it. `...` stands for anything and is left out. A header whose lines are no code, or take a whole program for granted, is not listed.
+"""
+import re
+import shutil
+import subprocess
+
+from harness import ROOT, TMP, Skip, check
+
+LEARNS = "const std::vector<TrainSequence>& data, const LossOptions& loss, const AdamParameters& adam"
+GIVEN = {
+    "base/bounded_json.h": "const std::string& body",
+    "base/entropy.h": "std::optional<std::uint64_t> given",
+    "base/error.h": "double t",
+    "base/folder_lock.h": "const std::filesystem::path& runs",
+    "base/log.h": "const std::string& path",
+    "base/signals.h": "void (*step)()",
+    "base/thread_pool.h": "ThreadPool& pool, std::int64_t rows",
+    "benchmark/attention.h": "",
+    "benchmark/model_benchmark.h": "",
+    "benchmark/scoring.h": "",
+    "checkpoint/json_file.h": "const std::filesystem::path& folder",
+    "checkpoint/model_files.h": "const std::filesystem::path& folder, const std::string& name, std::vector<float>& values",
+    "checkpoint/model_folder.h": "",
+    "checkpoint/safetensors.h": "std::vector<float>& values",
+    "checkpoint/safetensors_header.h": "const std::string& text",
+    "cli/options.h": "std::int64_t max_tokens, const std::vector<std::string>& arguments",
+    "engine/engine.h": "Runtime& runtime, std::shared_ptr<const WeightSet> weights",
+    "kernels/backend.h": "const View& y, const View& a, const View& b",
+    "model/archs/config_keys.h": "const Json& json",
+    "model/config_reader.h": "const Json& json",
+    "model/model.h": "const Json& config_json",
+    "model/runtime.h": "const BackendOptions& backend_options, const Json& config, std::int64_t max_positions",
+    "numerics/profile.h": "",
+    "observe/bounded_log.h": "const std::filesystem::path& run, std::int64_t checkpoint_step",
+    "observe/metrics_log.h": "const std::filesystem::path& run, std::int64_t checkpoint_step",
+    "observe/progress.h": "std::int64_t steps, std::int64_t tokens_of_step",
+    "observe/prometheus.h": "std::string& body",
+    "parallel/layout.h": "",
+    "parallel/thread_ranks.h": "const RankLayout& layout",
+    "rl/countdown.h": "std::uint64_t seed, std::uint64_t index",
+    "rl/environment.h": "std::uint64_t seed, const std::string& answer",
+    "rl/grpo.h": "",
+    "rl/settings.h": "",
+    "service/custom_loss/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
+                                         "const std::vector<std::int64_t>& shape, const TrainingDatum& datum",
+    "service/loading.h": "",
+    "service/memory_plan.h": "",
+    "service/rl_run.h": "const RlRunConfig& config, bool resume, std::int64_t steps, double loss",
+    "service/serving.h": "const RuntimeSettings& settings, const Request& request, GenerationService::OnToken on_token, GenerationService::OnDone on_done",
+    "store/database.h": "",
+    "tensor/device.h": "std::int64_t rows, std::int64_t cols",
+    "tensor/file_memory.h": "std::size_t bytes",
+    "tensor/memory_pool.h": "std::size_t bytes",
+    "text/tokenizer.h": "",
+    "text/vocabulary.h": "",
+    "train/adapter_trainer.h": f"Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterLayout> layout, {LEARNS}, Request& request",
+    "train/losses.h": "const std::vector<TrainSequence>& data, std::int64_t vocabulary",
+    "train/trainer.h": f"Runtime& runtime, const WeightImages& images, {LEARNS}, Engine& engine",
+}  # fmt: skip
+# What lines use beside their own header.
+BESIDE = ["base/signals.h", "engine/engine.h", "service/loading.h"]
+
+
+def usage_of(text):
+    """The lines of use in a header's text, as statements."""
+    lines = re.findall(r"^//   (.*)$", text.split("#pragma once")[0], re.M)
+    return [re.sub(r"\s*\.\.\.(?:\w+\.\.\.)?;?", " ", line.split("  //")[0]) for line in lines]
+
+
+def program(usages):
+    """One function a header; #line leads an error back to the header."""
+    parts = ["#include <filesystem>", "#include <optional>", *(f'#include "{header}"' for header in [*usages, *BESIDE]), "namespace lockstep {"]
+    for number, (header, lines) in enumerate(usages.items()):
+        parts += [f"void use_{number}({GIVEN[header]}) {{", f'#line 1 "the line of use in src/{header}"', *lines, ";", "}"]
+    return "\n".join([*parts, "}  // namespace lockstep", ""])
+
+
+def compiled(text):
+    compiler = shutil.which("c++") or shutil.which("g++")
+    if not compiler:
+        raise Skip("no C++ compiler")
+    source = TMP / "usage_lines.cpp"
+    source.write_text(text)
+    command = [compiler, "-std=c++20", "-fsyntax-only", "-w", "-mavx2", "-mfma", "-mf16c", f"-I{ROOT / 'src'}", "-DTOML_HEADER_ONLY=0", str(source)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+with check("lines-of-use-compile"):
+    usages = {header: usage_of((ROOT / "src" / header).read_text()) for header in GIVEN}
+    assert all(usages.values()), f"without a line of use: {[header for header, lines in usages.items() if not lines]}"
+    done = compiled(program(usages))
+    assert done.returncode == 0, "\n".join(line for line in done.stderr.splitlines() if "error" in line)[:3000]
+
+with check("control"):
+    # A line that names what its header has not.
+    false = usage_of("//   Device device({.backend = BackendKind::cpu, .threads = 2});\n#pragma once\n")
+    done = compiled(program({"tensor/device.h": false}))
+    assert done.returncode != 0 and "the line of use in src/tensor/device.h" in done.stderr, done.stderr[:1000]

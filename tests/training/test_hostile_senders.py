@@ -1,0 +1,210 @@
+"""Fifty senders of bodies that mean harm, and one client who is not among them: its heartbeats come back soon, the server's memory stays
+within what it was given for bodies, and nobody is worked for who has left."""
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import zstandard
+
+from test_wire import BASE, TOKENS, Client
+
+SENDERS, SECONDS, BODY_MEGABYTES = 50, 10, 256
+TARGET_MS = 50  # of the 99th percentile, where the machine has nothing else to do
+
+
+def request(path, body, key, encoding="", extra=""):
+    head = f"POST /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {key}\r\nContent-Type: application/json\r\n{encoding and f'Content-Encoding: {encoding}' + chr(13) + chr(10)}"
+    return f"{head}Content-Length: {len(body)}\r\n{extra}\r\n".encode() + body
+
+
+def answer_of(connection):
+    """Status and body of one answer."""
+    text = b""
+    while b"\r\n\r\n" not in text:
+        more = connection.recv(65536)
+        if not more:
+            raise ConnectionError("closed")
+        text += more
+    head, _, body = text.partition(b"\r\n\r\n")
+    length = int(re.search(rb"content-length: (\d+)", head, re.I)[1])
+    while len(body) < length:
+        body += connection.recv(65536)
+    return int(head.split()[1]), body
+
+
+def batch(model, data):
+    return f'{{"model_id":"{model}","seq_id":1,"forward_backward_input":{{"loss_fn":"cross_entropy","data":{data}}}}}'.encode()
+
+
+def zstd(head, repeated, count, tail):
+    """Compressed by parts: what it grows to never stands in memory here."""
+    packer = zstandard.ZstdCompressor(level=3).compressobj()
+    block = repeated * 4096
+    parts = [packer.compress(head)]
+    parts += [packer.compress(block) for _ in range(count // 4096)]
+    return b"".join(parts) + packer.compress(tail) + packer.flush()
+
+
+def hostile_requests(model, key):
+    """One of each kind, of a key with a model of its own; those that are worst for a decoder that takes what it is told."""
+    head, tail = batch(model, "[@]").split(b"@")
+    datum = b'{"model_input":{"chunks":[{"type":"encoded_text","tokens":['
+    return {
+        "a bomb of objects, 9 KB": request("forward_backward", zstd(head, b"{},", 30_000_000, b"{}" + tail), key, "zstd"),
+        "a bomb of numbers": request("forward_backward", zstd(head + datum, b"1,", 40_000_000, b"1]}]}}" + tail), key, "zstd"),
+        "a bomb of blanks": request("forward_backward", zstd(head, b"   ", 30_000_000, tail), key, "zstd"),
+        "a bomb for another's model": request("forward_backward", zstd(head.replace(model.encode(), b"s-0:train:0"), b"{},", 30_000_000, b"{}" + tail), key, "zstd"),
+        "plain objects, 8 MB": request("forward_backward", head + b"{}," * 2_700_000 + b"{}" + tail, key),
+        "a sparse matrix of 512 MB": request("forward_backward", head + b'{"model_input":{"chunks":[]},"loss_fn_inputs":{"weights":{"dtype":"int64","shape":[1,67000000],"data":[],"sparse_crow_indices":[0,0],"sparse_col_indices":[]}}}' + tail, key),
+        "a long text beside fields": request("create_session", b'{"tags":[' + b"[]," * 2_000_000 + b"[]]}", key),
+    }
+
+
+HEARTBEATS = """
+import re, socket, sys, time
+port, key, session, seconds = int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
+body = b'{"session_id":"%s"}' % session.encode()
+wire = f"POST /api/v1/session_heartbeat HTTP/1.1\\r\\nHost: localhost\\r\\nX-API-Key: {key}\\r\\nContent-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n".encode() + body
+connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+end = time.monotonic() + seconds
+while time.monotonic() < end:
+    began = time.monotonic()
+    connection.sendall(wire)
+    text = b""
+    while b"session_heartbeat" not in text:
+        more = connection.recv(4096)
+        assert more and b" 200 " in (text + more)[:20], text + more
+        text += more
+    print(f"{(time.monotonic() - began) * 1000:.3f}", flush=True)
+    time.sleep(0.01)
+"""
+
+
+def heartbeats(port, client, seconds):
+    """Milliseconds of each, by a process of its own."""
+    done = subprocess.run([sys.executable, "-c", HEARTBEATS, str(port), client.key, client.session, str(seconds)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return sorted(float(line) for line in done.stdout.split())
+
+
+def percentile(sorted_values, percent):
+    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * percent / 100))]
+
+
+def memory(process, name):
+    with open(f"/proc/{process.pid}/status") as status:
+        return int(re.search(name + r":\s+(\d+)", status.read())[1]) / 1024
+
+
+def send_until(end, port, wires, statuses):
+    while time.monotonic() < end:
+        for wire in wires:
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+                    connection.settimeout(max(0.1, end - time.monotonic()))
+                    connection.sendall(wire)
+                    status, body = answer_of(connection)
+                    statuses.append((status, body[:300]))
+            except OSError:
+                statuses.append((0, b""))
+            if time.monotonic() > end:
+                return
+
+
+def test_fifty_hostile_senders(start_server):
+    server = start_server("--body-megabytes", str(BODY_MEGABYTES), "--stop-seconds", "2")
+    good = Client(server.url, "tml-good")
+    alone = heartbeats(server.port, good, 2)
+    before = memory(server.process, "VmRSS")
+    wires = []
+    for number in range(5):  # keys; of each ten senders
+        owner = Client(server.url, f"tml-hostile-{number}")
+        made = owner.post("create_model", session_id=owner.session, model_seq_id=0, base_model=BASE, lora_config={"rank": 1, "seed": 1})
+        wires.append(list(hostile_requests(owner.result(made["request_id"])["model_id"], owner.key).values()))
+    statuses = []
+    end = time.monotonic() + SECONDS
+    threads = [threading.Thread(target=send_until, args=(end, server.port, wires[i % 5][i // 5 % 7:] + wires[i % 5][:i // 5 % 7], statuses)) for i in range(SENDERS)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    beaten = heartbeats(server.port, good, SECONDS - 2)
+    for thread in threads:
+        thread.join()
+    peak = memory(server.process, "VmHWM")
+    answered = [status for status, _ in statuses if status]
+    print(f"\nheartbeats alone: p50 {percentile(alone, 50):.1f} ms, p99 {percentile(alone, 99):.1f} ms; beside {SENDERS} senders: {len(beaten)}, p50 {percentile(beaten, 50):.1f} ms, "
+          f"p99 {percentile(beaten, 99):.1f} ms (target {TARGET_MS}), longest {beaten[-1]:.1f} ms; memory {before:.0f} MB, at most {peak:.0f} MB; answers { {s: answered.count(s) for s in sorted(set(answered))} }")
+    # One decoder for all made this 22 seconds. A machine that others load is slow alone, too.
+    assert len(beaten) > 20 and percentile(beaten, 99) < max(TARGET_MS, 20 * percentile(alone, 99), 1000 if os.environ.get("CI") else 400), beaten[-5:]
+    assert peak < before + BODY_MEGABYTES + 150, (before, peak)
+    assert 500 not in answered
+    refused = [body for status, body in statuses if status in (413, 429, 503)]
+    assert refused and all(b"--body-megabytes" in body or b"waiting" in body for body in refused), refused[:3]
+    # Those who left are not worked for: the server is at rest soon, and it is the good client's as before.
+    time.sleep(0.5)
+    ticks = lambda: sum(int(x) for x in open(f"/proc/{server.process.pid}/stat").read().rsplit(")", 1)[1].split()[11:13])  # noqa: E731
+    first = ticks()
+    time.sleep(1)
+    assert ticks() - first < 0.5 * os.sysconf("SC_CLK_TCK")
+    model = good.model()
+    assert isinstance(good.result(good.backward(model, 1)), bytes)
+    began = time.monotonic()
+    assert server.stop() == 0 and time.monotonic() - began < 10
+
+
+def test_a_body_that_is_too_much_says_so_and_how_much_is_allowed(start_server):
+    server = start_server("--body-megabytes", "16")
+    client = Client(server.url, "tml-large")
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+        connection.sendall(f"POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {client.key}\r\nContent-Length: {12 << 20}\r\n\r\n".encode())
+        status, body = answer_of(connection)  # before the body
+    assert status == 413 and "12.0 MB" in body.decode() and "8.0 MB" in body.decode() and "--body-megabytes" in body.decode()
+    # Two of 5 MB: the second is refused while the first is read, and taken when that is gone.
+    head = f"POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {client.key}\r\nContent-Length: {5 << 20}\r\n\r\n".encode()
+    first = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    first.sendall(head + b"{")
+    time.sleep(0.3)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as second:
+        second.sendall(head)
+        status, body = answer_of(second)
+        assert status == 429 and "10.0 MB" in body.decode() and "8.0 MB" in body.decode()
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as other:  # another key has a share of its own
+        other.sendall(head.replace(client.key.encode(), b"tml-other") + b"{")
+        assert client.post("session_heartbeat", session_id=client.session)
+        other.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            other.recv(1)
+    first.close()
+    time.sleep(0.3)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as second:
+        second.sendall(head + b"[" * (5 << 20))
+        status, body = answer_of(second)
+        assert status in (400, 422), (status, body)
+
+
+def test_a_body_for_anothers_model_is_refused_before_it_is_read(start_server):
+    server = start_server()
+    owner, stranger = Client(server.url, "tml-owner"), Client(server.url, "tml-stranger")
+    model = owner.model()
+    head, tail = batch(model, "[@]").split(b"@")
+    bomb = zstd(head, b"{},", 100_000_000, b"{}" + tail)
+    before = memory(server.process, "VmHWM")
+    began = time.monotonic()
+    refused = stranger.raw("forward_backward", data=bomb, headers={"Content-Type": "application/json", "Content-Encoding": "zstd"})
+    assert refused.status_code == 404 and "there is no model" in refused.text, refused.text
+    assert time.monotonic() - began < 1 and memory(server.process, "VmHWM") < before + 20
+    # Also where the name comes behind the data: found without keeping it.
+    last = b'{"forward_backward_input":{"data":[' + b"{}," * 2_000_000 + b"{}]}," + f'"model_id":"{model}","seq_id":1}}'.encode()
+    refused = stranger.raw("forward_backward", data=last, headers={"Content-Type": "application/json"})
+    assert refused.status_code == 404 and memory(server.process, "VmHWM") < before + 40
+    assert json.loads(refused.text)["detail"]
+    datum = {"model_input": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:-1]}]}, "loss_fn_inputs": {"target_tokens": {"dtype": "int64", "data": TOKENS[1:]}}}
+    right = {"forward_backward_input": {"data": [datum], "loss_fn": "cross_entropy"}, "seq_id": 1, "model_id": model}  # its own, in that order
+    assert isinstance(owner.result(owner.post("forward_backward", **right)["request_id"]), bytes)

@@ -1,0 +1,143 @@
+"""A server under a limit of memory, and clients that want more than there is: they are refused, the server goes on, and what it has
+acknowledged is there after a kill."""
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+
+from test_damage import Trainer
+from test_wire import BASE, TOKENS
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+BINARY = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
+MEGABYTE = 1 << 20
+NO_GRADIENT = "optim_step without a forward_backward before it"
+
+
+@pytest.fixture
+def limited(tmp_path, monkeypatch):
+    """limited(megabytes): programs that are started from here on may take so much data (RLIMIT_DATA), and not a byte more."""
+
+    def limit(megabytes):
+        script = tmp_path / "limited"
+        script.write_text(f'#!/bin/sh\nexec prlimit --data={megabytes * MEGABYTE} -- "{BINARY}" "$@"\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
+        return script
+
+    return limit
+
+
+def data_megabytes(server, name):
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split(name + ":")[1].split()[0]) / 1024
+
+
+def refusal(answer):
+    """The error of a result, or None."""
+    return answer.get("error") if isinstance(answer, dict) else None
+
+
+class Greedy(Trainer):
+    """Makes whole models and takes gradients that it never steps, until it is refused; saves what it trains."""
+
+    def __init__(self, url, key):
+        super().__init__(url, key)
+        self.models, self.refused, self.saved = [], [], {}
+
+    def run(self, count):
+        for number in range(count):
+            made = self.result(self.post("create_model", session_id=self.session, model_seq_id=number, base_model=BASE, lora_config={"rank": 0})["request_id"])
+            if refusal(made):
+                self.refused.append(made["error"])
+                continue
+            model = made["model_id"]
+            self.models.append(model)
+            for step in range(2):
+                answers = []
+                for _ in range(2):  # two gradients: accumulators
+                    self.numbers[model] = self.numbers.get(model, 0) + 1
+                    answers.append(self.result(self.backward(model, self.numbers[model], TOKENS)))
+                if step == 0:
+                    stepped = self.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
+                    if refusal(stepped) != NO_GRADIENT:  # both were refused
+                        answers.append(stepped)
+                    # A model that rests on disk may have no room to come back; one that is in memory is written down always.
+                    answers.append(self.do(model, "save_weights", path=f"kept-{number}"))
+                    if refusal(answers[-1]) is None:
+                        self.saved[answers[-1]["path"]] = None
+                self.refused += [refusal(a) for a in answers if refusal(a)]
+
+
+def test_greedy_clients_are_refused_and_nothing_acknowledged_is_lost(start_server, limited):
+    limit = 900
+    limited(limit)
+    # The least that leaves room for some models: each holds 10 MB, and 16 MB more with two gradients.
+    server = start_server("--cache-megabytes", "16", "--memory-megabytes", "460", "--key-share", "100")
+    clients = [Greedy(server.url, f"tml-greedy-{i}") for i in range(3)]
+    failures = []
+
+    def run(client):
+        try:
+            client.run(8)
+        except Exception as e:  # told below: a thread's own is lost
+            failures.append(repr(e))
+
+    threads = [threading.Thread(target=run, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures and server.process.poll() is None, failures + server.errors[-20:]
+    refused = [error for client in clients for error in client.refused]
+    assert refused, "everybody found room: the test wants too little"
+    assert all("--memory-megabytes" in error or "--max-models" in error for error in refused), [e for e in refused if "--memory-megabytes" not in e]
+    assert any("takes" in error and "are free" in error and "what frees some" in error for error in refused), [e for e in refused if "--memory-megabytes" not in e]
+    assert data_megabytes(server, "VmHWM") < 460, "more than it may take"
+    metrics = requests.get(server.url + "/metrics", timeout=10).text
+    figures = {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in metrics.splitlines() if line.startswith("lockstep_memory_")}
+    assert figures["lockstep_memory_limit_bytes"] == 460 * MEGABYTE
+    assert 0 < sum(value for name, value in figures.items() if "claimed" in name) <= 460 * MEGABYTE
+    # Those who step make room for those who were refused.
+    for again in (False, True):
+        for client in clients:
+            for model in client.models:
+                stepped = client.do(model, "optim_step", adam_params={"learning_rate": 1e-3})
+                assert not again or refusal(stepped) == NO_GRADIENT, stepped
+    model = clients[0].models[-1]
+    clients[0].numbers[model] += 1
+    answer = clients[0].result(clients[0].backward(model, clients[0].numbers[model], TOKENS))
+    assert refusal(answer) is None, answer
+    assert sum(len(client.saved) for client in clients) >= 3, refused
+    for client in clients:
+        for path in client.saved:
+            client.saved[path] = client.sampled(path, 1000 + list(client.saved).index(path))
+            assert refusal(client.saved[path]) is None, client.saved[path]
+    # A kill takes nothing that was acknowledged.
+    server.stop(signal.SIGKILL)
+    again = start_server("--cache-megabytes", "16", "--memory-megabytes", "460", "--key-share", "100")
+    for client in clients:
+        client.url = again.url + "/api/v1/"
+        for path, bits in client.saved.items():
+            sample = client.sampled(path, 2000 + list(client.saved).index(path))
+            assert isinstance(sample, bytes) and sample == bits, path
+    assert again.stop() == 0, "".join(again.errors)
+
+
+def run(*arguments, timeout=60):
+    return subprocess.run([os.environ["LOCKSTEP_BINARY"], *map(str, arguments)], capture_output=True, text=True, timeout=timeout)
+
+
+def test_what_does_not_fit_is_refused_before_it_is_begun(limited, tmp_path):
+    limited(150)  # a comparison takes 213 MB, the serving of 8 sequences of 1,024 tokens 136 MB
+    model = REPOSITORY / "models/countdown-glm"
+    for arguments in (["serve", "--model", model, "--port", "0", "--training", "--state", tmp_path / "state"],
+                      ["serve", "--model", model, "--port", "0", "--memory-megabytes", "70"],
+                      ["parity", "--model", model, "--fuzz", "1"]):
+        ended = run(*arguments)
+        assert ended.returncode == 1 and "of memory" in ended.stderr and "are free" in ended.stderr, (arguments, ended.stderr)
+        assert "could not be allocated" not in ended.stderr and "bad_alloc" not in ended.stderr, ended.stderr

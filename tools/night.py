@@ -1,0 +1,170 @@
+"""The parts of ./check --night: what takes too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
+
+Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
+started again. `next` is the part whose turn it is by the count of commits.
+"""
+import hashlib
+import json
+import os
+import re
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+MOST_MINUTES = 180  # of a whole night, on two processors
+# As lockstep parity compares them (parity_layouts in src/service/parity_run.cpp).
+LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
+ASAN_FOLDERS = ("model", "engine", "train", "service", "api", "http")
+KERNEL_PARTS = 4  # cmake/Night.cmake
+ARCHITECTURES = ("80", "90a", "100a")
+PROVED = ()  # sanitizer parts that passed whole by hand once: only such a part joins the turns of .ci/run, where a red one lets nothing land
+
+
+@dataclass(frozen=True)
+class Part:
+    name: str
+    minutes: int  # after which it is ended and has failed
+    kind: str  # which function below runs it
+    argument: str
+    what: str
+    in_turn: bool = True  # .ci/run takes a few minutes for one; GPU code has a turn of its own there
+
+
+PARTS = [
+    Part("demo", 12, "demo", "", "the full demo, whose weights have the published hash"),
+    Part("demo-ranks", 20, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
+    Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
+    *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 3, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
+    *[Part(f"tsan-{folder}", 12, "program", f"tsan_{folder}", f"ThreadSanitizer over {what}", in_turn=False) for folder, what in (("engine", "the engine"), ("train", "the trainer"))],
+    *[Part(f"asan-{folder}", 5, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=folder in PROVED) for folder in ASAN_FOLDERS],
+    *[Part(f"asan-kernels-{n}", 6, "program", f"asan_kernels_{n}", f"AddressSanitizer over every fourth kernel, from the {n + 1}.", in_turn=False) for n in range(KERNEL_PARTS)],
+    *[Part(f"cuda-{a}", 4, "cuda", a, f"GPU code for compute capability {a}, by nvcc", in_turn=False) for a in ARCHITECTURES],
+]
+ENVIRONMENT = {
+    # The libraries below are not instrumented: what they did to a vector cannot be told.
+    "program": {"ASAN_OPTIONS": "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:detect_container_overflow=0",
+                "UBSAN_OPTIONS": "print_stacktrace=1", "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"},
+}
+
+
+def git(*words):
+    done = subprocess.run(["git", "-C", str(ROOT), *words], stdin=subprocess.DEVNULL, capture_output=True)
+    return done.stdout if done.returncode == 0 else b""
+
+
+def commits():
+    """How many there are behind this tree; where git does not know (a copy without history, one commit of it), some number of the day."""
+    shallow = git("rev-parse", "--is-shallow-repository").strip() != b"false"
+    count = git("rev-list", "--count", "HEAD").strip()
+    return int(count) if count and not shallow else int(time.time()) // 3600
+
+
+def tree():
+    """Of what a part passed: the commit, and what was changed since."""
+    changed = hashlib.sha256(git("diff", "HEAD")).hexdigest()[:12] if git("status", "--porcelain").strip() else "as committed"
+    return f"{git('rev-parse', 'HEAD').decode().strip() or 'no git'} {changed}"
+
+
+class Progress:
+    """Which parts passed with this tree."""
+
+    def __init__(self, file, tree_name):
+        self.file, self.tree, self.passed = file, tree_name, {}
+        try:
+            stored = json.loads(file.read_text())
+            if stored["tree"] == tree_name:
+                self.passed = {str(name): float(seconds) for name, seconds in stored["passed"].items()}
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            pass  # none, or of another time: a night from the start
+
+    def add(self, name, seconds):
+        self.passed[name] = round(seconds, 1)
+        partial = self.file.with_name(self.file.name + ".partial")
+        partial.write_text(json.dumps({"tree": self.tree, "passed": self.passed}, indent=2) + "\n")
+        os.replace(partial, self.file)
+
+    def forget(self):
+        self.file.unlink(missing_ok=True)
+
+
+class Runner:
+    """Runs parts by the functions of run_checks.py, which it is given."""
+
+    def __init__(self, checks, build, environment):
+        self.checks, self.build, self.environment = checks, build, environment
+
+    def run(self, part, tally):
+        """Seconds, when it passed."""
+        self.checks.say(f"night: {part.name}, {part.what} (at most {part.minutes} minutes; ./check --night {part.name} repeats it)")
+        begin, failures = time.monotonic(), len(tally.failures)
+        getattr(self, part.kind)(part, tally, {**self.environment, **ENVIRONMENT.get(part.kind, {})}, begin + 60 * part.minutes)
+        seconds = time.monotonic() - begin
+        return seconds if len(tally.failures) == failures else None
+
+    def watched(self, part, tally, command, environment, end):
+        status, output, seconds = self.checks.run_watched(f"night/{part.name}", command, environment, max(1, end - time.monotonic()))
+        if status != 0:
+            self.checks.show_tail(output)
+            tally.add_failure(f"night/{part.name}", self.checks.how_it_ended(status, 60 * part.minutes))
+        return status == 0, output, seconds
+
+    def command(self, part, tally, environment, end):
+        good, _, seconds = self.watched(part, tally, part.argument.split(), environment, end)
+        if good:
+            tally.add_pass()
+            self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
+
+    def demo(self, part, tally, environment, end):
+        with tempfile.TemporaryDirectory(prefix="lockstep-night-") as runs:
+            good, output, seconds = self.watched(part, tally, [environment["LOCKSTEP_BINARY"], "demo", "--runs", runs, *part.argument.split()], environment, end)
+        if good and output.rstrip().splitlines()[-1:] != ["identical to the published run"]:
+            self.checks.show_tail(output)
+            tally.add_failure(f"night/{part.name}", "its last line is not 'identical to the published run'")
+        elif good:
+            tally.add_pass()
+            self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
+
+    def program(self, part, tally, environment, end):
+        """A program of cmake/Night.cmake: made, then its tests are checks of their own."""
+        if self.watched(part, tally, ["./setup", f"--target={part.argument}"], environment, end)[0]:
+            self.checks.run_unit(self.build / part.argument, tally, [], environment, max(1, end - time.monotonic()))
+
+    def cuda(self, part, tally, environment, end):
+        if not any(os.access(Path(folder) / "nvcc", os.X_OK) for folder in [*os.environ.get("PATH", "").split(":"), "/usr/local/cuda/bin"]):
+            return tally.add_skip(f"night/{part.name}", "no nvcc")
+        if self.watched(part, tally, ["./setup", f"--cuda-objects={part.argument}"], environment, end)[0]:
+            tally.add_pass()
+
+
+def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, count=None):
+    """What `./check --night WORDS` runs: all parts that have not passed with this tree, `next`, or those named."""
+    if words == ["list"]:
+        for part in parts:
+            say(f"{part.name:18} {part.minutes:3} min  {part.what}")
+        return
+    if words == ["next"]:
+        count = commits() if count is None else count
+        turns = [part for part in parts if part.in_turn]
+        say(f"night: {count} commits, so it is the turn of part {count % len(turns) + 1} of {len(turns)}")
+        runner.run(turns[count % len(turns)], tally)
+        return
+    known = {part.name: part for part in parts}
+    if wrong := [word for word in words if word not in known]:
+        raise SystemExit(f"check: --night has no part '{wrong[0]}'; it has next, list, {', '.join(known)}")
+    if words:
+        for word in words:
+            runner.run(known[word], tally)
+        return
+    progress = Progress(file or ROOT / "build/night.json", tree_name or tree())
+    for part in parts:
+        if part.name in progress.passed:
+            say(f"night: {part.name} passed before with this tree ({progress.passed[part.name]:.0f} s)")
+            tally.add_pass()
+        elif (seconds := runner.run(part, tally)) is not None:
+            progress.add(part.name, seconds)
+    if all(part.name in progress.passed for part in parts):
+        say(f"night: all {len(parts)} parts passed ({sum(progress.passed.values()) / 60:.0f} minutes); the next one begins anew")
+        progress.forget()
