@@ -121,7 +121,8 @@ class Operations : public std::enable_shared_from_this<Operations> {
         {"forwards", c.forwards}, {"rows", c.rows}, {"prefill_tokens", c.prefill_tokens}, {"decode_tokens", c.decode_tokens},
         {"chunks", c.chunks}, {"mixed_batches", c.mixed_batches}, {"cache_hit_tokens", c.cache_hit_tokens}, {"preemptions", c.preemptions},
         {"evictions", c.evictions}, {"sampled_tokens", c.sampled_tokens}, {"mixed_version_tokens", c.mixed_version_tokens},
-        {"failed_requests", c.failed_requests}, {"pairs_visible", c.pairs_visible}, {"pairs_skipped", c.pairs_skipped}, {"expert_rows", c.expert_rows}};
+        {"failed_requests", c.failed_requests}, {"pairs_visible", c.work.pairs_visible}, {"pairs_skipped", c.work.pairs_skipped()},
+        {"expert_rows", c.work.expert_rows}};
     for (const auto& [name, value] : counters)
       one(text, fmt::format("lockstep_engine_{}_total", name), "counter", "A counter of the engine (engine/options.h).", value);
     one(text, "lockstep_engine_largest_batch", "gauge", "Rows of the largest forward so far.", c.largest_batch);

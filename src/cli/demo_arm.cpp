@@ -78,7 +78,7 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   const std::filesystem::path metrics_file = settings.folder / ("metrics-" + arm.name + ".jsonl");
   MetricsLog metrics = MetricsLog::create(metrics_file);
   BoundedLog transcripts = BoundedLog::resume(settings.folder / ("transcripts-" + arm.name + ".jsonl"), 0, kTranscriptBytes);
-  const EngineCounters before = stack.rollout_counters();
+  const ForwardCounts before = stack.rollout_counters().work;
   const std::int64_t steps = settings.rl.steps, tenth = std::max<std::int64_t>(1, steps / 10);
   {
     Progress progress({.label = arm.name + ": reinforcement", .total = steps, .unit = "tokens"});
@@ -99,10 +99,10 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
       progress.advance(1, static_cast<double>(step.tokens));
     }
   }
-  EngineCounters pairs = stack.rollout_counters();
-  pairs.pairs_visible -= before.pairs_visible;
-  pairs.pairs_skipped -= before.pairs_skipped;
-  result.pairs_skipped = skipped_share(pairs);
+  result.work = stack.rollout_counters().work - before;
+  const ForwardCounts trained = stack.trainer().with_trainer([](Trainer& trainer) { return trainer.work(); });
+  for (const auto& [who, work] : {std::pair{"the engine of the rollouts", result.work}, std::pair{"the trainer", trained}})
+    if (const std::string fault = work.fault(); !fault.empty()) fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);
   phase = Clock::now();
   result.end = measure(arm.name + ": held-out problems", *environment, stack, settings.evaluation);
   result.evaluation_seconds += seconds_since(phase);

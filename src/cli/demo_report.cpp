@@ -44,7 +44,7 @@ std::string demo_table(const std::vector<ArmResult>& results) {
   row("greedy end", [](const ArmResult& a) { return interval(a.end.greedy); });
   row(fmt::format("pass@{} start", k), [](const ArmResult& a) { return interval(a.start.pass_at_k); });
   row(fmt::format("pass@{} end", k), [](const ArmResult& a) { return interval(a.end.pass_at_k); });
-  row("key pairs skipped", [](const ArmResult& a) { return fmt::format("{:.1f}%", 100 * a.pairs_skipped); });
+  row("key pairs skipped", [](const ArmResult& a) { return fmt::format("{:.1f}%", 100 * a.work.skipped_share()); });
   row("seconds", [](const ArmResult& a) { return fmt::format("{:.1f}", a.seconds); });
   row("  sampling", [](const ArmResult& a) { return fmt::format("{:.1f}", a.rollout_seconds); });
   row("  training", [](const ArmResult& a) { return fmt::format("{:.1f}", a.train_seconds); });
@@ -97,7 +97,10 @@ nlohmann::ordered_json demo_json(const DemoSettings& settings, const std::vector
                                {"tokens", a.kl.tokens},
                                {"clipped_tokens", a.kl.clipped},
                                {"unequal_steps", a.unequal_steps},
-                               {"pairs_skipped_share", a.pairs_skipped},
+                               {"pairs_skipped_share", a.work.skipped_share()},
+                               {"pairs_visible", a.work.pairs_visible},
+                               {"pairs_read", a.work.pairs_read},
+                               {"expert_rows", a.work.expert_rows},
                                {"reward_first_tenth", a.reward_first},
                                {"reward_last_tenth", a.reward_last},
                                {"rollout_seconds", a.rollout_seconds},

@@ -51,7 +51,7 @@ int eval_command(const Arguments& arguments) {
   progress.finish();
   const double seconds = seconds_since(begin);
   const EngineCounters counters = service->counters();
-  const double skipped = counters.pairs_visible > 0 ? static_cast<double>(counters.pairs_skipped) / static_cast<double>(counters.pairs_visible) : 0.0;
+  const double skipped = counters.work.skipped_share();
 
   if (json) {
     nlohmann::ordered_json out = to_json(result);
@@ -68,7 +68,7 @@ int eval_command(const Arguments& arguments) {
   text += row("greedy", result.greedy);
   text += row(fmt::format("pass@{}", result.samples), result.pass_at_k);
   text += row("answers that ended", result.ended);
-  if (counters.pairs_skipped > 0) text += fmt::format("\n{:.1f}% of the query-key pairs were skipped", 100 * skipped);
+  if (counters.work.pairs_skipped() > 0) text += fmt::format("\n{:.1f}% of the query-key pairs were skipped", 100 * skipped);
   text += fmt::format("\n{} tokens in {:.1f} s\n", result.tokens, seconds);
   std::fputs(text.c_str(), stdout);
   return kExitOk;

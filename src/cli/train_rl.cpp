@@ -83,19 +83,16 @@ int run_train_rl(const Arguments& arguments) {
   {
     Progress progress({.label = "rl", .total = settings.steps, .already_done = run.step(), .unit = "tokens", .quiet = json});
     try {
-      EngineCounters before = stack.rollout_counters();
+      ForwardCounts before = stack.rollout_counters().work;
       while (run.step() < settings.steps && !interrupted()) {
         const double rate = scheduled_rate(settings.schedule, settings.learning_rate, settings.warmup, settings.steps, run.step());
         const PolicyStep step = training.step(run.step(), optimizer_step(settings, rate), [&](const StepRollouts& rollouts) {
           if (rollouts.step % transcripts_every == 0) run.log_transcripts(transcripts_of(rollouts, stack.tokenizer(), transcripts));
         });
-        const EngineCounters after = stack.rollout_counters();
-        EngineCounters here;
-        here.pairs_visible = after.pairs_visible - before.pairs_visible;
-        here.pairs_skipped = after.pairs_skipped - before.pairs_skipped;
-        before = after;
+        const ForwardCounts after = stack.rollout_counters().work;
         nlohmann::ordered_json metrics = to_json(step);
-        metrics["pairs_skipped_share"] = skipped_share(here);
+        metrics["pairs_skipped_share"] = (after - before).skipped_share();
+        before = after;
         run.finished_step(metrics);
         totals.kl.add(step.kl);
         totals.tokens += step.tokens;

@@ -153,7 +153,7 @@ bool Engine::step() {
     scheduler_->roll_back();
     throw;
   }
-  count_pairs(plan);
+  count_work(plan);
   absorb(plan);
   deliver();
   return true;
@@ -164,19 +164,9 @@ void Engine::run_until_idle() {
   }
 }
 
-void Engine::count_pairs(const std::vector<PlannedSlice>& plan) {
-  const Model& model = *runtime_.model;
-  std::int64_t rows = 0, visible = 0, touched = 0;
-  for (const PlannedSlice& p : plan) {
-    rows += p.count;
-    for (std::int64_t seen = p.begin + 1; seen <= p.begin + p.count; ++seen) {
-      visible += seen;
-      touched += model.select_top_k > 0 ? std::min(model.select_top_k, seen) : seen;
-    }
-  }
-  counters_.pairs_visible += visible * model.layers;
-  counters_.pairs_skipped += (visible - touched) * model.layers;
-  counters_.expert_rows += rows * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size());
+void Engine::count_work(const std::vector<PlannedSlice>& plan) {
+  counters_.work += result_.work;
+  for (const PlannedSlice& p : plan) counters_.work.expect(*runtime_.model, p.begin, p.begin + p.count);
 }
 
 void Engine::count_adapters(const std::vector<PlannedSlice>& plan) {

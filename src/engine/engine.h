@@ -64,7 +64,7 @@ class Engine {
   Sequence& add(Request request, OnToken on_token, OnDone on_done);
   void absorb(const std::vector<PlannedSlice>& plan);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
-  void count_pairs(const std::vector<PlannedSlice>& plan);
+  void count_work(const std::vector<PlannedSlice>& plan);
   void count_adapters(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
   // `place`: of its likeliest tokens and its experts in the result, where it has some.

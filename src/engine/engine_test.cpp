@@ -127,7 +127,8 @@ TEST(Engine, EveryWayToScoreGivesTheSameBits) {
   EXPECT_GT(c.cache_hit_tokens, 0);
   EXPECT_GT(c.preemptions, 0);
   EXPECT_GT(c.mixed_batches, 0);
-  EXPECT_GT(c.pairs_skipped, 0);
+  EXPECT_GT(c.work.pairs_skipped(), 0);
+  EXPECT_EQ(c.work.fault(), "");
 }
 
 TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
@@ -181,10 +182,11 @@ TEST(Engine, CountersAreWhatTheLengthsImply) {
   EXPECT_EQ(c.forwards, 3 + 4);
   EXPECT_EQ(c.largest_batch, 8);
   EXPECT_EQ(c.sampled_tokens, 5);
-  EXPECT_EQ(c.expert_rows, 24 * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size()));
+  EXPECT_EQ(c.work.expert_rows, 3 * 24 * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size()));
   const std::int64_t k = model.select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
-  EXPECT_EQ(c.pairs_visible, 300 * model.layers);
-  EXPECT_EQ(c.pairs_skipped, (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.layers);
+  EXPECT_EQ(c.work.pairs_visible, 300 * model.layers * model.attention_heads);
+  EXPECT_EQ(c.work.pairs_skipped(), (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.layers * model.attention_heads);
+  EXPECT_EQ(c.work.fault(), "");
 }
 
 TEST(Engine, NewWeightsAreUsedFromTheNextStepOn) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "model/forward_counts.h"
 #include "parallel/layout.h"
 
 namespace lockstep {
@@ -31,9 +32,7 @@ struct EngineCounters {
   std::int64_t sampled_tokens = 0;
   std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
   std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows, or a constraint
-  // Over rows and layers, from lengths: a row at position p sees p + 1 keys and attends to min(top_k, p + 1) of them.
-  std::int64_t pairs_visible = 0, pairs_skipped = 0;
-  std::int64_t expert_rows = 0;  // rows x experts a token x sparse layers
+  ForwardCounts work;                     // keys that attention read and rows that experts computed, as their kernels counted
 };
 
 }  // namespace lockstep

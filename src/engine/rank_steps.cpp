@@ -33,11 +33,16 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
 
 void RankSteps::run(const std::vector<PlannedSlice>& plan, StepResult& result) {
   const WeightSet* own = plan[0].sequence->weights.get();
+  std::vector<StepResult> others(parts_.size());
   ranks_.run([&](int rank) {
     Rank& part = parts_[static_cast<std::size_t>(rank)];
-    StepResult unused;
-    part.runner->run(own ? *own : *part.weights, plan, rank == 0 ? result : unused);
+    part.runner->run(own ? *own : *part.weights, plan, rank == 0 ? result : others[static_cast<std::size_t>(rank)]);
   });
+  for (int rank = 1; rank < ranks_.size(); ++rank) {
+    const ForwardCounts& work = others[static_cast<std::size_t>(rank)].work;
+    if (rank < ranks_.layout().tp) result.work.pairs_read += work.pairs_read;  // expert-parallel ranks attend alike
+    result.work.expert_rows += work.expert_rows;
+  }
 }
 
 CommunicatorCounters RankSteps::traffic() const {

@@ -4,6 +4,7 @@
 //   StepRecord record(device, {.samples = 3}); ...launch into record.token()...; record.read(stream, result);
 #pragma once
 #include "engine/request.h"
+#include "model/forward_counts.h"
 #include "tensor/device.h"
 
 namespace lockstep {
@@ -20,6 +21,7 @@ struct StepResult {
   // The likeliest tokens, of sampling slices and of scored rows whose requests ask for them, in order.
   std::vector<std::vector<TokenLogprob>> sampled_top, prompt_top;
   std::vector<std::vector<std::uint16_t>> sampled_experts, prompt_experts;  // the same of experts
+  ForwardCounts work;  // counted by the kernels; what lengths ask for is not in it
 };
 
 struct StepRecord {
@@ -51,7 +53,7 @@ struct StepRecord {
   View drawn_logprob() const { return numbers(2 * sizes.samples + sizes.scored + top_cells(), sizes.drawn, 1); }
   // Of sampling rows, then of scored ones.
   View experts() const { return integers(2 * sizes.samples + top_cells() + sizes.drawn, sizes.sampled_experts + sizes.prompt_experts, sizes.experts); }
-  // All but row_flags.
+  // All but row_flags and work.
   void read(Stream& stream, StepResult& result) const;
 
  private:

@@ -86,8 +86,13 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (sizes.prompt_top > 0) likeliest_of_prompts(context, plan, hidden.view(), record);
   if (sizes.drawn > 0) draw_at_prompts(context, plan, hidden.view(), record);
   if (sizes.samples > 0) sample(context, plan, hidden.view(), record);
-  if (!first()) return backend.stream().synchronize();
+  if (!first()) {
+    backend.stream().synchronize();
+    result.work = context.counts();
+    return;
+  }
   result.row_flags = backend.stream().read_ints(context.flags()).get();
+  result.work = context.counts();
   record.read(backend.stream(), result);
 }
 

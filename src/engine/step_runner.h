@@ -1,7 +1,7 @@
 // The device side of one step on one rank: uploads the planned rows, runs the model, the head and the sampler, and reads
 // one record back. Where ranks share the model (engine/rank_steps.h) all run the same plan, and the first one samples.
 // Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one thread.
-//   runner.run(weights, scheduler.plan(), result);
+//   runner.run(weights, scheduler.plan(), result);   // of ranks beside the first one the result is StepResult::work alone
 #pragma once
 #include <span>
 

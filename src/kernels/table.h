@@ -92,6 +92,8 @@ struct KernelTable {
 enum class InstructionSet { scalar, avx2, avx512 };
 // The table of an instruction set; `traced`: the same tiles over {value, hash}.
 const KernelTable& kernel_table(InstructionSet isa, bool traced);
+// For tests alone: the same, so that a wrong kernel may stand in it for a while (kernels/planted_kernel_test_tools.h).
+KernelTable& kernel_table_to_plant_in(InstructionSet isa, bool traced);
 
 }  // namespace lockstep
 

@@ -1,6 +1,8 @@
 #include "model/context.h"
 
 #include <algorithm>
+#include <future>
+#include <utility>
 
 #include "model/sharding.h"
 
@@ -12,6 +14,24 @@ Context::Context(Backend& backend, const Manifest& manifest, const Profile& prof
       rope_(rope), options_(options), tape_(tape), sharding_(sharding),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
   if (options_.observer) options_.observer->begin_forward(backend, batch);
+}
+
+View Context::cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t cols) {
+  if (!options_.counts) return {};
+  for (const Buffer& b : of)
+    if (b.view().rows == rows && b.view().cols == cols) return b.view();
+  of.push_back(backend_.device().allocate_zero(DType::i32, rows, cols, MemoryCategory::activations));
+  return of.back().view();
+}
+
+ForwardCounts Context::counts() {
+  ForwardCounts counts;
+  std::vector<std::pair<std::int64_t*, std::future<std::vector<std::int32_t>>>> reads;  // all are asked for before the first is waited for
+  for (const Buffer& b : keys_read_) reads.emplace_back(&counts.pairs_read, backend_.stream().read_ints(b.view()));
+  for (const Buffer& b : rows_made_) reads.emplace_back(&counts.expert_rows, backend_.stream().read_ints(b.view()));
+  for (auto& [sum, read] : reads)
+    for (const std::int32_t n : read.get()) *sum += n;
+  return counts;
 }
 
 Tensor Context::of_rows(Buffer buffer, int node) const {
@@ -156,6 +176,7 @@ Tensor Context::linear_over(const Tensor& x, ParameterId w, Tensor y, std::int64
   const bool round = profile_.bf16_activations;
   LinearForward forward{y.view(), x.view(), packed(w), x_step, y_step, slots.offsets};
   forward.round_input_bf16 = round;
+  if (slots.offsets) forward.rows_made = cells(rows_made_, x.view().rows, 1);
   backend_.launch(&KernelTable::linear_forward, forward);
   const bool adapts = adapted(w);
   const bool by_head = x_step > 0;
@@ -376,7 +397,8 @@ Tensor Context::attention(const Tensor& all_q, const Tensor& entry, int layer, S
   const Tensor log_sum = of_rows(allocate(DType::f32, batch_.count(), shape.heads));
   if (shape.heads > 0)
     backend_.launch(&KernelTable::attention_forward,
-                    AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), batch_.rows(), shape});
+                    AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), batch_.rows(), shape,
+                                     cells(keys_read_, batch_.count(), shape.heads)});
   observe("attention", o.view(), -1, layer);
   if (!reaches(o, {q.node, entry.node})) return o;
   if (selection && selection->target.buffer) {  // a sum over all heads in order

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/batch.h"
+#include "model/forward_counts.h"
 #include "model/kv_cache.h"
 #include "model/observer.h"
 #include "model/tape.h"
@@ -31,6 +32,7 @@ struct ForwardOptions {
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
   ExpertRecord expert_record;
+  bool counts = true;             // kernels count what they do (Context::counts)
   const std::vector<AdapterRows>* adapters = nullptr;  // rows under adapters (model/adapter_rows.h); the others are the base's
 };
 
@@ -107,6 +109,8 @@ class Context {
 
   // KL of the index loss, f32 [T, 1] a full layer (after forward).
   const std::vector<Buffer>& index_losses() const { return index_losses_; }
+  // What this rank's kernels have counted of themselves in the forward; waits for the stream. Layers that backward computes again are not counted.
+  ForwardCounts counts();
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category = MemoryCategory::activations) {
     return backend_.device().allocate(dtype, rows, cols, category);
   }
@@ -126,6 +130,8 @@ class Context {
   View taped_flags();
 
  private:
+  // Cells in which kernels of one shape count, from 0 on; none where nobody counts.
+  View cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t cols);
   Tensor output(std::int64_t cols) { return output_rows(batch_.count(), cols); }
   Tensor output_rows(std::int64_t rows, std::int64_t cols);
   Tensor output_slots(std::int64_t cols, const SlotRows& slots, std::int64_t rows);
@@ -195,7 +201,7 @@ class Context {
   Tape* tape_;
   const Sharding* sharding_;
   Buffer flags_, taped_flags_;
-  std::vector<Buffer> index_losses_;
+  std::vector<Buffer> index_losses_, keys_read_, rows_made_;
 };
 
 template <class F>
@@ -215,6 +221,7 @@ Tensor Context::segment(const Tensor& input, const F& body) {
     const ForwardOptions options = options_;
     options_.checkpoint = false;
     options_.router_loads = nullptr;  // counted in the forward already
+    options_.counts = false;
     if (options_.observer) options_.observer->replay_segment();
     tape_ = &inner;
     const Tensor again = of_rows(input.buffer, below ? inner.new_node() : -1);

@@ -29,6 +29,7 @@ class Model {
   ParameterId head = 0;         // unembedding [vocabulary, hidden]
   std::int64_t expert_count = 0, experts_a_token = 0;  // 0: no experts
   std::vector<ParameterId> router_biases;              // one a sparse layer
+  std::int64_t attention_heads = 0;                    // query heads of a layer
   std::int64_t select_top_k = 0;                       // keys a row attends to at most; 0: dense
   std::int64_t active_size = 0;                        // weights used per token, input embedding not counted
 

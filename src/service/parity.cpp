@@ -13,6 +13,22 @@ namespace lockstep {
 namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// Comparisons at the places that `wanted` accepts: where both training and serving were compared, and of serving alone.
+template <class F>
+std::int64_t visits_of(const ParityScene& scene, const F& wanted) {
+  std::int64_t visits = 0;
+  for (const ParityPlace& place : parity_places(scene.options).all)
+    if (const ParityVisit& v = scene.visit(place); wanted(place)) visits += v.training > 0 && v.serving > 0 ? v.training + v.serving : 0;
+  return visits;
+}
+template <class F>
+std::int64_t servings_of(const ParityScene& scene, const F& wanted) {
+  std::int64_t visits = 0;
+  for (const ParityPlace& place : parity_places(scene.options).all)
+    if (wanted(place)) visits += scene.visit(place).serving;
+  return visits;
+}
+
 // The counters in the order of the report, and which of them must not be 0 for this model.
 std::vector<ParityCounter> engagement(const ParityScene& scene) {
   const Model& model = *scene.model.model;
@@ -28,6 +44,16 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("decode_tokens", true);
   const bool ranks = !is_packed_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
+  // Whatever the list of places says: these are what is promised.
+  for (const int threads : {1, 2, 3, 4}) {
+    const auto with_threads = [&](const ParityPlace& p) { return p.threads == threads; };
+    counters.push_back({fmt::format("threads_{}_forwards", threads), visits_of(scene, with_threads), true});
+  }
+  counters.push_back({"default_servings", servings_of(scene, [](const ParityPlace& p) { return p.serve_defaults && p.ranks.size() == 1; }), true});
+  for (const RankLayout& layout : parity_layouts(scene.options)) {
+    const auto with_layout = [&](const ParityPlace& p) { return p.ranks == layout; };
+    if (layout.size() > 1) counters.push_back({fmt::format("forwards {}", layout.text()), visits_of(scene, with_layout), true});
+  }
   add("sparse_pairs_skipped", sparse);
   add("expert_rows", model.experts_a_token > 0);
   add("deferred_comparisons", true);
@@ -53,6 +79,8 @@ std::vector<std::string> ParityReport::idle() const {
   std::vector<std::string> names;
   for (const ParityCounter& c : engagement)
     if (c.required && c.value == 0) names.push_back(c.name);
+  for (const ParityVisit& v : visits)
+    if (!v.kept()) names.push_back(v.place);
   return names;
 }
 
@@ -87,6 +115,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
   ParityScene running{model, options, scene.profile, report, progress, scene.longest, scene.longest_step, {}};
   run_parity_control(running);
   running.counters.clear();  // the control's runs are no evidence
+  report.visits.clear();
   const double forward_begin = now();
   fuzz_forward(running);
   report.forward_seconds = now() - forward_begin;
@@ -123,11 +152,13 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
                      {"expected_operation", c.expected_operation},
                      {"different_bits", c.different},
                      {"step_detected", c.step_detected},
+                     {"serving_detected", c.serving_detected},
                      {"profile", c.profile},
                      {"internal_model", c.internal_model}};
   json["comparisons"] = report.comparisons;
   json["steps"] = report.steps;
-  json["places"] = report.places;
+  for (const ParityVisit& v : report.visits) json["places"].push_back({{"place", v.place}, {"training", v.training}, {"serving", v.serving}, {"steps", v.steps}});
+  json["miscounts"] = report.miscounts;
   json["profile"] = report.profile;
   json["seed"] = report.seed;
   json["tokens_per_second"] = report.tokens_per_second();
@@ -149,18 +180,23 @@ std::string to_text(const ParityReport& report) {
   }
   text += "engagement:\n";
   for (const ParityCounter& c : report.engagement)
-    text += fmt::format("  {:<24}{:>14}{}\n", c.name, c.value,
+    text += fmt::format("  {:<30}{:>14}{}\n", c.name, c.value,
                         c.value > 0  ? ""
                         : c.required ? "   DID NOT RUN"
                                      : "   (this model cannot)");
+  text += "places (forwards of training, ways of serving, optimiser steps):\n";
+  for (const ParityVisit& v : report.visits)
+    text += fmt::format("  {:<64}{:>5}{:>5}{:>5}{}\n", v.place, v.training, v.serving, v.steps, v.kept() ? "" : "   PROMISED, AND NOT VISITED");
+  for (const std::string& miscount : report.miscounts) text += fmt::format("other work than was asked for: {}\n", miscount);
   const ParityControl& c = report.control;
   text += fmt::format(
       "control (profile {}{}): {}\n", c.profile,
       c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
-      c.detected && !report.trains
-          ? fmt::format("detected at {}, {} log-probabilities differ; this profile serves alone, and no step was compared", c.operation, c.different)
+      c.detected && !c.serving_detected ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
+      : c.detected && !report.trains
+          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile serves alone, and no step was compared", c.operation, c.different)
       : c.detected && c.step_detected
-          ? fmt::format("detected at {}, {} log-probabilities and the step differ", c.operation, c.different)
+          ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
       : c.detected ? std::string("NOT DETECTED in the step")
                    : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
   return text + (report.passed() ? "parity holds\n" : "PARITY FAILED\n");

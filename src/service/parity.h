@@ -46,6 +46,8 @@ struct ParityControl {
   bool internal_model = false;  // the model has no sum that is long enough; a small one of our own took its place
   bool detected = false;     // differs, and first at the operation that the manifest says
   bool step_detected = false;   // and so do the weights after a step
+  bool serving_detected = false;  // and so does every way of serving, of which one is looked into for the operation
+  std::string serving_missed;     // the way that did not differ, or named another operation
   std::string operation, expected_operation;
   int layer = -1;
   std::int64_t different = 0;   // log-probabilities that the control changed
@@ -57,6 +59,14 @@ struct ParityCounter {
   bool required = false;  // 0 fails
 };
 
+// What was compared at one place: backend, instruction set, threads, page size, layout of ranks. Every number but 0 is promised.
+struct ParityVisit {
+  std::string place;
+  std::int64_t training = 0, serving = 0, steps = 0;  // forwards of training, ways of serving, optimiser steps
+  bool promises_forward = false, promises_steps = false;
+  bool kept() const { return (!promises_forward || (training > 0 && serving > 0)) && (!promises_steps || steps > 0); }
+};
+
 struct ParityReport {
   std::int64_t cases = 0, comparisons = 0;  // sequences; (sequence, way) pairs
   std::int64_t steps = 0;                   // optimiser steps compared
@@ -65,14 +75,17 @@ struct ParityReport {
   std::optional<ParityMismatch> first_mismatch;
   std::vector<ParityCounter> engagement;
   ParityControl control;
-  std::vector<std::string> places;          // where it ran: backend, instruction set, threads, page size
+  std::vector<ParityVisit> visits;          // where it ran
+  std::vector<std::string> miscounts;       // where kernels did other work than lengths and the config ask for (model/forward_counts.h)
   std::string profile;
   bool trains = true;                       // false: a profile for serving alone, of which the forward is compared
   std::uint64_t seed = 0;
   double seconds = 0, forward_seconds = 0;
   double tokens_per_second() const { return forward_seconds > 0 ? static_cast<double>(tokens) / forward_seconds : 0; }
-  std::vector<std::string> idle() const;    // required counters that are 0
-  bool passed() const { return mismatches == 0 && idle().empty() && control.detected && (control.step_detected || !trains); }
+  std::vector<std::string> idle() const;    // required counters that are 0, and places that were promised and not visited
+  bool passed() const {
+    return mismatches == 0 && idle().empty() && miscounts.empty() && control.detected && control.serving_detected && (control.step_detected || !trains);
+  }
 };
 
 // Errors: invalid_argument; numeric when the model's values are no numbers; cancelled.

@@ -62,6 +62,32 @@ std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
 }
 }  // namespace
 
+namespace {
+// An engine under the changed profile: every way must differ from training under the right one, and the first operation that does is
+// the manifest's. An engine under the right profile is the control of this control: it must not differ.
+void run_serving_control(ParityScene& scene, const Profile& profile, const Profile& other, const Tokens& tokens, const std::vector<float>& want) {
+  ParityControl& control = scene.report.control;
+  ParityBench right(scene, parity_reference(), profile, true), changed(scene, parity_reference(), other, true);
+  const auto different = [&](const std::vector<float>& got) {
+    return got.size() == want.size() && !std::equal(got.begin(), got.end(), want.begin(), [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); });
+  };
+  control.serving_missed.clear();
+  for (const ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+    const ScoreMode mode{kind, scene.options.seed + 1, 2};
+    if (!different(changed.engine->score(tokens, mode)) || different(right.engine->score(tokens, mode))) control.serving_missed = std::string(score_kind_name(kind));
+  }
+  const auto found = first_operation_mismatch(
+      tokens, [&](OperationObserver& o) { right.observed(o, [&] { right.trainer->score({TrainSequence::next_token(tokens)}); }); },
+      [&](OperationObserver& o) {
+        ParityBench fresh(scene, parity_reference(), other, true);  // no cached prefix: every row is seen
+        fresh.observed(o, [&] { fresh.engine->score(tokens, {ScoreKind::chunked, scene.options.seed + 1, 0}); });
+      });
+  if (!found || found->operation != control.expected_operation)
+    control.serving_missed = fmt::format("chunked: found '{}', expected '{}'", found ? found->operation : "", control.expected_operation);
+  control.serving_detected = control.serving_missed.empty();
+}
+}  // namespace
+
 void run_parity_control(ParityScene& scene) {
   const auto [profile, other] = control_pair(scene.profile);
   ParityControl& control = scene.report.control;
@@ -100,6 +126,7 @@ void run_parity_control(ParityScene& scene) {
     control.layer = found->layer;
     control.detected = control.different > 0 && control.operation == control.expected_operation;
   }
+  run_serving_control(scene, *profile, *other, tokens, want);
   if (scene.trains()) run_step_control(scene, *profile, *other);
 }
 

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 // Training, then the engine's ways in the order of ScoreKind.
 constexpr int kWays = 6;
-constexpr std::int64_t kScalarEvery = 7;  // one comparison of this many is made at a scalar place
+constexpr std::size_t kScalarEvery = 7;  // one comparison of this many is made at a scalar place
 
 std::string way_name(int way) {
   return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1)));
@@ -46,10 +46,31 @@ std::vector<Case> make_cases(const ParityScene& scene) {
   return cases;
 }
 
-// Where comparison `at` is made: index into fast places, then scalar ones.
-std::size_t place_of(std::int64_t at, std::size_t fast, std::size_t scalar) {
-  if (at % kScalarEvery == kScalarEvery - 1) return fast + static_cast<std::size_t>(at / kScalarEvery) % scalar;
-  return static_cast<std::size_t>(at / kWays + at % kWays) % fast;
+struct Comparison {
+  std::size_t sequence, place;
+  int way;
+  std::uint64_t item;  // of its draws
+};
+
+// Every sequence in every way, dealt to the places in turn; then what a place has not had of training or of serving.
+std::vector<Comparison> comparisons_of(const ParityScene& scene, std::size_t sequences, const ParityPlaces& places) {
+  const std::size_t scalar = places.all.size() - places.fast;
+  std::vector<Comparison> list;
+  std::vector<bool> trains(places.all.size()), serves(places.all.size());
+  const auto add = [&](std::size_t sequence, int way, std::size_t place) {
+    list.push_back({sequence, place, way, 2'000'000'000 + list.size()});
+    (way == 0 ? trains : serves)[place] = true;
+  };
+  for (std::size_t s = 0; s < sequences; ++s)
+    for (int way = 0; way < kWays; ++way) {
+      const std::size_t at = list.size(), turn = at / kScalarEvery;
+      add(s, way, at % kScalarEvery == kScalarEvery - 1 ? places.fast + turn % scalar : (s + static_cast<std::size_t>(way)) % places.fast);
+    }
+  for (std::size_t p = 0; p < places.all.size(); ++p) {
+    if (!trains[p]) add(p % sequences, 0, p);
+    if (!serves[p]) add(p % sequences, 1 + static_cast<int>((p + scene.options.seed) % (kWays - 1)), p);
+  }
+  return list;
 }
 
 std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way,
@@ -67,13 +88,11 @@ std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const T
   return bench.trainer->score(data)[at];
 }
 
-void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, const Case& c, std::int64_t at) {
-  const int way = static_cast<int>(at % kWays);
-  const auto item = 2'000'000'000 + static_cast<std::uint64_t>(at);
+void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, const Case& c, int way, std::uint64_t item) {
   const std::vector<float> got = run_way(scene, bench, c.tokens, way, item);
   std::size_t first = c.logprobs.size();
   for (std::size_t i = c.logprobs.size(); i-- > 0;)
-    if (std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(c.logprobs[i])) first = i;
+    if (got.size() != c.logprobs.size() || std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(c.logprobs[i])) first = i;
   if (first < c.logprobs.size())
     scene.mismatch([&] {
       const auto alone = [&](OperationObserver& o) {
@@ -96,7 +115,7 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
                                -1,
                                {static_cast<std::int64_t>(first)},
                                std::bit_cast<std::uint32_t>(c.logprobs[first]),
-                               std::bit_cast<std::uint32_t>(got[first]),
+                               first < got.size() ? std::bit_cast<std::uint32_t>(got[first]) : 0,
                                {}};
       found->run = fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(),
                                bench.place.text(), reference.place.text());
@@ -106,6 +125,8 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
   ++scene.report.comparisons;
   scene.report.tokens += tokens;
   ++scene.counters[fmt::format("{}_comparisons", instruction_set_name(bench.place.isa))];
+  ParityVisit& visit = scene.visit(bench.place);
+  ++(way == 0 ? visit.training : visit.serving);
   if (way == 0) ++scene.counters["training_forwards"];
   if (bench.place.ranks.size() > 1) ++scene.counters[way == 0 ? "rank_forwards" : bench.place.ranks.model() > 1 ? "rank_servings" : "plain_servings"];
   if (bench.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_comparisons", backend_kind_name(bench.place.backend))];
@@ -114,7 +135,8 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
 }  // namespace
 
 std::int64_t parity_forward_comparisons(const ParityScene& scene) {
-  return (static_cast<std::int64_t>(edge_lengths(scene).size()) + scene.options.cases) * kWays;
+  const std::size_t sequences = edge_lengths(scene).size() + static_cast<std::size_t>(scene.options.cases);
+  return static_cast<std::int64_t>(comparisons_of(scene, sequences, parity_places(scene.options)).size());
 }
 
 void fuzz_forward(ParityScene& scene) {
@@ -125,20 +147,16 @@ void fuzz_forward(ParityScene& scene) {
     c.logprobs = reference.trainer->score({TrainSequence::next_token(c.tokens)})[0];
   }
   scene.report.cases = static_cast<std::int64_t>(cases.size());
-  std::vector<ParityPlace> places = fast_parity_places(scene.options);
-  const std::size_t fast = places.size();
-  for (const ParityPlace& p : scalar_parity_places(scene.options)) places.push_back(p);
-  const std::vector<RankLayout> layouts = parity_layouts(scene.options);
-  for (std::size_t p = 1; p < places.size(); ++p) places[p].ranks = layouts[(p - 1) % layouts.size()];
-  const auto comparisons = static_cast<std::int64_t>(cases.size()) * kWays;
+  const ParityPlaces places = parity_places(scene.options);
+  for (const ParityPlace& place : places.all) scene.visit(place).promises_forward = true;
+  const std::vector<Comparison> comparisons = comparisons_of(scene, cases.size(), places);
   // Place by place: the memory of one bench at a time.
-  for (std::size_t p = 0; p < places.size(); ++p) {
-    ParityBench bench(scene, places[p], scene.profile, true);
-    scene.report.places.push_back(places[p].text());
-    for (std::int64_t at = 0; at < comparisons; ++at) {
-      if (place_of(at, fast, places.size() - fast) != p) continue;
+  for (std::size_t p = 0; p < places.all.size(); ++p) {
+    ParityBench bench(scene, places.all[p], scene.profile, true);
+    for (const Comparison& c : comparisons) {
+      if (c.place != p) continue;
       throw_if_interrupted();
-      compare(scene, reference, bench, cases[static_cast<std::size_t>(at / kWays)], at);
+      compare(scene, reference, bench, cases[c.sequence], c.way, c.item);
     }
     const EngineCounters& n = bench.engine->counters();
     scene.counters["rank_bytes"] += bench.engine->rank_steps().traffic().bytes + bench.trainer->traffic().bytes;
@@ -148,8 +166,11 @@ void fuzz_forward(ParityScene& scene) {
     scene.counters["evictions"] += n.evictions;
     scene.counters["mixed_batches"] += n.mixed_batches;
     scene.counters["decode_tokens"] += n.decode_tokens;
-    scene.counters["sparse_pairs_skipped"] += n.pairs_skipped;
-    scene.counters["expert_rows"] += n.expert_rows;
+    for (const auto& [whose, work] : {std::pair{"serving", n.work}, std::pair{"training", bench.trainer->work()}}) {
+      scene.counters["sparse_pairs_skipped"] += work.pairs_skipped();
+      scene.counters["expert_rows"] += work.expert_rows;
+      if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("{} on {}: {}", whose, bench.place.text(), fault));
+    }
   }
 }
 

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 std::string ParityPlace::text() const {
-  return fmt::format("{} {}, {} thread{}, pages of {}{}", backend_kind_name(backend), instruction_set_name(isa),
-                     threads, threads == 1 ? "" : "s", page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "");
+  return fmt::format("{} {}, {} thread{}, pages of {}{}{}", backend_kind_name(backend), instruction_set_name(isa), threads, threads == 1 ? "" : "s",
+                     page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "", serve_defaults ? ", as served by default" : "");
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
@@ -21,25 +21,30 @@ std::optional<BackendKind> parity_device(const ParityOptions& options) {
   return std::nullopt;
 }
 
-std::vector<ParityPlace> fast_parity_places(const ParityOptions& options) {
+ParityPlaces parity_places(const ParityOptions& options) {
   const InstructionSet widest = widest_instruction_set();
-  std::vector<ParityPlace> places = {{BackendKind::cpu, widest, 1, 4},
-                                     {BackendKind::cpu, widest, 2, 16},
-                                     {BackendKind::deferred, widest, 2, 4},
-                                     {BackendKind::cpu, widest, 3, 1},
-                                     {BackendKind::deferred, widest, 1, 16}};
+  ParityPlaces places;
+  std::vector<ParityPlace>& all = places.all;
+  all = {{BackendKind::cpu, widest, 2, 16, {}, true},
+         {BackendKind::cpu, widest, 1, 4},
+         {BackendKind::cpu, widest, 4, 4},
+         {BackendKind::deferred, widest, 3, 1}};
   if (widest == InstructionSet::avx512) {
-    places.push_back({BackendKind::cpu, InstructionSet::avx2, 2, 1});
-    places.push_back({BackendKind::deferred, InstructionSet::avx2, 3, 16});
+    all.push_back({BackendKind::cpu, InstructionSet::avx2, 2, 1});
+    all.push_back({BackendKind::deferred, InstructionSet::avx2, 3, 16});
   }
   if (parity_device(options) == BackendKind::cuda)
-    for (const std::int64_t page : {16, 4, 1}) places.push_back({BackendKind::cuda, widest, 1, page});
-  return places;
-}
-
-std::vector<ParityPlace> scalar_parity_places(const ParityOptions& options) {
-  std::vector<ParityPlace> places = {{BackendKind::cpu, InstructionSet::scalar, 2, 16}, {BackendKind::deferred, InstructionSet::scalar, 1, 1}};
-  if (parity_device(options) == BackendKind::emulated) places.push_back({BackendKind::emulated, InstructionSet::scalar, 1, 4});
+    for (const std::int64_t page : {16, 4, 1}) all.push_back({BackendKind::cuda, widest, 1, page});
+  const ParityPlace with_ranks[] = {{BackendKind::cpu, widest, 1, 4}, {BackendKind::deferred, widest, 2, 16}, {BackendKind::cpu, widest, 2, 1}, {BackendKind::deferred, widest, 1, 4}};
+  const std::vector<RankLayout> layouts = parity_layouts(options);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    all.push_back(with_ranks[i % std::size(with_ranks)]);
+    all.back().ranks = layouts[(i + options.seed % layouts.size()) % layouts.size()];
+  }
+  places.fast = all.size();
+  all.push_back({BackendKind::cpu, InstructionSet::scalar, 2, 16});
+  all.push_back({BackendKind::deferred, InstructionSet::scalar, 1, 1, layouts[options.seed % layouts.size()]});
+  if (parity_device(options) == BackendKind::emulated) all.push_back({BackendKind::emulated, InstructionSet::scalar, 1, 4});
   return places;
 }
 
@@ -53,6 +58,12 @@ std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"})
     layouts.push_back(rank_layout(text));
   return layouts;
+}
+
+ParityVisit& ParityScene::visit(const ParityPlace& place) const {
+  for (ParityVisit& v : report.visits)
+    if (v.place == place.text()) return v;
+  return report.visits.emplace_back(ParityVisit{.place = place.text()});
 }
 
 Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
@@ -75,6 +86,10 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
   options.ranks = at.ranks;
   trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
   if (!with_engine) return;
+  if (at.serve_defaults) {
+    engine = std::make_unique<Engine>(runtime, trainer->weights(), EngineOptions{});
+    return;
+  }
   const std::int64_t positions = scene.longest + 48;
   // Small forwards where pages are small: prompts then meet others on the way.
   engine = std::make_unique<Engine>(runtime, trainer->weights(),

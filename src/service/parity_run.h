@@ -22,12 +22,18 @@ struct ParityPlace {
   int threads = 1;
   std::int64_t page_size = 16;
   RankLayout ranks = {};
+  bool serve_defaults = false;  // the engine as `lockstep serve` has it, and not one with small pages, chunks and cache
   std::string text() const;  // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
-// What everything is compared with, and what it is compared on; scalar ones are slow and stand apart.
+// What everything is compared with, and the places of the forward that it is compared on, all of which every run visits: numbers of
+// threads and backends without ranks, then every layout of ranks, and slow ones (scalar, emulated) last. The seed says which layout meets
+// which backend, threads and pages: other seeds, other pairs.
 ParityPlace parity_reference();
-std::vector<ParityPlace> fast_parity_places(const ParityOptions& options);
-std::vector<ParityPlace> scalar_parity_places(const ParityOptions& options);
+struct ParityPlaces {
+  std::vector<ParityPlace> all;
+  std::size_t fast = 0;  // the first of all
+};
+ParityPlaces parity_places(const ParityOptions& options);
 // The device that was asked for beside the CPU, or none.
 std::optional<BackendKind> parity_device(const ParityOptions& options);
 // Layouts of ranks, in the order in which places and steps take them; the asked one first.
@@ -44,6 +50,7 @@ struct ParityScene {
   std::int64_t longest_step = 0;  // tokens of a training sequence
   std::map<std::string, std::int64_t> counters;
 
+  ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
   // A profile for serving alone has no steps to compare.
   bool trains() const { return profile.weight_bits == 0; }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }

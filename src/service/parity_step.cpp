@@ -52,7 +52,7 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
       {cpu(widest, 1, 16), 0, true},
       {cpu(widest, 2, 16), 0, false, true},
       {deferred(widest, 2, 16), 0, true},
-      {deferred(widest, 3, 4), 2, false, true},
+      {deferred(widest, 4, 4), 2, false, true},
       {cpu(InstructionSet::scalar, 2, 16), 2, true},
   };
   if (const std::optional<BackendKind> device = parity_device(scene.options)) {
@@ -232,6 +232,7 @@ void fuzz_steps(ParityScene& scene) {
       std::vector<TrainSequence> data = step_data(scene, mode, round);
       if (mode == StepMode::policy) add_old_logprobs(scene, data);
       const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);
+      for (const StepPlan& plan : step_plans(scene, mode)) scene.visit(plan.place).promises_steps = true;
       std::optional<StepOutcome> want_fixed;
       for (const StepPlan& plan : step_plans(scene, mode)) {
         throw_if_interrupted();
@@ -249,6 +250,7 @@ void fuzz_steps(ParityScene& scene) {
               return *found;
             });
           ++scene.report.steps;
+          ++scene.visit(plan.place).steps;
           ++scene.counters[fmt::format(
               "{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
           scene.counters["shuffled_steps"] += plan.shuffle;

@@ -62,8 +62,4 @@ void RlStack::export_model(const std::filesystem::path& folder, DType dtype) {
   save_model_folder(folder, model(), masters, options);
 }
 
-double skipped_share(const EngineCounters& counters) {
-  return counters.pairs_visible > 0 ? static_cast<double>(counters.pairs_skipped) / static_cast<double>(counters.pairs_visible) : 0.0;
-}
-
 }  // namespace lockstep

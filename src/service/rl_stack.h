@@ -56,7 +56,4 @@ class RlStack {
   std::unique_ptr<Sampler> evaluation_sampler_, rollout_sampler_;
 };
 
-// Share of the query-key pairs that causal attention would visit and the index selection skipped; 0 without any.
-double skipped_share(const EngineCounters& counters);
-
 }  // namespace lockstep

@@ -38,6 +38,7 @@ struct ForwardPass::Pass : KeptPass {
   std::optional<Context> context;
   Tensor hidden;
   View row_flags;
+  ForwardCounts asked;  // of its kernels, from lengths
 };
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
@@ -64,6 +65,8 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
   const std::int64_t bytes_before = pass_bytes();
   std::unique_ptr<Pass> pass = forward(weights, settings, jobs, keep);
   finish(*pass, settings, jobs);
+  work_ += pass->context->counts();
+  work_ += pass->asked;
   if (keep) {
     for (JobRows& rows : pass->rows) rows.clear_head();
     const std::int64_t bytes = pass_bytes() - bytes_before;
@@ -127,6 +130,8 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   }
   pass->batch = std::make_unique<const Batch>(backend, slices, page_size, true);
   const Batch& batch = *pass->batch;
+  for (const SequenceSlice& slice : slices)
+    pass->asked.expect(model, std::max(slice.begin, slice.shared), slice.begin + static_cast<std::int64_t>(slice.tokens.size()), settings.index.dense_attention);
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const std::size_t first = rows[j].first_slice, end = first + rows[j].plan.slices.size();
     rows[j].begin = batch.row_begin()[first];

@@ -42,6 +42,8 @@ class ForwardPass {
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
+  // Of all forwards so far, on this rank. What lengths ask for is that of all heads and experts.
+  const ForwardCounts& work() const { return work_; }
 
  private:
   struct JobRows;
@@ -62,6 +64,7 @@ class ForwardPass {
   TrainerOptions options_;
   const Sharding* sharding_;
   std::unique_ptr<KvCache> cache_;
+  ForwardCounts work_;
   double bytes_a_row_ = 0;  // the least of passes that were kept
 };
 

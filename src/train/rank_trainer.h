@@ -47,6 +47,7 @@ class RankTrainer {
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
   std::int64_t step() const { return step_; }
   const TrainerOptions& options() const { return options_; }
+  const ForwardCounts& work() const { return pass_.work(); }  // of this rank
   // Null: this rank has the whole model.
   const Sharding* sharding() const { return sharding_.get(); }
   // Of this rank's share of the model; filled where the data-parallel rank is 0.

@@ -209,6 +209,19 @@ const MemoryAccounts& Trainer::memory(int rank) const {
   return (rank > 0 ? *runtimes_[static_cast<std::size_t>(rank - 1)] : runtime_).backend.device().memory();
 }
 
+ForwardCounts Trainer::work() const {
+  const RankLayout& layout = ranks_.layout();
+  ForwardCounts sum;
+  for (int rank = 0; rank < layout.size(); ++rank) {
+    ForwardCounts own = parts_[static_cast<std::size_t>(rank)]->work();
+    const int place = layout.model_of(rank);
+    if (place >= layout.tp) own.pairs_read = 0;  // expert-parallel ranks attend alike
+    if (place > 0) own.pairs_visible = own.pairs_selected = own.expert_rows_chosen = 0;
+    sum += own;
+  }
+  return sum;
+}
+
 CommunicatorCounters Trainer::traffic() {
   CommunicatorCounters sum;
   for (int rank = 0; rank < ranks_.size(); ++rank)

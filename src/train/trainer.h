@@ -57,6 +57,8 @@ class Trainer {
   const MemoryAccounts& memory(int rank) const;
   // What ranks have sent each other so far: calls and bytes, of all groups and ranks.
   CommunicatorCounters traffic();
+  // What the kernels of all forwards so far counted of themselves, on all ranks.
+  ForwardCounts work() const;
 
  private:
   // work(rank) on every rank's thread.

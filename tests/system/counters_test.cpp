@@ -70,9 +70,9 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
     runtime.observer = nullptr;
     const EngineCounters& c = engine.counters();
     EXPECT_EQ(counts.rows, c.rows);
-    EXPECT_EQ(counts.keys, c.pairs_visible - c.pairs_skipped) << name;
+    EXPECT_EQ(counts.keys * model->attention_heads, c.work.pairs_read) << name;
     EXPECT_EQ(counts.largest_selection, model->select_top_k);
-    EXPECT_EQ(counts.expert_rows, c.expert_rows) << name;
+    EXPECT_EQ(3 * counts.expert_rows, c.work.expert_rows) << name << ": gate, up and down";
     const Json& config = model->config();
     std::int64_t sparse_layers = 0;
     for (const auto& kind : config["mlp_layer_types"]) sparse_layers += kind == "sparse";
@@ -93,6 +93,7 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
   std::int64_t expected = 0;
   for (std::int64_t visible = 1; visible <= n; ++visible) expected += std::min(k, visible);
   EXPECT_EQ(counts.keys, expected * model->layers);
+  EXPECT_EQ(trainer.work().pairs_read, counts.keys * model->attention_heads);
 }
 
 TEST(Counters, RouterLoadsAddUpToTokensTimesK) {

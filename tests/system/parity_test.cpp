@@ -2,6 +2,8 @@
 // that stays 0.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "engine/engine.h"
 #include "service/parity.h"
 #include "service/parity_recording.h"
@@ -37,6 +39,40 @@ TEST(Parity, HoldsOnTheTinyModel) {
   EXPECT_TRUE(json["first_mismatch"].is_null());
   EXPECT_TRUE(json["control"]["detected"].get<bool>());
   EXPECT_GT(json["engagement"]["preemptions"].get<int>(), 0);
+  EXPECT_TRUE(json["control"]["serving_detected"].get<bool>());
+  EXPECT_TRUE(json["miscounts"].empty());
+}
+
+// Every run visits every layout, one to four threads, and what `lockstep serve` runs by default, in training and in serving; the seed
+// only says which layout meets which threads.
+TEST(Parity, EveryPromisedPlaceIsVisited) {
+  Json config = tiny_config();
+  config["max_position_embeddings"] = 40;
+  ParityModel model;
+  model.model = make_model(config);
+  model.masters = golden_weights(model.model->manifest(), 5);
+  const ParityReport report = run_parity(model, {.cases = 0, .seed = 11});
+  expect_parity(report);
+  const auto visited = [&](const std::string& part) {
+    return std::any_of(report.visits.begin(), report.visits.end(), [&](const ParityVisit& v) { return v.place.find(part) != std::string::npos && v.training > 0 && v.serving > 0; });
+  };
+  for (const char* part : {"tp=2,dp=1,ep=1", "tp=1,dp=2,ep=1", "tp=3,dp=1,ep=1", "tp=1,dp=1,ep=2", "tp=4,dp=1,ep=1", "tp=2,dp=2,ep=2", "tp=1,dp=3,ep=1",
+                           "tp=8,dp=1,ep=1", "tp=1,dp=1,ep=3", "1 thread,", "2 threads", "3 threads", "4 threads", "2 threads, pages of 16, as served by default"})
+    EXPECT_TRUE(visited(part)) << part << "\n" << to_text(report);
+  for (std::size_t i = 0; i < report.visits.size(); ++i) {
+    if (!report.visits[i].promises_forward) continue;
+    ParityReport missed = report;
+    missed.visits[i].serving = 0;
+    EXPECT_FALSE(missed.passed()) << missed.visits[i].place;
+    EXPECT_EQ(missed.idle(), std::vector<std::string>{missed.visits[i].place});
+    EXPECT_NE(to_text(missed).find("PROMISED, AND NOT VISITED"), std::string::npos);
+  }
+  ParityReport blind = report;
+  blind.control.serving_detected = false;
+  EXPECT_FALSE(blind.passed());
+  ParityReport miscounted = report;
+  miscounted.miscounts.push_back("one");
+  EXPECT_FALSE(miscounted.passed());
 }
 
 TEST(Parity, HoldsOnDenseFamilies) {

@@ -46,6 +46,7 @@ struct AttentionForwardBody {
         for (std::int64_t k = 0; k < n; ++k) sum = sum + shared.s[t.index()][k];
         denominator = first ? sum : fused(denominator, shared.alpha[t.index()], sum);
         shared.denominator[t.index()] = denominator;
+        if (op.keys_read) ints(op.keys_read)[tile.row * op.keys_read.stride + tile.head + t.index()] += static_cast<std::int32_t>(n);
       }
       t.sync();
       for (std::int64_t c = t.index(); c < shape.value; c += t.count()) {

@@ -15,6 +15,7 @@
 //   then, for columns of the value, fma(P, do, .); leaves join pairwise; block sums are added in order from +0 (blocks without a
 //   query of the key add nothing).
 // attention_target (kv_heads 1) adds, for each key of a row, sum over heads ascending (from +0) of P to target (for index_loss).
+// The forward counts in keys_read what it does: a query head's cell goes up by the keys of each block that it scores.
 // Forward and target read the cache alone: rows may continue a cached prefix. A selection holds at least one position a row,
 // ascending, none beyond the row's own. Rows are independent; log_sum and o of a row with a NaN query or key are NaN.
 #pragma once
@@ -38,6 +39,7 @@ struct AttentionForward {
   View selection, count;  // i32 [T, top_k], [T, 1]; none: dense
   Rows rows;
   AttentionShape shape;
+  View keys_read{};  // i32 [T, H], or none: the keys that each query head has scored are counted up, where they are scored
 };
 struct AttentionBackward {
   View dq;          // f32 [T, H * key], overwritten

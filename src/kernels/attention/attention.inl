@@ -4,6 +4,12 @@
 
 namespace lockstep {
 
+// Adds n to `count` neighbouring cells of a row, which no other thread writes meanwhile.
+static inline void count_up(const View& cells, std::int64_t row, std::int64_t column, std::int64_t count, std::int64_t n) {
+  std::int32_t* cell = ints(cells) + row * cells.stride + column;
+  for (std::int64_t i = 0; i < count; ++i) cell[i] += static_cast<std::int32_t>(n);
+}
+
 template <class V>
 void attention_forward(const AttentionForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
@@ -37,6 +43,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       for (std::int64_t r = 0; r < count; ++r) {
         const Elem* q = elements<V>(op.q) + (t + r) * op.q.stride + h0 * shape.key;
         dot_products<V, true>(q, shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step);
+        if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
       for (std::int64_t h = 0; h < all; ++h) {

@@ -189,7 +189,7 @@ struct Problem {
 
   // On a bench: views of everything, forward and (if whole sequences) backward and target launched.
   struct Views {
-    View o, log_sum, dq, dentry, target;
+    View o, log_sum, dq, dentry, target, keys_read;
   };
   AttentionForward forward_op(KernelBench& b) const {
     AttentionForward op;
@@ -199,12 +199,13 @@ struct Problem {
     if (c.top_k > 0) op.selection = b.ints(selection, T, c.top_k), op.count = b.ints(count, T);
     op.rows = rows.view(b);
     op.shape = shape;
+    op.keys_read = b.zeros(T, c.heads, DType::i32);
     return op;
   }
   Views launch(KernelBench& b, bool backward) const {
     const AttentionForward f = forward_op(b);
     b.launch(&KernelTable::attention_forward, f);
-    Views v{f.o, f.log_sum, {}, {}, {}};
+    Views v{f.o, f.log_sum, {}, {}, {}, f.keys_read};
     if (!backward) return v;
     AttentionBackward op;
     v.dq = op.dq = b.junk(T, c.heads * key), v.dentry = op.dentry = b.junk(T, width);
@@ -329,7 +330,7 @@ TEST(Attention, SameEverywhere) {
     const Problem p(c);
     expect_same_everywhere([&](KernelBench& b) {
       const Problem::Views v = p.launch(b, false);
-      b.record(v.o), b.record(v.log_sum);
+      b.record(v.o), b.record(v.log_sum), b.record(v.keys_read);
     });
   }
   for (const Case& c : training_cases()) {
@@ -342,6 +343,21 @@ TEST(Attention, SameEverywhere) {
   }
 }
 
+// Every query head counts the keys of its row: those of the selection, or all that it sees; a second forward adds as many.
+TEST(Attention, TheKeysThatAreReadAreCounted) {
+  for (const Case& c : forward_cases()) {
+    const Problem p(c);
+    std::vector<std::int32_t> want;
+    for (int t = 0; t < p.T; ++t) want.insert(want.end(), static_cast<std::size_t>(c.heads), 2 * static_cast<std::int32_t>(p.keys(t).size()));
+    for (int threads : {1, 3}) {
+      KernelBench b({.kind = BackendKind::cpu, .isa = {}, .threads = threads});
+      const AttentionForward op = p.forward_op(b);
+      for (int i = 0; i < 2; ++i) b.launch(&KernelTable::attention_forward, op);
+      EXPECT_EQ(b.read_ints(op.keys_read), want);
+    }
+  }
+}
+
 TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
   for (BackendKind kind : {BackendKind::cpu, BackendKind::traced})
     for (const Case& c : forward_cases()) {
@@ -351,15 +367,16 @@ TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
       b.launch(&KernelTable::attention_forward, all);
       AttentionForward one = all;
       one.o = b.junk(p.T, c.heads * p.value), one.log_sum = b.junk(p.T, c.heads);
-      const View o = one.o, log_sum = one.log_sum;
+      const View o = one.o, log_sum = one.log_sum, keys_read = b.zeros(p.T, c.heads, DType::i32);
       for (int t = 0; t < p.T; ++t) {
-        one.o = o.row_range(t, 1), one.log_sum = log_sum.row_range(t, 1), one.q = all.q.row_range(t, 1);
+        one.o = o.row_range(t, 1), one.log_sum = log_sum.row_range(t, 1), one.q = all.q.row_range(t, 1), one.keys_read = keys_read.row_range(t, 1);
         if (c.top_k > 0) one.selection = all.selection.row_range(t, 1), one.count = all.count.row_range(t, 1);
         one.rows = p.rows.part(all.rows, t, 1);
         b.launch(&KernelTable::attention_forward, one);
       }
       expect_same_words(words_of(b.read(o)), words_of(b.read(all.o)), "o");
       expect_same_words(words_of(b.read(log_sum)), words_of(b.read(all.log_sum)), "log_sum");
+      EXPECT_EQ(b.read_ints(keys_read), b.read_ints(all.keys_read));
       if (b.traced())
         expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(),
                           "hashes of o");

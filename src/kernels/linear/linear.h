@@ -44,6 +44,7 @@ struct LinearForward {
   View ends{};                       // i32 [count, 1], or none
   float scale = 1;                   // weights of numbers alone, as the next
   bool accumulate = false;           // y += instead of y =
+  View rows_made{};                  // experts: i32 [rows of x, 1], or none: counted up for each row, where its outputs are made
 };
 struct LinearBackwardInput {
   View dx{}, dy{};

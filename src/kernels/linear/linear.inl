@@ -14,6 +14,12 @@ static RowRange rows_of(const View& offsets, std::int64_t g, std::int64_t all, c
   return {ints(offsets)[g], ends ? ints(ends)[g] : ints(offsets)[g + 1]};
 }
 
+// Counts the rows [begin, begin + count) up. An item counts with its first panel, so that no two threads share a cell.
+static inline void count_rows(const View& cells, std::int64_t begin, std::int64_t count) {
+  if (!cells) return;
+  for (std::int64_t t = begin; t < begin + count; ++t) ++ints(cells)[t * cells.stride];
+}
+
 // The same with a weight of integers. Items that read columns of their own (heads) have rows of x of their own.
 template <class V>
 void quantised_linear(const LinearForward& op, ThreadPool& pool) {
@@ -38,6 +44,7 @@ void quantised_linear(const LinearForward& op, ThreadPool& pool) {
       const std::int64_t count = std::min(range.end, begin + row_block) - begin;
       if (count <= 0) return;
       const std::int64_t panel = rest % panel_blocks * panel_block;
+      if (panel == 0) count_rows(op.rows_made, begin, count);
       quantised_forward<V, Dot>({elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x,
                                  (begin - first.begin) * slices + (slices > 1 ? g : 0), slices,
                                  device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape, 0, 0, 0},
@@ -53,7 +60,7 @@ constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 // each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0.
 template <class V, class W, class Of>
 void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin,
-                  int leaf_end, bool round_input_bf16, const Of& of) {
+                  int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
   if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
   const std::int64_t row_block = rows >= 256 ? 96 : 48;
@@ -68,6 +75,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
     const std::int64_t block = std::min(range.end, begin + row_block) - begin;
     if (block <= 0) return;
     const std::int64_t panel = rest % panel_blocks * panel_block;
+    if (panel == 0) count_rows(rows_made, begin, block);
     product.y += begin * product.y_stride;
     product.x += begin * product.x_stride;
     if (round_input_bf16) {
@@ -105,7 +113,7 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (is_packed_format(op.w.bits)) {
     const PackedShape shape = packed_shape(op.w);
     return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
-                                 [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+                                 op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
       return {rows_of(op.offsets, g, op.x.rows, op.ends),
               {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr, op.w.inputs,
                op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
@@ -116,7 +124,7 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
     run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
-                       [&](std::int64_t g) -> RowsAndProduct<V, W> {
+                       op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, W> {
       return {rows_of(op.offsets, g, op.x.rows, op.ends),
               {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
                weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
@@ -137,7 +145,7 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
       const std::int64_t count = std::min(blocks - begin, part);
       Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
       pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
-      run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
+      run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
         return {{0, rows},
                 {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
                  op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale}};

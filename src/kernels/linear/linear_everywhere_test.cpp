@@ -61,6 +61,10 @@ TEST(Linear, ExpertsSharesAndStridesAreTheSameEverywhere) {
         for (std::int32_t i = 0; i < s.rows; ++i) row_of.push_back(i / 2);
         LinearForward forward{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, w, s, dtype), 0, 0, b.ints(offsets, static_cast<std::int64_t>(offsets.size()))};
         if (!ends.empty()) forward.ends = b.ints(ends, s.count);
+        forward.rows_made = b.zeros(s.rows, 1, DType::i32);
+        std::vector<std::int32_t> made(static_cast<std::size_t>(s.rows));
+        for (std::size_t g = 0; g < static_cast<std::size_t>(s.count); ++g)
+          for (std::int32_t t = offsets[g]; t < (ends.empty() ? offsets[g + 1] : ends[g]); ++t) made[static_cast<std::size_t>(t)] = 1;
         b.launch(&KernelTable::linear_forward, forward);
         LinearBackwardInput input{b.junk(s.rows, s.inputs), b.floats(dy, s.rows, s.outputs), forward.w, 0, 0, forward.offsets, false, forward.ends};
         b.launch(&KernelTable::linear_backward_input, input);
@@ -69,7 +73,8 @@ TEST(Linear, ExpertsSharesAndStridesAreTheSameEverywhere) {
         weight.row_of = b.ints(row_of, s.rows);
         weight.ends = forward.ends;
         b.launch(&KernelTable::linear_backward_weight, weight);
-        for (const View& v : {forward.y, input.dx, weight.gradient}) b.record(v);
+        EXPECT_EQ(b.read_ints(forward.rows_made), made);
+        for (const View& v : {forward.y, input.dx, weight.gradient, forward.rows_made}) b.record(v);
       });
   for (const Shape& s : {Shape{5, 256, 33}, Shape{1, 512, 40}, Shape{70, 256, 140}, Shape{3, 33, 17}})
     expect_same_everywhere([&](KernelBench& b) {

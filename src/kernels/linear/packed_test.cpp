@@ -124,10 +124,14 @@ TEST(PackedLinear, HeadsAndExperts) {
         LinearForward ef{b.zeros(30, 20), ex, expert, 0, 0, offsets};
         LinearBackwardInput eb{b.zeros(30, 64), edy, expert, 0, 0, offsets};
         ef.ends = eb.ends = ends_or_none;
+        ef.rows_made = b.zeros(30, 1, DType::i32);
         b.launch(&KernelTable::linear_forward, hf);
         b.launch(&KernelTable::linear_backward_input, hb);
         b.launch(&KernelTable::linear_forward, ef);
         b.launch(&KernelTable::linear_backward_input, eb);
+        std::int32_t made = 0;
+        for (const std::int32_t n : b.read_ints(ef.rows_made)) made += n;
+        EXPECT_EQ(made, ends_or_none ? 12 + 2 + 6 : 30);
         return std::vector<View>{hf.y, hb.dx, ef.y, eb.dx};
       };
       for (const View& ends_or_none : {View{}, ends}) {

@@ -31,6 +31,7 @@ struct ProductItems {
   int leaves, leaf_begin, leaf_end;    // leaf_end <= leaves
   bool round_input_bf16, accumulate;
   float scale;
+  std::int32_t* rows_made;  // or null; a row counts when its first output is written, which one thread does
 
   LOCKSTEP_EVERYWHERE std::int64_t panels() const { return (outputs + kLanes - 1) / kLanes; }
   LOCKSTEP_EVERYWHERE std::int64_t leaf_size() const { return inputs / leaves; }
@@ -45,6 +46,7 @@ struct ProductItems {
   LOCKSTEP_DEVICE void output(std::int64_t item, std::int64_t row, std::int64_t n, float sum) const {
     float* at = y + row * y_stride + item * y_step + n;
     if (scale != 1.0f) sum = sum * scale;
+    if (rows_made && n == 0) ++rows_made[row];
     *at = accumulate ? *at + sum : sum;
   }
 };

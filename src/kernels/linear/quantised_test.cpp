@@ -233,7 +233,9 @@ TEST(QuantisedLinear, ExpertsTakeTheirRows) {
       const View y = b.junk(s.rows, s.outputs);
       LinearForward op{y, b.floats(x, s.rows, s.inputs), upload(b, w, s)};
       op.offsets = b.ints(offsets, 5);
+      op.rows_made = b.zeros(s.rows, 1, DType::i32);
       b.launch(&KernelTable::linear_forward, op);
+      EXPECT_EQ(b.read_ints(op.rows_made), std::vector<std::int32_t>(30, 1));
       b.record(y);
       const std::vector<float> got = b.read(y);
       for (std::int64_t g = 0; g < s.count; ++g)

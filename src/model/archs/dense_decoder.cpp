@@ -57,7 +57,7 @@ class DenseDecoder final : public Model {
     layers = c.integer("num_hidden_layers", 1, 4096);
     max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30, head_norms_ ? 32768 : 2048);
     intermediate_ = c.integer("intermediate_size", 1, kLarge);
-    shape_.heads = c.integer("num_attention_heads", 1, 1024);
+    shape_.heads = attention_heads = c.integer("num_attention_heads", 1, 1024);
     shape_.kv_heads = c.integer("num_key_value_heads", 1, shape_.heads, head_norms_ ? std::min<std::int64_t>(32, shape_.heads) : shape_.heads);
     if (shape_.heads % shape_.kv_heads)
       fail(ErrorCode::invalid_argument, "config.json: 'num_key_value_heads' is {}, allowed are divisors of 'num_attention_heads', {}", shape_.kv_heads,

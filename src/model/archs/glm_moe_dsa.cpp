@@ -91,7 +91,7 @@ class GlmMoeDsa final : public Model {
     hidden = c.integer("hidden_size", 1, kLarge);
     layers = c.integer("num_hidden_layers", 1, 4096);
     max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30);
-    heads_ = c.integer("num_attention_heads", 1, 1024);
+    heads_ = attention_heads = c.integer("num_attention_heads", 1, 1024);
     q_latent_ = c.integer("q_lora_rank", 1, kLarge);
     latent_ = c.integer("kv_lora_rank", 1, kLarge);
     nope_ = c.integer("qk_nope_head_dim", 1, kLarge);
