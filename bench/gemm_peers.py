@@ -39,6 +39,21 @@ def numpy_openblas(np, rows, n, k, options):
     return statistics.median(times)
 
 
+def kernel_set(np):
+    """The processor whose kernels OpenBLAS has chosen at run time: what it was built for says nothing about that."""
+    import ctypes
+
+    folder = Path(np.__file__).parent
+    for library in [*folder.parent.glob("numpy.libs/*openblas*"), *folder.glob(".libs/*openblas*")]:
+        handle = ctypes.CDLL(str(library))
+        for name in ("scipy_openblas_get_corename64_", "scipy_openblas_get_corename", "openblas_get_corename64_", "openblas_get_corename"):
+            if hasattr(handle, name):
+                function = getattr(handle, name)
+                function.restype = ctypes.c_char_p
+                return function().decode()
+    return "unknown"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -49,7 +64,7 @@ def main():
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
     import numpy as np
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
-    peer = f"NumPy {np.__version__}, {blas.get('openblas configuration', blas['name'])}".strip()
+    peer = f"NumPy {np.__version__}, {blas.get('openblas configuration', blas['name'])}".strip() + f"; kernels of {kernel_set(np)}"
     print(f"peer: {peer}")
     rows_out = []
     print(f"{'N':>6} {'K':>6} {'M':>5} {'lockstep us':>12} {'openblas us':>12} {'ratio':>7} {'range':>14} {'GFLOP/s':>9}")

@@ -125,7 +125,7 @@ def main():
     ratios = [a / b for a, b in zip(ours, theirs)]
     row = {"prompts": options.prompts, "samples": options.samples, "tokens": options.tokens, "lockstep": statistics.median(ours),
            "trl": statistics.median(theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
-    peer = f"TRL {trl.__version__}, torch {torch.__version__}, transformers {transformers.__version__}"
+    peer = f"TRL {trl.__version__}, torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}), transformers {transformers.__version__}"
     print(f"peer: {peer}")
     print(f"GRPO step, {options.prompts} x {options.samples} x {options.tokens} tokens: lockstep {row['lockstep']:.1f} samples/s, TRL {row['trl']:.1f}, "
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f})")  # fmt: skip

@@ -11,6 +11,7 @@ process held (getrusage).
 import argparse
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -66,6 +67,14 @@ def run_peer(options):
                       "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))  # fmt: skip
 
 
+def blas_of(torch):
+    """The libraries of torch's products, as its build says: 'MKL 2024.2, oneDNN v3.7'."""
+    shown = torch.__config__.show()
+    mkl, dnn = re.search(r"Math Kernel Library Version ([\d.]+)", shown), re.search(r"(?:MKL-DNN|oneDNN) (v[\d.]+)", shown)
+    found = [f"MKL {mkl[1]}" if mkl else "", f"oneDNN {dnn[1]}" if dnn else ""]
+    return ", ".join(f for f in found if f) or "BLAS unknown"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
@@ -92,7 +101,7 @@ def main():
     row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
            "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1]}  # fmt: skip
-    peer = f"torch {torch.__version__}, transformers {transformers.__version__}"
+    peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
     if options.lora_rank:
         import peft
 

@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -147,9 +148,18 @@ def fused_of_ranks(service, base, rounds):
     return [fused_against_custom(service, base, rounds, rank, traced) for rank in (0, 16)]
 
 
+def distinct_tokens(count, length, vocabulary):
+    """Texts of which no two begin alike: equal beginnings are computed once by the server, and what is compared must compute as much."""
+    draws = random.Random(1)
+    texts = [[draws.randrange(vocabulary) for _ in range(length)] for _ in range(count)]
+    assert len({tuple(text[:4]) for text in texts}) == count
+    return texts
+
+
 def http_against_process(service, base, lockstep, model, rounds):
     client = service.create_lora_training_client(base_model=base, rank=0).result()
-    data = make_data(64, 64)
+    texts = distinct_tokens(64, 65, json.loads((Path(model) / "config.json").read_text())["vocab_size"])
+    data = [types.Datum(model_input=types.ModelInput.from_ints(text[:-1]), loss_fn_inputs={"target_tokens": text[1:]}) for text in texts]
 
     def step():
         client.forward_backward(data, "cross_entropy")
@@ -164,12 +174,19 @@ def http_against_process(service, base, lockstep, model, rounds):
         return statistics.median(times)
 
     over_http, in_process = [], []
-    for _ in range(rounds):
-        over_http.append(steps())
-        out = subprocess.run([lockstep, "bench", "train", "--model", model, "--sequences", "64", "--length", "64", "--profile", "cpu-bf16w", "--seconds", "1", "--json"],
-                             capture_output=True, text=True, check=True).stdout
-        in_process.append(json.loads(out)["seconds"]["median"])
-    return {"tokens": 4096, "http_seconds": median_range(over_http), "process_seconds": median_range(in_process),
+    loss = client.forward(data, "cross_entropy").result().metrics["loss:sum"]
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        file.writelines(json.dumps(text) + "\n" for text in texts)
+        file.flush()
+        for _ in range(rounds):
+            over_http.append(steps())
+            out = subprocess.run([lockstep, "bench", "train", "--model", model, "--data", file.name, "--profile", "cpu-bf16w", "--seconds", "1", "--json"],
+                                 capture_output=True, text=True, check=True).stdout
+            row = json.loads(out)
+            in_process.append(row["seconds"]["median"])
+            # The same texts under the same weights: the mean loss of a token in process, the sum over HTTP.
+            assert abs(row["first_loss"] * 4096 - loss) <= 1e-4 * abs(loss), f"the two sides train on other data: {row['first_loss'] * 4096} and {loss}"
+    return {"tokens": 4096, "distinct_texts": len({tuple(text) for text in texts}), "http_seconds": median_range(over_http), "process_seconds": median_range(in_process),
             "http_over_process": median_range([h / p for h, p in zip(over_http, in_process)])}
 
 

@@ -1,7 +1,10 @@
 #include "benchmark/gemm.h"
 
+#include "base/error.h"
+#include "benchmark/free_product.h"
 #include "benchmark/noise.h"
 #include "kernels/linear/linear.h"
+#include "kernels/prelude.h"
 
 namespace lockstep {
 
@@ -34,10 +37,28 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, doubl
   const Buffer y = device.allocate(DType::f32, shape.rows, shape.outputs, MemoryCategory::activations);
   std::size_t turn = 0;
   GemmTiming result{.shape = shape};
-  result.time = time_repeated(seconds, [&] {
-    packed.data = weights[turn++ % weights.size()].view();
-    backend.launch(&KernelTable::linear_forward, LinearForward{.y = y.view(), .x = x.view(), .w = packed});
-  });
+  if (shape.free_order) {
+    if (shape.weight_bits || shape.bf16_weights) fail(ErrorCode::invalid_argument, "the free order has weights in fp32 alone");
+    using Lines = std::vector<float, CacheLineAllocator<float>>;
+    const std::vector<float> inputs = noise(shape.rows * shape.inputs, 2);
+    const Lines from(inputs.begin(), inputs.end());
+    Lines to(static_cast<std::size_t>(shape.rows * shape.outputs));
+    const std::vector<Lines> of(static_cast<std::size_t>(copies), Lines(values.begin(), values.end()));
+    std::vector<std::function<void()>> ways;
+    const int accumulators[] = {1, 2, 4};
+    for (const int n : accumulators)
+      ways.emplace_back([&, n] {
+        free_product({to.data(), from.data(), of[turn++ % of.size()].data(), shape.rows, shape.outputs, shape.inputs, n}, backend.isa(), device.threads());
+      });
+    const std::vector<Timing> times = time_in_turns(seconds, ways);
+    for (std::size_t i = 0; i < times.size(); ++i)
+      if (result.accumulators == 0 || times[i].median < result.time.median) result.time = times[i], result.accumulators = accumulators[i];
+  } else {
+    result.time = time_repeated(seconds, [&] {
+      packed.data = weights[turn++ % weights.size()].view();
+      backend.launch(&KernelTable::linear_forward, LinearForward{.y = y.view(), .x = x.view(), .w = packed});
+    });
+  }
   const auto count = [](std::int64_t n) { return static_cast<double>(n); };
   result.gigaflops = 2 * count(shape.rows) * count(shape.outputs) * count(shape.inputs) / result.time.median / 1e9;
   result.gigabytes_per_second = count(bytes) / result.time.median / 1e9;

@@ -1,5 +1,6 @@
 // Times linear layers y = x W^T alone (kernels/linear): the product every other speed stands on.
-// `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is what the tree costs.
+// `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is what the tree costs. `free_order` is a kernel
+// without a contract (benchmark/free_product.h), with 1, 2 and 4 accumulators a sum, of which the fastest is told.
 //   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, 0.5, 0);
 #pragma once
 #include "benchmark/timing.h"
@@ -12,12 +13,14 @@ struct GemmCase {
   bool bf16_weights = false;
   int weight_bits = 0;  // 8 or 4: integers (numerics/quantised.h)
   int maximum_leaves = 8;
+  bool free_order = false;  // fp32 weights alone
 };
 struct GemmTiming {
   GemmCase shape;
   Timing time;
   double gigaflops = 0;             // 2 M N K a run
   double gigabytes_per_second = 0;  // of the weight, read once a run
+  int accumulators = 0;             // of the free order
 };
 
 // Weights are laid out several times in memory, one after another in turn, until they exceed `cold_bytes`: then no cache holds

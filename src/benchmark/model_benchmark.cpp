@@ -3,9 +3,11 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "benchmark/profile_samples.h"
 #include "engine/engine.h"
 #include "train/adapter_trainer.h"
 #include "train/trainer.h"
@@ -79,18 +81,37 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
 }
 
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
-  require_positions(opened, shape.length);
+  std::vector<std::vector<std::int32_t>> texts = shape.texts;
+  for (std::int64_t i = 0; shape.texts.empty() && i < shape.sequences; ++i)
+    texts.push_back(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i)));
   std::vector<TrainSequence> data;
-  for (std::int64_t i = 0; i < shape.sequences; ++i)
-    data.push_back(TrainSequence::next_token(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i))));
+  std::int64_t learnt = 0;
+  for (const std::vector<std::int32_t>& text : texts) {
+    require_positions(opened, static_cast<std::int64_t>(text.size()) - 1);
+    data.push_back(TrainSequence::next_token(text));
+    learnt += static_cast<std::int64_t>(text.size()) - 1;
+  }
   const TrainerOptions options{.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder};
   const auto time = [&](auto& trainer) {
     opened.loaded.masters = {};  // the trainer has what it needs of them
-    return per_second(time_repeated(seconds, [&] {
-                        trainer.forward_backward(data, {});
-                        trainer.optim_step({.learning_rate = 1e-6});
-                      }),
-                      shape.sequences * shape.length);
+    std::optional<double> first_loss;
+    const auto step = [&] {
+      const double loss = trainer.forward_backward(data, {}).loss;
+      if (!first_loss) first_loss = loss;
+      trainer.optim_step({.learning_rate = 1e-6});
+    };
+    std::optional<ProfileSamples> samples;
+    if (shape.deposits) {
+      step();  // the first fills caches
+      samples.emplace().begin();
+    }
+    ModelTiming timing = per_second(time_repeated(seconds, step), learnt);
+    if (samples) {
+      samples->end();
+      timing.deposit_share = samples->share({"deposit_tile", "finish_bins", "join_bins"});
+    }
+    timing.first_loss = *first_loss;
+    return timing;
   };
   if (shape.lora_rank == 0) {
     Trainer trainer(*opened.runtime, opened.loaded.masters, options);

@@ -11,6 +11,8 @@ struct ModelTiming {
   Timing time;                     // of one run: a prompt, a step of all streams, a training step
   std::int64_t tokens = 0;         // that one run makes or learns from
   double tokens_per_second = 0;    // of the median
+  double first_loss = 0;           // of training: the mean loss of a token before the first step
+  double deposit_share = -1;       // of training, where asked for: the part of its processor time in deposits into accumulators
 };
 
 // One prompt of `tokens` in one forward, and the first token after it.
@@ -28,6 +30,8 @@ struct TrainCase {
   std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
   std::string optimizer_folder;  // not empty: the optimizer's state is in a file there (train/options.h)
+  std::vector<std::vector<std::int32_t>> texts;  // token ids to train on, one more than are learnt from; empty: random ones of `length`
+  bool deposits = false;         // measure deposit_share
   std::int64_t lora_rank = 0;    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
 };
 // forward_backward of all sequences with cross-entropy and optim_step.

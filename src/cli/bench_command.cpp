@@ -1,17 +1,23 @@
-// `lockstep bench gemm|attention|prefill|decode|train|rl|prefix|score`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|attention|memory|prefill|decode|train|rl|prefix|score`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "base/signals.h"
+#include "base/thread_pool.h"
 #include "benchmark/attention.h"
 #include "benchmark/gemm.h"
 #include "benchmark/model_benchmark.h"
 #include "benchmark/scoring.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "service/machine.h"
 
 namespace lockstep {
 
@@ -34,7 +40,7 @@ nlohmann::ordered_json seconds_json(const Timing& t) { return {{"median", t.medi
 int bench_gemm(const Arguments& arguments) {
   std::vector<std::string> shapes;
   std::optional<std::vector<std::int32_t>> rows;
-  std::string weights = "f32";
+  std::string weights = "f32", order = "contract";
   RuntimeSettings machine;
   double seconds = 0.5;
   std::int64_t leaves = 8, cold_megabytes = 0;
@@ -47,6 +53,7 @@ int bench_gemm(const Arguments& arguments) {
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
   table.integer("leaves", &leaves, 1, 8, "N", "Leaves of the sum at most; 8 is the contract's, 1 shows what its tree costs");
+  table.choice("order", &order, {"contract", "free"}, "Of the sums; free: a kernel that adds in whatever order suits the tile (fp32)");
   table.integer("cold-megabytes", &cold_megabytes, 0, 65536, "MB", "Take turns with copies of the weight of this size in all, so that no cache holds it; 0: one weight");
   table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
   add_json_option(table, &json, "Print one JSON object a case and nothing else");
@@ -64,10 +71,10 @@ int bench_gemm(const Arguments& arguments) {
   for (const auto& [n, k] : sizes)
     for (const std::int32_t m : row_counts) {
       const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16",
-                                      .weight_bits = weights == "int8" ? 8 : weights == "int4" ? 4 : 0, .maximum_leaves = static_cast<int>(leaves)},
+                                      .weight_bits = weights == "int8" ? 8 : weights == "int4" ? 4 : 0, .maximum_leaves = static_cast<int>(leaves), .free_order = order == "free"},
                                      backend_options(machine), seconds, cold_megabytes << 20);
       if (json) {
-        const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves},
+        const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves}, {"order", order}, {"accumulators", t.accumulators},
                                           {"seconds", seconds_json(t.time)},
                                           {"runs", t.time.runs}, {"gigaflops", t.gigaflops}, {"gigabytes_per_second", t.gigabytes_per_second}};
         std::printf("%s\n", line.dump().c_str());
@@ -124,6 +131,21 @@ int bench_attention(const Arguments& arguments) {
       std::fflush(stdout);
       if (context == 1) break;
     }
+  return kExitOk;
+}
+
+int bench_memory(const Arguments& arguments) {
+  std::int64_t threads = 0;
+  bool json = false;
+  OptionTable table("bench memory", "Reads memory in several ways (plain, prefetched, non-temporal, in 1 to 16 streams) and says the speed of the fastest.",
+                    {"lockstep bench memory --threads 1"});
+  table.integer("threads", &threads, 0, 4096, "N", "Threads, 0: all processors");
+  add_json_option(table, &json, "Print one JSON object and nothing else");
+  if (!table.parse(arguments)) return kExitOk;
+  const std::int64_t used = threads > 0 ? threads : available_processors();
+  const MemorySpeed speed = memory_speed(used);
+  if (json) std::printf("%s\n", nlohmann::ordered_json{{"kind", "memory"}, {"threads", used}, {"gigabytes_per_second", speed.gigabytes_per_second}, {"how", speed.how}}.dump().c_str());
+  else std::printf("%.1f GB/s with %lld threads: %s\n", speed.gigabytes_per_second, static_cast<long long>(used), speed.how.c_str());
   return kExitOk;
 }
 
@@ -189,20 +211,52 @@ int bench_decode(const Arguments& arguments) {
   return kExitOk;
 }
 
+// Lines of JSON, each a list of token ids.
+std::vector<std::vector<std::int32_t>> texts_of(const std::string& path) {
+  const std::string file = read_file(path, 1 << 30);
+  std::vector<std::vector<std::int32_t>> texts;
+  for (std::size_t begin = 0; begin < file.size();) {
+    const std::size_t end = std::min(file.find('\n', begin), file.size());
+    const std::string line = file.substr(begin, end - begin);
+    begin = end + 1;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    const nlohmann::json ids = nlohmann::json::parse(line, nullptr, false);
+    const bool integers = ids.is_array() && ids.size() >= 2 && std::all_of(ids.begin(), ids.end(), [](const nlohmann::json& id) {
+      return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max();
+    });
+    if (!integers) fail(ErrorCode::invalid_argument, "'{}', line {}: '{}', allowed is a JSON list of two token ids or more", path, texts.size() + 1, line.substr(0, 60));
+    texts.push_back(ids.get<std::vector<std::int32_t>>());
+  }
+  if (texts.empty()) fail(ErrorCode::invalid_argument, "'{}' has no line, allowed is a JSON list of token ids a line", path);
+  return texts;
+}
+
 int bench_train(const Arguments& arguments) {
+  std::string data;
   ModelBench bench;
   bench.runtime.profile = "cpu-f32";
   TrainCase shape;
   OptionTable table("bench train", "Times training steps: forward, backward, AdamW; of all parameters, or of an adapter.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
   table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences a step");
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
+  table.text("data", &data, "FILE", "Train on these texts instead of random ones: a JSON list of token ids a line");
+  table.flag("deposits", &shape.deposits, "Say what part of the processor time goes into the order-free accumulators (by samples of where the program stands)");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
   table.kept_folder("optimizer-folder", &shape.optimizer_folder, "Keep the optimizer's state in a file there instead of in memory; no bit changes");
   table.integer("lora-rank", &shape.lora_rank, 0, 256, "N", "Train an adapter of attention and MLP of this rank over frozen weights; 0: all parameters");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  bench.print("train", {{"sequences", shape.sequences}, {"length", shape.length}, {"lora_rank", shape.lora_rank}}, time_train(bench.open(), shape, bench.seconds));
+  if (!data.empty()) {
+    shape.texts = texts_of(data);
+    shape.sequences = static_cast<std::int64_t>(shape.texts.size());
+    shape.length = 0;
+    for (const std::vector<std::int32_t>& text : shape.texts) shape.length = std::max(shape.length, static_cast<std::int64_t>(text.size()) - 1);
+  }
+  const ModelTiming t = time_train(bench.open(), shape, bench.seconds);
+  nlohmann::ordered_json what{{"sequences", shape.sequences}, {"length", shape.length}, {"lora_rank", shape.lora_rank}, {"first_loss", t.first_loss}};
+  if (shape.deposits) what["deposit_share"] = t.deposit_share;
+  bench.print("train", what, t);
   return kExitOk;
 }
 
@@ -290,6 +344,7 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"attention", "attention alone", bench_attention},
+                           {"memory", "reading memory, the fastest way", bench_memory},
                            {"prefill", "a prompt of a model", bench_prefill},
                            {"decode", "tokens of streams side by side", bench_decode},
                            {"train", "training steps", bench_train},

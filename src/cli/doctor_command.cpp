@@ -23,7 +23,8 @@ int doctor_command(const Arguments& arguments) {
 
   const MachineFacts facts = read_machine();
   if (threads == 0) threads = std::max<std::int64_t>(1, facts.usable_processors);
-  const double bandwidth = quick ? 0 : memory_bandwidth(threads);
+  const MemorySpeed memory = quick ? MemorySpeed() : memory_speed(threads);
+  const double bandwidth = memory.gigabytes_per_second;
   const std::vector<SelfTestRow> rows = quick ? std::vector<SelfTestRow>() : run_self_test(static_cast<int>(threads));
   std::error_code unknown;
   const auto space = std::filesystem::space(".", unknown);

@@ -91,7 +91,7 @@ TEST(Doctor, ThisMachineGivesThePublishedBitsAndReadsItsMemory) {
   const std::vector<SelfTestRow> rows = run_self_test(2);
   EXPECT_GE(rows.size(), 8u);
   for (const SelfTestRow& row : rows) EXPECT_EQ(row.hash, row.published) << row.profile << " " << row.isa << " " << row.threads;
-  const double bandwidth = memory_bandwidth(1);
+  const double bandwidth = memory_speed(1).gigabytes_per_second;
   EXPECT_TRUE(bandwidth == 0 || (bandwidth > 0.1 && bandwidth < 10000)) << bandwidth;
 }
 

@@ -1,18 +1,22 @@
 #include "service/machine.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <thread>
 
+#include "base/error.h"
 #include "base/processor_nodes.h"
 #include "base/seconds.h"
 #include "base/thread_pool.h"
+#include "numerics/isa/memory_reads.h"
 
 namespace lockstep {
 namespace {
@@ -98,41 +102,51 @@ MachineFacts read_machine(const fs::path& root) {
   return facts;
 }
 
-double memory_bandwidth(std::int64_t threads) {
-  constexpr std::int64_t kWanted = std::int64_t{512} << 20, kLeast = std::int64_t{64} << 20;
-  constexpr int kPasses = 12;
-  constexpr std::size_t kStreams = 4, kLine = 8, kAhead = 256;  // of a thread; numbers of 8 bytes
+MemorySpeed memory_speed(std::int64_t threads) {
+  constexpr std::int64_t kWanted = std::int64_t{512} << 20, kLeast = std::int64_t{64} << 20, kHugePage = std::int64_t{2} << 20;
+  constexpr int kPasses = 2, kMorePasses = 8;
+  constexpr std::size_t kTogether = 128;  // numbers of 8 bytes: a line of 16 streams
   const MachineFacts facts = read_machine();
   std::int64_t available = facts.memory_available_bytes;
   if (facts.memory_limit_bytes > 0) available = std::min(available, facts.memory_limit_bytes);
-  const std::int64_t bytes = std::min(kWanted, available / 8) & ~std::int64_t{4095};
-  if (bytes < kLeast) return 0;
-  std::vector<std::uint64_t> block(static_cast<std::size_t>(bytes) / 8, 1);
+  const std::int64_t bytes = std::min(kWanted, available / 8) / kHugePage * kHugePage;
+  MemorySpeed speed;
+  if (bytes < kLeast) return speed;
+  // Large pages, as many as the system gives: with small ones the ruler would wait for their table.
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(static_cast<std::size_t>(kHugePage), static_cast<std::size_t>(bytes)), &std::free);
+  if (!memory) return speed;
+  madvise(memory.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+  auto* block = static_cast<std::uint64_t*>(memory.get());
+  const std::size_t numbers = static_cast<std::size_t>(bytes) / 8;
+  std::fill_n(block, numbers, std::uint64_t{1});
   ThreadPool pool(static_cast<int>(threads));
   const std::int64_t parts = threads * 4;
-  const std::size_t stream = block.size() / static_cast<std::size_t>(parts) / kStreams / kLine * kLine;
+  const std::size_t part_numbers = numbers / static_cast<std::size_t>(parts) / kTogether * kTogether;
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(parts));
-  double best = 0;
-  for (int pass = 0; pass < kPasses; ++pass) {
+  const auto pass = [&](const MemoryRead& how) {
     const auto begin = std::chrono::steady_clock::now();
-    pool.run(parts, [&](std::int64_t part) {
-      // Several places at once, a line of each in turn and asked for before: one stream alone leaves a core waiting.
-      const std::uint64_t* from = block.data() + static_cast<std::size_t>(part) * kStreams * stream;
-      std::uint64_t sum[kStreams] = {};
-      for (std::size_t i = 0; i < stream; i += kLine)
-        for (std::size_t s = 0; s < kStreams; ++s) {
-          const std::uint64_t* line = from + s * stream + i;
-          __builtin_prefetch(line + kAhead);
-          sum[s] += ((line[0] + line[1]) + (line[2] + line[3])) + ((line[4] + line[5]) + (line[6] + line[7]));
-        }
-      sums[static_cast<std::size_t>(part)] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-    });
+    pool.run(parts, [&](std::int64_t part) { sums[static_cast<std::size_t>(part)] = read_memory(how, block + static_cast<std::size_t>(part) * part_numbers, part_numbers); });
     const double seconds = seconds_since(begin);
     std::uint64_t total = 0;
     for (const std::uint64_t sum : sums) total += sum;
-    if (total > 0 && seconds > 0) best = std::max(best, static_cast<double>(stream * kStreams * 8) * static_cast<double>(parts) / seconds / 1e9);
-  }
-  return best;
+    if (total != part_numbers * static_cast<std::size_t>(parts)) fail(ErrorCode::internal, "{} numbers of 1 add up to {}", part_numbers * static_cast<std::size_t>(parts), total);
+    return seconds > 0 ? static_cast<double>(total * 8) / seconds / 1e9 : 0.0;
+  };
+  std::vector<MemoryRead> reads;
+  for (const MemoryReadKind kind : {MemoryReadKind::plain, MemoryReadKind::prefetched, MemoryReadKind::non_temporal})
+    for (const int streams : {1, 2, 4, 8, 16}) reads.push_back({kind, streams});
+  MemoryRead best;
+  const auto take = [&](const MemoryRead& how, int passes) {
+    for (int i = 0; i < passes; ++i)
+      if (const double reached = pass(how); reached > speed.gigabytes_per_second) {
+        constexpr std::string_view kKinds[] = {"plain", "prefetched", "non-temporal"};
+        speed = {reached, fmt::format("{} reads in {} stream{}", kKinds[static_cast<int>(how.kind)], how.streams, how.streams == 1 ? "" : "s")};
+        best = how;
+      }
+  };
+  for (const MemoryRead& how : reads) take(how, kPasses);
+  take(MemoryRead(best), kMorePasses);
+  return speed;
 }
 
 }  // namespace lockstep

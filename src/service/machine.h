@@ -1,7 +1,7 @@
 // What this machine is, as far as lockstep cares: processor, cores that are real, memory and how fast it is read, limits.
 // Reads /proc, /sys and the process's own limits; anything that cannot be read is left at 0 or empty. Knows no model.
 // Any thread.
-//   const MachineFacts facts = read_machine(); const double gb = memory_bandwidth(facts.usable_processors);
+//   const MachineFacts facts = read_machine(); const double gb = memory_speed(facts.usable_processors).gigabytes_per_second;
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -29,8 +29,12 @@ struct MachineFacts {
 // `root` stands for / in tests.
 MachineFacts read_machine(const std::filesystem::path& root = "/");
 
-// Gigabytes (1e9) a second that `threads` threads read from memory together: the best of some passes over a block far
-// larger than caches (at most an eighth of what is available). 0 when there is not enough memory to tell.
-double memory_bandwidth(std::int64_t threads);
+// Gigabytes (1e9) a second that `threads` threads read from memory together: the best of several ways of reading (numerics/isa/memory_reads.h)
+// over a block far larger than caches (at most an eighth of what is available). 0 when there is not enough memory to tell.
+struct MemorySpeed {
+  double gigabytes_per_second = 0;
+  std::string how;  // the way that was the fastest
+};
+MemorySpeed memory_speed(std::int64_t threads);
 
 }  // namespace lockstep

@@ -1,0 +1,53 @@
+"""The page docs/performance.md as text: sections, and in a section one block a kind of machine, so that what was measured with AVX-512
+stands beside what was measured without. A machine's kind is its processor and the instruction set used, as the block's line `Machine:` says.
+
+    page = add_block(page, "Linear layers, fp32", block_lines, ["Linear layers, fp32", "A GRPO step", ...])
+
+Only the block of the same kind is replaced, and every other line stays as it is. The first block of a section has no heading; each
+other one begins with `### On ` and its kind.
+"""
+
+import re
+
+HEADING = re.compile(r"^### On .*\n+", re.M)
+
+
+def sections_of(page):
+    """Title -> its text, of the page as it is, and what stands before the first title."""
+    head, *parts = re.split(r"^## ", page, flags=re.M)
+    found = {}
+    for part in parts:
+        title, _, text = part.partition("\n")
+        found[title] = text.strip("\n")
+    return head.rstrip("\n"), found
+
+
+def machine_kind(block):
+    """'AMD EPYC (family 25, model 17), avx512' of a block's line `Machine: ...`; '' where it has none."""
+    machine = re.search(r"^Machine: (.*?), \d+ processors?\b.*$", block, re.M)
+    used = re.search(r"^Machine: .*Instruction set used: (\w+)", block, re.M)
+    return f"{machine[1]}, {used[1]}" if machine and used else ""
+
+
+def blocks_of(section):
+    return [block.strip("\n") for block in re.split(r"^(?=### On )", section, flags=re.M) if block.strip()]
+
+
+def add_block(page, title, lines, titles):
+    """The page with the block `lines` of section `title`, in the order of `titles`."""
+    head, sections = sections_of(page)
+    new = "\n".join(lines).strip("\n")
+    kind = machine_kind(new)
+    if not kind:
+        raise ValueError(f"a block of '{title}' does not say its machine")
+    blocks, done = [], False
+    for block in blocks_of(sections.get(title, "")):
+        if machine_kind(block) == kind:
+            heading = HEADING.match(block)
+            block, done = (heading[0].rstrip("\n") + "\n\n" if heading else "") + new, True
+        blocks.append(block)
+    if not done:
+        blocks.append(f"### On {kind}\n\n{new}" if blocks else new)
+    sections[title] = "\n\n".join(blocks)
+    order = [*(t for t in titles if t in sections), *(t for t in sections if t not in titles)]
+    return head + "\n\n" + "\n\n".join(f"## {t}\n\n{sections[t]}" for t in order) + "\n"
