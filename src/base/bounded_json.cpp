@@ -16,7 +16,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 constexpr std::size_t kFewKeys = 16;  // are looked up one by one
 
-// The characters of a source, as nlohmann's lexer takes them.
+// The characters of a source, as nlohmann's lexer takes them. It keeps all it has read since its last token (blanks too, and a text that has not
+// ended), so pieces in which nothing ends are counted: `pieces` is set to 0 by who takes the tokens.
 class CharacterOf {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -26,7 +27,7 @@ class CharacterOf {
   using reference = const char&;
 
   CharacterOf() = default;  // the end
-  explicit CharacterOf(ByteSource& source) : source_(&source) { refill(); }
+  CharacterOf(ByteSource& source, int& pieces) : source_(&source), pieces_(&pieces) { refill(); }
   reference operator*() const { return *at_; }
   CharacterOf& operator++() {
     if (++at_ == end_) refill();
@@ -39,10 +40,12 @@ class CharacterOf {
   void refill() {
     ClientWork::check();
     const std::string_view piece = source_->next();
+    if (++*pieces_ > 2) ClientWork::take(2 * piece.size());  // the lexer's vector doubles
     at_ = piece.empty() ? nullptr : piece.data();
     end_ = at_ + piece.size();
   }
   ByteSource* source_ = nullptr;
+  int* pieces_ = nullptr;
   const char *at_ = nullptr, *end_ = nullptr;
 };
 
@@ -53,6 +56,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   explicit TreeBuilder(const JsonLimits& limits) : limits_(limits) {}
   Json root;
   std::size_t fault_byte = 0;  // of what is not JSON
+  int pieces = 0;              // that were read since the last value or key
 
   bool null() override { return add(Json()); }
   bool boolean(bool value) override { return add(Json(value)); }
@@ -189,6 +193,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
 
   void count(std::size_t bytes) {
+    pieces = 0;
     if ((counted_ += bytes) < kCountedAtOnce) return;
     ClientWork::check();
     ClientWork::take(std::exchange(counted_, 0));
@@ -202,7 +207,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
 Json built(ByteSource& source, const JsonLimits& limits, const std::string& of) {
   TreeBuilder builder(limits);
-  if (!Json::sax_parse(CharacterOf(source), CharacterOf(), &builder)) fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {}{}", builder.fault_byte, of);
+  if (!Json::sax_parse(CharacterOf(source, builder.pieces), CharacterOf(), &builder)) fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {}{}", builder.fault_byte, of);
   return std::move(builder.root);
 }
 }  // namespace

@@ -44,10 +44,11 @@ void reload_keys(KeyRing& ring, const std::string& file) {
 // What a server with the training API allows where its options do not say: batches are megabytes, clients open hundreds of sockets.
 constexpr std::int64_t kTrainingBodyKilobytes = 64 << 10, kTrainingConnections = 4096;
 
-// Large blocks of the host go back to the system when they are freed, and threads share few heaps: what is counted is what is held.
+// Large blocks of the host go back to the system when they are freed: what is counted is what is held. Each thread has a heap of its own, so
+// that short requests do not wait for one that frees a long body.
 void return_freed_memory() {
   mallopt(M_MMAP_THRESHOLD, 1 << 20);
-  mallopt(M_ARENA_MAX, 4);
+  mallopt(M_ARENA_MAX, 64);
 }
 
 // The ledger's figures, by category, for a scrape.

@@ -12,18 +12,14 @@ namespace {
 constexpr std::size_t kTogether = 8;  // removed at once: others' work goes between
 }  // namespace
 
-void TrainingService::hear(const std::string& session) { heard_[session] = Clock::now(); }
+bool TrainingService::is_forgotten(const std::string& session) const { return !sessions_.contains(session) || heard_.is_silent(session, options_.session_seconds); }
 
-bool TrainingService::is_forgotten(const std::string& session) const {
-  if (!sessions_.contains(session)) return true;
-  const auto heard = heard_.find(session);
-  return std::chrono::duration<double>(Clock::now() - (heard == heard_.end() ? started_ : heard->second)).count() >= options_.session_seconds;
-}
-
-// Whoever comes in looks whether it is time; the work is done where models are changed and written, so that nobody writes meanwhile.
+// Whoever comes in looks whether it is time, unless others are at work: then who comes next does. The work is done where models are
+// changed and written, so that nobody writes meanwhile.
 void TrainingService::sweep() {
   constexpr double kMostSeconds = 60;
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
   const double passed = std::chrono::duration<double>(Clock::now() - swept_).count();
   if (stopping_ || passed < std::min({kMostSeconds, options_.session_seconds / 4, options_.sampler_seconds / 4})) return;
   swept_ = Clock::now();
@@ -69,7 +65,7 @@ bool TrainingService::remove_forgotten() {
     }
     for (auto at = sessions_.begin(); at != sessions_.end() && sessions < kTogether;) {
       const auto next = std::next(at);
-      if (is_forgotten(at->first) && !occupied.contains(at->first)) {
+      if (!occupied.contains(at->first) && heard_.remove_silent(at->first, options_.session_seconds)) {
         remove_session(SessionRecord(at->second));
         ++sessions;
       }
@@ -106,7 +102,6 @@ void TrainingService::remove_session(const SessionRecord& session) {
   numbers_seen_.forget("loss " + session.id);
   if (!session.idempotency_key.empty()) session_by_key_.erase({session.owner, session.idempotency_key});
   store_->remove("session", session.id);
-  heard_.erase(session.id);
   sessions_.erase(session.id);
 }
 

@@ -248,7 +248,7 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     sampler->used = ++sampler_clock_;
     sampler->used_at = Clock::now();
     record = sampler->record;
-    hear(record.session);
+    heard_.hear(record.session, owner);
     if (sampler->weights.weights) return sampler->weights;
     if (!record.inflight_model.empty()) {
       const auto model = models_.find(record.inflight_model);

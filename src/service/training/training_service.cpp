@@ -56,6 +56,7 @@ void TrainingService::load_records() {
   store_->each("session", [&](const std::string& id, const std::string& document) {
     SessionRecord record = session_record(TrainingJson::parse(document));
     if (!record.idempotency_key.empty()) session_by_key_[{record.owner, record.idempotency_key}] = id;
+    heard_.add(id, record.owner, record.seen);
     sessions_[id] = std::move(record);
   });
   store_->each("checkpoint", [&](const std::string& path, const std::string& document) { checkpoints_[path] = checkpoint_record(TrainingJson::parse(document)); });
@@ -153,7 +154,10 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
   const std::lock_guard lock(mutex_);
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
   if (!wanted.idempotency_key.empty())
-    if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) return hear(same->second), same->second;
+    if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) {
+      heard_.hear(same->second, owner);
+      return same->second;
+    }
   const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
   limit_of(options_.max_sessions).check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
   check_metadata("user_metadata", wanted.user_metadata);
@@ -168,7 +172,7 @@ std::string TrainingService::create_session(const std::string& owner, SessionRec
   if (!wanted.idempotency_key.empty()) session_by_key_[{owner, wanted.idempotency_key}] = wanted.id;
   const std::string id = wanted.id;
   sessions_[id] = std::move(wanted);
-  hear(id);
+  heard_.add(id, owner, unix_now());
   return id;
 }
 
@@ -180,8 +184,9 @@ SessionRecord& TrainingService::find_session(const std::string& owner, const std
 
 SessionRecord TrainingService::session(const std::string& owner, const std::string& id) {
   const std::lock_guard lock(mutex_);
-  const SessionRecord& found = find_session(owner, id);
-  hear(id);  // whoever asks for it, in whatever call
+  SessionRecord found = find_session(owner, id);
+  heard_.hear(id, owner);  // whoever asks for it, in whatever call
+  found.seen = heard_.seen(id);
   return found;
 }
 
@@ -189,17 +194,16 @@ std::vector<SessionRecord> TrainingService::sessions(const std::string& owner) {
   const std::lock_guard lock(mutex_);
   std::vector<SessionRecord> out;
   for (const auto& [id, record] : sessions_)
-    if (record.owner == owner) out.push_back(record);
+    if (record.owner == owner) {
+      out.push_back(record);
+      out.back().seen = heard_.seen(id);
+    }
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
   return out;
 }
 
 void TrainingService::heartbeat(const std::string& owner, const std::string& id) {
-  {
-    const std::lock_guard lock(mutex_);
-    find_session(owner, id).seen = unix_now();
-    hear(id);
-  }
+  if (!heard_.hear(id, owner)) fail_unknown("session", id);
   check_gaps(id);
   sweep();
 }
@@ -418,7 +422,7 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
     request = futures_.create(owner, id);
     numbers_seen_.put(owner, id, sequence, request);
     model->record.used = unix_now();
-    hear(model->record.session);
+    heard_.hear(model->record.session, owner);
     if (model->lost.empty() && sequence < model->next) {
       futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before, or lies before one that was; its result is not known any more", sequence, id)));
       return request;
@@ -476,7 +480,8 @@ void TrainingService::check_gaps(const std::string& session) {
   constexpr double kLongestGap = 120;
   std::vector<std::shared_ptr<Model>> held;
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock) return;  // a heartbeat waits for nobody; the next one looks
     for (const auto& [id, model] : models_) {
       if (model->record.session != session || model->waiting.empty() || unix_now() - model->gap_since < kLongestGap) continue;
       log_warning("an operation never came; its model goes on without it", {{"model", id}, {"seq_id", model->next}});

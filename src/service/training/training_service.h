@@ -17,6 +17,7 @@
 #include "service/training/acknowledged_numbers.h"
 #include "service/training/future_feed.h"
 #include "service/training/futures.h"
+#include "service/training/heard_sessions.h"
 #include "service/training/key_limit.h"
 #include "service/training/loss_inputs.h"
 #include "service/training/recent_texts.h"
@@ -279,11 +280,10 @@ class TrainingService {
   std::shared_ptr<Sampler> find_sampler(const std::string& owner, const std::string& id);
   SessionRecord& find_session(const std::string& owner, const std::string& id);  // mutex_ is held
   void drop_model(const ModelRecord& model);  // unloads it; nobody is told
-  // retention.cpp; of all but the first two the lock is held.
+  // retention.cpp
   void sweep();
   bool remove_forgotten();  // executor
-  void hear(const std::string& session);
-  bool is_forgotten(const std::string& session) const;
+  bool is_forgotten(const std::string& session) const;  // mutex_ is held, as below
   void remove_session(const SessionRecord& session);
   void load_records();
   void write_living(Model& model);
@@ -377,11 +377,10 @@ class TrainingService {
   std::map<std::string, std::vector<std::uint64_t>> samples_;                  // under way: request id -> generations
   std::map<std::string, OwnedLoss> custom_losses_;                                   // by id
   std::uint64_t sampler_clock_ = 0;
-  const Clock::time_point started_ = Clock::now();
-  Clock::time_point swept_ = started_;
-  std::unordered_map<std::string, Clock::time_point> heard_;  // by session; since the start, where it is not there
+  Clock::time_point swept_ = Clock::now();
   std::set<std::string> unloading_;                           // models of forgotten sessions
   bool stopping_ = false;
+  HeardSessions heard_;
 };
 
 }  // namespace lockstep

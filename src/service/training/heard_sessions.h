@@ -1,0 +1,36 @@
+// When each session was last heard from, under a lock of its own: a heartbeat waits for nobody's checkpoint. Times are of a clock that nobody
+// sets; a restart begins them anew. Any thread.
+//   HeardSessions heard; heard.add("s-1", "ann"); if (!heard.hear("s-1", "ann")) ...
+#pragma once
+#include <chrono>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+namespace lockstep {
+
+class HeardSessions {
+ public:
+  void add(const std::string& session, const std::string& owner, double unix_seconds);  // heard now, or by a clock of the world at that time
+  // False: there is none, or it is another owner's.
+  bool hear(const std::string& session, const std::string& owner);
+  double seen(const std::string& session) const;  // Unix seconds; 0: there is none
+  // Not heard for so long; one that is not there too.
+  bool is_silent(const std::string& session, double seconds) const;
+  // Removes it if it was not heard for so long; who hears it later is told that there is none. False: it was heard, and stays.
+  bool remove_silent(const std::string& session, double seconds);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Session {
+    std::string owner;
+    double seen;
+    Clock::time_point heard;
+  };
+  static bool is_silent(const Session& session, double seconds) { return std::chrono::duration<double>(Clock::now() - session.heard).count() >= seconds; }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Session> sessions_;
+};
+
+}  // namespace lockstep
