@@ -1,5 +1,5 @@
 // The free order computes the same layer, for every tile; the sampler of processor time tells two functions from each other.
-#include "benchmark/free_product.h"
+#include "kernels/free_order/free_product.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,29 @@
 #include "benchmark/gemm.h"
 
+#include <algorithm>
+
 #include "base/error.h"
-#include "benchmark/free_product.h"
+#include "kernels/free_order/free_product.h"
 #include "benchmark/noise.h"
 #include "kernels/linear/linear.h"
-#include "kernels/prelude.h"
 
 namespace lockstep {
+namespace {
+// Numbers that begin at a cache line, as a device's blocks do: a vector that lies across two lines costs two loads.
+class Lines {
+ public:
+  explicit Lines(const std::vector<float>& values) : block_(values.size() + kLine), begin_(kLine - (reinterpret_cast<std::uintptr_t>(block_.data()) / sizeof(float)) % kLine) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  Lines(Lines&&) = default;  // the block stays where it is
+  float* data() const { return const_cast<float*>(block_.data()) + begin_; }
+
+ private:
+  static constexpr std::size_t kLine = 16;  // numbers
+  std::vector<float> block_;
+  std::size_t begin_;
+};
+}  // namespace
 
 GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes) {
   Backend backend(machine);
@@ -39,11 +56,9 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, doubl
   GemmTiming result{.shape = shape};
   if (shape.free_order) {
     if (shape.weight_bits || shape.bf16_weights) fail(ErrorCode::invalid_argument, "the free order has weights in fp32 alone");
-    using Lines = std::vector<float, CacheLineAllocator<float>>;
-    const std::vector<float> inputs = noise(shape.rows * shape.inputs, 2);
-    const Lines from(inputs.begin(), inputs.end());
-    Lines to(static_cast<std::size_t>(shape.rows * shape.outputs));
-    const std::vector<Lines> of(static_cast<std::size_t>(copies), Lines(values.begin(), values.end()));
+    const Lines from(noise(shape.rows * shape.inputs, 2)), to(std::vector<float>(static_cast<std::size_t>(shape.rows * shape.outputs)));
+    std::vector<Lines> of;
+    for (std::int64_t i = 0; i < copies; ++i) of.emplace_back(values);
     std::vector<std::function<void()>> ways;
     const int accumulators[] = {1, 2, 4};
     for (const int n : accumulators)

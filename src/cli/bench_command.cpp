@@ -239,7 +239,7 @@ int bench_train(const Arguments& arguments) {
   OptionTable table("bench train", "Times training steps: forward, backward, AdamW; of all parameters, or of an adapter.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
   table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences a step");
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
-  table.text("data", &data, "FILE", "Train on these texts instead of random ones: a JSON list of token ids a line");
+  table.input("data", &data, "FILE", "Train on these texts instead of random ones: a JSON list of token ids a line");
   table.flag("deposits", &shape.deposits, "Say what part of the processor time goes into the order-free accumulators (by samples of where the program stands)");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");

@@ -94,11 +94,13 @@ const std::map<std::string, std::string>& effective_options() {
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"tokenize", "model text ids jsonl"},
       {"parity", "model fuzz seed profile ranks device mla-norm-eps json"},
-      {"bench gemm", "shape rows weights threads isa leaves cold-megabytes seconds json"},
+      {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
+      {"bench memory", "threads json"},
+      {"bench score", "tokens vocabulary hidden profile threads isa seconds json"},
       {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"bench train", "sequences length micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench train", "sequences length data deposits micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"plan", "for sequences length model profile threads device backend isa mla-norm-eps context ranks json"},
@@ -118,7 +120,7 @@ std::map<std::string, std::string> options_of(const std::string& command) {
   std::map<std::string, std::string> options;
   std::string line, name, text;
   const auto keep = [&] {
-    if (name.empty() || name == "help" || name == "config") return;
+    if (name.empty() || name == "help" || name == "config" || name == "log-level") return;  // every command's
     const std::size_t refused = text.find("refused ");
     options[name] = refused == std::string::npos ? "" : text.substr(refused + 8, text.rfind(')') - refused - 8);
   };

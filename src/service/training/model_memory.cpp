@@ -31,9 +31,16 @@ class Meter {
   MemoryAccounts& memory_;
 };
 
-std::vector<TrainSequence> sequences_of(std::int64_t rows, std::int64_t length) {
+// Sequences that begin with different tokens: rows of equal prefixes would be computed once, which nobody can count on.
+std::vector<TrainSequence> sequences_of(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
   std::vector<TrainSequence> data;
-  for (; rows > 0; rows -= length) data.push_back(TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(std::min(rows, length) + 1))));
+  for (; rows > 0; rows -= length) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(rows, length) + 1));
+    const auto number = static_cast<std::int64_t>(data.size());
+    tokens[0] = static_cast<std::int32_t>(number % vocabulary);
+    tokens[1] = static_cast<std::int32_t>(number / vocabulary % vocabulary);
+    data.push_back(TrainSequence::next_token(tokens));
+  }
   return data;
 }
 
@@ -109,11 +116,12 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   // The images of weights and moments on the host, and the weights that are read beside those that were there.
   memory.reading = elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
 
+  const std::int64_t vocabulary = counting_.opened.loaded.model->vocabulary;
   const std::int64_t positions = counting_.opened.runtime->max_positions;
   for (std::int64_t rows = kLeastRows; rows <= std::max(kMostRows, kFactor * positions); rows *= kFactor) {
     for (const std::int64_t length : {std::min(rows, positions - 1) / kPage * kPage, kPage}) {
       if (length < kPage) continue;
-      const std::vector<TrainSequence> data = sequences_of(rows, length);
+      const std::vector<TrainSequence> data = sequences_of(rows, length, vocabulary);
       const std::int64_t scored = meter.most_of([&] { model->score(data); });
       memory.forward.add(rows, scored - meter.now());
       memory.pass.add(rows, meter.now() - made);
@@ -131,7 +139,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
     return memory;
   }
   // Two gradients before a step: accumulators. What a turn takes beside them is no more than beside the others.
-  const std::vector<TrainSequence> data = sequences_of(kLeastRows, std::min(kLeastRows, std::max(kPage, (positions - 1) / kPage * kPage)));
+  const std::vector<TrainSequence> data = sequences_of(kLeastRows, std::min(kLeastRows, std::max(kPage, (positions - 1) / kPage * kPage)), vocabulary);
   take_gradient(*model, data);
   take_gradient(*model, data);
   const std::int64_t held = meter.now();

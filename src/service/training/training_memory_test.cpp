@@ -51,6 +51,7 @@ void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
 TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
   TrainingBench bench;
   bench.service.reset();
+  bench.base->kept = std::make_shared<KeptPasses>(0);  // forwards that are kept have a claim of their own
   MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
   ModelMemoryPlanner planner(*bench.base);
   for (const std::int64_t rank : {0, 4, 32}) {
@@ -78,7 +79,7 @@ TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
       gradient_of(*model, data);
       const std::int64_t held = now(memory);
       EXPECT_LE(memory.peak_of_all() - held, plan.turn.bytes(rows)) << rows;
-      EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;  // and it is a plan, not just a large number
+      if (rows >= 64) EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;  // a plan, not just a large number; its table begins there
       memory.reset_peaks();
       model->optim_step({});
       EXPECT_LE(memory.peak_of_all() - held, plan.step);
@@ -136,7 +137,7 @@ TEST(TrainingMemory, AGradientThatDoesNotFitIsThatOperationsErrorAndLosesNothing
   ASSERT_FALSE(bench.result(bench.batch(first, 1, training_batch(1, 3))).failed());
   const std::int64_t gradient = bench.base->ledger->held("gradients");
   ASSERT_GT(gradient, 0);
-  MemoryLedger::Claim others = bench.leave(gradient / 2);
+  MemoryLedger::Claim others = bench.leave(gradient - 1);
   EXPECT_TRUE(bench.fails(bench.batch(second, 1, training_batch(2, 3)), "the gradient of model"));
   const Outcome saved = bench.result(bench.save(first, 2, "kept"));
   EXPECT_FALSE(saved.failed()) << saved.message;  // there is always room to write

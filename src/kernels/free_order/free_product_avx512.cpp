@@ -1,5 +1,5 @@
 // The same for AVX-512: the instruction set is switched on after all standard headers, as for the kernels (kernels/prelude.h says why).
-#include "benchmark/free_product.h"
+#include "kernels/free_order/free_product.h"
 #include "kernels/prelude.h"
 #include "numerics/isa/intrinsics.h"
 
@@ -7,7 +7,7 @@
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 #include "numerics/isa/avx512.h"
 
-#include "benchmark/free_product.inl"
+#include "kernels/free_order/free_product_tiles.inc"
 
 namespace lockstep {
 

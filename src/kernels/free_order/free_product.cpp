@@ -1,11 +1,11 @@
-#include "benchmark/free_product.h"
+#include "kernels/free_order/free_product.h"
 
 #include "base/error.h"
 #include "kernels/backend.h"
 #include "kernels/prelude.h"
 #include "numerics/isa/avx2.h"
 
-#include "benchmark/free_product.inl"
+#include "kernels/free_order/free_product_tiles.inc"
 
 namespace lockstep {
 
