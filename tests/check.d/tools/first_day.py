@@ -1,4 +1,5 @@
-"""Walks what a stranger reads, in an empty folder: the commands of README.md, the examples of every --help, docs/coming-from.md.
+"""Walks what a stranger reads, in an empty folder: the commands of README.md, the examples of every --help, docs/coming-from.md, and the
+commands that the pages of TOUR begin with.
 
 Two ways: `wheel`, the package as pip installs it, from the program under test; and `checkout`, where models/ and recipes/ lie beside build/.
 A command is run as it is written, but for what SHORTER adds to the long ones and what NOT_WALKED leaves out, with the reason. A command
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from harness import BINARY, ROOT, TMP, check
 
+TOUR = ("own-data.md", "live-page.md", "training-shapes.md", "training-api.md")
 SECONDS = 60  # of one command at most
 # Behind the first word of `lockstep`: what makes a long command short. The first pattern that is found decides.
 SHORTER = [
@@ -174,9 +176,17 @@ def help_examples(place):
     return dict(sorted(found.items(), key=lambda item: (not item[0].startswith(("train", "demo")), item[0])))
 
 
+def commands_of(page):
+    """Lines that begin with the program, without what is said beside them; one that has [options] is a form, not a command."""
+    lines = re.findall(r"^ *((?:build/)?lockstep [a-z].*)$", (ROOT / page).read_text(), re.M)
+    found = [re.split(r"\s{2,}|\s+#", line)[0].strip() for line in lines if "[" not in line]
+    assert found, f"{page} has no command"
+    return found
+
+
 def readme_commands():
-    blocks = re.findall(r"^```\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    return [re.split(r"\s{2,}#", line)[0].strip() for block in blocks for line in block.splitlines() if line.startswith("build/lockstep ")]
+    """Its first command is ./demo, which leaves the run that a later one serves: the quick demo stands for it."""
+    return ["build/lockstep demo --quick", *(command for command in commands_of("README.md") if command.startswith("build/"))]
 
 
 def coming_from_commands():
@@ -239,6 +249,9 @@ if "bin_of_wheel" in globals():
         walked(stranger, [example for examples in help_examples(stranger).values() for example in examples])
     with check("wheel-readme"):
         walked(Place("wheel", TMP / "readme", bin_of_wheel), readme_commands())
+    for page in TOUR:
+        with check(f"wheel-{page.removesuffix('.md')}"):
+            walked(Place("wheel", TMP / page, bin_of_wheel), commands_of(f"docs/{page}"))
     with check("wheel-coming-from"):
         walked(Place("wheel", TMP / "coming-from", bin_of_wheel), coming_from_commands())
 with check("checkout-readme"):
