@@ -4,17 +4,19 @@
     python3 python/backend.py [--binary build/lockstep] [--out dist]
 
 What goes in: python/lockstep, the stripped program with the shared libraries that it needs beside libc (its DT_RPATH is $ORIGIN/../lib),
-their copyright files, and the model models/countdown-glm. The platform tag is what the files themselves ask for: the newest version of
+their copyright files, the model models/countdown-glm and the recipes. A source distribution is what git tracks. The platform tag is what the files themselves ask for: the newest version of
 glibc among their symbols. The same inputs give the same bytes. Needs Linux with strip, objdump and ldd (binutils, libc-bin).
 """
 import argparse
 import base64
 import hashlib
+import io
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
@@ -118,6 +120,7 @@ def _make(out, binary=None):
         files = [(f"lockstep/{p.relative_to(HERE / 'lockstep')}", p.read_bytes(), 0o644)
                  for p in sorted((HERE / "lockstep").rglob("*")) if p.is_file() and "__pycache__" not in p.parts]
         files += [(f"lockstep/models/{MODEL.name}/{p.name}", p.read_bytes(), 0o644) for p in sorted(MODEL.iterdir()) if p.is_file()]
+        files += [(f"lockstep/recipes/{p.name}", p.read_bytes(), 0o644) for p in sorted((ROOT / "recipes").glob("*.toml"))]
         files.append(("lockstep/bin/lockstep", stripped.read_bytes(), 0o755))
         files += [(f"lockstep/lib/{soname}", path.read_bytes(), 0o755) for soname, path in sorted(stripped_libraries.items())]
         licences = {found[0]: found[1] for path in libraries.values() if (found := copyright_of(path))}
@@ -156,7 +159,20 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
 
 
 def build_sdist(sdist_directory, config_settings=None):
-    raise BuildError("there is no source distribution: the wheel is built in a checkout, by ./wheel")
+    if not (ROOT / ".git").exists():
+        raise BuildError(f"{ROOT} is no git checkout, so nothing says which files are sources; `python -m build --wheel` needs none")
+    stem = f"lockstep-{version()}"
+    name = f"{stem}.tar.gz"
+    names = _run("git", "-C", ROOT, "ls-files", "-z").rstrip("\0").split("\0")
+    with tarfile.open(Path(sdist_directory) / name, "w:gz", format=tarfile.PAX_FORMAT) as archive:
+        for file in names:
+            if (ROOT / file).exists():
+                archive.add(ROOT / file, f"{stem}/{file}", recursive=False)
+        entry = tarfile.TarInfo(f"{stem}/PKG-INFO")
+        text = metadata().encode()
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    return name
 
 
 def main():

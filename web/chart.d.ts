@@ -2,11 +2,12 @@
 declare module "chart.js" {
   export interface Scale { getPixelForValue(value: number): number; getValueForPixel(pixel: number): number | undefined }
   export interface ChartDataset<_Type extends string, Data> {
-    label: string; data: Data; clip?: number; borderColor?: string; borderWidth?: number; pointRadius?: number; pointBackgroundColor?: string;
+    label: string; data: Data; clip?: number; borderColor?: string; borderWidth?: number; pointRadius?: number | number[]; pointBackgroundColor?: string;
     spanGaps?: boolean; tension?: number;
   }
   export interface ScaleOptions {
     type: string; bounds?: string; min?: number; suggestedMin?: number; suggestedMax?: number;
+    title?: { display?: boolean; text?: string; color?: string; padding?: number };
     grid?: { color?: string; drawBorder?: boolean; tickLength?: number };
     ticks?: { color?: string; maxRotation?: number; padding?: number; maxTicksLimit?: number; precision?: number; callback?: (value: number | string) => string };
   }

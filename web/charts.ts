@@ -4,7 +4,7 @@ import { Chart, LinearScale, LineController, LineElement, PointElement, type Cha
 import { armColor, cssColor } from "./colors";
 import type { Column } from "./data";
 import { h, setText } from "./dom";
-import { short, tick } from "./format";
+import { marked, short, tick } from "./format";
 import { meaning } from "./keys";
 
 interface Point { x: number; y: number | null }
@@ -19,6 +19,14 @@ function smoothed(points: Point[], weight: number): Point[] {
     norm = weight * norm + (1 - weight);
     return { x, y: sum / norm };
   });
+}
+
+// A value between two gaps has no line: it is a dot.
+function radii(points: Point[]): number | number[] {
+  if (points.length === 1) return 2;
+  if (!points.some(({ y }) => y === null)) return 0;
+  const gap = (i: number) => i < 0 || i >= points.length || points[i].y === null;
+  return points.map((_, i) => (gap(i - 1) && gap(i + 1) ? 2 : 0));
 }
 
 // The newest points stay; of the older half every other one goes.
@@ -74,7 +82,7 @@ export class CurveCard {
   constructor(readonly key: string, armNames: string[], private readonly moved: (x: number | undefined) => void) {
     const { title, note } = meaning(key);
     for (const name of armNames) this.arms.push({ name, raw: [] });
-    this.element = h("section", { class: "card curve", "data-key": key, title: note },
+    this.element = h("section", { class: "card curve", "data-key": key, "data-unit": meaning(key).unit, title: note },
       h("header", {}, h("h3", {}, title), this.values), h("div", { class: "plot" }, this.canvas));
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
     this.canvas.addEventListener("pointerdown", (event) => this.point(event));
@@ -103,7 +111,7 @@ export class CurveCard {
     const datasets: ChartDataset<"line", Point[]>[] = [];
     this.arms.forEach(({ name, raw }, i) => {
       const color = armColor(i);
-      const base = { label: name, clip: 3, data: raw, borderColor: color, borderWidth: 1.4, pointRadius: raw.length === 1 ? 2 : 0, pointBackgroundColor: color, spanGaps: false, tension: 0 };
+      const base = { label: name, clip: 3, data: raw, borderColor: color, borderWidth: 1.4, pointRadius: radii(raw), pointBackgroundColor: color, spanGaps: false, tension: 0 };
       if (this.smoothing === 0) datasets.push(base);
       else datasets.push({ ...base, borderColor: `${color}44`, borderWidth: 1 }, { ...base, data: smoothed(raw, this.smoothing), borderWidth: 1.6 });
     });
@@ -116,8 +124,8 @@ export class CurveCard {
         options: {
           parsing: false, normalized: true, maintainAspectRatio: false, events: [],
           scales: {
-            x: { type: "linear", bounds: "data", ...scale, ticks: { ...scale.ticks, maxTicksLimit: 6, precision: 0 } },
-            y: { type: "linear", ...scale, ticks: { ...scale.ticks, maxTicksLimit: 5 } },
+            x: { type: "linear", bounds: "data", ...scale, title: { display: true, text: "step", color: ink, padding: 0 }, ticks: { ...scale.ticks, maxTicksLimit: 6, precision: 0 } },
+            y: { type: "linear", ...scale, title: { display: true, text: meaning(this.key).unit, color: ink, padding: 0 }, ticks: { ...scale.ticks, maxTicksLimit: 5 } },
           },
         },
       });
@@ -126,6 +134,7 @@ export class CurveCard {
     for (const axis of ["x", "y"]) {
       Object.assign(this.chart.options.scales![axis]!.grid!, { color: grid });
       Object.assign(this.chart.options.scales![axis]!.ticks!, { color: ink });
+      Object.assign(this.chart.options.scales![axis]!.title!, { color: ink });
     }
     // A flat line is a line in the middle; 0 stays 0, at the bottom.
     let low = Infinity, high = -Infinity;
@@ -156,10 +165,10 @@ export class CurveCard {
       if (!cell) this.values.append(cell = h("span", { class: "value" }));
       cell.style.color = this.arms.length > 1 ? armColor(i) : "";
       setText(cell, point ? short(point.y) : "–");
-      if (point) texts.push(`${name ? `${name}: ` : ""}${short(point.y)} at step ${point.x}`);
+      if (point) texts.push(`${name ? `${name}: ` : ""}${point.y === null ? "no number" : short(point.y)} at step ${point.x}`);
     });
-    if (x === undefined) this.canvas.setAttribute("aria-label", `${title}${note ? ` (${note})` : ""}. ${texts.join("; ") || "no values yet"}. Arrow keys move along the curve.`);
-    else this.canvas.setAttribute("aria-label", `${title}: ${texts.join("; ")}`);
+    if (x === undefined) this.canvas.setAttribute("aria-label", marked(`${title}${note ? ` (${note})` : ""}. ${texts.join("; ") || "no values yet"}. Arrow keys move along the curve.`));
+    else this.canvas.setAttribute("aria-label", marked(`${title}: ${texts.join("; ")}`));
   }
 
   private point(event: PointerEvent): void {

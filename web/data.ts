@@ -23,6 +23,9 @@ export interface Source {
   transcripts(run: string, arm: string, step: number): Promise<Transcript[]>;
 }
 
+// What every view says of a run that the address names and nobody knows.
+export const noSuchRun = (name: string): string => `There is no run “${name}” here. Choose one of those that are, or start it: it appears as soon as it begins.`;
+
 export class HttpError extends Error {
   constructor(readonly status: number, message: string, readonly param: string | null = null) { super(message); }
 }

@@ -1,4 +1,5 @@
-// Elements from code. Text goes in as text nodes alone, so nothing that a model wrote can become markup.
+// Elements from code. Text goes in as text nodes alone, so nothing that a model wrote can become markup; what turns its direction is a mark.
+import { marked } from "./format";
 
 type Child = Node | string | number | null | undefined | false;
 type Props = Record<string, unknown>;
@@ -9,7 +10,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props = 
     if (value === undefined || value === null || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value as EventListener);
     else if (name === "value" || name === "checked" || name === "disabled" || name === "selected" || name === "hidden") (element as unknown as Props)[name] = value;
-    else element.setAttribute(name, value === true ? "" : String(value));
+    else element.setAttribute(name, value === true ? "" : name === "title" || name === "aria-label" ? marked(String(value)) : String(value));
   }
   fill(element, ...children);
   return element;
@@ -18,7 +19,7 @@ export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props: Props = 
 export function fill(element: Node, ...children: (Child | Child[])[]): void {
   for (const child of children.flat()) {
     if (child === null || child === undefined || child === false) continue;
-    element.appendChild(child instanceof Node ? child : document.createTextNode(String(child)));
+    element.appendChild(child instanceof Node ? child : document.createTextNode(marked(String(child))));
   }
 }
 
@@ -29,7 +30,8 @@ export function replace(element: Element, ...children: (Child | Child[])[]): voi
 
 // Writes only what changes, so that a screen reader is not told the same thing every second.
 export function setText(element: Element, text: string): void {
-  if (element.textContent !== text) element.textContent = text;
+  const shown = marked(text);
+  if (element.textContent !== shown) element.textContent = shown;
 }
 
 let ids = 0;

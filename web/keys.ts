@@ -1,43 +1,46 @@
 // What the keys of metrics.jsonl mean, and in which order a person wants to see them. Unknown keys go to "Other" under their own name.
 
-export interface Meaning { title: string; note: string }
+// unit: what an axis of it counts; empty where it is not known.
+export interface Meaning { title: string; note: string; unit: string }
 export interface Group { title: string; keys: string[] }
 
 const meanings: Record<string, Meaning> = {
-  reward: { title: "Reward", note: "mean over the step's rollouts" },
-  pass_at_1: { title: "pass@1", note: "share of right rollouts" },
-  pass_at_group: { title: "pass@group", note: "share of problems with a right rollout" },
-  zero_spread: { title: "Groups without spread", note: "share of groups whose rewards are all equal: they teach nothing" },
-  ended: { title: "Ended", note: "share of rollouts that ended by themselves" },
-  loss: { title: "Loss", note: "" },
-  index_loss: { title: "Indexer loss", note: "KL of the indexers per row" },
-  entropy: { title: "Entropy", note: "of the policy, nats a token" },
-  different_bits: { title: "Different bits", note: "log-probabilities of the trainer that are not the sampler's, bit for bit" },
-  k1: { title: "KL k1", note: "mean of −log ratio, trainer against sampler" },
-  k2: { title: "KL k2", note: "mean of half the squared log ratio" },
-  k3: { title: "KL k3", note: "mean of ratio − 1 − log ratio" },
-  clipped: { title: "Clipped", note: "share of tokens whose ratio is outside the clip range" },
-  largest_log_ratio: { title: "Largest log ratio", note: "of all tokens of the step" },
-  gradient_norm: { title: "Gradient norm", note: "before clipping" },
-  learning_rate: { title: "Learning rate", note: "" },
-  tokens_per_second: { title: "Tokens / s", note: "sampled and trained" },
-  rollout_seconds: { title: "Sampling", note: "seconds of the step" },
-  train_seconds: { title: "Training", note: "seconds of the step" },
-  tokens: { title: "Tokens", note: "of the step" },
-  trained_tokens: { title: "Trained tokens", note: "of the step" },
-  rows: { title: "Rows", note: "computed in training" },
-  pairs_skipped_share: { title: "Key pairs skipped", note: "share that the index selection left out" },
-  dense_attention: { title: "Dense attention", note: "1 while the indexer does not select" },
+  reward: { title: "Reward", note: "mean over the step's rollouts", unit: "mean" },
+  pass_at_1: { title: "pass@1", note: "share of right rollouts", unit: "share" },
+  pass_at_group: { title: "pass@group", note: "share of problems with a right rollout", unit: "share" },
+  zero_spread: { title: "Groups without spread", note: "share of groups whose rewards are all equal: they teach nothing", unit: "share" },
+  ended: { title: "Ended", note: "share of rollouts that ended by themselves", unit: "share" },
+  loss: { title: "Loss", note: "", unit: "nats" },
+  eval_loss: { title: "Held-out loss", note: "of sequences that are not learned", unit: "nats" },
+  index_loss: { title: "Indexer loss", note: "KL of the indexers per row", unit: "nats" },
+  entropy: { title: "Entropy", note: "of the policy, nats a token", unit: "nats" },
+  different_bits: { title: "Different bits", note: "log-probabilities of the trainer that are not the sampler's, bit for bit", unit: "tokens" },
+  k1: { title: "KL k1", note: "mean of −log ratio, trainer against sampler", unit: "nats" },
+  k2: { title: "KL k2", note: "mean of half the squared log ratio", unit: "nats" },
+  k3: { title: "KL k3", note: "mean of ratio − 1 − log ratio", unit: "nats" },
+  clipped: { title: "Clipped", note: "share of tokens whose ratio is outside the clip range", unit: "share" },
+  truncated: { title: "Cut off at the limit", note: "tokens whose weight, the trainer's probability over the sampler's, was above the limit (--importance-cap)", unit: "tokens" },
+  largest_log_ratio: { title: "Largest log ratio", note: "of all tokens of the step", unit: "nats" },
+  gradient_norm: { title: "Gradient norm", note: "before clipping", unit: "norm" },
+  learning_rate: { title: "Learning rate", note: "", unit: "rate" },
+  tokens_per_second: { title: "Tokens/s", note: "sampled and trained", unit: "tokens/s" },
+  rollout_seconds: { title: "Sampling", note: "seconds of the step", unit: "s" },
+  train_seconds: { title: "Training", note: "seconds of the step", unit: "s" },
+  tokens: { title: "Tokens", note: "of the step", unit: "tokens" },
+  trained_tokens: { title: "Trained tokens", note: "of the step", unit: "tokens" },
+  rows: { title: "Rows", note: "computed in training", unit: "rows" },
+  pairs_skipped_share: { title: "Key pairs skipped", note: "share that the index selection left out", unit: "share" },
+  dense_attention: { title: "Dense attention", note: "1 while the indexer does not select", unit: "yes 1, no 0" },
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "index_loss", "entropy", "zero_spread", "ended"] },
-  { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "largest_log_ratio"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "eval_loss", "index_loss", "entropy", "zero_spread", "ended"] },
+  { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm"] },
   { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "pairs_skipped_share", "dense_attention"] },
 ];
 
-export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "" };
+export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "", unit: "" };
 
 export function grouped(keys: string[]): Group[] {
   const known = new Set(groups.flatMap((group) => group.keys));

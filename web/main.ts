@@ -1,6 +1,7 @@
 // The page: a head with tabs, one view at a time, chosen by the fragment (#/runs/NAME).
 import { openSource, setApiKey, type PageInfo } from "./data";
 import { h, replace, setText } from "./dom";
+import { marked } from "./format";
 import { ParityView } from "./parity";
 import { PlaygroundView } from "./playground";
 import { RunsView } from "./runs";
@@ -63,7 +64,7 @@ function askKey(message: string): void {
 async function start(): Promise<void> {
   try { info = await source.page(); } catch (error) { console.info(String(error)); }
   setText(title, info.title);
-  document.title = info.title ? `${info.title} · lockstep` : "lockstep";
+  document.title = info.title ? `${marked(info.title)} · lockstep` : "lockstep";
   const names: [string, string][] = [["runs", "Runs"], ["transcripts", "Transcripts"], ...(info.playground ? [["playground", "Playground"] as [string, string]] : []), ["parity", "Parity"]];
   replace(tabs, names.map(([name, text]) => h("a", { href: `#/${name}`, "data-view": name }, text)));
   route();

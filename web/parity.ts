@@ -1,7 +1,7 @@
 // The view of parity: what `lockstep parity --json` found, and the demo's table.
-import type { RunInfo, Source } from "./data";
+import { noSuchRun, type RunInfo, type Source } from "./data";
 import { field, h, replace, select } from "./dom";
-import { exact, short } from "./format";
+import { exact, fixed, short } from "./format";
 import type { View } from "./view";
 
 const row = (name: string, ...cells: (string | Node)[]) => h("tr", {}, h("th", { scope: "row" }, name), cells.map((cell) => h("td", {}, cell)));
@@ -27,7 +27,9 @@ export class ParityView implements View {
     }
     const show = (name: string) => {
       const about = found.find((a) => a!.name === name) ?? found[0]!;
-      replace(this.content, about.parity && this.parity(about.parity), about.result && this.demo(about.result));
+      const missing = name && name !== about.name ? (runs.some((r) => r.name === name) ? `The run “${name}” has no result; this is “${about.name}”.` : noSuchRun(name)) : "";
+      if (missing && !runs.some((r) => r.name === name)) { replace(this.content, h("p", { class: "empty", role: "status" }, missing)); return; }
+      replace(this.content, missing && h("p", { class: "quiet", role: "status" }, missing), about.parity && this.parity(about.parity), about.result && this.demo(about.result));
     };
     replace(this.picker, field("Run", select(found.map((a) => [a!.name, a!.name]), found.find((a) => a!.name === wanted)?.name ?? found[0]!.name, show)));
     show(wanted);
@@ -42,7 +44,7 @@ export class ParityView implements View {
       h("header", {}, h("h3", {}, "Every way of computing, bit by bit"), h("span", { class: "grow" }), h("span", { class: `badge ${p.passed ? "good" : "bad"}` }, p.passed ? "passed" : "failed")),
       h("table", {}, h("tbody", {},
         row("mismatches", String(p.mismatches ?? "–")), row("log-probabilities compared", short(p.tokens)), row("comparisons", short(p.comparisons)), row("sequences", short(p.cases)), row("optimiser steps", short(p.steps)),
-        row("profile", String(p.profile ?? "–")), row("seed", String(p.seed ?? "–")), row("tokens / s", short(p.tokens_per_second)))),
+        row("profile", String(p.profile ?? "–")), row("seed", String(p.seed ?? "–")), row("tokens/s", short(p.tokens_per_second)))),
       m && h("p", { class: "warn" }, `First mismatch: ${m.operation}${m.layer === null ? "" : ` (layer ${m.layer})`} at [${(m.coordinate ?? []).join(", ")}]: expected ${m.expected_bits}, got ${m.bits}. ${m.run}`),
       h("h4", {}, "Paths that ran"),
       h("table", { class: "counters" }, h("tbody", {}, counters.map(([name, value]) => {
@@ -59,7 +61,7 @@ export class ParityView implements View {
 
   private demo(result: any): HTMLElement {
     const arms: any[] = Array.isArray(result.arms) ? result.arms : [];
-    const interval = (value: any, at: string) => (value ? `${Number(value[at]).toFixed(3)} [${(value[`${at}_interval`] ?? []).map((x: number) => x.toFixed(3)).join(", ")}]` : "–");
+    const interval = (value: any, at: string) => (value ? `${fixed(value[at], 3)} [${(value[`${at}_interval`] ?? []).map((x: unknown) => fixed(x, 3)).join(", ")}]` : "–");
     const line = (name: string, cell: (arm: any) => string) => row(name, ...arms.map(cell));
     const same = result.published_sha256 && result.published_sha256 === result.weights_sha256;
     const group = Object.keys(arms[0] ?? {}).find((key) => /^pass_at_(?!1$)\d+$/.test(key));
@@ -70,7 +72,7 @@ export class ParityView implements View {
         line("log-probabilities", (a) => short(a.tokens)), line("with other bits", (a) => exact(a.different_bits)), line("clipped", (a) => exact(a.clipped_tokens)),
         line("reward, first tenth", (a) => short(a.reward_first_tenth)), line("reward, last tenth", (a) => short(a.reward_last_tenth)),
         line("pass@1 start", (a) => interval(a.pass_at_1, "start")), line("pass@1 end", (a) => interval(a.pass_at_1, "end")), line("greedy start", (a) => interval(a.greedy, "start")), line("greedy end", (a) => interval(a.greedy, "end")),
-        group ? line(`pass@${group.slice(8)} end`, (a) => interval(a[group], "end")) : null as unknown as Node, line("seconds", (a) => short(a.seconds)), line("sampling / training", (a) => `${short(a.rollout_seconds)} / ${short(a.train_seconds)}`)))),
+        group ? line(`pass@${group.slice(8)} end`, (a) => interval(a[group], "end")) : null as unknown as Node, line("time", (a) => `${fixed(a.seconds, 1)} s`), line("sampling / training", (a) => `${fixed(a.rollout_seconds, 1)} s / ${fixed(a.train_seconds, 1)} s`)))),
       h("p", { class: "quiet wrap" }, `weights ${result.weights_sha256 ?? "–"}`));
   }
 }

@@ -1,7 +1,7 @@
 // The view of runs: a list, and the board of curves of the chosen one, which grows as the run does.
 import { armColor } from "./colors";
 import { CurveCard } from "./charts";
-import { HttpError, Poll, type RunInfo, type Source } from "./data";
+import { HttpError, noSuchRun, Poll, type RunInfo, type Source } from "./data";
 import { field, h, replace, setText } from "./dom";
 import { ago, exact, short } from "./format";
 import { grouped, meaning } from "./keys";
@@ -10,6 +10,14 @@ import type { View } from "./view";
 const kSmoothing = "lockstep-smoothing";
 const kDefaultSmoothing = 0.6;
 const remembered = (): number => { try { return Number(localStorage.getItem(kSmoothing) ?? kDefaultSmoothing) || 0; } catch { return kDefaultSmoothing; } };
+
+// A configuration as names and texts; what is nested has a dot in its name, and what is not set is left out.
+function settingsOf(value: unknown, name = ""): [string, string][] {
+  if (value === null || value === undefined || value === "") return [];
+  if (Array.isArray(value)) return [[name, value.map(String).join(", ")]];
+  if (typeof value === "object") return Object.entries(value).flatMap(([key, inner]) => settingsOf(inner, name ? `${name}.${key}` : key));
+  return [[name.replace(/_/g, " "), typeof value === "number" ? exact(value) : typeof value === "boolean" ? (value ? "yes" : "no") : String(value)]];
+}
 
 export class RunsView implements View {
   readonly element = h("div", { class: "split" });
@@ -20,10 +28,12 @@ export class RunsView implements View {
   private poll: Poll | null = null;
   private listPoll: Poll;
   private chosen = "";
+  private showing = false;  // the board is of `chosen`
   private arms: string[] = [];
   private readonly facts = h("dl", { class: "facts" });
   private readonly grid = h("div", { class: "groups" });
   private readonly note = h("p", { class: "quiet", role: "status" });
+  private readonly settings = h("details", { class: "settings", hidden: true });
   private filter = "";
   private smoothing = remembered();
   private keysShown = "";
@@ -43,9 +53,17 @@ export class RunsView implements View {
       replace(this.board, h("p", { class: "empty" }, "There is no run yet. ", h("code", {}, "lockstep train rl --config recipes/countdown_rl.toml"), " makes one; it appears here as soon as it begins."));
       return 2;
     }
-    const run = this.runs.find((r) => r.name === (this.chosen || this.wanted)) ?? this.runs[0];
+    const run = this.runs.find((r) => r.name === (this.chosen || this.wanted)) ?? (this.wanted ? undefined : this.runs[0]);
+    if (!run) {
+      this.drawList("");
+      this.list.hidden = false;
+      this.element.classList.remove("single");
+      this.leave();
+      replace(this.board, h("p", { class: "empty", role: "status" }, noSuchRun(this.chosen || this.wanted)));
+      return this.source.live ? 5 : Infinity;
+    }
     this.drawList(run.name);
-    if (run.name !== this.chosen || run.arms.map((a) => a.name).join() !== this.arms.join()) this.show(run);
+    if (!this.showing || run.name !== this.chosen || run.arms.map((a) => a.name).join() !== this.arms.join()) this.show(run);
     else this.drawFacts(run);
     return this.source.live ? (run.live ? 2 : 5) : Infinity;
   }
@@ -61,11 +79,18 @@ export class RunsView implements View {
     if (focused) (this.list.querySelector(`[data-run="${CSS.escape(focused)}"]`) as HTMLElement | null)?.focus();
   }
 
-  private show(run: RunInfo): void {
+  // Nothing is shown any more.
+  private leave(): void {
     this.poll?.stop();
     for (const card of this.cards.values()) card.destroy();
     this.cards.clear();
     this.keysShown = "";
+    this.showing = false;
+  }
+
+  private show(run: RunInfo): void {
+    this.leave();
+    this.showing = true;
     this.chosen = run.name;
     this.arms = run.arms.map((arm) => arm.name);
     this.position = this.arms.map(() => ({ file: "", next: 0 }));
@@ -80,11 +105,22 @@ export class RunsView implements View {
     replace(this.board,
       h("div", { class: "bar" }, h("h2", {}, run.name), h("span", { class: "arms" }), h("span", { class: "grow" }),
         h("span", { class: "controls" }, field("Smoothing", slider), amount, field("Filter", filter))),
-      this.facts, this.note, this.grid);
+      this.facts, this.settings, this.note, this.grid);
+    void this.drawSettings(run.name);
     replace(this.grid);
     this.headArms();
     this.drawFacts(run);
     this.poll = new Poll(() => this.advance(run.name));
+  }
+
+  // What the run was started with, from its config.json.
+  private async drawSettings(name: string): Promise<void> {
+    replace(this.settings);
+    const about = await this.source.about(name).catch(() => null);
+    if (name !== this.chosen) return;
+    const rows = settingsOf(about?.config ?? null);
+    this.settings.hidden = rows.length === 0;
+    if (rows.length > 0) replace(this.settings, h("summary", {}, `Settings (${rows.length})`), h("table", {}, h("tbody", {}, rows.map(([key, value]) => h("tr", {}, h("th", { scope: "row" }, key), h("td", {}, value))))));
   }
 
   private headArms(): void {

@@ -2,7 +2,7 @@
 // a text is in the tab order; arrow keys go from there.
 import type { Scale } from "./colors";
 import { h, replace } from "./dom";
-import { exact, visible } from "./format";
+import { exact, marked, visible } from "./format";
 
 export interface TokenFacts {
   text: string;
@@ -44,7 +44,7 @@ export class TokenText {
     this.tokens.push(token);
     const span = h("span", { class: token.prompt ? "token prompt" : "token", tabindex: this.tokens.length === 1 ? 0 : -1 });
     // A line end is shown and done.
-    span.textContent = /^\n+$/.test(token.text) ? token.text.replace(/\n/g, "↵\n") : token.text || "∅";
+    span.textContent = /^\n+$/.test(token.text) ? token.text.replace(/\n/g, "↵\n") : marked(token.text) || "∅";
     this.element.append(span);
     this.paint(span, token, scale);
   }

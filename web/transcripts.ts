@@ -1,6 +1,6 @@
 // The view of transcripts: what was sampled at a step, each token coloured by one of its numbers.
 import { advantage, difference, mask, surprise, version, type Scale } from "./colors";
-import { Poll, type RunInfo, type Source, type Transcript } from "./data";
+import { noSuchRun, Poll, type RunInfo, type Source, type Transcript } from "./data";
 import { field, h, replace, select, setText } from "./dom";
 import { exact, short } from "./format";
 import { legend, TokenStrip, TokenText } from "./tokens";
@@ -20,6 +20,9 @@ const colorings: Record<string, Coloring> = {
   mask: { title: "loss mask", note: "the token's weight in the loss", scale: mask, value: (t, i) => at(t.weights, i) },
   version: { title: "weights version", note: "under which the token was sampled", scale: version, value: (t) => t.weights_version ?? null },
 };
+
+// How a rollout ended, in words.
+const finishes: Record<string, string> = { stop: "ended", length: "cut off at the limit", truncated: "cut off at the limit" };
 
 const supervised = (t: Transcript): boolean => t.sampling_logprobs === undefined;
 const ofSampling = ["sampling", "difference", "advantage", "version"];
@@ -58,7 +61,13 @@ export class TranscriptsView implements View {
   close(): void { this.poll.stop(); }
 
   private async refresh(): Promise<number> {
-    this.runs = (await this.source.runs()).filter((run) => run.arms.some((arm) => arm.transcripts));
+    const all = await this.source.runs();
+    this.runs = all.filter((run) => run.arms.some((arm) => arm.transcripts));
+    if (this.run && !this.runs.some((r) => r.name === this.run)) {
+      setText(this.note, all.some((r) => r.name === this.run) ? `The run “${this.run}” has no transcripts.` : noSuchRun(this.run));
+      this.drawPickers([]);
+      return this.source.live ? 3 : Infinity;
+    }
     if (this.runs.length === 0) { setText(this.note, "No run has transcripts yet. `lockstep train` writes those of a few rollouts or sequences now and then."); return this.source.live ? 2 : Infinity; }
     const run = this.runs.find((r) => r.name === this.run) ?? this.runs[0];
     const arms = run.arms.filter((arm) => arm.transcripts).map((arm) => arm.name);
@@ -78,7 +87,7 @@ export class TranscriptsView implements View {
   private drawPickers(arms: string[]): void {
     const again = () => { this.steps = []; this.shown = -1; void this.refresh(); };
     replace(this.pickers,
-      field("Run", select(this.runs.map((r) => [r.name, r.name]), this.run, (value) => { this.run = value; this.arm = ""; replace(this.pickers); again(); })),
+      field("Run", select([...(this.runs.some((r) => r.name === this.run) ? [] : [["", "choose a run"] as [string, string]]), ...this.runs.map((r): [string, string] => [r.name, r.name])], this.runs.some((r) => r.name === this.run) ? this.run : "", (value) => { this.run = value; this.arm = ""; replace(this.pickers); again(); })),
       arms.length > 1 && field("Arm", select(arms.map((a) => [a, a || "main"]), this.arm, (value) => { this.arm = value; again(); })),
       field("Colour by", select(Object.entries(colorings).filter(([key]) => !this.learning || !ofSampling.includes(key)).map(([key, c]) => [key, c.title]), this.coloring, (value) => { this.coloring = value; this.recolor(); })));
     this.drawLegend();
@@ -101,7 +110,7 @@ export class TranscriptsView implements View {
     this.followBox.checked = this.follow;
     this.slider.value = String(index);
     this.slider.setAttribute("aria-valuetext", `step ${this.steps[index]}`);
-    setText(this.stepText, `${this.steps[index]} of ${this.steps[this.steps.length - 1]}`);
+    setText(this.stepText, `${short(this.steps[index])} of ${short(this.steps[this.steps.length - 1])}`);
     const list = await this.source.transcripts(this.run, this.arm, this.steps[index]);
     if (this.shown !== index) return;
     const learning = list.length > 0 && list.every(supervised);
@@ -150,12 +159,12 @@ export class TranscriptsView implements View {
           h("span", { class: "quiet number" }, `${t.tokens.length} tokens · ${trained} in the loss · Σ log p ${short(sum)}`), cut),
         text.element);
     }
-    const reward = t.reward ?? 0, right = reward >= 1, adv = at(t.advantages, 0) ?? 0;
+    const reward = t.reward ?? null, right = reward !== null && reward >= 1, adv = at(t.advantages, 0);
     return h("article", { class: "card entry" },
       h("header", {},
-        h("span", { class: `badge ${right ? "good" : reward > 0 ? "some" : "bad"}` }, `reward ${short(reward)}`),
-        h("span", { class: "number", title: "advantage" }, `A ${adv > 0 ? "+" : ""}${short(adv)}`),
-        h("span", { class: t.finish === "stop" ? "quiet" : "quiet warn" }, t.finish === "stop" ? "ended" : "cut off at max_tokens"),
+        h("span", { class: `badge ${right ? "good" : reward === null || reward > 0 ? "some" : "bad"}` }, `reward ${short(reward)}`),
+        h("span", { class: "number" }, `advantage ${adv !== null && adv > 0 ? "+" : ""}${short(adv)}`),
+        h("span", { class: t.finish === "stop" ? "quiet" : "quiet warn" }, finishes[t.finish ?? ""] ?? "ended otherwise"),
         h("span", { class: "grow" }),
         h("span", { class: "quiet number" }, `${t.tokens.length} tokens · Σ log p ${short(sum)} · ${equal}/${t.tokens.length} equal bits`),
         cut),

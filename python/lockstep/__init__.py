@@ -6,7 +6,9 @@
 
 The program itself is lockstep.program(); the command `lockstep` runs it.
 """
-from ._program import program, shipped_model
+from ._program import program, shipped_model, version
 from .server import LockstepError, Server, serve
+
+__version__ = version()
 
 __all__ = ["LockstepError", "Server", "program", "serve", "shipped_model"]

@@ -1,7 +1,8 @@
-"""Where the program and the model of this package are."""
+"""Where the program and the model of this package are, and which version it is."""
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
@@ -19,3 +20,15 @@ def program() -> Path:
 def shipped_model() -> Path:
     """The folder of the model that comes along: countdown-glm, 0.7 million parameters."""
     return _HERE / "models" / "countdown-glm"
+
+
+def version() -> str:
+    """The version: what `lockstep --version` says first. In a checkout CMakeLists.txt has it, else the installed package's metadata."""
+    source = _HERE.parents[1] / "CMakeLists.txt"
+    if source.exists():
+        found = re.search(r"^project\(lockstep VERSION ([0-9.]+)", source.read_text(), re.M)
+        if found:
+            return found[1]
+    from importlib.metadata import version as installed
+
+    return installed("lockstep")

@@ -13,6 +13,7 @@
 #include "cli/chat_model.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/shipped.h"
 
 namespace lockstep {
 namespace {
@@ -269,6 +270,7 @@ int chat_command(const Arguments& arguments) {
   if (!url.empty() && !chat_template.empty()) throw UsageError("--chat-template is for a model folder; a server has its own");
   install_interrupt_handlers();
   if (const char* given = std::getenv("LOCKSTEP_API_KEY"); key.empty() && given) key = given;
+  if (url.empty()) runtime.model = shipped("models", runtime.model);
   const std::unique_ptr<ChatModel> model = url.empty() ? local_chat_model(runtime, chat_template) : remote_chat_model(url, key, runtime.model);
   Talk(*model, std::move(s), std::move(system)).run();
   return kExitOk;

@@ -13,7 +13,7 @@ void add_device_options(OptionTable& table, RuntimeSettings& settings) {
 }
 
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
-  table.input("model", &settings.model, "DIR", "Model folder (Hugging Face: config.json, safetensors, tokenizer.json)");
+  table.model("model", &settings.model, "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), or the name of a shipped model: countdown-glm");
   table.require();
   add_device_options(table, settings);
 }

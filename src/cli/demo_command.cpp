@@ -13,6 +13,7 @@
 #include "cli/common_options.h"
 #include "cli/demo_report.h"
 #include "cli/live_page.h"
+#include "cli/shipped.h"
 #include "http/client.h"
 #include "http/openai_server.h"
 #include "rl/environment.h"
@@ -63,7 +64,7 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
     fail(ErrorCode::internal, "the server answered {}: {}", reply.status, reply.body.substr(0, 500));
   const std::string text = answer["choices"][0].value("text", "");
   const bool right = environment->reward(problem, text) >= 1;
-  say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  build/lockstep serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", folder);
+  say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  {} serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", program_name(), folder);
   return {text, right};
 }
 
@@ -113,7 +114,7 @@ int demo_command(const Arguments& arguments) {
     const std::vector<DemoArm> arms = demo_arms_of(arm_names);
     return std::none_of(arms.begin(), arms.end(), [](const DemoArm& arm) { return !arm.rollout_profile.empty(); });
   });
-  table.input("model", &settings.runtime.model, "DIR", "Where training starts");
+  table.model("model", &settings.runtime.model, "Where training starts");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
@@ -163,8 +164,12 @@ int demo_command(const Arguments& arguments) {
   say("\n{} held-out problems, {} samples each, 95% intervals over problems; all measured under {}\n\n{}\n", first.start.problems, first.start.samples,
       settings.runtime.profile, demo_table(results));
   const double gain = first.end.pass_at_1.value - first.start.pass_at_1.value;
-  say("'{}' gained {:+.3f} in sampled pass@1; the intervals {}\n\n", first.arm.name, gain,
-      disjoint(first.start.pass_at_1, first.end.pass_at_1) ? "are disjoint" : "overlap");
+  if (quick)
+    say("a quick run of {} steps is too short to learn: sampled pass@1 moved by {:+.3f}, by chance. What it shows: the KL above, and the hash below;\n"
+        "`{} demo` takes {} steps, and learns\n\n", rl.steps, gain, program_name(), RlSettings{}.steps);
+  else
+    say("'{}' gained {:+.3f} in sampled pass@1; the intervals {}\n\n", first.arm.name, gain,
+        disjoint(first.start.pass_at_1, first.end.pass_at_1) ? "are disjoint" : "overlap");
 
   const auto serving = Clock::now();
   const ServedAnswer answer = serve_once(exported, settings, served.problem);

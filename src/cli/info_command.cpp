@@ -3,6 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/shipped.h"
 
 namespace lockstep {
 namespace {
@@ -29,12 +30,12 @@ int info_command(const Arguments& arguments) {
   bool json = false;
   OptionTable table("info", "What a model folder holds: family, sizes, cache cost, and the SHA-256 of its weights. Reads every tensor.",
                     {"lockstep info models/countdown-glm", "lockstep info models/countdown-glm --json"});
-  table.positional("DIR", &folder, true, "Model folder");
+  table.positional("DIR", &folder, true, "Model folder, or the name of a shipped model: countdown-glm");
   table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
-  const auto info = describe_model(folder, settings.mla_norm_eps);
+  const auto info = describe_model(shipped("models", folder), settings.mla_norm_eps);
   if (json) {
     std::printf("%s\n", info.dump().c_str());
     return kExitOk;

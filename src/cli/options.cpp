@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/shipped.h"
 #include "cli/toml.h"
 
 namespace lockstep {
@@ -104,6 +105,11 @@ void OptionTable::input(std::string name, std::optional<std::string>* value, std
 void OptionTable::inputs(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help) {
   texts(std::move(name), value, std::move(placeholder), std::move(help));
   rows_.back()->path = "reads";
+}
+
+void OptionTable::model(std::string name, std::string* value, std::string help) {
+  input(std::move(name), value, "DIR", std::move(help));
+  rows_.back()->model = value;
 }
 
 // --overwrite stands before the first of them, so that the row last declared is the output's own.
@@ -379,7 +385,7 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   }
   std::vector<std::string> defaults;
   for (const auto& row : rows_) defaults.push_back(row->idle ? row->toml() : std::string());
-  for (const std::string& file : files) read_toml(read_file(file, 1 << 20), file);
+  for (const std::string& file : files) read_toml(read_file(shipped("recipes", file), 1 << 20), file);
   for (const Setting& s : settings) {
     if (s.is_key) set(s.name, s.value);
     else assign(*find(s.name), "--" + s.name, s.value);
@@ -395,6 +401,8 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   for (const auto& row : rows_)
     if (row->required && !row->given)
       throw UsageError(fmt::format("{}{} is missing; `lockstep {} --help` shows an example", row->positional ? "" : "--", row->name, command_));
+  for (const auto& row : rows_)
+    if (row->model) *row->model = shipped("models", *row->model);
   set_log_level(parse_log_level(log_level_));
   refuse_idle(defaults);
   for (const auto& row : rows_) {
@@ -438,7 +446,7 @@ std::string OptionTable::help() const {
   };
   std::for_each(rows_.begin() + 1, rows_.end(), line_of);
   if (config_) {
-    lines.push_back({"--config FILE", "Settings from a TOML file: the names above, dashes or underscores"});
+    lines.push_back({"--config FILE", "Settings from a TOML file: the names above, dashes or underscores; one that came along is found by its name (countdown_rl.toml)"});
     lines.push_back({"--set KEY=VALUE", "One such setting (may be repeated)"});
   }
   line_of(rows_.front());

@@ -42,6 +42,8 @@ class OptionTable {
   void input(std::string name, std::string* value, std::string placeholder, std::string help);
   void input(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help);
   void inputs(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help);  // may be repeated
+  // A model folder; one that is not here is looked for by its name among those that came along (cli/shipped.h), the default too.
+  void model(std::string name, std::string* value, std::string help);
   void output_file(std::string name, std::string* value, std::string help);
   void output_folder(std::string name, std::string* value, std::string help);
   void kept_folder(std::string name, std::string* value, std::string help);
@@ -90,6 +92,7 @@ class OptionTable {
     std::function<std::string()> toml;               // the value as TOML; "" when it has none
     std::string default_text, path;
     const std::string* written = nullptr;            // the value of an output
+    std::string* model = nullptr;                    // the value of a model folder
     std::string idle_where;
     std::function<bool()> idle;                      // null: never
     bool is_flag = false, is_list = false, on_command_line = false, required = false, file_key = true, given = false, positional = false;

@@ -23,7 +23,7 @@ int parity_command(const Arguments& arguments) {
                     "not found at the right operation.",
                     {"lockstep parity --model models/countdown-glm --fuzz 100",
                      "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
-  table.input("model", &model, "DIR", "Model folder (Hugging Face: config.json, safetensors)");
+  table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors)");
   table.require();
   table.integer("fuzz", &options.cases, 0, 10'000'000, "N",
                 "Random sequences; lengths at the edges of blocks and pages come on top");

@@ -28,7 +28,7 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
                      "lockstep render --model DIR --train data.jsonl",
                      "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
   const auto with_lines = [&] { table.refused("with --jsonl, whose lines say it", [&s] { return s.jsonl; }); };
-  table.input("model", &s.model, "DIR", "Model folder, for its template and tokenizer; this or --template");
+  table.model("model", &s.model, "Model folder, for its template and tokenizer; this or --template");
   table.input("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
   table.input("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
   with_lines();

@@ -32,7 +32,7 @@ bool parse(const Arguments& arguments, TokenizeSettings& s) {
                     {"lockstep tokenize --model models/countdown-glm --text \"3 7 12=48:\"",
                      "lockstep tokenize --model models/countdown-glm --ids \"3 109 7\"",
                      "lockstep tokenize --model models/countdown-glm --jsonl < requests.jsonl"});
-  table.input("model", &s.model, "DIR", "Model folder (tokenizer.json, or a rank file of tiktoken), or a tokenizer.json");
+  table.model("model", &s.model, "Model folder (tokenizer.json, or a rank file of tiktoken), or a tokenizer.json");
   table.require();
   table.text("text", &s.text, "TEXT", "What is encoded (default: stdin)");
   table.text("ids", &s.ids, "IDS", "What is decoded, such as \"1 5 7\"");

@@ -1,10 +1,14 @@
 #include "service/metrics_columns.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace lockstep {
 namespace {
+constexpr std::array<std::string_view, 3> kNoNumbers = {"NaN", "Infinity", "-Infinity"};
+
 // SAX: no tree is built of a line, and its depth costs nothing but a count.
 struct Numbers : nlohmann::json_sax<nlohmann::json> {
   const std::function<void(std::string_view, double)>& use;
@@ -41,11 +45,35 @@ struct Numbers : nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return --depth, true; }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
 };
+
+// Python writes NaN, Infinity and -Infinity, which are no JSON: they become null, a gap. "" for a line without them.
+std::string without_words_for_no_number(std::string_view line) {
+  if (line.find("NaN") == std::string_view::npos && line.find("Infinity") == std::string_view::npos) return {};
+  std::string text;
+  bool quoted = false;
+  for (std::size_t at = 0; at < line.size();) {
+    if (!quoted) {
+      const std::string_view rest = line.substr(at);
+      const auto word = std::find_if(kNoNumbers.begin(), kNoNumbers.end(), [&](std::string_view w) { return rest.starts_with(w); });
+      if (word != kNoNumbers.end()) {
+        text += "null";
+        at += word->size();
+        continue;
+      }
+    }
+    if (line[at] == '"') quoted = !quoted;
+    if (quoted && line[at] == '\\' && at + 1 < line.size()) text += line[at++];
+    text += line[at++];
+  }
+  return text;
+}
 }  // namespace
 
 bool read_numbers(std::string_view line, const std::function<void(std::string_view, double)>& use) {
   Numbers numbers(use);
-  return nlohmann::json::sax_parse(line.begin(), line.end(), &numbers) && numbers.object && numbers.step;
+  const std::string nulls = without_words_for_no_number(line);
+  const std::string_view text = nulls.empty() ? line : nulls;
+  return nlohmann::json::sax_parse(text.begin(), text.end(), &numbers) && numbers.object && numbers.step;
 }
 
 void MetricsColumns::add(std::string_view line, std::int64_t part) {
@@ -75,7 +103,10 @@ void MetricsColumns::add(std::string_view line, std::int64_t part) {
     }
     if (column.part != part) close(column);
     column.part = part;
-    if (std::isnan(value)) continue;  // a gap within a part is not seen at this distance
+    if (std::isnan(value)) {  // a gap within a part is not seen at this distance; a part without a number is one
+      column.gap = step;
+      continue;
+    }
     if (!column.open || value < column.smallest.value) column.smallest = point;
     if (!column.open || value > column.largest.value) column.largest = point;
     column.open = true;
@@ -83,8 +114,13 @@ void MetricsColumns::add(std::string_view line, std::int64_t part) {
 }
 
 void MetricsColumns::close(Column& column) {
-  if (!column.open) return;
+  if (!column.open) {
+    if (column.gap) column.points.push_back({*column.gap, std::numeric_limits<double>::quiet_NaN()});
+    column.gap.reset();
+    return;
+  }
   column.open = false;
+  column.gap.reset();
   const bool ascending = column.smallest.step <= column.largest.step;
   column.points.push_back(ascending ? column.smallest : column.largest);
   if (column.smallest.step != column.largest.step) column.points.push_back(ascending ? column.largest : column.smallest);

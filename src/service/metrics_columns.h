@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,7 +14,7 @@
 
 namespace lockstep {
 
-// The numbers of one line, true and false as 1 and 0, null as NaN. False when it is no object with an integer "step" (then
+// The numbers of one line, true and false as 1 and 0; null, and the NaN and Infinity that Python writes, as NaN. False when it is no object with an integer "step" (then
 // some may have been shown).
 bool read_numbers(std::string_view line, const std::function<void(std::string_view key, double value)>& use);
 
@@ -36,6 +37,7 @@ class MetricsColumns {
     std::vector<Point> points;
     std::int64_t part = -1;
     bool open = false;
+    std::optional<double> gap;  // the step of the part's last line without a number
     Point smallest, largest;
   };
   void close(Column& column);

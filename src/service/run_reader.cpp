@@ -19,7 +19,13 @@ namespace {
 constexpr std::int64_t kMostConfig = 4 << 20, kTail = 64 << 10, kMostTranscriptBytes = 256 << 20;
 constexpr std::size_t kMostEntries = 20000;  // of a folder that is looked through
 
-bool is_run_name(const std::string& name) {
+// As a listing can say it: bytes that are no UTF-8 become U+FFFD. Empty for a hidden folder, which is no run.
+std::string shown_name(const std::string& folder) {
+  if (folder.empty() || folder[0] == '.') return {};
+  return Json::parse(Json(folder).dump(-1, ' ', false, Json::error_handler_t::replace)).get<std::string>();
+}
+
+bool is_arm_name(const std::string& name) {
   try {
     check_run_name(name);
     return true;
@@ -34,7 +40,7 @@ std::optional<std::string> arm_of(const std::string& file) {
   if (!file.starts_with(stem) || !file.ends_with(end) || file.size() < stem.size() + end.size()) return std::nullopt;
   const std::string arm = file.substr(stem.size(), file.size() - stem.size() - end.size());
   if (arm.empty()) return arm;
-  if (arm[0] != '-' || !is_run_name(arm.substr(1))) return std::nullopt;
+  if (arm[0] != '-' || !is_arm_name(arm.substr(1))) return std::nullopt;
   return arm.substr(1);
 }
 
@@ -105,8 +111,9 @@ std::vector<RunReader::Run> RunReader::runs() const {
   std::vector<Run> found;
   std::set<std::string> names;
   const auto add = [&](const fs::path& path, std::string name) {
-    if (!is_run_name(name)) return;
-    Run run{std::move(name), path, {}, 0};
+    name = shown_name(name);
+    if (name.empty()) return;
+    Run run{name, path, {}, 0};
     std::error_code error;
     bool config = false;
     std::size_t seen = 0;
@@ -122,7 +129,7 @@ std::vector<RunReader::Run> RunReader::runs() const {
     if (run.updated == 0)
       if (const RunFile file(path / "config.json"); file) run.updated = file.modified();
     // Two folders of one name: the later one is called name-2.
-    for (int n = 2; names.contains(run.name); ++n) run.name = fmt::format("{}-{}", path.filename().string(), n);
+    for (int n = 2; names.contains(run.name); ++n) run.name = fmt::format("{}-{}", name, n);
     names.insert(run.name);
     found.push_back(std::move(run));
   };

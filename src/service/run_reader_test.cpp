@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 #include "service/run_file.h"
@@ -48,8 +49,8 @@ TEST_F(RunReaderTest, ListsRunsAndNothingElse) {
   write("demo/metrics-split.jsonl", line(5, 1));
   write("begun/config.json", "{");
   write("other/readme.txt", "no run");
-  write("bad name/metrics.jsonl", line(1, 1));
   write("-bad/metrics-..jsonl", line(1, 1));
+  write(".hidden/metrics.jsonl", line(1, 1));
   write("file", "no folder");
   Json runs = reader().list()["runs"];
   std::map<std::string, Json> by_name;
@@ -97,6 +98,42 @@ TEST_F(RunReaderTest, LinesThatAreNone) {
   EXPECT_EQ(json["columns"]["reward"]["y"], Json::array({2.0}));
   write("a/metrics.jsonl", "{\"step\":3,\"loss\":null,\"on\":true,\"deep\":{\"x\":1}}\n");
   EXPECT_EQ(metrics()["columns"], Json::parse(R"({"loss":{"x":[3.0],"y":[null]},"on":{"x":[3.0],"y":[1.0]}})"));
+}
+
+// A folder that somebody else named: what the listing says opens.
+TEST_F(RunReaderTest, FoldersOfAnyNameAreRuns) {
+  const std::vector<std::string> names = {"with space", "50% done", "a#b?c&d", "\u00fcn\u00efc\u00f6de \u8bad\u7ec3", "-dash", "quote\"'", std::string(200, 'n')};
+  for (const std::string& name : names) write(name + "/metrics.jsonl", line(1, 0.5));
+  write("\xff/metrics.jsonl", line(1, 0.25));
+  std::set<std::string> listed;
+  const Json list = reader().list();
+  for (const Json& run : list["runs"]) {
+    listed.insert(run["name"]);
+    EXPECT_EQ(reader().metrics(run["name"], "", {})["lines"], 1);
+  }
+  EXPECT_EQ(listed.size(), names.size() + 1);
+  for (const std::string& name : names) EXPECT_TRUE(listed.contains(name)) << name;
+  EXPECT_TRUE(listed.contains("\ufffd"));
+}
+
+TEST_F(RunReaderTest, WhatIsNoNumberIsAGap) {
+  write("a/metrics.jsonl", line(1, 1) + "{\"step\":2,\"reward\":NaN,\"NaN \\\"Infinity\":3}\n{\"step\":3,\"reward\":-Infinity}\n" + line(4, 2));
+  const Json json = metrics();
+  EXPECT_EQ(json["bad_lines"], 0);
+  EXPECT_EQ(json["columns"]["reward"], Json::parse(R"({"x":[1.0,2.0,3.0,4.0],"y":[1.0,null,null,2.0]})"));
+  EXPECT_EQ(json["columns"]["NaN \"Infinity"]["y"][0], 3);
+  // Thinned, a long gap is still one.
+  std::string text;
+  for (int i = 1; i <= 40000; ++i) text += i > 10000 && i <= 20000 ? fmt::format("{{\"step\":{},\"reward\":null}}\n", i) : line(i, 1);
+  write("a/metrics.jsonl", text);
+  const Json column = metrics()["columns"]["reward"];
+  int inside = 0;
+  for (std::size_t i = 0; i < column["x"].size(); ++i)
+    if (column["x"][i] > 10100 && column["x"][i] < 19900) {
+      EXPECT_TRUE(column["y"][i].is_null());
+      ++inside;
+    }
+  EXPECT_GT(inside, 100);
 }
 
 TEST_F(RunReaderTest, ManyLinesAreThinnedAndSpikesStay) {

@@ -55,7 +55,7 @@ def test_the_wheel_says_what_it_needs(wheel, installed):
     assert re.fullmatch(r"lockstep-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name), wheel.name
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        assert archive.testzip() is None and {"lockstep/py.typed", "lockstep/bin/lockstep", "lockstep/models/countdown-glm/model.safetensors"} <= names
+        assert archive.testzip() is None and {"lockstep/py.typed", "lockstep/bin/lockstep", "lockstep/models/countdown-glm/model.safetensors", "lockstep/recipes/countdown_rl.toml"} <= names
     # No file of it asks for a newer glibc than its name promises, and the oldest promise that holds is made.
     folder = Path(script(installed, "import lockstep; print(lockstep.program().parents[1])").strip())
     files = [folder / "bin/lockstep", *sorted((folder / "lib").iterdir())]
@@ -77,6 +77,8 @@ def test_nothing_but_libc_is_taken_from_the_system(installed):
 def test_the_command_is_the_program(installed):
     command = installed.parent / "lockstep"
     assert run(command, "--version") == run(BINARY, "--version")
+    said = script(installed, "import lockstep; print(lockstep.__version__)").strip()
+    assert run(command, "--version").splitlines()[0].startswith(f"lockstep {said}, commit "), said
     assert "did you mean" in run(command, "generat", status=2)
     assert run(installed, "-m", "lockstep", "info", script(installed, "import lockstep; print(lockstep.shipped_model())").strip(), "--json")
 
@@ -144,3 +146,28 @@ def test_a_wheel_of_another_program_is_refused(tmp_path):
     said = run(sys.executable, "-B", REPOSITORY / "python/backend.py", "--binary", "/bin/true", "--out", tmp_path, status=1)
     assert "does not look for its libraries in $ORIGIN/../lib" in said
     assert not list(tmp_path.iterdir())
+
+
+def test_what_comes_along_is_found_from_any_folder(installed, tmp_path):
+    command = installed.parent / "lockstep"
+    assert run(command, "generate", "--model", "countdown-glm", "--prompt", "16 19 14=17:", "--temperature", "0", cwd=tmp_path).strip() == "19-16=3,14+3=17"
+    run(command, "train", "rl", "--config", "countdown_rl.toml", "--set", "steps=1", "--set", "warmup=0", "--set", "problems=2", "--no-page", cwd=tmp_path)
+    assert (tmp_path / "runs/countdown-rl/export/config.json").exists()
+    # What is here comes first.
+    (tmp_path / "countdown-glm").mkdir()
+    assert "config.json" in run(command, "generate", "--model", "countdown-glm", "--prompt", "1", cwd=tmp_path, status=1)
+
+
+def test_python_build_makes_both(tmp_path):
+    """`python -m build` in the checkout, by the hooks that it calls, in its order: the wheel is made of the sources that were packed."""
+    hook = "import sys, pathlib; sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / 'python')); import backend; print(getattr(backend, sys.argv[2])(sys.argv[3]))"
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("no git checkout")
+    sources = run(sys.executable, "-B", "-c", hook, REPOSITORY, "build_sdist", tmp_path, cwd=REPOSITORY).strip()
+    run("tar", "-C", tmp_path, "-xzf", tmp_path / sources)
+    unpacked = tmp_path / sources.removesuffix(".tar.gz")
+    assert (unpacked / "PKG-INFO").read_text().startswith("Metadata-Version") and (unpacked / "setup").stat().st_mode & 0o100
+    made = run("env", f"LOCKSTEP_BINARY={BINARY}", sys.executable, "-B", "-c", hook, unpacked, "build_wheel", tmp_path, cwd=unpacked).strip()
+    assert (tmp_path / made).stat().st_size > 1_000_000
+    # Outside of git nothing says what the sources are.
+    assert "is no git checkout" in run(sys.executable, "-B", "-c", hook, unpacked, "build_sdist", tmp_path, cwd=unpacked, status=1)
