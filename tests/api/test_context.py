@@ -1,17 +1,14 @@
 """The context that a server announces is the one that it keeps: the model's, or what its cache holds; and a server that stops says that it was the server."""
 import json
-import os
 import shutil
 import signal
-import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 import requests
 
-from conftest import MODEL, REPOSITORY, Server
-
-BINARY = os.environ.get("LOCKSTEP_BINARY", str(REPOSITORY / "build" / "lockstep"))
+MODEL = Path(__file__).resolve().parents[2] / "models/countdown-glm"
 POSITIONS = 65536
 
 
@@ -27,16 +24,8 @@ def long_folder(tmp_path_factory):
 
 
 @pytest.fixture
-def start(long_folder):
-    servers = []
-
-    def run(*arguments):
-        servers.append(Server(*arguments, model=long_folder))
-        return servers[-1]
-
-    yield run
-    for server in servers:
-        server.stop(signal.SIGKILL)
+def start(own_server, long_folder):
+    return lambda *arguments: own_server(*arguments, model=long_folder)
 
 
 def announced(server):
