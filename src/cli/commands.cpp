@@ -30,7 +30,7 @@ const std::vector<Command>& commands() {
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
       {"bench", "how fast operations are on this machine", bench_command},
-      {"plan", "how much memory training or serving takes, before it is tried", plan_command},
+      {"plan", "how much memory training or serving takes, and whether it is there", plan_command},
       {"shapes", "which training shape does for a model, and why", shapes_command},
       {"doctor", "is this machine fit, and what mends it", doctor_command},
   };

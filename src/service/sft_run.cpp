@@ -206,6 +206,8 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
     trainer->begin_from(weights);
     summary.eval_loss = summary.best_eval;
     say(fmt::format("exported are the weights after step {}", summary.best_step));
+  } else if (summary.stopped_early) {  // begun by an earlier version, or resumed with another measure
+    say(fmt::format("'{}' is not there, so exported are the weights after step {}", weights.string(), summary.steps));
   }
   summary.weights_sha256 = trainer->weights_sha256();
   const std::filesystem::path target = config.export_to.empty() ? run.export_folder() : std::filesystem::path(config.export_to);
