@@ -62,6 +62,8 @@ class Responder {
   // Called once, on any thread, when nobody waits for the answer any more (the client has gone, or the server stops); at once
   // when that was before. Dropped with the answer's end.
   virtual void on_abandoned(std::function<void()> callback) = 0;
+  // Why nobody waits any more: true, because the server stops; its client may still read what is sent.
+  virtual bool abandoned_by_server() const { return false; }
   // Bytes of the stream that the client has not taken yet. Who makes data faster than clients read may wait for it to shrink;
   // a stream that grows past the server's limit is dropped, and on_abandoned says so.
   virtual std::size_t pending_bytes() const { return 0; }

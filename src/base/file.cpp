@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "base/output_path.h"
 
 namespace lockstep {
@@ -70,7 +71,10 @@ std::string read_file(const fs::path& path, std::size_t most_bytes) {
     const ssize_t got = read(descriptor, block.data(), block.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail_io("read", path, errno);
-    if (got == 0) return data;
+    if (got == 0) {
+      refuse_lfs_pointer(path.native(), data);
+      return data;
+    }
     if (static_cast<std::size_t>(got) > most_bytes - data.size()) too_long();
     data.append(block.data(), static_cast<std::size_t>(got));
   }

@@ -25,7 +25,7 @@ extern "C" void on_interrupt(int signal) {
   const std::int64_t now = static_cast<std::int64_t>(clock.tv_sec) * 1000 + clock.tv_nsec / 1000000;
   int none = 0;
   if (received.compare_exchange_strong(none, signal)) received_at.store(now);
-  else if (signal == SIGINT || now - received_at.load() >= kOneBreath) _exit(128 + signal);
+  else if (signal == SIGINT || (signal == SIGTERM && now - received_at.load() >= kOneBreath)) _exit(128 + signal);
   errno = before;
 }
 extern "C" void on_reload(int) { reload.store(true); }
@@ -35,8 +35,11 @@ void install_interrupt_handlers() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM})
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;  // nohup: a run that outlives its terminal
     if (sigaction(signal, &action, nullptr) != 0) fail(ErrorCode::internal, "cannot handle signal {}", signal);
+  }
 }
 
 void install_reload_handler() {
@@ -53,7 +56,7 @@ bool interrupted() { return received.load(std::memory_order_relaxed) != 0; }
 int interrupt_signal() { return received.load(std::memory_order_relaxed); }
 void throw_if_interrupted() {
   if (!interrupted()) return;
-  fail(ErrorCode::cancelled, "interrupted by {}", interrupt_signal() == SIGTERM ? "SIGTERM" : "Ctrl-C");
+  fail(ErrorCode::cancelled, "interrupted by {}", interrupt_signal() == SIGTERM ? "SIGTERM" : interrupt_signal() == SIGHUP ? "SIGHUP" : "Ctrl-C");
 }
 void clear_interrupt() { received.store(0); }
 

@@ -1,13 +1,13 @@
-// Ctrl-C and SIGTERM as a flag that long work looks at between steps, so that it can save and say how to go on.
+// Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) as a flag that long work looks at between steps, so that it can save and say how to go on.
 // A second Ctrl-C ends the process at once, and so does a second SIGTERM half a second after the first or later (some senders
-// say it twice in one breath). Knows nothing of what is saved. Any thread may ask.
+// say it twice in one breath; a SIGHUP that comes again is not meant so). Knows nothing of what is saved. Any thread may ask.
 //   install_interrupt_handlers();
 //   while (!interrupted()) step();
 #pragma once
 
 namespace lockstep {
 
-// For SIGINT and SIGTERM, in this process, until it ends. Blocking system calls return EINTR (no SA_RESTART).
+// For SIGINT, SIGTERM and SIGHUP, in this process, until it ends; a SIGHUP that is ignored (nohup) stays ignored. Blocking system calls return EINTR (no SA_RESTART).
 void install_interrupt_handlers();
 
 bool interrupted();

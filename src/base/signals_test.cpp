@@ -55,5 +55,28 @@ TEST(Signals, ASecondSigtermThatIsMeantExitsAtOnce) {
       testing::ExitedWithCode(143), "");
 }
 
+TEST(Signals, AHangUpStopsLikeSigtermUnlessItWasIgnored) {
+  EXPECT_EXIT(
+      {
+        clear_interrupt();
+        install_interrupt_handlers();
+        raise(SIGHUP);
+        if (interrupt_signal() != SIGHUP) _exit(1);
+        for (int i = 0; i < 6; ++i) usleep(100000);
+        raise(SIGHUP);  // a terminal that goes says so more than once
+        _exit(interrupted() ? 7 : 2);
+      },
+      testing::ExitedWithCode(7), "");
+  EXPECT_EXIT(
+      {
+        clear_interrupt();
+        signal(SIGHUP, SIG_IGN);
+        install_interrupt_handlers();
+        raise(SIGHUP);
+        _exit(interrupted() ? 2 : 7);
+      },
+      testing::ExitedWithCode(7), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -2,12 +2,14 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/hub_name.h"
 
 namespace lockstep {
 
 namespace {
 template <class J>
 J read_object(const std::filesystem::path& path, std::size_t most_bytes, std::size_t most_keys) {
+  refuse_hub_name(path.parent_path().string());
   const std::string text = read_file(path, most_bytes);
   std::size_t keys = 0;
   J json;

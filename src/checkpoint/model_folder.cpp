@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/hub_name.h"
 #include "base/log.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_files.h"
@@ -229,6 +230,7 @@ class Loader {
 LoadedModel load_model_folder(const fs::path& path, const ModelOptions& options) {
   return with_context(fmt::format("reading the model '{}'", path.string()), [&] {
     std::error_code error;
+    refuse_hub_name(path.string());
     if (!fs::is_directory(path, error)) fail(ErrorCode::not_found, "there is no folder '{}'", path.string());
     if (!fs::exists(path / "config.json", error))
       fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/lfs_pointer.h"
 #include "base/hash.h"
 #include "checkpoint/safetensors_header.h"
 #include "numerics/packed.h"
@@ -107,6 +108,9 @@ SafetensorsFile SafetensorsFile::from_bytes(std::string bytes, std::string label
 
 void SafetensorsFile::read_header() {
   if (bytes_ < 8) fail(ErrorCode::corrupt_file, "'{}' has {} bytes, a safetensors file has at least 8", label_, bytes_);
+  std::string first(std::min<std::uint64_t>(bytes_, kLfsPointer.size()), '\0');
+  source_->read(0, first.data(), first.size(), label_);
+  refuse_lfs_pointer(label_, first);
   std::uint64_t length = 0;
   source_->read(0, &length, 8, label_);
   if (length > kMostHeaderBytes)

@@ -3,7 +3,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <new>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/signals.h"
@@ -28,7 +30,7 @@ const std::vector<Command>& commands() {
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
       {"parity", "compare every way of computing, bit by bit", parity_command},
       {"bench", "how fast operations are on this machine", bench_command},
-      {"plan", "how much memory training or serving takes, before it is tried", plan_command},
+      {"plan", "how much memory training or serving takes, and whether it is there", plan_command},
       {"shapes", "which training shape does for a model, and why", shapes_command},
       {"doctor", "is this machine fit, and what mends it", doctor_command},
   };
@@ -75,6 +77,8 @@ int report(std::string message, int code) {
   std::fprintf(stderr, "error: %s\n", message.c_str());
   return code;
 }
+// What no input should bring about.
+std::string own_fault(const std::string& found) { return fmt::format("{}; this is a fault of lockstep itself: please report it with the command and `lockstep --version`", found); }
 }  // namespace
 
 int run_program(const Arguments& arguments) {
@@ -86,11 +90,16 @@ int run_program(const Arguments& arguments) {
     return report(e.what(), kExitUsage);
   } catch (const Error& e) {
     std::fflush(stdout);
-    return report(e.what(), e.code() == ErrorCode::cancelled && interrupted() ? 128 + interrupt_signal() : kExitError);
+    if (e.code() == ErrorCode::cancelled && interrupted()) return report(e.what(), 128 + interrupt_signal());
+    return report(e.code() == ErrorCode::internal ? own_fault(e.what()) : e.what(), e.code() == ErrorCode::numeric ? kExitDiverged : kExitError);
   } catch (const std::bad_alloc&) {
-    return report("out of memory", kExitError);
+    return report("out of memory; `lockstep plan` says what training or serving takes", kExitError);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report(fmt::format("'{}': {}", e.path1().string(), e.code().message()), kExitError);
+  } catch (const std::system_error& e) {
+    return report(fmt::format("the system refused: {}", e.code().message()), kExitError);
   } catch (const std::exception& e) {
-    return report(fmt::format("internal: {}", e.what()), kExitError);
+    return report(own_fault(e.what()), kExitError);
   }
 }
 

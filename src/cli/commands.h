@@ -8,9 +8,10 @@ namespace lockstep {
 
 using Arguments = std::vector<std::string>;  // behind the command's name
 
-// 0 done, 1 an error, 2 the command line or the configuration is wrong, 128 + signal (130, 143) interrupted. A command returns or throws; the
-// Error's text becomes one line on stderr.
-inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2;
+// 0 done, 1 an error, 2 the command line or the configuration is wrong, 3 a plan that does not fit, 4 a computation that gave NaN or infinity
+// (a run that diverged), 128 + signal (129, 130, 143) interrupted: docs/cli.md, "Exit codes". A command returns or throws; the Error's
+// text becomes one line on stderr.
+inline constexpr int kExitOk = 0, kExitError = 1, kExitUsage = 2, kExitDoesNotFit = 3, kExitDiverged = 4;
 
 struct Command {
   std::string_view name, summary;

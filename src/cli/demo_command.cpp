@@ -71,11 +71,14 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
 // Arms and results of an earlier demo would stand beside this one's.
 void remove_earlier_demo(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> old = {folder / "result.json", folder / "report.html"};
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if ((name.starts_with("metrics-") || name.starts_with("transcripts-")) && name.ends_with(".jsonl")) old.push_back(entry.path());
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    if ((name.starts_with("metrics-") || name.starts_with("transcripts-")) && name.ends_with(".jsonl")) old.push_back(entry->path());
   }
-  for (const auto& path : old) std::filesystem::remove(path);
+  if (error) fail(ErrorCode::io, "cannot list '{}': {}", folder.string(), error.message());
+  for (const auto& path : old)
+    if (!std::filesystem::remove(path, error) && error) fail(ErrorCode::io, "cannot remove '{}', of an earlier demo: {}", path.string(), error.message());
 }
 
 int verdict(const ArmResult& first, const std::optional<Published>& published, const DemoSettings& settings, const std::string& entry) {

@@ -103,7 +103,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench train", "sequences length data deposits micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"plan", "for sequences length model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"plan", "for sequences length memory-megabytes model profile threads device backend isa mla-norm-eps context ranks json"},
       {"shapes list", "model mode shapes json"},
       {"shapes show", "lora-rank shapes json"},
       {"shapes resolve", "model context lora-rank forward-only accelerator count shapes json"},

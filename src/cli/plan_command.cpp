@@ -1,29 +1,49 @@
-// `lockstep plan`: how much memory training or serving a model takes, before it is tried.
-#include <sys/sysinfo.h>
-
+// `lockstep plan`: how much memory training or serving a model takes, before it is tried; whether that is there, and what would make it fit.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/memory_plan.h"
+#include "http/server.h"
+#include "service/memory_verdict.h"
 
 namespace lockstep {
+namespace {
+double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
+nlohmann::ordered_json verdict_json(const MemoryVerdict& verdict) {
+  nlohmann::ordered_json remedies = nlohmann::ordered_json::array();
+  for (const MemoryVerdict::Remedy& remedy : verdict.remedies) remedies.push_back({{"options", remedy.options}, {"needed_bytes", remedy.needed}});
+  const nlohmann::ordered_json available = verdict.available < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(verdict.available);
+  return {{"fits", verdict.fits()}, {"needed_bytes", verdict.needed}, {"available_bytes", available}, {"missing_bytes", verdict.missing()}, {"remedies", remedies}};
+}
+
+std::string verdict_text(const MemoryVerdict& verdict, const AvailableMemory& memory) {
+  if (verdict.available < 0) return fmt::format("needed are {:.1f} MB; whether they are there is not known ({})\n", megabytes(verdict.needed), memory.what);
+  const std::string figures = fmt::format("{:.1f} MB are needed with the program and the reading of the model, {:.1f} MB may be taken ({})", megabytes(verdict.needed), megabytes(verdict.available), memory.what);
+  if (verdict.fits()) return fmt::format("fits: {}\n", figures);
+  std::string text = fmt::format("does not fit: {}; {:.1f} MB are missing\n", figures, megabytes(verdict.missing()));
+  for (const MemoryVerdict::Remedy& remedy : verdict.remedies) text += fmt::format("  fits with {}: {:.1f} MB\n", remedy.options, megabytes(remedy.needed));
+  if (verdict.remedies.empty()) text += fmt::format("  it fits where {:.1f} MB may be taken; no option found makes it small enough\n", megabytes(verdict.needed));
+  return text;
+}
+}  // namespace
 
 int plan_command(const Arguments& arguments) {
   std::string purpose = "train", optimizer_state = "memory";
   RuntimeSettings settings;
   TrainingPlan training;
   ServingPlan serving;
-  std::int64_t sequences = 0, length = 0;
+  std::int64_t sequences = 0, length = 0, memory_megabytes = 0;
+  serving.engine.cache_bytes = 0;
   bool json = false;
-  OptionTable table("plan", "How much memory training or serving takes, by what it is for: the same code runs, and only counts. Needs no weights.",
+  OptionTable table("plan", "How much memory training or serving takes, by what it is for, and whether that is there: the same code runs, and only counts. Needs no weights. Exit code 3: it does not fit.",
                     {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
                      "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2"});
   table.choice("for", &purpose, {"train", "serve"}, "Full-parameter training with AdamW, or serving");
   table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences of a step, or running at a time; 0: 4 of a step, 8 at a time");
-  table.integer("length", &length, 0, 1 << 20, "N", "Tokens of each, at least 2; 0: 256 in training, 1024 in serving");
+  table.integer("length", &length, 0, 1 << 20, "N", "Tokens of each, at least 2; 0: 256 in training, 1024 in serving, or the model's context if that is less");
   table.integer("micro-batch", &training.trainer.micro_batch, 0, 1 << 16, "N", "train: sequences a micro-batch, 0: all");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations, "train: drop activations and make them again in backward");
@@ -32,8 +52,9 @@ int plan_command(const Arguments& arguments) {
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
-  table.integer("cache-bytes", &serving.engine.cache_bytes, 1, std::int64_t{1} << 50, "BYTES", "serve: of keys and values at most");
+  table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES", "serve: of keys and values at most; 0: what the sequences take");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
+  table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N", fmt::format("Of the machine that the plan is for. 0: what is free here; for a server {}% of it, as `serve` takes", kMemoryPercent));
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);
@@ -41,27 +62,31 @@ int plan_command(const Arguments& arguments) {
 
   if (sequences > 0) training.sequences = serving.sequences = sequences;
   if (length == 1) throw UsageError("--length is 1, allowed are 0 (the default of --for) and 2 or more");
-  if (length > 0) training.length = serving.length = length;
+  const std::int64_t context = planned_context(settings);
+  training.length = length > 0 ? length : std::min(training.length, context);
+  serving.length = length > 0 ? length : std::min(serving.length, context);
   serving.engine.max_sequences = serving.sequences;
   if (optimizer_state == "file") training.trainer.optimizer_folder = ".";  // a plan only counts: nothing is written there
   const bool trains = purpose == "train";
-  const std::vector<MemoryPlan> ranks = trains ? plan_training(settings, training) : plan_serving(settings, serving);
+  const std::vector<MemoryPlan> ranks = trains ? plan_training(settings, training) : plan_serving(settings, with_cache(serving));
   const MemoryPlan& plan = *std::max_element(ranks.begin(), ranks.end(), [](const MemoryPlan& a, const MemoryPlan& b) { return a.total < b.total; });
   std::vector<std::int64_t> totals;
   for (const MemoryPlan& rank : ranks) totals.push_back(rank.total);
   const std::int64_t sum = std::accumulate(totals.begin(), totals.end(), std::int64_t{0});
-  struct sysinfo machine {};
-  const std::uint64_t there = sysinfo(&machine) == 0 ? static_cast<std::uint64_t>(machine.totalram) * machine.mem_unit : 0;
+  const AvailableMemory memory = settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"} : trains ? memory_for_training(memory_megabytes) : memory_for_serving(memory_megabytes);
+  const HttpOptions http;
+  const MemoryVerdict verdict = trains ? judge_training(settings, training, memory)
+                                       : judge_serving(settings, serving, {.answer_bytes = http.max_held_bytes, .upload_bytes = http.max_bodies_bytes}, memory);
   if (json) {
     nlohmann::ordered_json out = {{"for", purpose}, {"profile", settings.profile}, {"parameters", plan.parameters}};
     for (int c = 0; c < kMemoryCategories; ++c) out["bytes"][std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)])] = plan.peak[static_cast<std::size_t>(c)];
     out["total_bytes"] = plan.total;
     out["rank_total_bytes"] = totals;
-    out["machine_bytes"] = there;
+    out["verdict"] = verdict_json(verdict);
     std::printf("%s\n", out.dump().c_str());
-    return kExitOk;
+    return verdict.fits() ? kExitOk : kExitDoesNotFit;
   }
-  const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), static_cast<double>(bytes) / 1e6); };
+  const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), megabytes(bytes)); };
   std::printf("%s of %lld parameters, profile %s, %lld sequences of %lld tokens%s\n", trains ? "training" : "serving", static_cast<long long>(plan.parameters),
               settings.profile.c_str(), static_cast<long long>(trains ? training.sequences : serving.sequences),
               static_cast<long long>(trains ? training.length : serving.length),
@@ -69,8 +94,8 @@ int plan_command(const Arguments& arguments) {
   for (int c = 0; c < kMemoryCategories; ++c) line(std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)]), plan.peak[static_cast<std::size_t>(c)]);
   line("at one time", plan.total);
   if (ranks.size() > 1) line("all ranks", sum);
-  if (there > 0) line("this machine", static_cast<std::int64_t>(there));
-  return kExitOk;
+  std::fputs(verdict_text(verdict, memory).c_str(), stdout);
+  return verdict.fits() ? kExitOk : kExitDoesNotFit;
 }
 
 }  // namespace lockstep

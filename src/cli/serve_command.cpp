@@ -1,4 +1,4 @@
-// `lockstep serve`: a model behind OpenAI's API until Ctrl-C or SIGTERM.
+// `lockstep serve`: a model behind OpenAI's API until Ctrl-C, SIGTERM or SIGHUP.
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -17,6 +17,7 @@
 #include "http/openai_server.h"
 #include "http/page_server.h"
 #include "http/training_server.h"
+#include "service/context_limit.h"
 #include "service/serving_memory.h"
 
 namespace lockstep {
@@ -75,7 +76,7 @@ int serve_command(const Arguments& arguments) {
   HttpOptions http;
   ServingOptions serving;
   std::string name, runs = "runs", frozen_base = "none", frozen_layers = "linear";
-  std::int64_t cache_megabytes = serving.engine.cache_bytes >> 20;
+  std::int64_t cache_megabytes = 0;
   Access access;
   std::string key_file, log_format = "text", chat_template, message_format;
   bool insecure = false, training = false, separate_passes = false;
@@ -90,7 +91,7 @@ int serve_command(const Arguments& arguments) {
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20, memory_megabytes = 0;
   http.access_log = true;
-  OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C or SIGTERM ends it: running requests finish; a second one ends it at once.",
+  OptionTable table("serve", "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C, SIGTERM or a SIGHUP that reads no keys ends it: running requests finish; a second Ctrl-C or SIGTERM ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
                      "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem"});
   const auto with_training = [&] { table.refused("without --training", [&training] { return !training; }); };
@@ -142,7 +143,9 @@ int serve_command(const Arguments& arguments) {
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Requests that may be open; more are answered with 429");
   table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
                 fmt::format("Memory of the whole server: models, cache, trained models, samplers, requests; what does not fit is refused, or rests on disk. 0: {}% of what is free at the start", kMemoryPercent));
-  table.integer("cache-megabytes", &cache_megabytes, 1, 1 << 24, "N", "Memory of the key-value cache");
+  table.integer("cache-megabytes", &cache_megabytes, 0, 1 << 24, "N",
+                fmt::format("Memory of the key-value cache, which limits the context and how many requests run at a time. 0: {}% of what the model leaves of --memory-megabytes, with --training {}%; at most what {} requests of the whole context take, or {} MB",
+                            kCachePercent, kTrainingCachePercent, kCacheRequests, kSmallCache >> 20));
   table.choice("share-prefixes", &share_prefixes, {"key", "all"}, "Whose requests find a prompt in the cache again: those of the same API key, or everybody's, who may then learn what others asked (docs/openai-api.md)");
   table.input("api-key-file", &key_file, "FILE", "Keys that requests must have as `Authorization: Bearer KEY`: lines `NAME KEY` or `NAME sha256:HEX`; SIGHUP reads it again. LOCKSTEP_API_KEY holds one more");
   table.flag("insecure", &insecure, "Listens where other machines reach it though there is no API key");
@@ -185,20 +188,24 @@ int serve_command(const Arguments& arguments) {
   install_interrupt_handlers();
   if (!key_file.empty()) install_reload_handler();
   serving.adapters.root = adapter_folder;
-  serving.engine.cache_bytes = cache_megabytes << 20;
   return_freed_memory();
-  const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes, .training = training, .answer_bytes = http.max_held_bytes,
+  const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes, .training = training, .cache_bytes = cache_megabytes << 20, .answer_bytes = http.max_held_bytes,
                                            .upload_bytes = body_megabytes << 20};
   EngineOptions planned = serving.engine;
   planned.ranks = rank_layout(runtime.ranks);
-  ServingMemory memory = admit_serving(runtime, planned, wanted_memory);
+  const ServingMemory memory = admit_serving(runtime, planned, wanted_memory);
+  serving.engine.cache_bytes = memory.cache_bytes;
   http.max_held_bytes = memory.answer_bytes;
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
+  std::int64_t model_positions = 0, position_bytes = 0;
   {
     OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
+    model_positions = opened.loaded.model->max_positions;
+    position_bytes = KvCache::bytes_a_position(opened.loaded.model->cache_shapes(), opened.runtime->profile);
+    if (!training) opened.loaded.masters = {};  // their memory is the cache's from here on
     if (training) {
       if (opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
       model.executor = std::make_shared<Executor>();
@@ -226,8 +233,7 @@ int serve_command(const Arguments& arguments) {
       if (opened.runtime->profile.weight_bits != 0) opened.loaded.masters = {};  // no model starts from them
       base->opened = std::move(opened);
     }
-  }  // without training the masters are not needed any more
-  if (!training) memory.masters.release();
+  }
   for (const std::string& adapter : adapters) {
     const std::size_t equals = adapter.find('=');
     if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
@@ -268,7 +274,8 @@ int serve_command(const Arguments& arguments) {
     add_page_routes(routes, page);
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
   });
-  std::printf("listening on %s\n", server->url().c_str());
+  // In one write: who waits for the first line may close its end after it.
+  std::fputs(fmt::format("listening on {}\n{}\n", server->url(), context_sentence(service->limits(), model_positions, position_bytes, serving.engine.max_sequences)).c_str(), stdout);
   std::fflush(stdout);
   log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});
   while (!interrupted()) {

@@ -10,6 +10,7 @@
 #include "cli/train_command.h"
 #include "observe/progress.h"
 #include "rl/policy_training.h"
+#include "service/divergence.h"
 #include "service/rl_run.h"
 #include "service/training_state.h"
 
@@ -33,7 +34,7 @@ int run_train_rl(const Arguments& arguments) {
   bool allow_profile_mix = false, resume = false, json = false;
   OptionTable table("train rl",
                     "Reinforcement learning in an environment: sample, score, learn. Everything is in runs/NAME: config.json, metrics.jsonl, checkpoints, "
-                    "export. Ctrl-C and SIGTERM save; --resume goes on to the same bits.",
+                    "export. Ctrl-C, SIGTERM and SIGHUP save; --resume goes on to the same bits.",
                     {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
                      "lockstep train rl --config recipes/countdown_rl.toml --resume"});
   table.text("name", &config.name, "NAME", "Of the run: its folder");
@@ -88,8 +89,11 @@ int run_train_rl(const Arguments& arguments) {
       ForwardCounts before = stack.rollout_counters().work;
       while (run.step() < settings.steps && !interrupted()) {
         const double rate = scheduled_rate(settings.schedule, settings.learning_rate, settings.warmup, settings.steps, run.step());
-        const PolicyStep step = training.step(run.step(), optimizer_step(settings, rate), [&](const StepRollouts& rollouts) {
-          if (rollouts.step % transcripts_every == 0) run.log_transcripts(transcripts_of(rollouts, stack.tokenizer(), transcripts));
+        const DivergenceSettings divergence{.step = run.step() + 1, .learning_rate = rate, .max_norm = settings.max_norm, .run = run.path()};
+        const PolicyStep step = named_divergence(divergence, [&] {
+          return training.step(run.step(), optimizer_step(settings, rate), [&](const StepRollouts& rollouts) {
+            if (rollouts.step % transcripts_every == 0) run.log_transcripts(transcripts_of(rollouts, stack.tokenizer(), transcripts));
+          });
         });
         const ForwardCounts after = stack.rollout_counters().work;
         nlohmann::ordered_json metrics = to_json(step);

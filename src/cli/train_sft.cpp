@@ -179,7 +179,7 @@ int train_sft(const Arguments& arguments) {
                                          {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}, {"report", report}};
     if (summary.eval_before) json["eval_loss_before"] = *summary.eval_before;
     if (summary.eval_loss) json["eval_loss"] = *summary.eval_loss;
-    if (summary.stopped_early) json["stopped_early"] = true;
+    if (summary.stopped_early) json["stopped_early"] = true, json["best_step"] = summary.best_step;
     std::printf("%s\n", json.dump().c_str());
   } else {
     std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\nweights sha256 %s\nexported to %s\n", static_cast<long long>(summary.steps),

@@ -227,13 +227,13 @@ void Connection::drain() {
   if (phase_ == Phase::idle || phase_ == Phase::opening) close();
 }
 
-void Connection::abandon() {
-  if (const auto responder = responder_.lock()) responder->abandon();
+void Connection::abandon(bool by_server) {
+  if (const auto responder = responder_.lock()) responder->abandon(by_server);
 }
 
-void Connection::close() {
+void Connection::close(bool by_server) {
   if (phase_ == Phase::closed) return;
-  if (phase_ == Phase::answering) record(true);
+  if (phase_ == Phase::answering) record(!by_server);
   phase_ = Phase::closed;
   lease_.reset();
   count_held();

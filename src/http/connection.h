@@ -43,9 +43,9 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   // The server takes no new work: closes when nothing has begun.
   void drain();
   bool busy() const { return phase_ != Phase::opening && phase_ != Phase::idle && phase_ != Phase::closed; }
-  // Nobody waits for the running answer any more; what the Api makes of it is still sent.
-  void abandon();
-  void close();
+  // Nobody waits for the running answer any more; what the Api makes of it is still sent. by_server: because the server stops, not the client.
+  void abandon(bool by_server = false);
+  void close(bool by_server = false);
 
   // For the responder of request number `request`; ignored when that is over. What they write goes out with flush().
   void send(std::uint64_t request, ApiResponse response);

@@ -105,10 +105,11 @@ void HttpResponder::on_abandoned(std::function<void()> callback) {
   callback();
 }
 
-void HttpResponder::abandon() {
+void HttpResponder::abandon(bool by_server) {
   std::function<void()> callback;
   {
     const std::lock_guard lock(mutex_);
+    if (!abandoned_) by_server_ = by_server;
     abandoned_ = true;
     callback.swap(callback_);
   }

@@ -58,8 +58,10 @@ class HttpResponder : public Responder {
   void on_abandoned(std::function<void()> callback) override;
   std::size_t pending_bytes() const override { return pending_->load(std::memory_order_relaxed); }
 
-  // The connection's: nobody waits any more.
-  void abandon();
+  bool abandoned_by_server() const override { return by_server_; }
+
+  // The connection's: nobody waits any more; the first who says so says why.
+  void abandon(bool by_server = false);
   const std::shared_ptr<std::atomic<std::size_t>>& pending() const { return pending_; }
 
  private:
@@ -73,6 +75,7 @@ class HttpResponder : public Responder {
   std::mutex mutex_;
   std::function<void()> callback_;
   bool abandoned_ = false, ended_ = false;
+  std::atomic<bool> by_server_ = false;
 };
 
 }  // namespace lockstep

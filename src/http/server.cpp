@@ -142,7 +142,7 @@ bool HttpServer::State::stopped() {
   if (!busy && seconds >= o.drain_seconds) return true;
   if (seconds > o.stop_seconds && !abandoned) {
     abandoned = true;
-    for (const auto& connection : all) connection->abandon();
+    for (const auto& connection : all) connection->abandon(true);
   }
   return seconds > std::max(o.stop_seconds + 1.5, o.drain_seconds);
 }
@@ -150,7 +150,7 @@ bool HttpServer::State::stopped() {
 void HttpServer::State::finish_stop() {
   error_code ignored;
   acceptor.close(ignored);
-  for (const auto& connection : connections()) connection->close();
+  for (const auto& connection : connections()) connection->close(true);
   io->stop();
 }
 

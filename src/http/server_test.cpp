@@ -179,6 +179,7 @@ TEST_F(Http, StopAbandonsWhatTakesTooLong) {
   server_->stop();
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 8);
   EXPECT_EQ(api_->abandoned, 2);
+  EXPECT_TRUE(first->abandoned_by_server());
   EXPECT_NE(polite.hear().find("stopping"), std::string::npos);
   second->stream("after the end");
   server_.reset();

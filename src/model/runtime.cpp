@@ -3,13 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/default_context.h"
 #include "model/packed_weights.h"
 
 namespace lockstep {
 
 Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions)
     : backend(options), model(std::move(m)), profile(p),
-      max_positions(positions > 0 ? positions : std::min<std::int64_t>(model->max_positions, 65536)) {
+      max_positions(context_or_default(positions, model->max_positions)) {
   if (max_positions > model->max_positions)
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->max_positions);
   check_packable(model->manifest(), profile);

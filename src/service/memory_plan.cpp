@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/free_memory.h"
+#include "base/hub_name.h"
 #include "base/memory_ledger.h"
 #include "checkpoint/json_file.h"
 #include "engine/engine.h"
@@ -13,9 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
   const Profile& profile = profile_by_name(settings.profile);
-  fs::path config = settings.model;
-  if (fs::is_directory(config)) config /= "config.json";
-  const std::shared_ptr<const Model> model = make_model(read_json_file(config), {.mla_norm_eps = settings.mla_norm_eps});
+  const std::shared_ptr<const Model> model = planned_model(settings);
   const std::int64_t positions = settings.context > 0 ? settings.context : model->max_positions;
   if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
   BackendOptions options = backend_options(settings);
@@ -37,6 +36,14 @@ std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& mod
   return plans;
 }
 }  // namespace
+
+std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings) {
+  refuse_hub_name(settings.model);
+  std::error_code error;
+  fs::path config = settings.model;
+  if (fs::is_directory(config, error)) config /= "config.json";
+  return make_model(read_json_file(config), {.mla_norm_eps = settings.mla_norm_eps});
+}
 
 MemoryPlan memory_of(const MemoryAccounts& memory) {
   MemoryPlan plan;

@@ -30,6 +30,9 @@ struct ServingPlan {
   EngineOptions engine;
 };
 
+// The model of `settings.model`, a folder or a config.json; no weights are read. Errors: those of reading it.
+std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
+
 // A plan a rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
 // of reading it; invalid_argument (a length beyond the context). dp is training's alone.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);

@@ -11,9 +11,11 @@
 #include "observe/bounded_log.h"
 #include "observe/metrics_log.h"
 #include "observe/progress.h"
+#include "service/divergence.h"
 #include "service/run_settings.h"
 #include "service/sft_trainer.h"
 #include "service/sft_transcript.h"
+#include "service/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +56,12 @@ double held_out_loss(SftTrainer& trainer, const std::vector<TrainSequence>& data
       }
   }
   return weight != 0 ? loss / weight : 0;
+}
+
+// A folder of the run with checkpoints of its own.
+RunDirectory best_of(const RunDirectory& run) {
+  std::error_code error;
+  return RunDirectory::open(run.path(), "best", run.config(), {.resume = std::filesystem::is_directory(run.path() / "best", error), .resume_line = {}});
 }
 
 std::string described(const SftConfig& config, const SftPlan& plan, const SftSource& source, std::size_t held_out, std::int64_t parameters) {
@@ -116,14 +124,22 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   };
   // After step trainer->step(): whether the run shall end.
   const std::int64_t eval_every = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, source.size() / plan.batch);
+  // Where a run may stop early, the weights that were best so far are kept beside its checkpoints: RUN/best, one checkpoint.
+  std::optional<RunDirectory> best;
+  if (!input.held_out.empty() && config.patience > 0 && !summary.was_finished) best.emplace(best_of(run));
   const auto evaluate = [&] {
-    const double loss = held_out_loss(*trainer, input.held_out, plan.batch);
+    const double rate = trainer->step() > 0 ? learning_rate(plan.schedule, trainer->step() - 1) : 0.0;
+    const double loss = named_divergence({.step = trainer->step(), .learning_rate = rate, .max_norm = config.max_norm, .run = run.path()}, [&] {
+      const double mean = held_out_loss(*trainer, input.held_out, plan.batch);
+      if (!std::isfinite(mean)) fail(ErrorCode::numeric, "the loss of the held-out sequences is {}", mean);
+      return mean;
+    });
     summary.eval_loss = loss;
-    if (!std::isfinite(loss)) fail(ErrorCode::numeric, "the loss of the held-out sequences is {} after step {}", loss, trainer->step());
     if (summary.best_step < 0 || loss < summary.best_eval) {
       summary.best_eval = loss;
       summary.best_step = trainer->step();
       worse = 0;
+      if (best) trainer->save(*best, {{"eval_loss", loss}}, 1);
     } else {
       ++worse;
     }
@@ -146,8 +162,13 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
     adam.max_norm = config.max_norm;
     adam.router_bias_rate = config.router_bias_rate;
     const std::vector<TrainSequence> batch = source.batch(step, plan.batch);
-    const ForwardBackwardResult result = trainer->forward_backward(batch, index);
-    const OptimResult optim = trainer->optim_step(adam);
+    const DivergenceSettings divergence{.step = step + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run.path()};
+    const auto [result, optim] = named_divergence(divergence, [&] {
+      ForwardBackwardResult computed = trainer->forward_backward(batch, index);
+      if (!std::isfinite(computed.loss)) fail(ErrorCode::numeric, "the loss is {}", computed.loss);
+      const OptimResult moved = trainer->optim_step(adam);
+      return std::pair(std::move(computed), moved);
+    });
     summary.tokens += result.rows;
     summary.loss = result.loss;
     summary.index_loss = result.index_loss;
@@ -181,6 +202,13 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   if (summary.stopped_early && !summary.was_finished)
     say(fmt::format("stopped after step {}: the loss of the held-out sequences was best after step {} ({:.4f}) and did not fall in {} evaluations since", summary.steps, summary.best_step,
                     summary.best_eval, worse));
+  if (const std::filesystem::path weights = run.path() / "best/checkpoints" / checkpoint_name(summary.best_step); summary.stopped_early && std::filesystem::exists(weights)) {
+    trainer->begin_from(weights);
+    summary.eval_loss = summary.best_eval;
+    say(fmt::format("exported are the weights after step {}", summary.best_step));
+  } else if (summary.stopped_early) {  // begun by an earlier version, or resumed with another measure
+    say(fmt::format("'{}' is not there, so exported are the weights after step {}", weights.string(), summary.steps));
+  }
   summary.weights_sha256 = trainer->weights_sha256();
   const std::filesystem::path target = config.export_to.empty() ? run.export_folder() : std::filesystem::path(config.export_to);
   trainer->export_to(target, config.export_to.empty() ? Overwrite::yes : config.overwrite);

@@ -52,7 +52,7 @@ struct SftSummary {
   double loss = 0, index_loss = 0, seconds = 0;  // last step's losses
   std::string weights_sha256, exported;
   bool interrupted = false, stopped_early = false, was_finished = false;  // was_finished: nothing was left to train
-  std::optional<double> eval_before, eval_loss;  // of the held-out sequences, at the start and at the end
+  std::optional<double> eval_before, eval_loss;  // of the held-out sequences, at the start and of what is exported
   double best_eval = 0;
   std::int64_t best_step = 0;
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/hub_name.h"
 #include "base/file.h"
 #include "text/tiktoken.h"
 #include "text/tokenizer.h"
@@ -43,6 +44,7 @@ bool Tokenizer::in_folder(const fs::path& folder) {
 }
 
 Tokenizer Tokenizer::from_folder(const fs::path& folder) {
+  refuse_hub_name(folder.string());
   std::error_code error;
   if (fs::exists(folder / "tokenizer.json", error)) return from_file(folder / "tokenizer.json");
   const fs::path ranks = rank_file(folder);

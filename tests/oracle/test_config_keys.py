@@ -59,7 +59,7 @@ def plan(lockstep, tmp_path):
     def run(config):
         file = tmp_path / "config.json"
         file.write_text(json.dumps(config))
-        done = subprocess.run([str(lockstep.binary), "plan", "--model", str(file), "--length", "8", "--json"], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([str(lockstep.binary), "plan", "--model", str(file), "--length", "8", "--memory-megabytes", "65536", "--json"], capture_output=True, text=True, timeout=60)
         assert done.returncode in (0, 1) and len(done.stderr.splitlines()) == done.returncode, done.stderr
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 

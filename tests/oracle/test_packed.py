@@ -185,7 +185,7 @@ def test_bytes_of_a_large_model(lockstep, kind, most):
                                   "tie_word_embeddings": True, "hidden_act": "silu", "rope_theta": 10000.0}))  # fmt: skip
 
     def weights(profile):
-        plan = json.loads(lockstep.run("plan", "--model", config, "--for", "serve", "--profile", profile, "--json", "--sequences", 1, "--length", 64))
+        plan = json.loads(lockstep.run("plan", "--model", config, "--for", "serve", "--profile", profile, "--json", "--sequences", 1, "--length", 64, "--memory-megabytes", 65536))
         return plan["bytes"]["weights"]
 
     assert weights(f"cpu-{kind}-base") <= most * weights("cpu-bf16w")

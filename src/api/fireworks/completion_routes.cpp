@@ -8,6 +8,7 @@
 #include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
 #include "base/server_paths.h"
+#include "service/context_limit.h"
 #include "service/stop_texts.h"
 #include "service/text_stream.h"
 #include "service/training/routing_matrix.h"
@@ -63,7 +64,7 @@ std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
   if (constrained) check_stops_beside_grammar(*generation, s, "response_format");
   const MakeConstraint make = format_constraint(generation, s.response_format, false);
   const std::vector<std::int32_t> ends = ends_of(*generation, s, constrained);
-  request.sampling = sampling_parameters(s, s.seed.value_or(random_seed()), tokens_of(wanted, request.prompt.size(), generation->limits().max_positions), ends, wanted.top_logprobs);
+  request.sampling = sampling_parameters(s, s.seed.value_or(random_seed()), tokens_of(wanted, request.prompt.size(), longest_request(generation->limits())), ends, wanted.top_logprobs);
   request.sampling.constraint = constraint_of_choice(*generation, s, make, ends);
   request.prompt_logprobs = wanted.has_rows() && wanted.echoed(request.prompt.size()) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
@@ -160,7 +161,7 @@ TrainingJson completion_json(const TrainingService& service, const CompletionOrd
 void answer_completed(const TrainingService& service, const CompletionOrder& order, const Generation& generation, Responder& out) {
   if (generation.finish == FinishReason::error || generation.finish == FinishReason::cancelled) {
     const bool error = generation.finish == FinishReason::error;
-    throw RequestError(error ? ErrorCode::invalid_argument : ErrorCode::cancelled, {}, error ? generation.error : "the server stops, or the client left; the request was not finished");
+    throw RequestError(error ? ErrorCode::invalid_argument : ErrorCode::cancelled, {}, error ? generation.error : "the server is stopping; the request was not finished");  // a client that left reads nothing
   }
   const HeaderList metrics = measured(order, generation);
   const std::string json = completion_json(service, order, generation, metrics).dump(-1, ' ', false, TrainingJson::error_handler_t::replace);

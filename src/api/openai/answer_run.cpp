@@ -6,6 +6,7 @@
 #include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
 #include "base/hash.h"
+#include "service/context_limit.h"
 
 namespace lockstep {
 namespace {
@@ -48,7 +49,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
 Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {
   const SamplingFields& s = order_.sampling;
   const auto length = static_cast<std::int64_t>(prompt.ids.size());
-  const std::int64_t context = std::min(service_->limits().max_positions, service_->limits().cache_positions);
+  const std::int64_t context = longest_request(service_->limits());
   const std::int64_t least = std::max<std::int64_t>(order_.max_tokens, order_.max_tokens < 0 ? 1 : 0);
   if (length + least > context) {
     // Clients know this code and these words, and cut the conversation.
@@ -184,7 +185,7 @@ void AnswerRun::on_done(std::size_t index, Generation&& generation) {
   Choice& choice = choices_[index];
   if (generation.finish == FinishReason::error) return fail_with(Error(ErrorCode::numeric, generation.error));
   if (generation.finish == FinishReason::cancelled)
-    return fail_with(Error(ErrorCode::cancelled, abandoned_ ? "the client ended its connection; the request was not finished"
+    return fail_with(Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server() ? "the client ended its connection; the request was not finished"
                                                             : "the server is stopping; the request was not finished"));
   if (!any_token_) {
     head_.weights_version = service_->weights_version();

@@ -10,6 +10,7 @@
 #include "api/json_fields.h"
 #include "api/worker.h"
 #include "base/ascii.h"
+#include "service/context_limit.h"
 
 namespace lockstep {
 namespace {
@@ -109,7 +110,7 @@ class OpenAiApi {
             {"created", created_},
             {"owned_by", "lockstep"},
             {"chat", service_->has_chat()},
-            {"max_model_len", service_->limits().max_positions},
+            {"max_model_len", longest_request(service_->limits())},
             {"weights_version", service_->weights_version()},
             {"profile", service_->profile_digest()},
             {"profile_name", service_->profile_name()}};

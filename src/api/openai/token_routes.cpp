@@ -3,6 +3,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/json_text.h"
 #include "api/openai/completion_answer.h"
+#include "service/context_limit.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +36,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   if (static_cast<std::int64_t>(ids.size()) > most)
     fail_field(prompt ? "prompt" : "messages", fmt::format("makes {} tokens, allowed are at most {} in one request", ids.size(), most));
   // Written straight away: a tree of values would take many times the answer's memory.
-  std::string answer = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(), service.limits().max_positions);
+  std::string answer = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(), longest_request(service.limits()));
   const auto list = [&](auto&& append) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
       if (i > 0) answer += ',';

@@ -1,6 +1,7 @@
 """The program as a user meets it: help, flags, config files, exit codes, JSON, and what it says of input that cannot be right.
 
-Whatever it is given, it ends with 0, 1 (an error) or 2 (the command line or configuration is wrong), and an error is one line.
+Whatever it is given, it ends with 0, 1 (an error) or 2 (the command line or configuration is wrong), and an error is one line; tools/exit_codes.py
+has the other exit codes.
 """
 import json
 import random

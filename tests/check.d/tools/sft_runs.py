@@ -67,13 +67,18 @@ with check("adapter"):
     refused(*sft("ranks", FEW, "--adapter-rank", 4, "--steps", 1, "--ranks", "dp=2"), status=1, words=["dp=2", "--adapter-rank"])
 
 with check("early-stop"):
-    arguments = sft("early", MANY, "--epochs", 50, "--eval-every", 1, "--patience", 2, "--learning-rate", 0.05)
+    arguments = sft("early", MANY, "--epochs", 50, "--eval-every", 1, "--patience", 2, "--learning-rate", 0.003, "--export-dtype", "f32")
     outcome = done(*arguments)
     rows = metrics(RUNS / "early")
     held_out = [row["eval_loss"] for row in rows]
     assert outcome.json()["stopped_early"] and len(rows) == outcome.json()["steps"] < 200, outcome
     best = min([outcome.json()["eval_loss_before"], *held_out])
     assert all(loss >= best for loss in held_out[-2:]) and "stopped after step" in outcome.stderr, outcome
+    # What is exported is the best step's: another run begins where it was best, to the bit.
+    losses = [outcome.json()["eval_loss_before"], *held_out]
+    assert outcome.json()["best_step"] == losses.index(best) < len(rows), outcome
+    from_best = done(*sft("from-best", MANY, "--steps", 1, "--warmup", 0), "--model", RUNS / "early/export").json()
+    assert from_best["eval_loss_before"] == best == outcome.json()["eval_loss"] != held_out[-1], (from_best, best)
     again = done(*arguments, "--resume")
     assert "nothing is trained" in again.stderr and again.json()["weights_sha256"] == outcome.json()["weights_sha256"], again
     assert not done(*sft("patient", MANY, "--steps", 6, "--eval-every", 1, "--patience", 0, "--learning-rate", 0.05)).json().get("stopped_early")
