@@ -1,5 +1,7 @@
 #include "api/openai/completion_request.h"
 
+#include "api/openai/no_op_fields.h"
+
 namespace lockstep {
 namespace {
 CompletionRequest::Prompt one_prompt(const Json& value, const std::string& field) {
@@ -41,6 +43,8 @@ CompletionRequest decode_completion(std::string_view body) {
   fields.boolean("echo", &r.echo);
   fields.boolean("add_special_tokens", &r.add_special_tokens);
   fields.only("suffix", {""});
+  fields.only("moderation", {});
+  add_no_op_fields(fields);
 
   fields.read(parse_object(body));
   if (!by_ids.empty()) {
