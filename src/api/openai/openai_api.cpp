@@ -6,6 +6,7 @@
 #include "api/errors.h"
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
+#include "api/openai/embedding_answer.h"
 #include "api/openai/response_answer.h"
 #include "api/openai/token_routes.h"
 #include "api/json_fields.h"
@@ -87,6 +88,7 @@ class OpenAiApi {
     answer_completion(service_, decode_completion(request.body), request.key_name, out, writer_);
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
+  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out); }
   void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
   ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
   ApiResponse delete_response(const ApiRequest& request) const { return responses_.erase(request); }
@@ -157,6 +159,7 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});
   post("/v1/completions", starts(&OpenAiApi::completions));
   post("/v1/chat/completions", starts(&OpenAiApi::chat));
+  post("/v1/embeddings", starts(&OpenAiApi::embeddings));
   post("/v1/responses", starts(&OpenAiApi::create_response));
   routes.add({"GET", "/v1/responses/{response_id}", answers(&OpenAiApi::response)});
   routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 namespace {
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string text_of_json(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Json text_part(const std::string& text) { return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}}; }
 Json reasoning_part(const std::string& text) { return {{"type", "reasoning_text"}, {"text", text}}; }
@@ -15,7 +15,7 @@ void ResponseWriter::event(std::string& out, std::string_view type, Json fields)
   if (!streams_) return;
   Json json{{"type", type}, {"sequence_number", sequence_++}};
   json.update(fields);
-  out += fmt::format("event: {}\ndata: {}\n\n", type, dumped(json));
+  out += fmt::format("event: {}\ndata: {}\n\n", type, text_of_json(json));
 }
 
 // The event that comes once a token, without a tree of values.
@@ -138,7 +138,7 @@ void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
   const std::string_view status = cut ? "incomplete" : "completed";
   Json whole = response(status);
   ended_(whole);
-  if (!streams_) out = dumped(whole);
+  if (!streams_) out = text_of_json(whole);
   else event(out, fmt::format("response.{}", status), {{"response", std::move(whole)}});
 }
 
