@@ -5,8 +5,8 @@ namespace {
 constexpr HarmlessField kHarmlessFields[] = {
     // OpenAI's, and Fireworks' completions
     {"user", "names the caller's own user; nothing here is billed or watched by user"},
-    {"metadata", "notes for the vendor's dashboard; answers are not kept"},
-    {"store", "keeps answers in the vendor's account; none is kept here, and no route reads them"},
+    {"metadata", "of completions: notes for the vendor's dashboard; only responses are kept, and theirs with them"},
+    {"store", "of completions: keeps answers in the vendor's account; only responses are kept here"},
     {"service_tier", "the vendor's price of a place in the queue; all requests here share one"},
     {"safety_identifier", "names the caller's own user for the vendor's policing"},
     {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine"},
@@ -14,6 +14,8 @@ constexpr HarmlessField kHarmlessFields[] = {
     {"prompt_cache_options", "how a cache is used; no answer depends on the cache"},
     {"prediction", "a guess at the answer, for speed; no token depends on it"},
     {"speculation", "a guess at the answer, for speed; no token depends on it"},
+    {"cache_prompt", "whether a cache is used; no answer depends on the cache"},
+    {"cache_control", "marks where a cache entry ends; no answer depends on the cache"},
     {"include_obfuscation", "pads the parts of a stream against eavesdroppers who count bytes; no text depends on it"},
     // both training protocols
     {"type", "repeats the route's name"},

@@ -74,6 +74,9 @@ void check_request(const Request& request, const RequestLimits& limits) {
   if (request.prompt_draws < 0 || request.prompt_draws > Request::kMaxPromptDraws)
     fail(ErrorCode::invalid_argument, "prompt_draws is {}, allowed is 0 to {}", request.prompt_draws, Request::kMaxPromptDraws);
   check_targets(request, limits.vocabulary);
+  if (request.pooling != Pooling::none && (s.max_tokens > 0 || request.prompt_logprobs))
+    fail(ErrorCode::invalid_argument, "pooling is asked for with max_tokens {}{}, allowed is max_tokens 0 and no log-probabilities", s.max_tokens,
+         request.prompt_logprobs ? " and prompt_logprobs" : "");
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto check_length = [&](std::int64_t most, const char* what) {
     if (prompt > most)

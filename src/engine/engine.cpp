@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -85,6 +86,8 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   s->adapter = std::move(request.adapter);
   s->prefix_owner = request.prefix_owner;
   s->tells_experts = request.experts;
+  s->pooling = request.pooling;
+  if (s->pooling == Pooling::mean) s->most_hit_pages = 0;  // a cached position has no hidden state to add
   s->tokens = std::move(request.prompt);
   s->prompt_length = s->decode_from = s->known();
   s->on_token = std::move(on_token);
@@ -208,7 +211,7 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
       std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
       std::any_of(result_.sampled.begin(), result_.sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
-  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0, drawn = 0, sampled_experts = 0, prompt_experts = 0;
+  std::size_t sampled = 0, scored = 0, sampled_top = 0, prompt_top = 0, drawn = 0, sampled_experts = 0, prompt_experts = 0, pooled = 0;
   for (const PlannedSlice& p : plan) {
     const bool has_sample = samples(p);
     const auto scores = static_cast<std::size_t>(scored_rows(p));
@@ -224,6 +227,8 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
     prompt_top += tells ? scores : 0;
     sampled_experts += s.tells_experts && has_sample;
     prompt_experts += s.tells_experts ? scores : 0;
+    const std::size_t pooled_at = pooled;
+    pooled += pooled_rows(p) > 0;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
     for (std::size_t i = 0; i < scores; ++i) {
       const std::size_t position = static_cast<std::size_t>(p.begin) + i;
@@ -237,11 +242,34 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
           std::move(result_.prompt_top[prompt_top_at + i]);
     for (std::size_t i = 0; s.tells_experts && i < scores; ++i)
       s.generation.prompt_experts[static_cast<std::size_t>(p.begin) + i] = std::move(result_.prompt_experts[prompt_experts_at + i]);
+    if (pooled > pooled_at) pool(s, result_.pooled[pooled_at], p.begin + p.count);
     scheduler_->commit(p);
     if (has_sample)
       accept(s, result_.sampled[sample_at], {sampled_top_at, sampled_experts_at});
-    else if (p.last) finish(s, FinishReason::length);
+    else if (p.last) finish(s, pooled_soundly(s) ? FinishReason::length : FinishReason::error);
   }
+}
+
+// Adds hidden states of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
+void Engine::pool(Sequence& s, const std::vector<float>& rows, std::int64_t end) {
+  const auto hidden = static_cast<std::size_t>(runtime_.model->hidden);
+  s.pooled_sum.resize(hidden);
+  std::int64_t position = end - static_cast<std::int64_t>(rows.size() / hidden);
+  if (s.pooling == Pooling::last) position = s.pooled_positions = 0;
+  for (const float* row = rows.data(); row != rows.data() + rows.size(); row += hidden, ++position) {
+    if (position < s.pooled_positions) continue;
+    ++s.pooled_positions;
+    for (std::size_t i = 0; i < hidden; ++i) s.pooled_sum[i] += row[i];
+  }
+}
+
+// The sum as Generation::pooled; false: there are NaNs or infinities, which the request's error tells.
+bool Engine::pooled_soundly(Sequence& s) {
+  for (const double sum : s.pooled_sum) s.generation.pooled.push_back(static_cast<float>(sum / static_cast<double>(s.pooled_positions)));
+  if (std::all_of(s.generation.pooled.begin(), s.generation.pooled.end(), [](float x) { return std::isfinite(x); })) return true;
+  s.generation.error = "a NaN or an infinity in the hidden states of the request";
+  ++counters_.failed_requests;
+  return false;
 }
 
 void Engine::accept(Sequence& s, const StepResult::Sampled& sampled, const Place& place) {

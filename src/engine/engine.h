@@ -63,6 +63,8 @@ class Engine {
   };
   Sequence& add(Request request, OnToken on_token, OnDone on_done);
   void absorb(const std::vector<PlannedSlice>& plan);
+  void pool(Sequence& s, const std::vector<float>& rows, std::int64_t end);
+  bool pooled_soundly(Sequence& s);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
   void count_work(const std::vector<PlannedSlice>& plan);
   void count_adapters(const std::vector<PlannedSlice>& plan);

@@ -45,6 +45,9 @@ struct SamplingParameters {
   static constexpr float kLeastTemperature = 1e-6f;  // below, logits divided by it may be no numbers any more
 };
 
+// What is told of a prompt's hidden states behind the final norm: nothing, that of its last token, or their mean over its tokens.
+enum class Pooling { none, last, mean };
+
 struct Request {
   std::vector<std::int32_t> prompt;
   SamplingParameters sampling;
@@ -60,6 +63,9 @@ struct Request {
   std::int32_t prompt_draws = 0;
   // The experts that chose each token are told (GeneratedToken::experts); with prompt_logprobs the prompt's too. Of a model that has some.
   bool experts = false;
+
+  // With max_tokens 0 and without prompt_logprobs alone. For a mean, cached pages are not used: their positions have no hidden states.
+  Pooling pooling = Pooling::none;
 
   // Cached pages are shared by requests of one owner alone: how many tokens of a prompt were found tells nobody what others asked.
   std::uint64_t prefix_owner = 0;
@@ -106,6 +112,7 @@ struct Generation {
   std::vector<float> prompt_target_logprobs;  // of Request::prompt_targets, in their places; +0 where none is
   std::vector<std::vector<std::uint16_t>> prompt_experts;  // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
   std::vector<TokenLogprob> prompt_draws;     // [n - 1, Request::prompt_draws], of the distribution drawn from
+  std::vector<float> pooled;                  // [hidden], of Request::pooling; not normalised
   GenerationTimes times;
 };
 

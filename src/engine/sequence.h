@@ -45,6 +45,9 @@ struct Sequence {
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool tells_experts = false;  // Request::experts
+  Pooling pooling = Pooling::none;
+  std::vector<double> pooled_sum;   // [hidden]: position after position, in ascending order
+  std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again
   std::int64_t most_hit_pages = std::numeric_limits<std::int64_t>::max();
   std::int64_t decode_from = 0;  // rows from here on, taken one at a time, count as decode
   std::int64_t chunk = 0;        // rows of prefill at a time; 0: the engine's

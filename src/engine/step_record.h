@@ -21,6 +21,7 @@ struct StepResult {
   // The likeliest tokens, of sampling slices and of scored rows whose requests ask for them, in order.
   std::vector<std::vector<TokenLogprob>> sampled_top, prompt_top;
   std::vector<std::vector<std::uint16_t>> sampled_experts, prompt_experts;  // the same of experts
+  std::vector<std::vector<float>> pooled;  // [pooled_rows, hidden] of each slice that has some, in order
   ForwardCounts work;  // counted by the kernels; what lengths ask for is not in it
 };
 

@@ -86,6 +86,13 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (sizes.prompt_top > 0) likeliest_of_prompts(context, plan, hidden.view(), record);
   if (sizes.drawn > 0) draw_at_prompts(context, plan, hidden.view(), record);
   if (sizes.samples > 0) sample(context, plan, hidden.view(), record);
+  result.pooled.clear();
+  std::int64_t row = 0;
+  for (const PlannedSlice& p : plan) {
+    row += p.count;
+    const std::int64_t pooled = pooled_rows(p);
+    if (pooled > 0 && first()) result.pooled.push_back(backend.stream().read(hidden.view().row_range(row - pooled, pooled)).get());
+  }
   if (!first()) {
     backend.stream().synchronize();
     result.work = context.counts();

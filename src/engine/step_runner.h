@@ -18,6 +18,11 @@ inline std::int64_t scored_rows(const PlannedSlice& p) {
   if (!p.sequence->scores_prompt) return 0;
   return std::max<std::int64_t>(0, std::min(p.begin + p.count, p.sequence->prompt_length - 1) - p.begin);
 }
+// Rows at the end of a slice whose hidden states are read back.
+inline std::int64_t pooled_rows(const PlannedSlice& p) {
+  const Pooling pooling = p.sequence->pooling;
+  return pooling == Pooling::mean ? p.count : pooling == Pooling::last && p.last ? 1 : 0;
+}
 // Log-probabilities of such a row: the prompt's own token, then the row's targets.
 inline std::int64_t scored_columns(const Sequence& s) { return 1 + s.prompt_targets_per_row; }
 inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }

@@ -88,6 +88,7 @@ class GenerationService {
   const CallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const RequestLimits& limits() const { return limits_; }
+  std::int64_t hidden() const { return model_.runtime->model->hidden; }  // numbers of a pooled prompt
   std::string profile_name() const { return model_.runtime->profile.name; }
   const std::string& profile_digest() const { return profile_digest_; }
   std::uint64_t weights_version() const { return version_; }

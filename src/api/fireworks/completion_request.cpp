@@ -106,6 +106,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   if (top && *top > 0 && !out.logprobs) fail_field("top_logprobs", fmt::format("is {} without \"logprobs\": true", *top));
   if (top) out.top_logprobs = static_cast<std::int32_t>(*top);
   out.shorten = beyond == "truncate";
+  if (s.model.empty()) fail_field("model", "is missing");
   check_sampling_fields(s, 1);
   return out;
 }

@@ -233,21 +233,12 @@ void AnswerRun::flush() {
   for (std::size_t index = 0; index < choices_.size(); ++index) {
     Choice& choice = choices_[index];
     if (choice.held || choice.delta.says_nothing()) continue;
-    events += "data: ";
-    writer_->append_part(events, index, choice.delta, !choice.began, prompt_of(index));
-    events += "\n\n";
+    writer_->append_event(events, index, choice.delta, !choice.began, prompt_of(index));
     choice.began = true;
     choice.delta = {};
   }
   const bool done = open_ == 0;
-  if (done) {
-    if (order_.sampling.include_usage) {
-      events += "data: ";
-      writer_->append_usage_part(events, usage_);
-      events += "\n\n";
-    }
-    events += "data: [DONE]\n\n";
-  }
+  if (done) writer_->append_end(events, usage_);
   if (events.empty()) return;
   if (!streaming_) responder_->begin_stream("text/event-stream");
   streaming_ = true;
@@ -281,7 +272,9 @@ void AnswerRun::send_whole() {
 void AnswerRun::fail_with(const Error& error) {
   failed_ = true;
   if (streaming_) {
-    responder_->stream("data: " + error_body(error) + "\n\n");
+    std::string events;
+    writer_->append_failure(events, error);
+    responder_->stream(std::move(events));
     responder_->end_stream();
   } else {
     responder_->send(error_response(error));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include "api/errors.h"
 #include "api/json_fields.h"
 #include "api/json_text.h"
 #include "service/text_stream.h"
@@ -26,6 +27,23 @@ void AnswerWriter::set_head(const AnswerHead& head) {
     frame += "\"choices\":[";
   }
 }
+
+void AnswerWriter::append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
+  out += "data: ";
+  append_part(out, index, delta, first, prompt);
+  out += "\n\n";
+}
+
+void AnswerWriter::append_end(std::string& out, const AnswerUsage& usage) {
+  if (shape_.usage_in_parts) {
+    out += "data: ";
+    append_usage_part(out, usage);
+    out += "\n\n";
+  }
+  out += "data: [DONE]\n\n";
+}
+
+void AnswerWriter::append_failure(std::string& out, const Error& error) { out += "data: " + error_body(error) + "\n\n"; }
 
 void AnswerWriter::append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
   out += frame_[1];

@@ -26,8 +26,12 @@ class AnswerWriter {
 
   virtual std::string_view id_prefix() const = 0;
   // Before anything else, and again when it changes.
-  void set_head(const AnswerHead& head);
+  virtual void set_head(const AnswerHead& head);
+  // Events of a stream, as server-sent events: what choice `index` gained; the end of all choices; what went wrong on the way.
   // `prompt`: the ids of the choice's prompt, shown in its first part alone.
+  virtual void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
+  virtual void append_end(std::string& out, const AnswerUsage& usage);
+  virtual void append_failure(std::string& out, const Error& error);
   void append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
   // The last part of a stream that was asked for it.
   void append_usage_part(std::string& out, const AnswerUsage& usage);
@@ -35,7 +39,7 @@ class AnswerWriter {
     const ChoiceDelta* delta;
     const std::vector<std::int32_t>* prompt;
   };
-  std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage);
+  virtual std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage);
 
  protected:
   virtual std::string_view object(bool part) const = 0;

@@ -77,12 +77,12 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
   } catch (const Error& e) {
     // A limit of the template or the tokenizer stays one however often the client asks again: 400, not 429.
     const ErrorCode code = e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code();
-    throw RequestError(code, service.has_chat() ? "messages" : "model", without_server_paths(e.what()));
+    throw RequestError(code, service.has_chat() ? prompt.messages_field : "model", without_server_paths(e.what()));
   }
 }
 
 void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                 const std::weak_ptr<Worker>& long_writer) {
+                 const std::weak_ptr<Worker>& long_writer, const MakeChatWriter& make_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
   const Json tools = request.prompt.tools;
@@ -94,7 +94,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   order.prefix_owner = service->prefix_owner(owner);
   order.adapter = adapter;
   order.long_writer = long_writer;
-  order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : "messages"});
+  order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : request.prompt.messages_field});
   order.max_tokens = request.sampling.max_tokens.value_or(-1);
   order.top_logprobs = static_cast<std::int32_t>(request.top_logprobs);
   order.top_logprobs_field = "top_logprobs";
@@ -132,7 +132,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
     order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] { return std::make_unique<NativeParser>(format, types, reasons, forced, one_call); };
   }
   order.sampling = std::move(request.sampling);
-  auto writer = std::make_unique<ChatWriter>(tokenizer, order.shape);
+  std::unique_ptr<AnswerWriter> writer = make_writer ? make_writer(tokenizer, order.shape) : std::make_unique<ChatWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }
 

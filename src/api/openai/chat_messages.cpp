@@ -21,6 +21,7 @@ std::string content_text(const Json& value, const std::string& field) {
     std::optional<std::string> part;
     JsonFields fields;
     fields.ignored("type");
+    fields.harmless("cache_control");
     if (type == "text" || type == "refusal") {
       fields.custom(type, [&](const Json& json, const std::string& name) { part = json_text(json, name); });
       fields.read(value[i], at + ".");
@@ -88,6 +89,7 @@ Json message(const Json& value, const std::string& field) {
   Json calls = Json::array();
   JsonFields fields;
   fields.ignored("role");
+  fields.harmless("cache_control");
   fields.custom("content", [&](const Json& json, const std::string& at) { content = content_text(json, at); });
   fields.custom("name", [&](const Json& json, const std::string& at) { out["name"] = json_text(json, at); });
   if (role == "assistant") {
@@ -140,6 +142,7 @@ Json chat_tools(const Json& value, const std::string& field) {
     bool has_function = false, strict = false;
     JsonFields fields;
     fields.text("type", &type);
+    fields.harmless("cache_control");
     fields.custom("function", [&](const Json& json, const std::string& where) {
       require_object(json, where);
       has_function = true;
@@ -162,7 +165,7 @@ Json chat_tools(const Json& value, const std::string& field) {
     check_function_name(name, at + ".function.name");
     for (const Json& other : tools)
       if (other["function"]["name"] == name) fail_field(at + ".function.name", fmt::format("is {}, which another tool has", describe_json(Json(name))));
-    tools.push_back(value[i]);
+    tools.push_back({{"type", "function"}, {"function", value[i]["function"]}});
   }
   return tools;
 }

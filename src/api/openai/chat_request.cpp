@@ -4,10 +4,10 @@
 #include <limits>
 
 #include "api/openai/chat_messages.h"
+#include "api/openai/no_op_fields.h"
 
 namespace lockstep {
-namespace {
-ToolChoice tool_choice(const Json& value, const std::string& field) {
+ToolChoice tool_choice_value(const Json& value, const std::string& field) {
   if (value.is_string()) {
     if (value == "none") return {ToolChoice::Kind::none, {}};
     if (value == "auto") return {ToolChoice::Kind::automatic, {}};
@@ -41,7 +41,6 @@ void check_tool_choice(const ChatRequest& r) {
   if (std::find(names.begin(), names.end(), choice.name) == names.end())
     fail_field("tool_choice.function.name", fmt::format("is {}, which no tool has{}", describe_json(Json(choice.name)), did_you_mean(choice.name, names)));
 }
-}  // namespace
 
 void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt) {
   fields.custom("messages", [prompt](const Json& value, const std::string& field) { prompt->messages = chat_messages(value, field); });
@@ -67,7 +66,7 @@ void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt) {
 
 void check_chat_prompt(const ChatPrompt& prompt) {
   if (prompt.ids && !prompt.messages.empty()) fail_field("prompt_token_ids", "is given beside messages, allowed is one of them");
-  if (!prompt.ids && prompt.messages.empty()) fail_field("messages", "is missing or empty");
+  if (!prompt.ids && prompt.messages.empty()) fail_field(prompt.messages_field, "is missing or empty");
   if (!prompt.continue_final_message) return;
   if (prompt.add_generation_prompt.value_or(false))
     fail_field("add_generation_prompt", "is true beside continue_final_message, allowed is one of them");
@@ -86,9 +85,11 @@ ChatRequest decode_chat(std::string_view body) {
   fields.integer("max_completion_tokens", &newer, 0, kMostId);
   fields.boolean("logprobs", &r.logprobs);
   fields.integer("top_logprobs", &r.top_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
-  fields.custom("tool_choice", [&](const Json& value, const std::string& field) { r.tool_choice = tool_choice(value, field); });
+  fields.custom("tool_choice", [&](const Json& value, const std::string& field) { r.tool_choice = tool_choice_value(value, field); });
   fields.boolean("parallel_tool_calls", &r.parallel_tool_calls);
-  for (const char* name : {"prediction", "prompt_cache_options"}) fields.harmless(name);
+  fields.harmless("prediction");
+  add_no_op_fields(fields);
+  fields.only("add_special_tokens", {false});  // the template writes them
   fields.only("verbosity", {"medium"});  // the vendor's default; nothing makes a model write more or less
   fields.only("modalities", {Json::array({"text"})});
   for (const char* name : {"audio", "web_search_options", "functions", "function_call", "moderation"}) fields.only(name, {});

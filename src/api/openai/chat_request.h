@@ -10,6 +10,7 @@ namespace lockstep {
 // What the model reads; also of /v1/tokenize.
 struct ChatPrompt {
   Json messages = Json::array();
+  std::string messages_field = "messages";  // by which name they came
   Json tools = Json::array();
   std::optional<bool> add_generation_prompt;  // default: unless the last message is continued
   bool continue_final_message = false;
@@ -25,6 +26,9 @@ struct ToolChoice {
   std::string name;  // of named
 };
 
+// "none", "auto", "required", or {"type": "function", "function": {"name": ...}}.
+ToolChoice tool_choice_value(const Json& value, const std::string& field);
+
 struct ChatRequest {
   SamplingFields sampling;
   ChatPrompt prompt;
@@ -33,6 +37,9 @@ struct ChatRequest {
   bool logprobs = false;
   std::int64_t top_logprobs = 0;
 };
+
+// Whether the tool that is asked for is among the tools.
+void check_tool_choice(const ChatRequest& request);
 
 // Throws RequestError with the field at fault.
 ChatRequest decode_chat(std::string_view body);

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field) {
-  if (model == service.name()) return nullptr;
+  if (model.empty() || model == service.name()) return nullptr;  // left out: the server's own
   if (const std::optional<NamedAdapter> adapter = service.adapters().find(model)) return adapter->weights;
   std::vector<std::string> names = service.adapters().names();
   names.insert(names.begin(), service.name());

@@ -1,5 +1,7 @@
 #include "api/openai/completion_request.h"
 
+#include "api/openai/no_op_fields.h"
+
 namespace lockstep {
 namespace {
 CompletionRequest::Prompt one_prompt(const Json& value, const std::string& field) {
@@ -9,31 +11,30 @@ CompletionRequest::Prompt one_prompt(const Json& value, const std::string& field
   return {{}, json_token_ids(value, field), false, field};
 }
 
-// A string, an array of token ids, or an array of those.
-std::vector<CompletionRequest::Prompt> prompts(const Json& value, const std::string& field) {
+}  // namespace
+
+std::vector<CompletionRequest::Prompt> prompts_value(const Json& value, const std::string& field, std::size_t most) {
   if (!value.is_array() || value.empty() || value[0].is_number()) {
     if (!value.is_string() && !(value.is_array() && !value.empty()))
       fail_field(field, fmt::format("is {}, allowed is a string, an array of token ids, or an array of those", describe_json(value)));
     return {one_prompt(value, field)};
   }
-  if (value.size() > static_cast<std::size_t>(SamplingFields::kMostChoices))
-    fail_field(field, fmt::format("has {} prompts, allowed are at most {}", value.size(), SamplingFields::kMostChoices));
+  if (value.size() > most) fail_field(field, fmt::format("has {} prompts, allowed are at most {}", value.size(), most));
   std::vector<CompletionRequest::Prompt> result;
   for (std::size_t i = 0; i < value.size(); ++i) result.push_back(one_prompt(value[i], fmt::format("{}[{}]", field, i)));
   return result;
 }
-}  // namespace
 
 CompletionRequest decode_completion(std::string_view body) {
   CompletionRequest r;
   std::vector<CompletionRequest::Prompt> by_ids;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);
-  fields.custom("prompt", [&](const Json& value, const std::string& field) { r.prompts = prompts(value, field); });
+  fields.custom("prompt", [&](const Json& value, const std::string& field) { r.prompts = prompts_value(value, field, SamplingFields::kMostChoices); });
   fields.custom("prompt_token_ids", [&](const Json& value, const std::string& field) {
     if (!value.is_array() || value.empty() || value[0].is_string())
       fail_field(field, fmt::format("is {}, allowed is an array of token ids, or an array of those", describe_json(value)));
-    by_ids = prompts(value, field);
+    by_ids = prompts_value(value, field, SamplingFields::kMostChoices);
     for (const CompletionRequest::Prompt& prompt : by_ids)
       if (prompt.is_text) fail_field(prompt.field, "is a string, allowed is an array of token ids");
   });
@@ -41,6 +42,8 @@ CompletionRequest decode_completion(std::string_view body) {
   fields.boolean("echo", &r.echo);
   fields.boolean("add_special_tokens", &r.add_special_tokens);
   fields.only("suffix", {""});
+  fields.only("moderation", {});
+  add_no_op_fields(fields);
 
   fields.read(parse_object(body));
   if (!by_ids.empty()) {

@@ -29,6 +29,9 @@ struct CompletionRequest {
   bool add_special_tokens = true;        // what the tokenizer puts around a text
 };
 
+// A string, an array of token ids, or an array of at most `most` of those. Throws RequestError.
+std::vector<CompletionRequest::Prompt> prompts_value(const Json& value, const std::string& field, std::size_t most);
+
 // Throws RequestError with the field at fault.
 CompletionRequest decode_completion(std::string_view body);
 

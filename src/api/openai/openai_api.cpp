@@ -6,6 +6,8 @@
 #include "api/errors.h"
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
+#include "api/openai/embedding_answer.h"
+#include "api/openai/response_answer.h"
 #include "api/openai/token_routes.h"
 #include "api/json_fields.h"
 #include "api/worker.h"
@@ -35,7 +37,7 @@ void require_json(const ApiRequest& request) {
 bool takes_long(const ApiRequest& request) {
   constexpr std::size_t kLongBody = 32 << 10;
   if (request.body.size() > kLongBody) return true;
-  for (const char* word : {"response_format", "tool_choice", "strict", "\\u"})
+  for (const char* word : {"response_format", "json_schema", "tool_choice", "strict", "\\u"})
     if (request.body.find(word) != std::string::npos) return true;
   return false;
 }
@@ -44,7 +46,7 @@ constexpr std::size_t kMostLongAnswers = 1024;
 
 class OpenAiApi {
  public:
-  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes) : service_(std::move(service)), lanes_(lanes), created_(unix_seconds()) {}
+  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes) : service_(std::move(service)), lanes_(lanes), responses_(service_), created_(unix_seconds()) {}
 
   ApiResponse models(const ApiRequest&) const {
     Json all = Json::array({model_json()});
@@ -87,6 +89,11 @@ class OpenAiApi {
     answer_completion(service_, decode_completion(request.body), request.key_name, out, writer_);
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
+  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out); }
+  void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
+  ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
+  ApiResponse delete_response(const ApiRequest& request) const { return responses_.erase(request); }
+  ApiResponse response_items(const ApiRequest& request) const { return responses_.input_items(request); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
@@ -117,6 +124,7 @@ class OpenAiApi {
   }
   std::shared_ptr<GenerationService> service_;
   RequestLanes& lanes_;  // of the routes, which hold this
+  ResponseAnswers responses_;
   std::int64_t created_;
   std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
 };
@@ -152,6 +160,11 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});
   post("/v1/completions", starts(&OpenAiApi::completions));
   post("/v1/chat/completions", starts(&OpenAiApi::chat));
+  post("/v1/embeddings", starts(&OpenAiApi::embeddings));
+  post("/v1/responses", starts(&OpenAiApi::create_response));
+  routes.add({"GET", "/v1/responses/{response_id}", answers(&OpenAiApi::response)});
+  routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});
+  routes.add({"GET", "/v1/responses/{response_id}/input_items", answers(&OpenAiApi::response_items)});
   post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
   post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
   post("/v1/tokenize", answers(&OpenAiApi::tokenize));

@@ -122,7 +122,6 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
 }
 
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
-  if (s.model.empty()) fail_field("model", "is missing");
   if (s.best_of && *s.best_of != 1 && *s.best_of != s.n)
     fail_field("best_of", fmt::format("is {}, allowed is {}, which is n: every choice is returned", *s.best_of, s.n), ErrorCode::unsupported);
   const std::int64_t choices = static_cast<std::int64_t>(prompts) * s.n;

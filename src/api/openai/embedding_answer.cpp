@@ -1,0 +1,157 @@
+#include "api/openai/embedding_answer.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "api/errors.h"
+#include "api/json_text.h"
+#include "api/openai/completion_answer.h"
+#include "api/openai/no_op_fields.h"
+#include "base/base64.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kMostInputs = 2048;  // OpenAI's
+constexpr std::size_t kAtOnce = 64;        // inputs of one request that are open
+
+struct EmbeddingRequest {
+  std::string model, encoding = "float", pooling = "last";
+  std::optional<std::int64_t> dimensions;
+  bool add_special_tokens = true;
+  std::vector<CompletionRequest::Prompt> inputs;
+};
+
+EmbeddingRequest decode(std::string_view body, std::int64_t hidden) {
+  EmbeddingRequest r;
+  JsonFields fields;
+  fields.text("model", &r.model);
+  fields.custom("input", [&](const Json& value, const std::string& field) { r.inputs = prompts_value(value, field, kMostInputs); });
+  fields.choice("encoding_format", &r.encoding, {"float", "base64"});
+  fields.choice("pooling", &r.pooling, {"last", "mean"});
+  fields.integer("dimensions", &r.dimensions, 1, hidden);
+  fields.boolean("add_special_tokens", &r.add_special_tokens);
+  fields.harmless("user");
+  add_no_op_fields(fields);
+  fields.read(parse_object(body));
+  if (r.inputs.empty()) fail_field("input", "is missing");
+  return r;
+}
+
+// The first `dimensions` numbers, scaled to length 1; all 0 stay 0.
+std::vector<float> normalised(const std::vector<float>& pooled, std::size_t dimensions) {
+  double squares = 0;
+  for (std::size_t i = 0; i < dimensions; ++i) squares += static_cast<double>(pooled[i]) * pooled[i];
+  const double length = std::sqrt(squares);
+  std::vector<float> vector(pooled.begin(), pooled.begin() + static_cast<std::ptrdiff_t>(dimensions));
+  for (float& x : vector) x = length > 0 ? static_cast<float>(x / length) : 0.0f;
+  return vector;
+}
+
+void append_vector(std::string& out, const std::vector<float>& vector, bool base64) {
+  static_assert(std::endian::native == std::endian::little);  // as the numbers go into base64
+  if (base64) {
+    append_json_string(out, to_base64({reinterpret_cast<const char*>(vector.data()), vector.size() * sizeof(float)}));
+    return;
+  }
+  out += '[';
+  for (std::size_t i = 0; i < vector.size(); ++i) {
+    if (i > 0) out += ',';
+    append_json_number(out, vector[i]);
+  }
+  out += ']';
+}
+
+// Inputs go to the engine some at a time: a request of thousands takes no more places than others leave it. begin() on any thread, the rest on
+// the executor's.
+class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
+ public:
+  EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder)
+      : service_(std::move(service)), request_(std::move(request)), prompts_(std::move(prompts)), responder_(std::move(responder)), vectors_(prompts_.size()) {}
+
+  void begin() {
+    std::vector<Request> first;
+    while (next_ < std::min(kAtOnce, prompts_.size())) first.push_back(take());
+    service_->generate_all(std::move(first), {}, [self = shared_from_this()](std::size_t i, Generation&& g) { self->done(i, std::move(g)); });
+    responder_->on_abandoned([weak = weak_from_this()] {
+      if (const auto run = weak.lock()) run->left_ = true;
+    });
+  }
+
+ private:
+  Request take() {
+    tokens_ += static_cast<std::int64_t>(prompts_[next_].prompt.size());
+    return std::move(prompts_[next_++]);
+  }
+
+  void done(std::size_t index, Generation&& generation) {
+    if (ended_) return;
+    if (generation.finish == FinishReason::error) return end(error_response(Error(ErrorCode::numeric, generation.error)));
+    if (generation.finish == FinishReason::cancelled || left_)
+      return end(error_response(Error(ErrorCode::cancelled, "the server is stopping, or the client has gone; the request was not finished")));
+    vectors_[index] = normalised(generation.pooled, static_cast<std::size_t>(request_.dimensions.value_or(service_->hidden())));
+    if (++done_ == vectors_.size()) return end({200, "application/json", whole(), {}});
+    if (next_ == prompts_.size()) return;
+    const std::size_t at = next_;
+    try {
+      service_->generate(take(), {}, [self = shared_from_this(), at](Generation&& g) { self->done(at, std::move(g)); });
+    } catch (const std::exception& e) {
+      end(error_response(e));
+    }
+  }
+
+  std::string whole() const {
+    std::string out = "{\"object\":\"list\",\"data\":[";
+    for (std::size_t i = 0; i < vectors_.size(); ++i) {
+      out += fmt::format("{}{{\"object\":\"embedding\",\"index\":{},\"embedding\":", i > 0 ? "," : "", i);
+      append_vector(out, vectors_[i], request_.encoding == "base64");
+      out += '}';
+    }
+    out += "],\"model\":";
+    append_json_string(out, request_.model.empty() ? service_->name() : request_.model);
+    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, service_->weights_version());
+    append_json_string(out, service_->profile_digest());
+    return out + "}";
+  }
+
+  void end(ApiResponse response) {
+    ended_ = true;
+    responder_->send(std::move(response));
+  }
+
+  std::shared_ptr<GenerationService> service_;
+  EmbeddingRequest request_;
+  std::vector<Request> prompts_;
+  std::shared_ptr<Responder> responder_;
+  std::vector<std::vector<float>> vectors_;
+  std::size_t next_ = 0, done_ = 0;
+  std::int64_t tokens_ = 0;
+  bool ended_ = false;
+  std::atomic<bool> left_ = false;
+};
+}  // namespace
+
+void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder) {
+  EmbeddingRequest r = decode(body, service->hidden());
+  const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, r.model);
+  std::vector<Request> prompts;
+  for (CompletionRequest::Prompt& input : r.inputs) {
+    if (input.is_text) input.ids = service->tokenizer().encode(input.text, r.add_special_tokens);
+    Request request{.prompt = std::move(input.ids)};
+    request.sampling.max_tokens = 0;
+    request.adapter = adapter;
+    request.pooling = r.pooling == "mean" ? Pooling::mean : Pooling::last;
+    request.prefix_owner = service->prefix_owner(owner);
+    try {
+      service->check(request);
+    } catch (const Error& e) {
+      std::string message = e.message();
+      if (message.starts_with("prompt")) message.replace(0, 6, input.field);
+      throw RequestError(e.code(), input.field, std::move(message));
+    }
+    prompts.push_back(std::move(request));
+  }
+  std::make_shared<EmbeddingRun>(service, std::move(r), std::move(prompts), responder)->begin();
+}
+
+}  // namespace lockstep

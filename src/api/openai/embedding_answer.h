@@ -1,0 +1,13 @@
+// POST /v1/embeddings: a vector for each input, of length 1: the hidden state behind the model's final norm, of the last token or the mean over
+// all (`pooling`). Its bits depend on the input's tokens and the weights alone. Any thread.
+//   answer_embeddings(service, R"({"input": ["a text", "another"], "dimensions": 32})", owner, responder);
+#pragma once
+#include "api/exchange.h"
+#include "service/serving.h"
+
+namespace lockstep {
+
+// `owner` as answer_completion's. Throws RequestError with the field at fault; then the responder has not been used.
+void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder);
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "api/openai/response_answer.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "api/openai/chat_answer.h"
+#include "api/openai/response_input.h"
+#include "api/openai/response_request.h"
+#include "api/openai/response_writer.h"
+#include "api/worker.h"
+
+namespace lockstep {
+namespace {
+constexpr std::int64_t kItemsAPage = 20, kMostItemsAPage = 100;
+
+std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+[[noreturn]] void fail_unknown(const std::string& field, const std::string& id, int status) {
+  throw RequestError(status == 404 ? ErrorCode::not_found : ErrorCode::invalid_argument, field,
+                     fmt::format("{} is {}, of which there is no response: it was made with another key or with \"store\": false, was deleted, or gave way to newer ones "
+                                 "(a key keeps its last {}, and {} MiB), or the server was restarted",
+                                 field, shown(id), StoredResponses::kMost, StoredResponses::kMostBytes >> 20),
+                     status, "response_not_found");
+}
+}  // namespace
+
+void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
+  const std::string owner = request.key_name;
+  ResponseRequest r = decode_response(request.body, [&](const std::string& id) {
+    const auto previous = kept_->find(owner, id);
+    if (!previous) fail_unknown("previous_response_id", id, 400);
+    return Json::parse(previous->messages);
+  });
+  ResponseWriter::Ended ended = [](const Json&) {};
+  if (r.store)
+    ended = [kept = kept_, owner, items = dumped(r.items), messages = std::move(r.messages)](const Json& response) {
+      ResponseInput talk(messages);
+      for (const Json& item : response["output"]) {
+        try {
+          talk.read(Json::array({item}), "output");
+        } catch (const RequestError&) {
+          // A call whose arguments were cut, and are no JSON: it cannot be shown to a model, and nobody may have run it.
+        }
+      }
+      kept->put(owner, response["id"], {dumped(response), items, dumped(talk.messages())});
+    };
+  answer_chat(service_, std::move(r.chat), owner, out, {},
+              [&](const Tokenizer& tokenizer, const AnswerShape& shape) { return std::make_unique<ResponseWriter>(tokenizer, shape, std::move(r.shown), std::move(ended)); });
+}
+
+std::shared_ptr<const StoredResponse> ResponseAnswers::kept(const ApiRequest& request) const {
+  const std::string id(request.parameter("response_id"));
+  auto found = kept_->find(request.key_name, id);
+  if (!found) fail_unknown("response_id", id, 404);
+  return found;
+}
+
+ApiResponse ResponseAnswers::retrieve(const ApiRequest& request) const {
+  if (request.query_value("stream").value_or("false") != "false")
+    fail_field("stream", "is not false, which is not offered: a kept response comes whole", ErrorCode::unsupported);
+  return {200, "application/json", kept(request)->response, {}};
+}
+
+ApiResponse ResponseAnswers::erase(const ApiRequest& request) const {
+  const std::string id(request.parameter("response_id"));
+  if (!kept_->erase(request.key_name, id)) fail_unknown("response_id", id, 404);
+  return {200, "application/json", dumped({{"id", id}, {"object", "response"}, {"deleted", true}}), {}};
+}
+
+ApiResponse ResponseAnswers::input_items(const ApiRequest& request) const {
+  Json all = Json::parse(kept(request)->items);
+  const std::string order = request.query_value("order").value_or("desc");
+  if (order != "asc" && order != "desc") fail_field("order", fmt::format("is {}, allowed are asc and desc", shown(order)));
+  if (order == "desc") std::reverse(all.begin(), all.end());
+  std::int64_t limit = kItemsAPage;
+  if (const auto text = request.query_value("limit")) {
+    const auto [end, fault] = std::from_chars(text->data(), text->data() + text->size(), limit);
+    if (fault != std::errc() || end != text->data() + text->size() || limit < 1 || limit > kMostItemsAPage)
+      fail_field("limit", fmt::format("is {}, allowed is an integer from 1 to {}", shown(*text), kMostItemsAPage));
+  }
+  auto first = all.begin();
+  if (const auto after = request.query_value("after")) {
+    first = std::find_if(all.begin(), all.end(), [&](const Json& item) { return item["id"] == *after; });
+    if (first == all.end()) fail_field("after", fmt::format("is {}, which is no item of this response", shown(*after)));
+    ++first;
+  }
+  const auto last = first + std::min<std::int64_t>(limit, all.end() - first);
+  Json data = Json::array();
+  data.insert(data.end(), first, last);
+  const Json begin = data.empty() ? Json() : data.front()["id"], end = data.empty() ? Json() : data.back()["id"];
+  return {200, "application/json", dumped({{"object", "list"}, {"data", std::move(data)}, {"first_id", begin}, {"last_id", end}, {"has_more", last != all.end()}}), {}};
+}
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// The Responses API over chat completions: POST /v1/responses makes a chat request of the body and answers in typed events; GET and DELETE
+// /v1/responses/{id} and GET /v1/responses/{id}/input_items speak of the responses that are kept. Any thread.
+//   ResponseAnswers answers(service); answers.create(request, responder); responder->send(answers.retrieve(request));
+#pragma once
+#include "api/exchange.h"
+#include "api/openai/stored_responses.h"
+#include "service/serving.h"
+
+namespace lockstep {
+
+class ResponseAnswers {
+ public:
+  explicit ResponseAnswers(std::shared_ptr<GenerationService> service) : service_(std::move(service)) {}
+  void create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const;
+  ApiResponse retrieve(const ApiRequest& request) const;
+  ApiResponse erase(const ApiRequest& request) const;
+  ApiResponse input_items(const ApiRequest& request) const;
+
+ private:
+  std::shared_ptr<const StoredResponse> kept(const ApiRequest& request) const;
+  std::shared_ptr<GenerationService> service_;
+  std::shared_ptr<StoredResponses> kept_ = std::make_shared<StoredResponses>();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,31 @@
+// The items of a Responses request's `input`, and the items of an answer that comes back, as the messages that chat templates expect: a
+// function call joins the assistant's message before it, its output is a message of role tool, reasoning stands before what it led to.
+// Plain values; one object, one thread.
+//   ResponseInput input(messages_of_the_previous_response); input.read(json, "input"); input.messages(); input.items();
+#pragma once
+#include "api/json_fields.h"
+
+namespace lockstep {
+
+class ResponseInput {
+ public:
+  explicit ResponseInput(Json messages = Json::array()) : messages_(std::move(messages)) {}
+  // A text (a message of the user) or an array of items. Throws RequestError with the item's field: "input[2].content[0].text".
+  void read(const Json& value, const std::string& field);
+  const Json& messages() const { return messages_; }
+  // What read() was given, as GET /v1/responses/{id}/input_items lists it: each with id and type, content as parts.
+  const Json& items() const { return items_; }
+
+ private:
+  void item(const Json& value, const std::string& field);
+  void message(const Json& value, const std::string& field);
+  void reasoning(const Json& value, const std::string& field);
+  void function_call(const Json& value, const std::string& field);
+  void function_output(const Json& value, const std::string& field);
+  Json& open_assistant();
+  void list(Json item, std::string_view id_prefix);
+  Json messages_, items_ = Json::array();
+  bool answering_ = false;  // the last message is an assistant's, whose items still come
+};
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+// Writes an answer as a Responses API response: a stream of typed events (response.created ... response.completed), or whole. Both come
+// from one way of building: reasoning, the message and function calls become output items, in the order in which they begin.
+// One answer, one thread.
+//   ResponseWriter writer(tokenizer, shape, fields_that_the_response_repeats, [&](const Json& response) { keep(response); });
+#pragma once
+#include <functional>
+#include <map>
+
+#include "api/json_fields.h"
+#include "api/openai/answer_writer.h"
+
+namespace lockstep {
+
+class ResponseWriter : public AnswerWriter {
+ public:
+  // `ended` is told the whole response, before anybody else.
+  using Ended = std::function<void(const Json& response)>;
+  ResponseWriter(const Tokenizer& tokenizer, const AnswerShape& shape, Json shown, Ended ended)
+      : AnswerWriter(tokenizer, shape), shown_(std::move(shown)), ended_(std::move(ended)) {}
+
+  std::string_view id_prefix() const override { return "resp_"; }
+  void set_head(const AnswerHead& head) override { head_ = head; }
+  void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
+  void append_end(std::string& out, const AnswerUsage& usage) override;
+  void append_failure(std::string& out, const Error& error) override;
+  std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
+
+ protected:
+  std::string_view object(bool) const override { return "response"; }
+  // Chat's parts, of which a response has none.
+  void append_choice_part(std::string&, std::size_t, const ChoiceDelta&, bool, const std::vector<std::int32_t>&) const override {}
+  void append_choice(std::string&, std::size_t, const ChoiceDelta&, const std::vector<std::int32_t>&) const override {}
+
+ private:
+  struct Item {
+    enum class Kind { reasoning, message, call } kind;
+    Json json;
+    std::string text;  // so far: reasoning, the message, a call's arguments
+    bool open = true;
+  };
+  void event(std::string& out, std::string_view type, Json fields);
+  void text_delta(std::string& out, std::size_t item, std::string_view type, const std::string& text);
+  std::size_t begin(std::string& out, Item::Kind kind, Json json);
+  void end_item(std::string& out, std::size_t item, bool cut);
+  void end_all(std::string& out, bool cut);
+  Json response(std::string_view status) const;
+
+  Json shown_;
+  Ended ended_;
+  AnswerHead head_;
+  bool streams_ = true;
+  std::uint64_t sequence_ = 0;
+  std::vector<Item> items_;
+  std::optional<std::size_t> reasoning_, message_;
+  std::map<std::size_t, std::size_t> calls_;  // of the answer -> item
+  std::string finish_;
+  std::optional<AnswerUsage> usage_;
+  Json failure_;
+};
+
+}  // namespace lockstep
