@@ -66,12 +66,14 @@ ChatModel::End RemoteChat::answer(const Json& messages, const ChatSettings& s, c
   Json body{{"model", model_}, {"messages", Json::array()}, {"stream", true}};
   for (const Json& message : messages) body["messages"].push_back({{"role", message["role"]}, {"content", message["content"]}});
   // What was not changed is the server's to choose; not every server knows all fields.
-  const ChatSettings usual;
-  if (s.temperature != usual.temperature) body["temperature"] = s.temperature;
-  if (s.top_p != usual.top_p) body["top_p"] = s.top_p;
-  if (s.top_k != usual.top_k) body["top_k"] = s.top_k;
-  if (s.min_p != usual.min_p) body["min_p"] = s.min_p;
-  if (s.repetition_penalty != usual.repetition_penalty) body["repetition_penalty"] = s.repetition_penalty;
+  const auto put = [&](const char* name, const auto& value) {
+    if (value) body[name] = *value;
+  };
+  put("temperature", s.temperature);
+  put("top_p", s.top_p);
+  put("top_k", s.top_k);
+  put("min_p", s.min_p);
+  put("repetition_penalty", s.repetition_penalty);
   if (s.max_tokens > 0) body["max_tokens"] = s.max_tokens;
   if (s.seed) body["seed"] = *s.seed;
 

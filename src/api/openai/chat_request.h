@@ -34,7 +34,7 @@ struct ChatRequest {
   std::int64_t top_logprobs = 0;
 };
 
-// Throws RequestError with the field at fault.
-ChatRequest decode_chat(std::string_view body);
+// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+ChatRequest decode_chat(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

@@ -24,8 +24,9 @@ std::vector<CompletionRequest::Prompt> prompts(const Json& value, const std::str
 }
 }  // namespace
 
-CompletionRequest decode_completion(std::string_view body) {
+CompletionRequest decode_completion(std::string_view body, SamplingFields defaults) {
   CompletionRequest r;
+  r.sampling = std::move(defaults);
   std::vector<CompletionRequest::Prompt> by_ids;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);

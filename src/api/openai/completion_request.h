@@ -29,7 +29,7 @@ struct CompletionRequest {
   bool add_special_tokens = true;        // what the tokenizer puts around a text
 };
 
-// Throws RequestError with the field at fault.
-CompletionRequest decode_completion(std::string_view body);
+// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+CompletionRequest decode_completion(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

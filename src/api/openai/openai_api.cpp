@@ -83,9 +83,9 @@ class OpenAiApi {
   ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
   ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_completion(service_, decode_completion(request.body), request.key_name, out, writer_);
+    answer_completion(service_, decode_completion(request.body, defaults_), request.key_name, out, writer_);
   }
-  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_); }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
@@ -109,12 +109,14 @@ class OpenAiApi {
             {"created", created_},
             {"owned_by", "lockstep"},
             {"chat", service_->has_chat()},
+            {"generation_config", to_json(service_->defaults())},
             {"max_model_len", service_->limits().max_positions},
             {"weights_version", service_->weights_version()},
             {"profile", service_->profile_digest()},
             {"profile_name", service_->profile_name()}};
   }
   std::shared_ptr<GenerationService> service_;
+  const SamplingFields defaults_ = sampling_defaults(service_->defaults());
   RequestLanes& lanes_;  // of the routes, which hold this
   std::int64_t created_;
   std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
