@@ -39,7 +39,7 @@ export class PlaygroundView implements View {
   private readonly output = h("div", { class: "output", "aria-live": "off" });
   private readonly status = h("p", { class: "quiet", role: "status" }, "");
   private readonly facts = h("dl", { class: "facts" });
-  private readonly prompt = h("textarea", { rows: 5, spellcheck: "false", placeholder: "What the model continues" });
+  private readonly prompt = h("textarea", { rows: 5, spellcheck: "false", name: "prompt", placeholder: "What the model continues" });
   private readonly system = h("textarea", { rows: 2, spellcheck: "false", placeholder: "None", name: "system" });
   private readonly systemField = field("System prompt", this.system, "How the model is to behave; the chat begins anew when it changes");
   private readonly sendButton = h("button", { class: "primary", type: "submit" }, "Send");
