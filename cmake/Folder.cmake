@@ -160,7 +160,7 @@ function(lockstep_training_concurrency_tests)
   endforeach()
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   # Not runs, parity, reports and the page: they have no part in it.
-  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|doctor|local_|machine|memory_plan|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|sft_|training_state|transcript_text|truncated|loading))")
+  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|divergence|doctor|local_|machine|memory_plan|memory_verdict|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|serving_memory|sft_|training_state|transcript_text|truncated|loading))")
   foreach(shared answer_constraint sampling_fields) # the sampling fields that Fireworks' completions share with OpenAI's
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/openai/${shared}.cpp)
   endforeach()

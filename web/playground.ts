@@ -8,7 +8,10 @@ import { events } from "./sse";
 import { legend, TokenStrip, TokenText } from "./tokens";
 import type { View } from "./view";
 
-interface Model { id: string; chat?: boolean; weights_version?: number; profile?: string; profile_name?: string; max_model_len?: number }
+interface Model {
+  id: string; chat?: boolean; weights_version?: number; profile?: string; profile_name?: string; max_model_len?: number;
+  generation_config?: { temperature?: number; top_p?: number; top_k?: number; min_p?: number; repetition_penalty?: number };
+}
 interface Piece { text: string; logprob: number | null; sampling: number | null; id: number | null; top: [string, number][] }
 interface Message { role: string; content: string }
 
@@ -36,7 +39,9 @@ export class PlaygroundView implements View {
   private readonly output = h("div", { class: "output", "aria-live": "off" });
   private readonly status = h("p", { class: "quiet", role: "status" }, "");
   private readonly facts = h("dl", { class: "facts" });
-  private readonly prompt = h("textarea", { rows: 5, spellcheck: "false", placeholder: "What the model continues" });
+  private readonly prompt = h("textarea", { rows: 5, spellcheck: "false", name: "prompt", placeholder: "What the model continues" });
+  private readonly system = h("textarea", { rows: 2, spellcheck: "false", placeholder: "None", name: "system" });
+  private readonly systemField = field("System prompt", this.system, "How the model is to behave; the chat begins anew when it changes");
   private readonly sendButton = h("button", { class: "primary", type: "submit" }, "Send");
   private readonly stopButton = h("button", { type: "button", disabled: true, onclick: () => this.abort?.abort() }, "Stop");
   private readonly form = h("form", { class: "card", onsubmit: (event: Event) => { event.preventDefault(); void this.send(); } });
@@ -44,22 +49,23 @@ export class PlaygroundView implements View {
   private abort: AbortController | null = null;
   private models: Model[] = [];
   private model = "";
-  private mode = "completion";
+  private mode: "completion" | "chat" | "" = "";  // "": chat where the model has it
   private alternatives = 5;
   private messages: Message[] = [];
 
   constructor() {
     const number = (name: string, value: string, min: number, max: number, step: string, placeholder = "") => this.numbers[name] = h("input", { type: "number", inputmode: "decimal", value, min, max, step, placeholder, name });
-    this.prompt.value = "3 7 12=36:";
+    this.system.addEventListener("change", () => this.clearChat());
     this.prompt.addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); void this.send(); } });
     this.form.append(
       h("div", { class: "bar models" }),
+      this.systemField,
       field("Prompt", this.prompt),
       h("div", { class: "parameters" },
-        field("Temperature", number("temperature", "1", 0, 100, "any"), "0: the likeliest token"),
-        field("Top-p", number("top_p", "1", 0, 1, "any"), "1: all"),
+        field("Temperature", number("temperature", "0.7", 0, 100, "any"), "0: the likeliest token"),
+        field("Top-p", number("top_p", "0.9", 0, 1, "any"), "1: all"),
         field("Top-k", number("top_k", "0", 0, 1e9, "1"), "0: all"),
-        field("Max tokens", number("max_tokens", "16", 1, 1e6, "1")),
+        field("Max tokens", number("max_tokens", "256", 1, 1e6, "1")),
         field("Seed", number("seed", "", 0, Number.MAX_SAFE_INTEGER, "1", "any"), "Empty: a new one; the answer says which")),
       h("div", { class: "bar" }, this.sendButton, this.stopButton, h("span", { class: "quiet hint" }, "Ctrl+Enter sends")));
     this.element.append(h("div", { class: "bar" }, h("h2", {}, "Playground"), h("span", { class: "grow" }), h("span", { class: "quiet" }, "log-probability"), legend(surprise, "log-probability")),
@@ -72,24 +78,38 @@ export class PlaygroundView implements View {
     try {
       this.models = (await (await call("v1/models")).json()).data;
       this.model = this.models[0]?.id ?? "";
-      this.drawModels();
+      this.choose();
     } catch (error) { setText(this.status, error instanceof Error ? error.message : String(error)); }
   }
   private current(): Model | undefined { return this.models.find((m) => m.id === this.model); }
+  // The model's own way of being sampled (generation_config.json), and where it says none, one that suits a talk.
+  private choose(): void {
+    const model = this.current(), own = model?.generation_config ?? {};
+    const says = own.temperature !== undefined || own.top_p !== undefined || own.top_k !== undefined || own.min_p !== undefined || own.repetition_penalty !== undefined;
+    this.numbers.temperature!.value = String(own.temperature ?? 0.7);
+    this.numbers.top_p!.value = String(own.top_p ?? (says ? 1 : 0.9));
+    this.numbers.top_k!.value = String(own.top_k ?? 0);
+    // Half of the context is the prompt's.
+    this.numbers.max_tokens!.value = String(Math.max(1, Math.min(256, Math.floor((model?.max_model_len ?? 512) / 2))));
+    this.mode = "";
+    this.drawModels();
+  }
   private drawModels(): void {
     const model = this.current();
     const chat = model?.chat === true;
     if (!chat) this.mode = "completion";
+    else if (this.mode === "") this.mode = "chat";
+    this.systemField.hidden = this.mode !== "chat";
+    this.prompt.placeholder = this.mode === "chat" ? "What you say" : "What the model continues";
     replace(this.form.querySelector(".models")!,
-      field("Model", select(this.models.map((m) => [m.id, m.id]), this.model, (value) => { this.model = value; this.drawModels(); })),
-      chat && field("Mode", select([["completion", "completion"], ["chat", "chat"]], this.mode, (value) => { this.mode = value; this.clearChat(); })),
+      field("Model", select(this.models.map((m) => [m.id, m.id]), this.model, (value) => { this.model = value; this.choose(); })),
+      chat && field("Mode", select([["chat", "chat"], ["completion", "completion"]], this.mode, (value) => { this.mode = value === "chat" ? "chat" : "completion"; this.clearChat(); })),
       chat && this.mode === "chat" && h("button", { type: "button", onclick: () => this.clearChat() }, "New chat"));
     if (model) this.showFacts({ "weights version": String(model.weights_version ?? "–"), profile: `${model.profile_name ?? ""} ${model.profile ?? ""}`.trim() });
   }
   private clearChat(): void {
     this.messages = [];
     replace(this.output);
-    if (this.mode === "chat" && this.prompt.value === "3 7 12=36:") this.prompt.value = "";
     this.drawModels();
   }
   private showFacts(facts: Record<string, string>): void {
@@ -99,7 +119,7 @@ export class PlaygroundView implements View {
   private body(alternatives: number): Record<string, unknown> {
     const body: Record<string, unknown> = { model: this.model, stream: true, stream_options: { include_usage: true } };
     for (const [name, input] of Object.entries(this.numbers)) if (input.value !== "" && Number.isFinite(input.valueAsNumber)) body[name] = input.valueAsNumber;
-    if (this.mode === "chat") return { ...body, messages: this.messages, logprobs: true, top_logprobs: alternatives };
+    if (this.mode === "chat") return { ...body, messages: this.system.value.trim() === "" ? this.messages : [{ role: "system", content: this.system.value }, ...this.messages], logprobs: true, top_logprobs: alternatives };
     return { ...body, prompt: this.prompt.value, logprobs: alternatives };
   }
 

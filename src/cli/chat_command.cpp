@@ -1,15 +1,14 @@
 // `lockstep chat`: a talk with a model in the terminal, or from a pipe.
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 #include "base/file.h"
 #include "base/signals.h"
+#include "cli/chat_lines.h"
 #include "cli/chat_model.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -19,60 +18,26 @@ namespace lockstep {
 namespace {
 using Json = ChatModel::Json;
 
-constexpr std::size_t kMostLineBytes = 1 << 20;
-constexpr int kSignalMilliseconds = 50;
 constexpr const char* kHelp =
     "  /help                  this text\n"
     "  /reset                 forget the talk, keep the system message\n"
     "  /system [TEXT]         show or set the system message; the talk begins anew\n"
     "  /set [NAME [VALUE]]    show or change temperature, top_p, top_k, min_p, repetition_penalty, max_tokens, seed\n"
     "  /save FILE             write the talk as JSON\n"
-    "Ctrl-C stops an answer, Ctrl-D ends the program.\n";
+    "  /exit, /quit           end the program, as Ctrl-D does\n"
+    "Ctrl-C stops an answer. In a terminal the arrow keys edit the line and bring back earlier ones, which are kept until the end alone.\n";
 
 // What the command line sets and `/set` changes.
 void add_sampling_options(OptionTable& table, ChatSettings& s) {
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
-  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest");
-  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely");
+  const auto otherwise = [](const char* value) { return fmt::format("what generation_config.json says, else {}; of a server: its own", value); };
+  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token", otherwise("0.7"));
+  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability", otherwise("0.9"));
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all", otherwise("0"));
+  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest", otherwise("0"));
+  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely", otherwise("1"));
   table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
   table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
 }
-
-// Lines of stdin. A signal breaks in; bytes behind the last line feed make a line too.
-class LineReader {
- public:
-  enum class Got { line, end, interrupt };
-  Got next(std::string& line) {
-    while (true) {
-      if (const std::size_t at = held_.find('\n'); at != std::string::npos) {
-        line = held_.substr(0, at);
-        held_.erase(0, at + 1);
-        if (line.ends_with('\r')) line.pop_back();
-        return Got::line;
-      }
-      if (interrupted()) return Got::interrupt;
-      if (held_.size() > kMostLineBytes) fail(ErrorCode::invalid_argument, "a line of the talk is above {} bytes", kMostLineBytes);
-      // Not a read that waits: a signal just before it, or taken by another thread, would be seen only after the next line.
-      pollfd input{STDIN_FILENO, POLLIN, 0};
-      if (::poll(&input, 1, kSignalMilliseconds) <= 0) continue;
-      char bytes[4096];
-      const ssize_t got = ::read(STDIN_FILENO, bytes, sizeof(bytes));
-      if (got > 0) {
-        held_.append(bytes, static_cast<std::size_t>(got));
-      } else if (got == 0) {
-        line = std::exchange(held_, {});
-        return line.empty() ? Got::end : Got::line;
-      } else if (errno != EINTR && errno != EAGAIN) {
-        fail(ErrorCode::io, "reading stdin: {}", std::strerror(errno));
-      }
-    }
-  }
-
- private:
-  std::string held_;
-};
 
 class Talk {
  public:
@@ -85,6 +50,7 @@ class Talk {
  private:
   void reset();
   bool command(const std::string& line);
+  bool over_ = false;  // /exit
   void set(const std::string& rest);
   void save(const std::string& path) const;
   void say(const std::string& text);
@@ -106,8 +72,11 @@ void Talk::reset() {
 }
 
 std::string Talk::settings_text() const {
-  return fmt::format("temperature {}, top_p {}, top_k {}, min_p {}, repetition_penalty {}, max_tokens {}, seed {}", settings_.temperature, settings_.top_p,
-                     settings_.top_k, settings_.min_p, settings_.repetition_penalty,
+  const std::optional<ChatSettings> usual = model_.usual();
+  const auto text = [&](const auto& given, const auto& otherwise) { return given ? fmt::format("{:.6g}", static_cast<double>(*given)) : otherwise ? fmt::format("{:.6g}", static_cast<double>(*otherwise)) : std::string("the server's own"); };
+  const ChatSettings none, &u = usual ? *usual : none;
+  return fmt::format("temperature {}, top_p {}, top_k {}, min_p {}, repetition_penalty {}, max_tokens {}, seed {}", text(settings_.temperature, u.temperature), text(settings_.top_p, u.top_p),
+                     text(settings_.top_k, u.top_k), text(settings_.min_p, u.min_p), text(settings_.repetition_penalty, u.repetition_penalty),
                      settings_.max_tokens > 0 ? std::to_string(settings_.max_tokens) : "what the context leaves",
                      settings_.seed ? std::to_string(*settings_.seed) : "another one each time");
 }
@@ -156,9 +125,11 @@ bool Talk::command(const std::string& line) {
     set(rest);
   } else if (name == "/save") {
     save(rest);
+  } else if (name == "/exit" || name == "/quit") {
+    over_ = true;
   } else {
     fail(ErrorCode::invalid_argument, "unknown command '{}'{}; /help lists them", name.substr(0, 60),
-         did_you_mean(name, {"/help", "/reset", "/system", "/set", "/save"}));
+         did_you_mean(name, {"/help", "/reset", "/system", "/set", "/save", "/exit", "/quit"}));
   }
   return true;
 }
@@ -218,16 +189,12 @@ void Talk::say(const std::string& text) {
 
 void Talk::run() {
   if (terminal_) std::fprintf(stderr, "%s; /help lists the commands, Ctrl-D ends\n", model_.name().c_str());
-  LineReader lines;
+  const std::unique_ptr<ChatLines> lines = terminal_ ? terminal_lines("> ") : piped_lines();
   std::string line;
-  while (true) {
-    if (terminal_) {
-      std::fputs("> ", stdout);
-      std::fflush(stdout);
-    }
-    const LineReader::Got got = lines.next(line);
-    if (got == LineReader::Got::end) break;
-    if (got == LineReader::Got::interrupt) {
+  while (!over_) {
+    const ChatLines::Got got = lines->next(line);
+    if (got == ChatLines::Got::end) break;
+    if (got == ChatLines::Got::interrupt) {
       if (interrupt_signal() != SIGINT) throw_if_interrupted();
       clear_interrupt();
       std::fputs("\n", stdout);
@@ -245,12 +212,27 @@ void Talk::run() {
   }
   if (terminal_) std::fputs("\n", stdout);
 }
+
+// A model of some gigabytes takes a while: a terminal is told, until it is there.
+std::unique_ptr<ChatModel> loaded(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config) {
+  const bool told = isatty(STDERR_FILENO);
+  if (told) std::fprintf(stderr, "loading %s ...", runtime.model.c_str());
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    std::unique_ptr<ChatModel> model = local_chat_model(runtime, chat_template, generation_config);
+    if (told) std::fprintf(stderr, "\rloaded %s in %.1f s\n", runtime.model.c_str(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    return model;
+  } catch (...) {
+    if (told) std::fputs("\n", stderr);
+    throw;
+  }
+}
 }  // namespace
 
 int chat_command(const Arguments& arguments) {
   ChatSettings s;
   RuntimeSettings runtime;
-  std::string system, chat_template, url, key;
+  std::string system, chat_template, url, key, generation_config = "auto";
   OptionTable table("chat", "A talk with a chat model: a line in, an answer out, as it comes. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
                      "lockstep chat --model DIR --seed 1 < questions.txt", "lockstep chat --url http://127.0.0.1:8080"});
@@ -261,8 +243,9 @@ int chat_command(const Arguments& arguments) {
   table.text("system", &system, "TEXT", "The system message");
   add_sampling_options(table, s);
   table.input("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
+  table.choice("generation-config", &generation_config, {"auto", "none"}, "Whether the model's generation_config.json says what is not given here, and what ends a turn");
   add_device_options(table, runtime);
-  table.refused("with --url", [&url] { return !url.empty(); }, {"profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
+  table.refused("with --url", [&url] { return !url.empty(); }, {"generation-config", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
   if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");
@@ -271,7 +254,7 @@ int chat_command(const Arguments& arguments) {
   install_interrupt_handlers();
   if (const char* given = std::getenv("LOCKSTEP_API_KEY"); key.empty() && given) key = given;
   if (url.empty()) runtime.model = shipped("models", runtime.model);
-  const std::unique_ptr<ChatModel> model = url.empty() ? local_chat_model(runtime, chat_template) : remote_chat_model(url, key, runtime.model);
+  const std::unique_ptr<ChatModel> model = url.empty() ? loaded(runtime, chat_template, generation_config) : remote_chat_model(url, key, runtime.model);
   Talk(*model, std::move(s), std::move(system)).run();
   return kExitOk;
 }

@@ -18,6 +18,16 @@ class LocalChat : public ChatModel {
   Json about() const override {
     return {{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}};
   }
+  std::optional<ChatSettings> usual() const override {
+    const GenerationDefaults& d = service_.defaults();
+    ChatSettings s;
+    s.temperature = d.temperature.value_or(kTalkTemperature);
+    s.top_p = d.top_p.value_or(d.says_sampling() ? 1 : kTalkTopP);
+    s.min_p = d.min_p.value_or(0);
+    s.repetition_penalty = d.repetition_penalty.value_or(1);
+    s.top_k = d.top_k.value_or(0);
+    return s;
+  }
   End answer(const Json& messages, const ChatSettings& settings, const Show& show) override;
 
  private:
@@ -38,11 +48,13 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   MessageParser parser(MessageFormat::plain, Json::array(), prompt_opens_reasoning(tokenizer, prompt));
   request.prompt = std::move(prompt);
   SamplingParameters& s = request.sampling;
-  s.temperature = static_cast<float>(settings.temperature);
-  s.top_p = static_cast<float>(settings.top_p);
-  s.top_k = static_cast<std::int32_t>(settings.top_k);
-  s.min_p = static_cast<float>(settings.min_p);
-  s.repetition_penalty = static_cast<float>(settings.repetition_penalty);
+  const ChatSettings usual = *this->usual();
+  const auto number = [](const std::optional<double>& given, const std::optional<double>& otherwise) { return static_cast<float>(given.value_or(*otherwise)); };
+  s.temperature = number(settings.temperature, usual.temperature);
+  s.top_p = number(settings.top_p, usual.top_p);
+  s.top_k = static_cast<std::int32_t>(settings.top_k.value_or(*usual.top_k));
+  s.min_p = number(settings.min_p, usual.min_p);
+  s.repetition_penalty = number(settings.repetition_penalty, usual.repetition_penalty);
   s.seed = settings.seed.value_or(random_seed());
   s.max_tokens = static_cast<std::int32_t>(settings.max_tokens > 0 ? std::min(settings.max_tokens, room) : room);
   s.stop_tokens = service_.end_tokens();
@@ -86,10 +98,11 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
 }
 }  // namespace
 
-std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template) {
+std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config) {
   const OpenedModel opened = open_model(runtime);
   ServingModel model = serving_model(opened);
   add_chat(model, runtime.model, chat_template);
+  add_generation_config(model, runtime.model, generation_config);
   if (!model.tokenizer || !model.chat_template)
     fail(ErrorCode::unsupported, "'{}' has no {}, so there is no way to talk with it; `lockstep generate` continues a text", runtime.model,
          model.tokenizer ? "chat template" : "tokenizer.json");

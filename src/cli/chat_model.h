@@ -11,9 +11,11 @@
 
 namespace lockstep {
 
+// What is not given is the model's generation_config.json, else as sensible for a talk (service/generation_defaults.h); of a server, its own.
 struct ChatSettings {
-  double temperature = 1, top_p = 1, min_p = 0, repetition_penalty = 1;
-  std::int64_t top_k = 0, max_tokens = 0;  // 0: all; what the context leaves
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<std::int64_t> top_k;       // 0: all
+  std::int64_t max_tokens = 0;             // 0: what the context leaves
   std::optional<std::uint64_t> seed;       // none: another one for every answer
 };
 
@@ -25,11 +27,14 @@ class ChatModel {
   virtual ~ChatModel() = default;
   virtual std::string name() const = 0;
   virtual Json about() const = 0;  // for a saved talk
+  // What stands for settings that are not given, all of it; nothing of a server, which does not say.
+  virtual std::optional<ChatSettings> usual() const { return std::nullopt; }
   // The answer to `messages` as it comes. Ctrl-C (base/signals.h) ends it. Errors: what is wrong with the talk, or with the answer.
   virtual End answer(const Json& messages, const ChatSettings& settings, const Show& show) = 0;
 };
 
-std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template);
+// `generation_config`: auto or none (service/loading.h).
+std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config);
 
 // `model`: its name there; empty: the first that the server tells of. `key`: empty: none.
 std::unique_ptr<ChatModel> remote_chat_model(const std::string& url, const std::string& key, const std::string& model);

@@ -28,7 +28,9 @@ class RemoteChat : public ChatModel {
  public:
   RemoteChat(const std::string& url, std::string key, std::string model) : address_(parse_http_address(url, "url")), model_(std::move(model)), key_(std::move(key)) {
     if (!address_.path.ends_with("/v1")) address_.path += "/v1";
-    if (model_.empty()) model_ = first_model();
+    const Json told = told_model(model_);
+    model_ = text_of(told, "id");
+    look_for_defaults(told);
   }
   std::string name() const override { return fmt::format("{} at {}:{}", model_, address_.host, address_.port); }
   Json about() const override { return {{"model", model_}, {"url", fmt::format("{}://{}:{}{}", address_.tls ? "https" : "http", address_.host, address_.port, address_.path)}}; }
@@ -47,31 +49,45 @@ class RemoteChat : public ChatModel {
     fail(reply.status == 429 ? ErrorCode::resource_exhausted : key || reply.status < 500 ? ErrorCode::invalid_argument : ErrorCode::io, "{}:{} answers {}: {}{}",
          address_.host, address_.port, reply.status, complaint(reply.body), key ? " (--api-key or LOCKSTEP_API_KEY gives a key)" : "");
   }
-  std::string first_model() const {
+  // What the server tells of the model called `wanted`, or of its first.
+  Json told_model(const std::string& wanted) const {
     HttpCall asked = call("GET", "/models");
     asked.timeout_seconds = 20;
     const HttpReply reply = http_call(asked);
     throw_if_interrupted();
     check(reply);
     const Json json = read_json_or_null(reply.body);
-    if (json.is_object() && json.contains("data") && json["data"].is_array() && !json["data"].empty())
-      if (const std::string id = text_of(json["data"][0], "id"); !id.empty()) return id;
+    if (json.is_object() && json.contains("data") && json["data"].is_array())
+      for (const Json& one : json["data"])
+        if (const std::string id = text_of(one, "id"); !id.empty() && (wanted.empty() || id == wanted)) return one;
+    if (!wanted.empty()) return {{"id", wanted}};
     fail(ErrorCode::io, "{}:{} tells of no model; --model names one", address_.host, address_.port);
+  }
+  // A server of ours whose model has no generation_config.json: a talk is sampled as one with a folder is.
+  void look_for_defaults(const Json& told) {
+    const Json own = told.value("generation_config", Json());
+    if (!own.is_object()) return;  // another's, who has defaults of its own
+    for (const char* name : {"temperature", "top_p", "top_k", "min_p", "repetition_penalty"})
+      if (own.contains(name)) return;
+    talk_ = true;
   }
   HttpAddress address_;
   std::string model_, key_;
+  bool talk_ = false;
 };
 
 ChatModel::End RemoteChat::answer(const Json& messages, const ChatSettings& s, const Show& show) {
   Json body{{"model", model_}, {"messages", Json::array()}, {"stream", true}};
   for (const Json& message : messages) body["messages"].push_back({{"role", message["role"]}, {"content", message["content"]}});
   // What was not changed is the server's to choose; not every server knows all fields.
-  const ChatSettings usual;
-  if (s.temperature != usual.temperature) body["temperature"] = s.temperature;
-  if (s.top_p != usual.top_p) body["top_p"] = s.top_p;
-  if (s.top_k != usual.top_k) body["top_k"] = s.top_k;
-  if (s.min_p != usual.min_p) body["min_p"] = s.min_p;
-  if (s.repetition_penalty != usual.repetition_penalty) body["repetition_penalty"] = s.repetition_penalty;
+  const auto put = [&](const char* name, const auto& value) {
+    if (value) body[name] = *value;
+  };
+  put("temperature", s.temperature || !talk_ ? s.temperature : std::optional<double>(kTalkTemperature));
+  put("top_p", s.top_p || !talk_ ? s.top_p : std::optional<double>(kTalkTopP));
+  put("top_k", s.top_k);
+  put("min_p", s.min_p);
+  put("repetition_penalty", s.repetition_penalty);
   if (s.max_tokens > 0) body["max_tokens"] = s.max_tokens;
   if (s.seed) body["seed"] = *s.seed;
 

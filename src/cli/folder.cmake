@@ -4,7 +4,8 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cli/main.cpp PROPERTIES COMP
 
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
-target_link_libraries(lockstep_cli PRIVATE PkgConfig::TOMLPLUSPLUS nlohmann_json::nlohmann_json)
+pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
+target_link_libraries(lockstep_cli PRIVATE PkgConfig::TOMLPLUSPLUS PkgConfig::LIBEDIT nlohmann_json::nlohmann_json)
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/cli/toml.cpp PROPERTIES COMPILE_DEFINITIONS TOML_HEADER_ONLY=0)
 
 # The commit that was configured, for --version.

@@ -19,8 +19,10 @@ struct GenerateSettings {
   RuntimeSettings runtime;
   std::optional<std::string> prompt;
   std::optional<std::vector<std::int32_t>> tokens;
-  std::int64_t max_tokens = 128, top_k = 0;
-  double temperature = 1, top_p = 1;
+  std::int64_t max_tokens = 128;
+  std::optional<std::int64_t> top_k;
+  std::optional<double> temperature, top_p;
+  std::string generation_config = "auto";
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<std::string> schema;
@@ -35,9 +37,10 @@ bool parse(const Arguments& arguments, GenerateSettings& s) {
   table.text("prompt", &s.prompt, "TEXT", "What is continued; this or --tokens");
   table.integers("tokens", &s.tokens, "IDS", "The prompt as token ids, such as 1,5,7");
   table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens at most");
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token");
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability");
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all");
+  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token", "what generation_config.json says, else 1");
+  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability", "what generation_config.json says, else 1");
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all", "what generation_config.json says, else 0");
+  table.choice("generation-config", &s.generation_config, {"auto", "none"}, "Whether the model's generation_config.json says what is not given here, and what ends an answer");
   table.seed("seed", &s.seed, "Of the random numbers (default: another one every time; --json shows it)");
   table.input("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
   table.flag("json-object", &s.json_object, "Answer with a JSON object, whatever is in it");
@@ -79,13 +82,18 @@ int generate_command(const Arguments& arguments) {
   const OpenedModel opened = open_model(s.runtime);
   ServingOptions serving{.max_open = 1};
   serving.engine.ranks = opened.ranks;
-  GenerationService service(serving_model(opened), serving);
+  ServingModel model = serving_model(opened);
+  add_generation_config(model, s.runtime.model, s.generation_config);
+  const GenerationDefaults defaults = model.defaults;
+  GenerationService service(std::move(model), serving);
   const std::uint64_t seed = s.seed.value_or(random_seed());
 
   Request request{.prompt = s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true),
-                  .sampling = {.temperature = static_cast<float>(s.temperature),
-                               .top_p = static_cast<float>(s.top_p),
-                               .top_k = static_cast<std::int32_t>(s.top_k),
+                  .sampling = {.temperature = s.temperature ? static_cast<float>(*s.temperature) : defaults.temperature.value_or(1),
+                               .top_p = s.top_p ? static_cast<float>(*s.top_p) : defaults.top_p.value_or(1),
+                               .top_k = s.top_k ? static_cast<std::int32_t>(*s.top_k) : defaults.top_k.value_or(0),
+                               .min_p = defaults.min_p.value_or(0),
+                               .repetition_penalty = defaults.repetition_penalty.value_or(1),
                                .seed = seed,
                                .max_tokens = static_cast<std::int32_t>(s.max_tokens),
                                .stop_tokens = service.end_tokens()}};

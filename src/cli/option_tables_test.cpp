@@ -60,7 +60,7 @@ const std::vector<Idle>& idle_options() {
                                         std::pair("metadata-kilobytes", "2"), std::pair("checkpoint-megabytes", "2"), std::pair("session-days", "1"), std::pair("sampler-hours", "1"), std::pair("sampler-megabytes", "1"),
                                         std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client")})
       rows.push_back({"serve", kServe, option, value, "without --training"});
-    for (const auto& [option, value] : {std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
+    for (const auto& [option, value] : {std::pair("generation-config", "none"), std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
     for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""), std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
       rows.push_back({"render", "--jsonl", option, value, "with --jsonl, whose lines say it"});
@@ -81,11 +81,11 @@ const std::map<std::string, std::string>& effective_options() {
   static const std::map<std::string, std::string> all = {
       {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
-      {"generate", "prompt tokens max-tokens temperature top-p top-k seed schema json-object stop model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"generate", "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object stop model profile threads device backend isa mla-norm-eps context ranks json"},
       {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs adapter-rank chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
       {"train rl", "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
       {"eval", "n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
-      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format training frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
+      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},

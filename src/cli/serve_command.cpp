@@ -18,6 +18,7 @@
 #include "http/page_server.h"
 #include "http/training_server.h"
 #include "service/context_limit.h"
+#include "service/tool_prompt.h"
 #include "service/serving_memory.h"
 
 namespace lockstep {
@@ -84,7 +85,7 @@ int serve_command(const Arguments& arguments) {
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases, shape_files, adapters;
-  std::string adapter_folder;
+  std::string adapter_folder, tool_format, generation_config = "auto";
   std::int64_t token_seconds = 0;
   std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t session_days = std::llround(training_options.session_seconds / 86400), sampler_hours = std::llround(training_options.sampler_seconds / 3600);
@@ -102,6 +103,8 @@ int serve_command(const Arguments& arguments) {
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
   table.input("chat-template", &chat_template, "FILE", "A Jinja template for chat instead of the model's");
   table.text("message-format", &message_format, "NAME", fmt::format("How the model writes tool calls: {} (default: as its template shows)", fmt::join(message_format_names(), ", ")));
+  table.text("tool-format", &tool_format, "NAME", fmt::format("For a chat template that shows the model no tools: the system message tells of them, and calls are written as {} does", fmt::join(tool_format_names(), ", ")));
+  table.choice("generation-config", &generation_config, {"auto", "none"}, "Whether generation_config.json says how the model is sampled where a request does not (temperature, top_p, top_k, min_p, repetition_penalty), and what ends a turn. The training API samples from the model's own distribution either way");
   table.flag("training", &training, "Offers the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
   table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"}, "Packs the weights into this format for good; adapters train over them. Short for --profile cpu-FORMAT-base");
   table.choice("frozen-layers", &frozen_layers, {"linear", "experts"}, "Which weights --frozen-base packs: of all linear layers, or of experts alone (--profile cpu-FORMAT-experts)");
@@ -168,6 +171,7 @@ int serve_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  if (!tool_format.empty() && !message_format.empty()) throw UsageError(fmt::format("tool-format is {} and message-format is {}, allowed is one of the two", tool_format, message_format));
   if (frozen_base != "none") {
     if (runtime.profile != RuntimeSettings().profile) throw UsageError(fmt::format("frozen-base is {} and profile is {}, allowed is one of the two", frozen_base, runtime.profile));
     runtime.profile = fmt::format("cpu-{}-{}", frozen_base, frozen_layers == "experts" ? "experts" : "base");
@@ -211,11 +215,14 @@ int serve_command(const Arguments& arguments) {
       model.executor = std::make_shared<Executor>();
     }
     try {
-      add_chat(model, runtime.model, chat_template, message_format);
+      add_chat(model, runtime.model, chat_template, message_format, tool_format);
     } catch (const Error& e) {
-      if (!chat_template.empty() || !message_format.empty()) throw;
+      if (!chat_template.empty() || !message_format.empty() || !tool_format.empty()) throw;
       log_warning("the model's chat template is not understood, so there is no chat; --chat-template gives another", {{"reason", e.what()}});
     }
+    add_generation_config(model, runtime.model, generation_config);
+    if (model.defaults.says_sampling())
+      log_info("generation_config.json says how requests are sampled that do not say it; --generation-config none: from the model's own distribution", {{"defaults", to_json(model.defaults).dump()}});
     if (!name.empty()) model.name = name;
     if (training) {
       base = std::make_shared<TrainingBase>();

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "service/memory_plan.h"
 #include "base/thread_pool.h"
+#include "service/tool_prompt.h"
 #include "checkpoint/json_file.h"
 #include "model/packed_weights.h"
 #include "parallel/layout.h"
@@ -124,7 +125,7 @@ ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
   return serving;
 }
 
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format) {
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format, const std::string& tool_format) {
   constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
   std::optional<ChatTemplate> chat;
   if (template_file.empty()) {
@@ -138,14 +139,20 @@ void add_chat(ServingModel& serving, const std::string& folder, const std::strin
     chat = ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), std::move(special_tokens));
   }
   if (!chat) return;
-  serving.message_format = message_format.empty() ? detect_message_format(chat->source()) : message_format_by_name(message_format);
+  serving.tools_in_system = !tool_format.empty();
+  serving.message_format = serving.tools_in_system ? tool_format_by_name(tool_format) : message_format.empty() ? detect_message_format(chat->source()) : message_format_by_name(message_format);
   serving.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
+}
+
+void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which) {
+  if (which != "none") serving.defaults = read_generation_defaults(folder);
 }
 
 nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {
   nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));
   const auto tokenizer = load_tokenizer(folder);
   json["tokenizer_vocabulary"] = tokenizer ? nlohmann::ordered_json(tokenizer->vocab_size()) : nlohmann::ordered_json(nullptr);
+  json["generation_config"] = to_json(read_generation_defaults(folder));
   return json;
 }
 

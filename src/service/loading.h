@@ -46,9 +46,14 @@ OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t 
 // Uploads the compute copy of the masters as weights version `version`.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 
-// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name. Without any
-// template nothing changes. Errors: those of ChatTemplate and of reading; invalid_argument for a format's name.
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {});
+// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name; `tool_format`: the
+// system message tells of tools, in that format. Without any template nothing changes. Errors: those of ChatTemplate and of reading;
+// invalid_argument for a format's name.
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {}, const std::string& tool_format = {});
+
+// What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
+// Errors: those of read_generation_defaults.
+void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which);
 
 std::vector<std::string> device_names();           // cpu, cuda
 std::vector<std::string> backend_names();          // cpu, deferred, traced, emulated

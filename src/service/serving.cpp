@@ -1,5 +1,6 @@
 #include "service/serving.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/seconds.h"
+#include "service/tool_prompt.h"
 
 namespace lockstep {
 namespace {
@@ -26,9 +28,17 @@ void guarded(std::string_view what, F&& call) {
 GenerationService::GenerationService(ServingModel model, const ServingOptions& options) : model_(std::move(model)), options_(options) {
   if (!model_.executor) model_.executor = std::make_shared<Executor>();
   for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
+  for (const std::int32_t id : model_.defaults.end_tokens) {
+    if (id >= model_.runtime->model->vocabulary)
+      fail(ErrorCode::corrupt_file, "generation_config.json: 'eos_token_id' has {}, allowed is below config.json's 'vocab_size' {} (--generation-config none leaves the file out)", id, model_.runtime->model->vocabulary);
+    if (std::find(end_tokens_.begin(), end_tokens_.end(), id) == end_tokens_.end()) end_tokens_.push_back(id);
+  }
   grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);
   if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
-  if (model_.chat_template) call_markup_ = lockstep::call_markup(model_.message_format, model_.chat_template->source());
+  if (model_.chat_template) {
+    call_markup_ = lockstep::call_markup(model_.message_format, model_.tools_in_system ? std::string_view() : model_.chat_template->source());
+    shows_tools_ = model_.tools_in_system || lockstep::shows_tools(*model_.chat_template);
+  }
   profile_digest_ = model_.runtime->profile.digest();
   owner_salt_ = hex64(random_bits()) + hex64(random_bits());
   version_ = model_.weights->version;
@@ -66,7 +76,7 @@ std::vector<std::int32_t> GenerationService::encode_chat(const ChatTemplateInput
     fail(ErrorCode::unsupported, "model '{}' has no {}, so it has no chat; it continues {}", model_.name,
          model_.tokenizer ? "chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)" : "tokenizer.json",
          model_.tokenizer ? "texts" : "token ids");
-  return prompt_encoder_->encode(model_.chat_template->render_marked(input));
+  return prompt_encoder_->encode(model_.chat_template->render_marked(model_.tools_in_system ? with_tools_told(input, call_markup_) : input));
 }
 
 void GenerationService::post(std::function<void()> command) {

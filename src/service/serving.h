@@ -16,6 +16,7 @@
 
 #include "engine/engine.h"
 #include "service/executor.h"
+#include "service/generation_defaults.h"
 #include "service/grammars.h"
 #include "service/named_adapters.h"
 #include "service/statistics.h"
@@ -34,6 +35,8 @@ struct ServingModel {
   std::shared_ptr<Executor> executor;          // null: one of its own
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   MessageFormat message_format{};              // how it writes reasoning and tool calls
+  bool tools_in_system = false;                // its template shows none: they are told in the system message (service/tool_prompt.h)
+  GenerationDefaults defaults;                 // of its generation_config.json; nothing: none is read
 };
 
 struct ServingOptions {
@@ -79,6 +82,7 @@ class GenerationService {
   const std::string& name() const { return model_.name; }
   const Tokenizer& tokenizer() const;  // Error unsupported when there is none
   bool has_chat() const { return prompt_encoder_ != nullptr; }
+  bool shows_tools() const { return shows_tools_; }  // a talk's prompt tells of the tools that a request offers
   // The ids of a talk, in which no message forges a special token. Errors: unsupported without a chat template; the template's.
   std::vector<std::int32_t> encode_chat(const ChatTemplateInput& input) const;
   Grammars& grammars() { return *grammars_; }
@@ -86,7 +90,9 @@ class GenerationService {
   const NamedAdapters& adapters() const { return *adapters_; }
   MessageFormat message_format() const { return model_.message_format; }
   const CallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
+  // Of config.json and of generation_config.json; each of them ends a turn.
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
+  const GenerationDefaults& defaults() const { return model_.defaults; }
   const RequestLimits& limits() const { return limits_; }
   std::int64_t hidden() const { return model_.runtime->model->hidden; }  // numbers of a pooled prompt
   std::string profile_name() const { return model_.runtime->profile.name; }
@@ -126,6 +132,7 @@ class GenerationService {
   std::unique_ptr<NamedAdapters> adapters_;
   std::unique_ptr<const PromptEncoder> prompt_encoder_;  // null: no chat
   CallMarkup call_markup_;
+  bool shows_tools_ = false;
   std::string profile_digest_;
   std::string owner_salt_;
   std::unique_ptr<Engine> engine_;      // executor's thread

@@ -142,7 +142,7 @@ def remote(url, text, *options, environment=None):
 def test_a_server_answers_as_the_model_does(chat_folder, chat_server, tmp_path):
     """The same weights, the same seed: the same words, here and there."""
     text = f"3 7 12=48:\n1 2 3=6:\n/save {tmp_path / 'talk.json'}\n"
-    options = ["--seed", "1", "--max-tokens", "12", "--system", "s", "--top-k", "40", "--min-p", "0.01"]
+    options = ["--seed", "1", "--max-tokens", "12", "--system", "s", "--top-k", "40", "--min-p", "0.01"]  # temperature and top-p are a talk's own on both sides
     there = remote(chat_server.url, text, *options)
     assert there.returncode == 0, there.stderr
     talk = json.loads((tmp_path / "talk.json").read_text())

@@ -111,7 +111,7 @@ def open_playground(browser, server):
 
 def test_playground_streams_log_probabilities(browser, server):
     open_playground(browser, server)
-    browser.js("const [t] = document.getElementsByName('temperature'); t.value = 0; document.querySelector('textarea').value = '3 7 12=48:'")
+    browser.js("const [t] = document.getElementsByName('temperature'); t.value = 0; document.getElementsByName('max_tokens')[0].value = 16; document.getElementsByName('prompt')[0].value = '3 7 12=48:'")
     browser.js("document.querySelector('.primary').click()")
     browser.wait("document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
     text = browser.js("return [...document.querySelectorAll('.answer .token:not(.prompt)')].map((t) => t.textContent).join('')")
@@ -130,7 +130,7 @@ def test_playground_stops(browser, server):
     open_playground(browser, server)
     # A slow line, so that there is something to stop.
     browser.driver.execute_cdp_cmd("Network.emulateNetworkConditions", {"offline": False, "latency": 50, "downloadThroughput": 1500, "uploadThroughput": -1})
-    browser.js("document.getElementsByName('temperature')[0].value = 100; document.getElementsByName('max_tokens')[0].value = 400; document.querySelector('.primary').click()")
+    browser.js("document.getElementsByName('prompt')[0].value = '3 7 12=36:'; document.getElementsByName('top_p')[0].value = 1; document.getElementsByName('temperature')[0].value = 100; document.getElementsByName('max_tokens')[0].value = 400; document.querySelector('.primary').click()")
     browser.wait("document.querySelectorAll('.answer .token').length > 2", "some tokens")
     browser.js("[...document.querySelectorAll('button')].find((b) => b.textContent === 'Stop').click()")
     browser.wait("document.querySelector('.answer [role=status]').textContent === 'stopped'", "the stop")
@@ -163,7 +163,7 @@ def test_playground_tells_the_model_what_it_said(browser, server):
         open_view(browser, server, "playground")
         browser.js("const mode = [...document.querySelectorAll('.models select')].at(-1); mode.value = 'chat'; mode.dispatchEvent(new Event('change', { bubbles: true }))")
         for turn in (1, 2):
-            browser.js("document.querySelector('textarea').value = 'w?'; document.querySelector('.primary').click()")
+            browser.js("document.getElementsByName('prompt')[0].value = 'w?'; document.querySelector('.primary').click()")
             browser.wait(f"window.asked.length === {turn} && document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
         assert browser.js("return window.asked[1].messages") == [{"role": "user", "content": "w?"}, {"role": "assistant", "content": "hé"}, {"role": "user", "content": "w?"}]
         assert "<|eos|>" in browser.js("return document.querySelector('.answer').textContent")  # the tokens are shown as they are
@@ -227,7 +227,7 @@ def test_fits_a_phone(browser, server, view):
     browser.size(360, 740)
     (open_playground if view == "playground" else lambda b, s: open_view(b, s, view))(browser, server)
     if view == "playground":
-        browser.js("document.querySelector('.primary').click()")
+        browser.js("document.getElementsByName('prompt')[0].value = '3 7 12=36:'; document.querySelector('.primary').click()")
         browser.wait("document.querySelectorAll('.answer .token').length > 3", "tokens")
     width, outside = browser.js("""return [document.documentElement.scrollWidth, [...document.querySelectorAll('main *')].filter((e) => {
         for (let p = e.parentElement; p; p = p.parentElement) if (['auto', 'hidden', 'scroll'].includes(getComputedStyle(p).overflowX)) return false;
@@ -359,8 +359,12 @@ def test_chat(started, browser, tmp_path):
     chatty = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--chat-template", template)
     browser.open(f"{chatty.url}/#/playground")
     browser.wait("document.querySelectorAll('.models select').length === 2", "the choice of a mode")
-    browser.js("const s = document.querySelectorAll('.models select')[1]; s.value = 'chat'; s.dispatchEvent(new Event('change'))")
-    browser.js("document.querySelector('textarea').value = '3 7 12=48:'; document.getElementsByName('temperature')[0].value = 0; document.querySelector('.primary').click()")
+    # It opens as a chat, without a prompt of ours, sampled as suits a talk; what its author says of it goes before.
+    assert browser.js("return [...document.querySelectorAll('.models select')].at(-1).value") == "chat"
+    values = "return ['prompt', 'system', 'temperature', 'top_p', 'max_tokens'].map((n) => document.getElementsByName(n)[0].value)"
+    assert browser.js(values) == ["", "", "0.7", "0.9", "256"]
+    browser.js("const s = document.getElementsByName('system')[0]; s.value = 'x'; s.dispatchEvent(new Event('change')); s.value = ''; document.getElementsByName('max_tokens')[0].value = 16")
+    browser.js("document.getElementsByName('prompt')[0].value = '3 7 12=48:'; document.getElementsByName('temperature')[0].value = 0; document.querySelector('.primary').click()")
     browser.wait("document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
     tokens = browser.js("return [...document.querySelectorAll('.answer .token')].map((t) => t.textContent)")
     assert len(tokens) > 3 and "=48" in "".join(tokens)

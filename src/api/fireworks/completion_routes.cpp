@@ -61,7 +61,7 @@ std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
   request.prefix_owner = generation->prefix_owner(call.owner);
   request.prompt = prompt_of(wanted, *generation);
   const bool constrained = s.response_format.kind != ResponseFormat::Kind::text;
-  if (constrained) check_stops_beside_grammar(*generation, s, "response_format");
+  if (constrained) hold_stops_to_grammar(*generation, out->wanted.sampling, "response_format");
   const MakeConstraint make = format_constraint(generation, s.response_format, false);
   const std::vector<std::int32_t> ends = ends_of(*generation, s, constrained);
   request.sampling = sampling_parameters(s, s.seed.value_or(random_seed()), tokens_of(wanted, request.prompt.size(), longest_request(generation->limits())), ends, wanted.top_logprobs);

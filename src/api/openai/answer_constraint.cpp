@@ -70,16 +70,13 @@ std::shared_ptr<TokenConstraint> constraint_of_choice(const GenerationService& s
   return std::make_shared<MinTokens>(std::move(constraint), end_tokens, sampling.min_tokens, service.limits().vocabulary);
 }
 
-void check_stops_beside_grammar(const GenerationService& service, const SamplingFields& sampling, const std::string& what) {
-  const auto refuse_stop = [&](const std::string& field, const std::string& given) {
-    fail_field(field, fmt::format("{} beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", given, what));
-  };
-  if (!sampling.stop.empty()) refuse_stop("stop", "is given");
+void hold_stops_to_grammar(const GenerationService& service, SamplingFields& sampling, const std::string& what) {
+  sampling.stop.clear();
   const std::vector<std::int32_t>& ends = service.end_tokens();
   for (std::size_t i = 0; i < sampling.stop_token_ids.size(); ++i) {
     const std::int32_t id = sampling.stop_token_ids[i];
     if (id < service.limits().vocabulary && !service.tokenizer().is_special(id) && std::find(ends.begin(), ends.end(), id) == ends.end())
-      refuse_stop(fmt::format("stop_token_ids[{}]", i), fmt::format("is {}, a token of text,", id));
+      fail_field(fmt::format("stop_token_ids[{}]", i), fmt::format("is {}, a token of text, beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", id, what));
   }
 }
 

@@ -20,9 +20,9 @@ std::vector<std::int32_t> ends_of(const GenerationService& service, const Sampli
 // Of one choice: each has its own. Null: everything is allowed.
 std::shared_ptr<TokenConstraint> constraint_of_choice(const GenerationService& service, const SamplingFields& sampling, const MakeConstraint& make,
                                                       const std::vector<std::int32_t>& end_tokens);
-// What would cut an answer that a grammar holds is refused: stop, and stop_token_ids of tokens that are text. `what` holds it:
-// "response_format".
-void check_stops_beside_grammar(const GenerationService& service, const SamplingFields& sampling, const std::string& what);
+// An answer that is JSON from its first character to its last (`what` holds it: "response_format") is not looked through for stop strings,
+// as OpenAI's service does not: they are dropped. Error: stop_token_ids of tokens that are text, which would cut it.
+void hold_stops_to_grammar(const GenerationService& service, SamplingFields& sampling, const std::string& what);
 
 struct CallConstraint {
   MakeConstraint make;

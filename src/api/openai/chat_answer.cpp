@@ -90,6 +90,9 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   if (tools.empty()) choice.kind = ToolChoice::Kind::none;
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
+  if (choice.kind != ToolChoice::Kind::none && service->has_chat() && !service->shows_tools() && !request.prompt.ids)
+    throw RequestError(ErrorCode::unsupported, "tools", fmt::format("the chat template of model '{}' shows it no tools, so it would not know of them; `lockstep serve --tool-format NAME` tells it of them in the system message", service->name()), 400);
+
   AnswerOrder order;
   order.prefix_owner = service->prefix_owner(owner);
   order.adapter = adapter;
@@ -109,7 +112,9 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const ResponseFormat& answer_format = request.sampling.response_format;
   const bool formatted = answer_format.kind != ResponseFormat::Kind::text, either = callable && formatted;
   const bool strict = callable && !formatted && has_strict_tool(tools);
-  if (formatted || forced || strict) check_stops_beside_grammar(*service, request.sampling, formatted ? "response_format" : forced ? "tool_choice" : "strict tools");
+  if (strict && !request.sampling.stop.empty())
+    fail_field("stop", "is given beside strict tools, whose calls stand within text that it may end; allowed is one of the two, or tool_choice required");
+  if (formatted || forced || strict) hold_stops_to_grammar(*service, request.sampling, formatted ? "response_format" : forced ? "tool_choice" : "strict tools");
   CallConstraint held;
   if (forced) held = forced_call_constraint(service, tools, choice, request.parallel_tool_calls, reasons);
   else if (strict) held = strict_call_constraint(service, tools, request.parallel_tool_calls, reasons);

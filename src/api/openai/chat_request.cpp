@@ -76,8 +76,9 @@ void check_chat_prompt(const ChatPrompt& prompt) {
                fmt::format("is {}, allowed with continue_final_message is assistant", prompt.messages.back()["role"].get<std::string>()));
 }
 
-ChatRequest decode_chat(std::string_view body) {
+ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   ChatRequest r;
+  r.sampling = std::move(defaults);
   std::optional<std::int64_t> newer;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);

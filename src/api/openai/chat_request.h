@@ -41,7 +41,7 @@ struct ChatRequest {
 // Whether the tool that is asked for is among the tools.
 void check_tool_choice(const ChatRequest& request);
 
-// Throws RequestError with the field at fault.
-ChatRequest decode_chat(std::string_view body);
+// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+ChatRequest decode_chat(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

@@ -37,7 +37,7 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
                  .token_ids = request.sampling.return_token_ids.value_or(true),
                  .prompt_token_ids = request.sampling.return_token_ids.value_or(false),
                  .usage_in_parts = request.sampling.include_usage};
-  if (request.sampling.response_format.kind != ResponseFormat::Kind::text) check_stops_beside_grammar(*service, request.sampling, "response_format");
+  if (request.sampling.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*service, request.sampling, "response_format");
   order.make_constraint = format_constraint(service, request.sampling.response_format, false);
   order.sampling = std::move(request.sampling);
   auto writer = std::make_unique<CompletionWriter>(tokenizer, order.shape);

@@ -25,8 +25,9 @@ std::vector<CompletionRequest::Prompt> prompts_value(const Json& value, const st
   return result;
 }
 
-CompletionRequest decode_completion(std::string_view body) {
+CompletionRequest decode_completion(std::string_view body, SamplingFields defaults) {
   CompletionRequest r;
+  r.sampling = std::move(defaults);
   std::vector<CompletionRequest::Prompt> by_ids;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);

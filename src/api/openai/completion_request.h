@@ -32,7 +32,7 @@ struct CompletionRequest {
 // A string, an array of token ids, or an array of at most `most` of those. Throws RequestError.
 std::vector<CompletionRequest::Prompt> prompts_value(const Json& value, const std::string& field, std::size_t most);
 
-// Throws RequestError with the field at fault.
-CompletionRequest decode_completion(std::string_view body);
+// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+CompletionRequest decode_completion(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

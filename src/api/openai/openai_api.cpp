@@ -86,9 +86,9 @@ class OpenAiApi {
   ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
   ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_completion(service_, decode_completion(request.body), request.key_name, out, writer_);
+    answer_completion(service_, decode_completion(request.body, defaults_), request.key_name, out, writer_);
   }
-  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body), request.key_name, out, writer_); }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_); }
   void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out); }
   void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
   ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
@@ -117,12 +117,14 @@ class OpenAiApi {
             {"created", created_},
             {"owned_by", "lockstep"},
             {"chat", service_->has_chat()},
+            {"generation_config", to_json(service_->defaults())},
             {"max_model_len", longest_request(service_->limits())},
             {"weights_version", service_->weights_version()},
             {"profile", service_->profile_digest()},
             {"profile_name", service_->profile_name()}};
   }
   std::shared_ptr<GenerationService> service_;
+  const SamplingFields defaults_ = sampling_defaults(service_->defaults());
   RequestLanes& lanes_;  // of the routes, which hold this
   ResponseAnswers responses_;
   std::int64_t created_;

@@ -30,7 +30,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
     const auto previous = kept_->find(owner, id);
     if (!previous) fail_unknown("previous_response_id", id, 400);
     return Json::parse(previous->messages);
-  });
+  }, sampling_defaults(service_->defaults()));
   ResponseWriter::Ended ended = [](const Json&) {};
   if (r.store)
     ended = [kept = kept_, owner, items = dumped(r.items), messages = std::move(r.messages)](const Json& response) {

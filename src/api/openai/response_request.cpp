@@ -88,8 +88,9 @@ Json notes(const Json& value, const std::string& field) {
 }
 }  // namespace
 
-ResponseRequest decode_response(std::string_view body, const PreviousMessages& previous) {
+ResponseRequest decode_response(std::string_view body, const PreviousMessages& previous, SamplingFields defaults) {
   ResponseRequest r;
+  r.chat.sampling = std::move(defaults);
   SamplingFields& s = r.chat.sampling;
   s.max_tokens_field = "max_output_tokens";
   r.chat.prompt.messages_field = "input";

@@ -16,6 +16,6 @@ struct ResponseRequest {
 
 // The messages of a talk up to a stored response's end. Throws RequestError where there is none of that id.
 using PreviousMessages = std::function<Json(const std::string& id)>;
-ResponseRequest decode_response(std::string_view body, const PreviousMessages& previous);
+ResponseRequest decode_response(std::string_view body, const PreviousMessages& previous, SamplingFields defaults = {});
 
 }  // namespace lockstep

@@ -44,6 +44,16 @@ std::vector<LogitBias> logit_biases(const Json& value, const std::string& field)
 
 }  // namespace
 
+SamplingFields sampling_defaults(const GenerationDefaults& d) {
+  SamplingFields s;
+  s.temperature = d.temperature.value_or(s.temperature);
+  s.top_p = d.top_p.value_or(s.top_p);
+  s.min_p = d.min_p.value_or(s.min_p);
+  s.repetition_penalty = d.repetition_penalty.value_or(s.repetition_penalty);
+  s.top_k = d.top_k.value_or(static_cast<std::int32_t>(s.top_k));
+  return s;
+}
+
 ResponseFormat response_format_value(const Json& value, const std::string& field) {
   require_object(value, field);
   ResponseFormat format;

@@ -43,6 +43,8 @@ struct SamplingFields {
   bool stream = false, include_usage = false;
 };
 
+// What a request that says nothing is sampled with: the model's generation_config.json, or its own distribution.
+SamplingFields sampling_defaults(const GenerationDefaults& defaults);
 ResponseFormat response_format_value(const Json& value, const std::string& field);
 void add_sampling_fields(JsonFields& fields, SamplingFields* s);
 // What no field shows alone. Throws RequestError.

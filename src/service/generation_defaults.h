@@ -1,0 +1,30 @@
+// How a model is sampled where a request does not say it: generation_config.json of its folder, as its authors wrote it for transformers.
+// Example: {"temperature": 0.6, "top_k": 20, "eos_token_id": [151645, 151643]}. Pure functions.
+//   GenerationDefaults defaults = read_generation_defaults("models/qwen3"); defaults.temperature.value_or(1)
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+// Where nobody says anything: a talk is to be sensible, everything else is the model's own distribution.
+inline constexpr float kTalkTemperature = 0.7f, kTalkTopP = 0.9f;
+
+// What the file says; nothing where it does not.
+struct GenerationDefaults {
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;  // do_sample false is temperature 0
+  std::optional<std::int32_t> top_k;                                   // 0: all
+  std::vector<std::int32_t> end_tokens;                                // each of them ends a turn
+  bool says_sampling() const { return temperature || top_p || min_p || repetition_penalty || top_k; }
+};
+
+// Nothing where there is no such file. Error corrupt_file: a value that transformers would not sample with; it names the way around.
+GenerationDefaults read_generation_defaults(const std::filesystem::path& folder);
+// {"temperature": 0.6, ...}: what is said, and nothing else.
+nlohmann::ordered_json to_json(const GenerationDefaults& defaults);
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// Tools for a model whose chat template shows it none (`lockstep serve --tool-format qwen`): they are told in the system message, with how a
+// call is written, and earlier calls and their results are told as text. Pure functions.
+//   input = with_tools_told(std::move(input), call_markup(MessageFormat::qwen, {}));
+#pragma once
+#include <string>
+#include <vector>
+
+#include "text/message/tool_call_formats.h"
+#include "text/template/chat_template.h"
+
+namespace lockstep {
+
+// Whether a prompt made of this template holds the name of a tool that a request offers.
+bool shows_tools(const ChatTemplate& chat);
+// What --tool-format allows: formats whose calls are JSON between words that any tokenizer writes.
+std::vector<std::string> tool_format_names();
+// Error invalid_argument: another name.
+MessageFormat tool_format_by_name(const std::string& name);
+// `input` without tools, calls and roles that only a template for tools knows; its text says them.
+ChatTemplateInput with_tools_told(ChatTemplateInput input, const CallMarkup& markup);
+
+}  // namespace lockstep
