@@ -135,7 +135,7 @@ def run(*arguments, timeout=60):
 def test_what_does_not_fit_is_refused_before_it_is_begun(limited, tmp_path):
     limited(150)  # a comparison takes 213 MB, the serving of 8 sequences of 1,024 tokens 136 MB
     model = REPOSITORY / "models/countdown-glm"
-    for arguments in (["serve", "--model", model, "--port", "0", "--training", "--state", tmp_path / "state"],
+    for arguments in (["serve", "--model", model, "--port", "0", "--training", "--state", tmp_path / "state", "--cache-megabytes", "256"],
                       ["serve", "--model", model, "--port", "0", "--memory-megabytes", "70"],
                       ["parity", "--model", model, "--fuzz", "1"]):
         ended = run(*arguments)
