@@ -27,7 +27,8 @@ The examples share:
 def page():
     source = TESTS.read_text()
     tree = ast.parse(source)
-    versions = dict(re.findall(r"^([\w.-]+?)(?:\[\w+\])?==(\S+)$", (ROOT / "tools/oracle-requirements.txt").read_text(), re.MULTILINE))
+    listed = "".join((ROOT / "tools" / name).read_text() for name in ("oracle-requirements.txt", "oracle-requirements-alone.txt"))
+    versions = dict(re.findall(r"^([\w.-]+?)(?:\[\w+\])?==(\S+)$", listed, re.MULTILINE))
     shared = [ast.get_source_segment(source, node) for node in tree.body
               if isinstance(node, ast.ClassDef) and node.name == "Pair" or isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "ADD_PARAMETERS"]
     parts = [HEAD.format(shared="\n\n".join(shared))]

@@ -16,6 +16,7 @@ import pytest
 MODEL = "countdown-chat"
 ROOT = Path(__file__).resolve().parents[2]
 os.environ["OPENAI_AGENTS_DISABLE_TRACING"] = "1"  # openai-agents would send its traces to OpenAI
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # litellm would fetch prices from the network
 
 
 class Pair(pydantic.BaseModel):
@@ -73,6 +74,60 @@ class TestOpenai:
         client = openai.OpenAI(base_url=url, api_key="none")
         answer = client.embeddings.create(model=MODEL, input=["one", "two"], dimensions=32)
         assert [len(one.embedding) for one in answer.data] == [32, 32]
+
+
+class TestLitellm:
+    """`litellm`"""
+
+    def test_chat(self, url):
+        import litellm
+        answer = litellm.completion(model="openai/" + MODEL, api_base=url, api_key="none", messages=[{"role": "user", "content": "3 7 12=48:"}], max_tokens=16)
+        assert answer.choices[0].message.role == "assistant" and answer.usage.completion_tokens > 0
+
+    def test_stream(self, url):
+        import litellm
+        ask = dict(model="openai/" + MODEL, api_base=url, api_key="none", messages=[{"role": "user", "content": "3 7 12=48:"}], max_tokens=16, seed=1)
+        text = "".join(part.choices[0].delta.content or "" for part in litellm.completion(**ask, stream=True))
+        assert text == (litellm.completion(**ask).choices[0].message.content or "")
+
+    def test_tool_call(self, url):
+        import litellm
+        answer = litellm.completion(model="openai/" + MODEL, api_base=url, api_key="none", messages=[{"role": "user", "content": "1+3"}], tool_choice="required", max_tokens=240,
+                                    parallel_tool_calls=False, tools=[{"type": "function", "function": {"name": "add", "parameters": ADD_PARAMETERS}}])
+        assert json.loads(answer.choices[0].message.tool_calls[0].function.arguments)["b"] in (3, 4)
+
+    def test_structured_output(self, url):
+        import litellm
+        answer = litellm.completion(model="openai/" + MODEL, api_base=url, api_key="none", messages=[{"role": "user", "content": "?"}], response_format=Pair, max_tokens=120)
+        assert Pair.model_validate_json(answer.choices[0].message.content)
+
+    def test_embeddings(self, url):
+        import litellm
+        answer = litellm.embedding(model="openai/" + MODEL, api_base=url, api_key="none", input=["one", "two"], dimensions=32)
+        assert [len(one["embedding"]) for one in answer.data] == [32, 32]
+
+
+class TestInstructor:
+    """`instructor`"""
+
+    def test_structured_output(self, url):
+        import instructor
+        import openai
+        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=instructor.Mode.JSON_SCHEMA)
+        assert isinstance(client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "?"}], response_model=Pair, max_tokens=120, max_retries=0), Pair)
+
+    def test_tool_call(self, url):
+        import instructor
+        import openai
+        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=instructor.Mode.TOOLS)
+        assert isinstance(client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "?"}], response_model=Pair, max_tokens=240, max_retries=0), Pair)
+
+    def test_stream(self, url):
+        import instructor
+        import openai
+        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none"), mode=instructor.Mode.JSON_SCHEMA)
+        partials = list(client.chat.completions.create_partial(model=MODEL, messages=[{"role": "user", "content": "?"}], response_model=Pair, max_tokens=120, max_retries=0))
+        assert partials[-1].a in (1, 2, 3) and partials[-1].b in (True, False)
 
 
 class TestLangchainOpenai:
