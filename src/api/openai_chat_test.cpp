@@ -231,7 +231,7 @@ TEST_F(OpenAiChat, AnAnswerOfAFormatOrCalls) {
 // Whose calls can only be a list cannot tell them from an answer that is one.
 TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
   ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2}));
-  model.chat_template = std::make_shared<const ChatTemplate>(ChatTemplate::from_source("{% for m in messages %}{{ m.content }}{% endfor %}"));
+  model.chat_template = std::make_shared<const ChatTemplate>(ChatTemplate::from_source("{% if tools %}tools{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"));
   model.name = "chatty";
   Routes routes;
   add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));

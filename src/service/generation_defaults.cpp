@@ -32,8 +32,12 @@ GenerationDefaults read_generation_defaults(const std::filesystem::path& folder)
   const std::filesystem::path file = folder / "generation_config.json";
   std::error_code error;
   if (!std::filesystem::exists(file, error)) return defaults;
-  const Json config = read_json_file(file);
-  if (!config.is_object()) fail(ErrorCode::corrupt_file, "'{}' is no JSON object (--generation-config none leaves the file out)", file.string());
+  Json config;
+  try {
+    config = read_json_file(file);
+  } catch (const Error& e) {
+    fail(e.code(), "{} (--generation-config none leaves the file out)", e.message());
+  }
   defaults.temperature = number_in(config, "temperature", 0, 100, "a number from 0 to 100");
   defaults.top_p = number_in(config, "top_p", 1e-9, 1, "a number above 0 and at most 1");
   defaults.min_p = number_in(config, "min_p", 0, 1, "a number from 0 to 1");

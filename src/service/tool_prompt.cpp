@@ -20,13 +20,12 @@ std::string system_text(const Json& tools, const CallMarkup& markup) {
 }  // namespace
 
 bool shows_tools(const ChatTemplate& chat) {
-  const std::string name = "a_function_of_that_name";
-  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", name}, {"description", "d"}, {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}});
+  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "f"}, {"description", "d"}, {"parameters", {{"type", "object"}, {"properties", Json::object()}}}}}}});
   const Json user{{"role", "user"}, {"content", "x"}}, system{{"role", "system"}, {"content", "y"}};
   bool rendered = false;
   for (const Json& messages : {Json::array({user}), Json::array({system, user})}) {
     try {
-      if (chat.render({.messages = messages, .tools = tools}).find(name) != std::string::npos) return true;
+      if (chat.render({.messages = messages, .tools = tools}) != chat.render({.messages = messages})) return true;
       rendered = true;
     } catch (const Error&) {  // it refuses such a talk
     }

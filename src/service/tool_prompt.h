@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Whether a prompt made of this template holds the name of a tool that a request offers.
+// Whether a prompt made of this template is another when a request offers tools.
 bool shows_tools(const ChatTemplate& chat);
 // What --tool-format allows: formats whose calls are JSON between words that any tokenizer writes.
 std::vector<std::string> tool_format_names();
