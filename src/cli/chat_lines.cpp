@@ -3,6 +3,7 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -64,6 +65,14 @@ class TerminalLines : public ChatLines {
   explicit TerminalLines(const std::string& prompt) : prompt_(prompt) {
     // Characters beyond ASCII are typed and shown as such.
     if (!std::setlocale(LC_CTYPE, "") || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
+    // What is typed during an answer waits as it was typed: a terminal that gathers lines keeps Ctrl-D as an end that nobody reads later.
+    if (tcgetattr(STDIN_FILENO, &before_) == 0) {
+      termios characters = before_;
+      characters.c_lflag &= ~static_cast<tcflag_t>(ICANON);
+      characters.c_cc[VMIN] = 1;
+      characters.c_cc[VTIME] = 0;
+      changed_ = tcsetattr(STDIN_FILENO, TCSADRAIN, &characters) == 0;
+    }
     edit_ = el_init("lockstep", stdin, stdout, stderr);
     history_ = history_init();
     if (!edit_ || !history_) fail(ErrorCode::io, "the terminal cannot be edited; lines from a pipe can be read");
@@ -84,6 +93,7 @@ class TerminalLines : public ChatLines {
   ~TerminalLines() override {
     if (history_) history_end(history_);
     if (edit_) el_end(edit_);
+    if (changed_) tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   }
   Got next(std::string& line) override {
     interrupted_ = false;
@@ -133,6 +143,8 @@ class TerminalLines : public ChatLines {
   }
 
   std::string prompt_;
+  termios before_{};
+  bool changed_ = false;
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
   bool interrupted_ = false;

@@ -55,6 +55,8 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   s.top_k = static_cast<std::int32_t>(settings.top_k.value_or(*usual.top_k));
   s.min_p = number(settings.min_p, usual.min_p);
   s.repetition_penalty = number(settings.repetition_penalty, usual.repetition_penalty);
+  s.presence_penalty = service_.defaults().presence_penalty.value_or(0);
+  s.frequency_penalty = service_.defaults().frequency_penalty.value_or(0);
   s.seed = settings.seed.value_or(random_seed());
   s.max_tokens = static_cast<std::int32_t>(settings.max_tokens > 0 ? std::min(settings.max_tokens, room) : room);
   s.stop_tokens = service_.end_tokens();

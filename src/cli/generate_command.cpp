@@ -94,6 +94,8 @@ int generate_command(const Arguments& arguments) {
                                .top_k = s.top_k ? static_cast<std::int32_t>(*s.top_k) : defaults.top_k.value_or(0),
                                .min_p = defaults.min_p.value_or(0),
                                .repetition_penalty = defaults.repetition_penalty.value_or(1),
+                               .presence_penalty = defaults.presence_penalty.value_or(0),
+                               .frequency_penalty = defaults.frequency_penalty.value_or(0),
                                .seed = seed,
                                .max_tokens = static_cast<std::int32_t>(s.max_tokens),
                                .stop_tokens = service.end_tokens()}};

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "checkpoint/json_file.h"
+#include "engine/request.h"
 
 namespace lockstep {
 namespace {
@@ -39,9 +40,12 @@ GenerationDefaults read_generation_defaults(const std::filesystem::path& folder)
     fail(e.code(), "{} (--generation-config none leaves the file out)", e.message());
   }
   defaults.temperature = number_in(config, "temperature", 0, 100, "a number from 0 to 100");
+  if (defaults.temperature && *defaults.temperature != 0 && *defaults.temperature < SamplingParameters::kLeastTemperature) refuse("temperature", config["temperature"], "0, or a number from 1e-6 to 100");
   defaults.top_p = number_in(config, "top_p", 1e-9, 1, "a number above 0 and at most 1");
   defaults.min_p = number_in(config, "min_p", 0, 1, "a number from 0 to 1");
   defaults.repetition_penalty = number_in(config, "repetition_penalty", 0.01, 10, "a number from 0.01 to 10");
+  defaults.presence_penalty = number_in(config, "presence_penalty", -2, 2, "a number from -2 to 2");
+  defaults.frequency_penalty = number_in(config, "frequency_penalty", -2, 2, "a number from -2 to 2");
   if (const auto top_k = config.find("top_k"); top_k != config.end() && !top_k->is_null()) {
     if (!top_k->is_number_integer() || top_k->get<std::int64_t>() < -1 || top_k->get<std::int64_t>() > INT32_MAX) refuse("top_k", *top_k, "an integer from -1 (all)");
     defaults.top_k = std::max(0, top_k->get<std::int32_t>());
@@ -68,6 +72,8 @@ nlohmann::ordered_json to_json(const GenerationDefaults& d) {
   put("top_p", d.top_p);
   put("min_p", d.min_p);
   put("repetition_penalty", d.repetition_penalty);
+  put("presence_penalty", d.presence_penalty);
+  put("frequency_penalty", d.frequency_penalty);
   if (d.top_k) json["top_k"] = *d.top_k;
   if (!d.end_tokens.empty()) json["end_tokens"] = d.end_tokens;
   return json;

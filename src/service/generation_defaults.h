@@ -16,10 +16,10 @@ inline constexpr float kTalkTemperature = 0.7f, kTalkTopP = 0.9f;
 
 // What the file says; nothing where it does not.
 struct GenerationDefaults {
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;  // do_sample false is temperature 0
+  std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;  // do_sample false is temperature 0
   std::optional<std::int32_t> top_k;                                   // 0: all
   std::vector<std::int32_t> end_tokens;                                // each of them ends a turn
-  bool says_sampling() const { return temperature || top_p || min_p || repetition_penalty || top_k; }
+  bool says_sampling() const { return temperature || top_p || min_p || repetition_penalty || presence_penalty || frequency_penalty || top_k; }
 };
 
 // Nothing where there is no such file. Error corrupt_file: a value that transformers would not sample with; it names the way around.

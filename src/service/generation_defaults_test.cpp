@@ -43,12 +43,13 @@ TEST_F(GenerationDefaultsTest, SaysWhatTheFileSays) {
   EXPECT_FALSE(read(R"({"eos_token_id": 2, "temperature": null, "_from_model_config": true})").says_sampling());
   EXPECT_EQ(read(R"({"top_k": -1})").top_k, 0);
   EXPECT_EQ(read(R"({"do_sample": false, "temperature": 0.6})").temperature, 0);
+  EXPECT_FLOAT_EQ(read(R"({"presence_penalty": 1.5, "frequency_penalty": -0.5})").frequency_penalty.value(), -0.5f);
   EXPECT_FLOAT_EQ(read(R"({"repetition_penalty": 1.1})").repetition_penalty.value(), 1.1f);
 }
 
 TEST_F(GenerationDefaultsTest, WhatNobodyCanSampleWithIsRefusedWithTheWayAround) {
   EXPECT_EQ(refusal(R"({"temperature": -1})"), "generation_config.json: 'temperature' is -1, allowed is a number from 0 to 100 (--generation-config none leaves the file out)");
-  for (const char* text : {R"({"top_p": 0})", R"({"top_p": "0.9"})", R"({"top_k": 1.5})", R"({"eos_token_id": [1, "a"]})", R"({"eos_token_id": -2})", R"({"do_sample": 1})", R"({"min_p": 2})", "[]"})
+  for (const char* text : {R"({"top_p": 0})", R"({"top_p": "0.9"})", R"({"top_k": 1.5})", R"({"eos_token_id": [1, "a"]})", R"({"eos_token_id": -2})", R"({"do_sample": 1})", R"({"min_p": 2})", R"({"temperature": 1e-7})", R"({"presence_penalty": 3})", "[]"})
     EXPECT_NE(refusal(text).find("--generation-config none"), std::string::npos) << text;
 }
 

@@ -152,7 +152,11 @@ nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm
   nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));
   const auto tokenizer = load_tokenizer(folder);
   json["tokenizer_vocabulary"] = tokenizer ? nlohmann::ordered_json(tokenizer->vocab_size()) : nlohmann::ordered_json(nullptr);
-  json["generation_config"] = to_json(read_generation_defaults(folder));
+  try {
+    json["generation_config"] = to_json(read_generation_defaults(folder));
+  } catch (const Error& e) {  // the rest is true all the same
+    json["generation_config"] = e.message();
+  }
   return json;
 }
 

@@ -50,6 +50,8 @@ SamplingFields sampling_defaults(const GenerationDefaults& d) {
   s.top_p = d.top_p.value_or(s.top_p);
   s.min_p = d.min_p.value_or(s.min_p);
   s.repetition_penalty = d.repetition_penalty.value_or(s.repetition_penalty);
+  s.presence_penalty = d.presence_penalty.value_or(s.presence_penalty);
+  s.frequency_penalty = d.frequency_penalty.value_or(s.frequency_penalty);
   s.top_k = d.top_k.value_or(static_cast<std::int32_t>(s.top_k));
   return s;
 }

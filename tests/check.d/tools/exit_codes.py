@@ -67,6 +67,8 @@ with check("a-run-that-diverges-is-4"):
     if step > 1:
         assert f"step-{step - 1:06d}" in outcome.stderr, str(outcome)
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these checks themselves may run under nohup
+
 with check("signals-save-and-stop"):
     for how, code in ((signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
         for kind, words in (("sft", sft_arguments), ("rl", rl_arguments)):
