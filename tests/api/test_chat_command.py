@@ -101,6 +101,25 @@ def test_a_terminal(chat_folder):
     assert terminal.status() == 0
 
 
+def test_lines_are_edited_and_come_back(chat_folder, tmp_path):
+    saved = tmp_path / "talk.json"
+    terminal = Terminal(chat_folder, "--temperature", "0", "--max-tokens", "2")
+    for typed in ("hy\x7fi\n", "\x1b[A there\n", "\u00e9\u00e8\x7f\n", f"/save {saved}\n"):  # a letter taken back; the line before, and more; characters beyond ASCII
+        terminal.wait_for("> ")
+        terminal.type(typed)
+    terminal.wait_for("saved 6 messages")
+    terminal.wait_for("> ")
+    terminal.type("/exit\n")
+    assert terminal.status() == 0
+    assert [m["content"] for m in json.loads(saved.read_text())["messages"] if m["role"] == "user"] == ["hi", "hi there", "\u00e9"]
+
+
+@pytest.mark.parametrize("word", ["/exit", "/quit"])
+def test_words_that_end_it(chat_folder, word):
+    ran = piped(chat_folder, f"a\n{word}\nb\n", "--max-tokens", "2")
+    assert ran.returncode == 0 and ran.stdout.count("\n") == 1, ran
+
+
 def test_ctrl_c_stops_the_answer_alone(chat_folder):
     # On one slow thread of scalar code a full context takes long enough to be stopped.
     terminal = Terminal(chat_folder, "--temperature", "100", "--isa", "scalar", "--threads", "1")

@@ -166,6 +166,10 @@ def test_playground_tells_the_model_what_it_said(browser, server):
             browser.js("document.getElementsByName('prompt')[0].value = 'w?'; document.querySelector('.primary').click()")
             browser.wait(f"window.asked.length === {turn} && document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
         assert browser.js("return window.asked[1].messages") == [{"role": "user", "content": "w?"}, {"role": "assistant", "content": "hé"}, {"role": "user", "content": "w?"}]
+        # A system prompt stands before what is said, and the chat begins anew with it.
+        browser.js("const s = document.getElementsByName('system')[0]; s.value = 'Be brief.'; s.dispatchEvent(new Event('change')); document.getElementsByName('prompt')[0].value = 'w?'; document.querySelector('.primary').click()")
+        browser.wait("window.asked.length === 3 && document.querySelector('.answer [role=status]').textContent === 'done'", "the answer")
+        assert browser.js("return window.asked[2].messages") == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "w?"}]
         assert "<|eos|>" in browser.js("return document.querySelector('.answer').textContent")  # the tokens are shown as they are
     finally:
         browser.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", {"identifier": script})
