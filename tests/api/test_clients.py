@@ -103,8 +103,8 @@ class TestLitellm:
 
     def test_embeddings(self, url):
         import litellm
-        answer = litellm.embedding(model="openai/" + MODEL, api_base=url, api_key="none", input=["one", "two"], dimensions=32)
-        assert [len(one["embedding"]) for one in answer.data] == [32, 32]
+        answer = litellm.embedding(model="openai/" + MODEL, api_base=url, api_key="none", input=["one", "two"])
+        assert len(answer.data) == 2 and answer.data[0]["embedding"] != answer.data[1]["embedding"]
 
 
 class TestInstructor:

@@ -26,8 +26,6 @@ def request(draw, seed):
         if draw.random() < share:
             body.update(fields)
     holds_to_json = chat and draw.random() < 0.15 and "response_format" not in body
-    if holds_to_json or "response_format" in body:
-        body.pop("stop", None)  # refused beside what holds the answer to JSON
     if not chat:
         if draw.random() < 0.5:
             body.update(logprobs=draw.randint(0, 3), echo=draw.random() < 0.5)
