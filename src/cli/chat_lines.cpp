@@ -65,14 +65,7 @@ class TerminalLines : public ChatLines {
   explicit TerminalLines(const std::string& prompt) : prompt_(prompt) {
     // Characters beyond ASCII are typed and shown as such.
     if (!std::setlocale(LC_CTYPE, "") || std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
-    // What is typed during an answer waits as it was typed: a terminal that gathers lines keeps Ctrl-D as an end that nobody reads later.
-    if (tcgetattr(STDIN_FILENO, &before_) == 0) {
-      termios characters = before_;
-      characters.c_lflag &= ~static_cast<tcflag_t>(ICANON);
-      characters.c_cc[VMIN] = 1;
-      characters.c_cc[VTIME] = 0;
-      changed_ = tcsetattr(STDIN_FILENO, TCSADRAIN, &characters) == 0;
-    }
+    changeable_ = tcgetattr(STDIN_FILENO, &before_) == 0;
     edit_ = el_init("lockstep", stdin, stdout, stderr);
     history_ = history_init();
     if (!edit_ || !history_) fail(ErrorCode::io, "the terminal cannot be edited; lines from a pipe can be read");
@@ -89,11 +82,15 @@ class TerminalLines : public ChatLines {
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, read_character);
     el_set(edit_, EL_SIGNAL, 0);
+    // What is typed during an answer waits as it was typed, and is shown at the next prompt: a terminal that gathers lines itself would keep
+    // Ctrl-D as an end that nobody reads later, and one that shows them would write into the answer. (-x: the modes outside of el_gets.)
+    el_set(edit_, EL_SETTY, "-x", "-icanon", nullptr);
+    el_set(edit_, EL_SETTY, "-x", "-echo", nullptr);
   }
   ~TerminalLines() override {
     if (history_) history_end(history_);
     if (edit_) el_end(edit_);
-    if (changed_) tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
+    if (changeable_) tcsetattr(STDIN_FILENO, TCSADRAIN, &before_);
   }
   Got next(std::string& line) override {
     interrupted_ = false;
@@ -144,7 +141,7 @@ class TerminalLines : public ChatLines {
 
   std::string prompt_;
   termios before_{};
-  bool changed_ = false;
+  bool changeable_ = false;
   EditLine* edit_ = nullptr;
   History* history_ = nullptr;
   bool interrupted_ = false;

@@ -79,38 +79,70 @@ class Terminal:
     def type(self, text):
         os.write(self.fd, text.encode())
 
-    def status(self):
-        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+    def status(self, seconds=60):
+        """How it ended. What does not end is killed, and told."""
+        end = time.monotonic() + seconds
+        while (ended := os.waitpid(self.pid, os.WNOHANG))[0] == 0 and time.monotonic() < end:
+            if select.select([self.fd], [], [], 0.02)[0]:
+                try:
+                    self.seen += os.read(self.fd, 4096).decode("utf-8", "replace")
+                except OSError:
+                    time.sleep(0.02)
+        if ended[0] == 0:
+            self.kill()
+            pytest.fail(f"it did not end in {seconds} s; the terminal showed {self.seen!r}")
+        self.pid = 0
+        return os.waitstatus_to_exitcode(ended[1])
+
+    def kill(self):
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
 
 
-def test_a_terminal(chat_folder):
-    terminal = Terminal(chat_folder, "--temperature", "0")
-    terminal.wait_for("> ")
-    terminal.type("/help\n")
-    terminal.wait_for("/save FILE")
-    terminal.wait_for("> ")
-    terminal.type("/bad\n")  # an error is told, and the talk goes on
-    terminal.wait_for("unknown command '/bad'")
-    terminal.wait_for("> ")
-    terminal.type("\x03")  # no answer runs: a word, and a new line
-    terminal.wait_for("Ctrl-D ends")
-    terminal.wait_for("> ")
-    terminal.type("3 7 12=48:\n")
-    terminal.wait_for("> ")
-    terminal.type("\x04")
-    assert terminal.status() == 0
+@pytest.fixture
+def terminal():
+    """Starts the command in a terminal; a test that fails leaves no process behind."""
+    started = []
+
+    def start(*arguments, **named):
+        started.append(Terminal(*arguments, **named))
+        return started[-1]
+    yield start
+    for one in started:
+        one.kill()
+        os.close(one.fd)
 
 
-def test_lines_are_edited_and_come_back(chat_folder, tmp_path):
+def test_a_terminal(terminal, chat_folder):
+    shell = terminal(chat_folder, "--temperature", "0")
+    shell.wait_for("> ")
+    shell.type("/help\n")
+    shell.wait_for("/save FILE")
+    shell.wait_for("> ")
+    shell.type("/bad\n")  # an error is told, and the talk goes on
+    shell.wait_for("unknown command '/bad'")
+    shell.wait_for("> ")
+    shell.type("\x03")  # no answer runs: a word, and a new line
+    shell.wait_for("Ctrl-D ends")
+    shell.wait_for("> ")
+    shell.type("3 7 12=48:\n")
+    shell.wait_for("> ")
+    shell.type("\x04")
+    assert shell.status() == 0
+
+
+def test_lines_are_edited_and_come_back(terminal, chat_folder, tmp_path):
     saved = tmp_path / "talk.json"
-    terminal = Terminal(chat_folder, "--temperature", "0", "--max-tokens", "2")
+    shell = terminal(chat_folder, "--temperature", "0", "--max-tokens", "2")
     for typed in ("hy\x7fi\n", "\x1b[A there\n", "\u00e9\u00e8\x7f\n", f"/save {saved}\n"):  # a letter taken back; the line before, and more; characters beyond ASCII
-        terminal.wait_for("> ")
-        terminal.type(typed)
-    terminal.wait_for("saved 6 messages")
-    terminal.wait_for("> ")
-    terminal.type("/exit\n")
-    assert terminal.status() == 0
+        shell.wait_for("> ")
+        shell.type(typed)
+    shell.wait_for("saved 6 messages")
+    shell.wait_for("> ")
+    shell.type("/exit\n")
+    assert shell.status() == 0
     assert [m["content"] for m in json.loads(saved.read_text())["messages"] if m["role"] == "user"] == ["hi", "hi there", "\u00e9"]
 
 
@@ -120,35 +152,35 @@ def test_words_that_end_it(chat_folder, word):
     assert ran.returncode == 0 and ran.stdout.count("\n") == 1, ran
 
 
-def test_ctrl_c_stops_the_answer_alone(chat_folder):
+def test_ctrl_c_stops_the_answer_alone(terminal, chat_folder):
     # On one slow thread of scalar code a full context takes long enough to be stopped.
-    terminal = Terminal(chat_folder, "--temperature", "100", "--isa", "scalar", "--threads", "1")
-    terminal.wait_for("> ")
+    shell = terminal(chat_folder, "--temperature", "100", "--isa", "scalar", "--threads", "1")
+    shell.wait_for("> ")
     stopped = False
     for _ in range(20):  # an answer may end by itself first
-        terminal.type("3 7 12=48:\n")
-        terminal.wait_for("48:\r\n")
+        shell.type("3 7 12=48:\n")
+        shell.wait_for("48:\r\n")
         time.sleep(0.02)
-        terminal.type("\x03")
+        shell.type("\x03")
         # One of both is said, always. A prompt alone would not tell: random words may look like one, and a second Ctrl-C ends the program.
-        stopped = terminal.wait_for("(stopped)", "Ctrl-D ends") == "(stopped)"
-        terminal.wait_for("> ")
-        terminal.type("/reset\n")
-        terminal.wait_for("> ")
+        stopped = shell.wait_for("(stopped)", "Ctrl-D ends") == "(stopped)"
+        shell.wait_for("> ")
+        shell.type("/reset\n")
+        shell.wait_for("> ")
         if stopped:
             break
     assert stopped
-    terminal.type("1 2 3=6:\n")
-    terminal.wait_for("> ")
-    terminal.type("\x04")
-    assert terminal.status() == 0
+    shell.type("1 2 3=6:\n")
+    shell.wait_for("> ")
+    shell.type("\x04")
+    assert shell.status() == 0
 
 
-def test_sigterm_ends_it(chat_folder):
-    terminal = Terminal(chat_folder)
-    terminal.wait_for("> ")
-    os.kill(terminal.pid, signal.SIGTERM)
-    assert terminal.status() == 143
+def test_sigterm_ends_it(terminal, chat_folder):
+    shell = terminal(chat_folder)
+    shell.wait_for("> ")
+    os.kill(shell.pid, signal.SIGTERM)
+    assert shell.status() == 143
 
 
 # With a server.
@@ -293,22 +325,22 @@ def test_another_server_that_breaks_off(foreign):
     assert ran.returncode == 1 and ran.stdout == "half\n" and "cut off" in ran.stderr
 
 
-def test_ctrl_c_stops_the_answer_of_a_server(foreign):
+def test_ctrl_c_stops_the_answer_of_a_server(terminal, foreign):
     foreign.script = b"".join(event(content=f"word{i} ") + b"\n\n" for i in range(200))
     foreign.pause = 0.01
-    terminal = Terminal(None, url=foreign.url)
-    terminal.wait_for("> ")
-    terminal.type("hi\n")
-    terminal.wait_for("word1 ")
+    shell = terminal(None, url=foreign.url)
+    shell.wait_for("> ")
+    shell.type("hi\n")
+    shell.wait_for("word1 ")
     began = time.monotonic()
-    terminal.type("\x03")
-    terminal.wait_for("(stopped)")
+    shell.type("\x03")
+    shell.wait_for("(stopped)")
     assert time.monotonic() - began < 2
-    terminal.wait_for("> ")
+    shell.wait_for("> ")
     foreign.script, foreign.pause = event(content="good") + b"\n\ndata: [DONE]\n\n", 0
-    terminal.type("again\n")
-    terminal.wait_for("good")
-    terminal.wait_for("> ")
+    shell.type("again\n")
+    shell.wait_for("good")
+    shell.wait_for("> ")
     assert foreign.said[1]["messages"][1]["content"].startswith("word0 word1 ")  # what was said stays in the talk
-    terminal.type("\x04")
-    assert terminal.status() == 0
+    shell.type("\x04")
+    assert shell.status() == 0
