@@ -9,7 +9,7 @@
 #include "rl/settings.h"
 #include "service/ports.h"
 #include "service/trainer_port.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 
 #include "rl/environment.h"
 #include "service/ports.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

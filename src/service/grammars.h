@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "engine/constraint.h"
-#include "text/message/call_grammar.h"
-#include "text/schema/token_grammar.h"
+#include "text/grammar/call_grammar.h"
+#include "text/grammar/token_grammar.h"
 
 namespace lockstep {
 

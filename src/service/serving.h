@@ -22,7 +22,7 @@
 #include "service/statistics.h"
 #include "text/message/message_parser.h"
 #include "text/template/prompt_encoder.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

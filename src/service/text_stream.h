@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/constraint.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

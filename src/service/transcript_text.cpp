@@ -4,7 +4,7 @@
 
 #include <charconv>
 
-#include "text/detokenizer.h"
+#include "text/tokenizer/detokenizer.h"
 
 namespace lockstep {
 

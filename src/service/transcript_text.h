@@ -5,7 +5,7 @@
 
 #include <span>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 
