@@ -9,7 +9,7 @@
 #include "observe/bounded_log.h"
 #include "observe/progress.h"
 #include "rl/environment.h"
-#include "service/rl_run.h"
+#include "runs/rl_run.h"
 
 namespace lockstep {
 namespace {

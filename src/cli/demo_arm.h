@@ -7,7 +7,7 @@
 
 #include "rl/evaluation.h"
 #include "rl/policy_training.h"
-#include "service/rl_stack.h"
+#include "runs/rl_stack.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include "cli/common_options.h"
 #include "observe/progress.h"
 #include "rl/evaluation.h"
-#include "service/local_sampler.h"
+#include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {

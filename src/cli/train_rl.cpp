@@ -10,9 +10,9 @@
 #include "cli/train_command.h"
 #include "observe/progress.h"
 #include "rl/policy_training.h"
-#include "service/divergence.h"
-#include "service/rl_run.h"
-#include "service/training_state.h"
+#include "runs/divergence.h"
+#include "runs/rl_run.h"
+#include "runs/training_state.h"
 
 namespace lockstep {
 namespace {

@@ -8,8 +8,8 @@
 #include "cli/toml.h"
 #include "cli/train_command.h"
 #include "rl/environment.h"
-#include "service/sft_run.h"
-#include "service/training_state.h"
+#include "runs/sft_run.h"
+#include "runs/training_state.h"
 
 namespace lockstep {
 namespace {

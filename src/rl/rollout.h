@@ -7,7 +7,7 @@
 #include <functional>
 
 #include "rl/environment.h"
-#include "service/ports.h"
+#include "serving/ports.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 
 #include "engine/engine.h"
 #include "kernels/planted_kernel_test_tools.h"
-#include "service/parity.h"
+#include "parity/parity.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 

@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "service/parity.h"
-#include "service/parity_recording.h"
+#include "parity/parity.h"
+#include "parity/parity_recording.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 

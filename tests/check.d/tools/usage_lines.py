@@ -44,12 +44,12 @@ GIVEN = {
     "rl/environment.h": "std::uint64_t seed, const std::string& answer",
     "rl/grpo.h": "",
     "rl/settings.h": "",
-    "service/custom_loss/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
+    "losses/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
                                          "const std::vector<std::int64_t>& shape, const TrainingDatum& datum",
-    "service/loading.h": "",
-    "service/memory_plan.h": "",
-    "service/rl_run.h": "const RlRunConfig& config, bool resume, std::int64_t steps, double loss",
-    "service/serving.h": "const RuntimeSettings& settings, const Request& request, GenerationService::OnToken on_token, GenerationService::OnDone on_done",
+    "serving/loading.h": "",
+    "planning/memory_plan.h": "",
+    "runs/rl_run.h": "const RlRunConfig& config, bool resume, std::int64_t steps, double loss",
+    "serving/serving.h": "const RuntimeSettings& settings, const Request& request, GenerationService::OnToken on_token, GenerationService::OnDone on_done",
     "store/database.h": "",
     "tensor/device.h": "std::int64_t rows, std::int64_t cols",
     "tensor/file_memory.h": "std::size_t bytes",
@@ -61,7 +61,7 @@ GIVEN = {
     "train/trainer.h": f"Runtime& runtime, const WeightImages& images, {LEARNS}, Engine& engine",
 }  # fmt: skip
 # What lines use beside their own header.
-BESIDE = ["base/signals.h", "engine/engine.h", "service/loading.h"]
+BESIDE = ["base/signals.h", "engine/engine.h", "serving/loading.h"]
 
 
 def usage_of(text):
