@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
+#include "parity/engine_ways.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 
@@ -51,7 +52,7 @@ TEST(AdapterParity, EveryWayToScoreHasTheTrainersBits) {
       for (std::size_t i = 0; i <= plant.trainers.size(); ++i) {
         scores.push_back(plant.trained_score(i, tokens));
         for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-          EXPECT_EQ(different_bits(engine.score(tokens, {.kind = way, .seed = i, .company = 2, .adapter = plant.adapter(i)}), scores[i]), 0u)
+          EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .seed = i, .company = 2, .adapter = plant.adapter(i)}), scores[i]), 0u)
               << m.model->family() << " " << profile << ", adapter " << i << ", " << score_kind_name(way);
         for (std::size_t other = 0; other < i; ++other) EXPECT_GT(different_bits(scores[other], scores[i]), 10u);  // the control
       }

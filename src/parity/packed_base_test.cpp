@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
 #include "model/packed_weights.h"
+#include "parity/engine_ways.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -111,8 +112,8 @@ TEST(PackedBase, EveryWayToScoreHasTheTrainersBits) {
       const std::vector<float> adapted = plant.trainer->score(data)[0], alone = plant.base->score(data)[0];
       EXPECT_GT(different_bits(adapted, alone), 10u) << "the control";
       for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
-        EXPECT_EQ(different_bits(engine.score(tokens, {.kind = way, .company = 2, .adapter = plant.trainer->weights()}), adapted), 0u) << name << ", " << score_kind_name(way);
-        EXPECT_EQ(different_bits(engine.score(tokens, {.kind = way, .company = 2}), alone), 0u) << name << ", " << score_kind_name(way);
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .company = 2, .adapter = plant.trainer->weights()}), adapted), 0u) << name << ", " << score_kind_name(way);
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .company = 2}), alone), 0u) << name << ", " << score_kind_name(way);
       }
     }
   }

@@ -77,14 +77,14 @@ void run_serving_control(ParityScene& scene, const Profile& profile, const Profi
   control.serving_missed.clear();
   for (const ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
     const ScoreMode mode{kind, scene.options.seed + 1, 2};
-    if (!different(changed->engine->score(tokens, mode)) || different(right.engine->score(tokens, mode))) control.serving_missed = std::string(score_kind_name(kind));
+    if (!different(engine_score(*changed->engine, tokens, mode)) || different(engine_score(*right.engine, tokens, mode))) control.serving_missed = std::string(score_kind_name(kind));
   }
   changed.reset();  // two benches at a time
   const auto found = first_operation_mismatch(
       tokens, [&](OperationObserver& o) { right.observed(o, [&] { right.trainer->score({TrainSequence::next_token(tokens)}); }); },
       [&](OperationObserver& o) {
         ParityBench fresh(scene, parity_reference(), other, true);  // no cached prefix: every row is seen
-        fresh.observed(o, [&] { fresh.engine->score(tokens, {ScoreKind::chunked, scene.options.seed + 1, 0}); });
+        fresh.observed(o, [&] { engine_score(*fresh.engine, tokens, {ScoreKind::chunked, scene.options.seed + 1, 0}); });
       });
   if (!found || found->operation != control.expected_operation)
     control.serving_missed = fmt::format("chunked: found '{}', expected '{}'", found ? found->operation : "", control.expected_operation);

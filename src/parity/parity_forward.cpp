@@ -77,8 +77,7 @@ std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const T
                            std::uint64_t item) {
   RandomSequence draws = scene.draws(item);
   if (way > 0)
-    return bench.engine->score(
-        tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
+    return engine_score(*bench.engine, tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
   std::vector<TrainSequence> data;
   for (std::uint32_t others = draws.below(4); others > 0; --others)
     data.push_back(TrainSequence::next_token(scene.random_tokens(

@@ -27,7 +27,7 @@ std::int64_t bench_bytes(const ParityScene& scene, ParityPlace place, bool with_
   for (const std::int64_t n : {scene.longest, std::int64_t{40}, std::int64_t{40}, std::int64_t{40}})
     data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest)))));
   bench.trainer->score(data);
-  if (with_engine) bench.engine->score(Tokens(static_cast<std::size_t>(scene.longest)), {ScoreKind::prefill, 0, 4});
+  if (with_engine) engine_score(*bench.engine, Tokens(static_cast<std::size_t>(scene.longest)), {ScoreKind::prefill, 0, 4});
   return all_ranks_of(*bench.trainer, bench.engine.get(), place.ranks);
 }
 

@@ -4,7 +4,7 @@
 // Rows of others that have the same prefix count as the sequence's: the contract says that they are equal.
 // It sees what is computed while it observes: a prefix that stood in an engine's cache before is unknown to it, and rows behind such
 // a prefix are passed over. Record on an engine that is new.
-//   OperationRecording a(tokens); runtime.observer = &a; engine.score(tokens);
+//   OperationRecording a(tokens); runtime.observer = &a; engine_score(engine, tokens);
 //   OperationRecording b(tokens, &a); ... b.first_difference();
 #pragma once
 #include <cstdint>

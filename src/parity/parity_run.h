@@ -7,6 +7,7 @@
 #include "base/philox.h"
 #include "engine/engine.h"
 #include "observe/progress.h"
+#include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "parity/parity_recording.h"
 #include "train/trainer.h"

@@ -9,6 +9,7 @@
 #include "base/signals.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/safetensors.h"
+#include "parity/engine_ways.h"
 #include "parity/score_input.h"
 #include "train/loss_input_names.h"
 
@@ -77,7 +78,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       throw_if_interrupted();
       on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1),
-                                 [&] { return engine_->score(sequences[i], {.kind = kind, .seed = i, .adapter = adapter_}); })));
+                                 [&] { return engine_score(*engine_, sequences[i], {.kind = kind, .seed = i, .adapter = adapter_}); })));
     }
     return;
   }

@@ -1,19 +1,15 @@
-#include "engine/score.h"
+#include "parity/engine_ways.h"
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "engine/engine.h"
+#include "base/philox.h"
 
 namespace lockstep {
 
 namespace {
 constexpr std::string_view kNames[] = {"prefill", "chunked", "decode", "prefix", "preempted"};
-}  // namespace
 
-std::string_view score_kind_name(ScoreKind kind) { return kNames[static_cast<int>(kind)]; }
-
-namespace {
 // Requests that keep an engine busy: short random prompts, more submitted as they end. Cancelled when this goes away.
 class Company {
  public:
@@ -51,13 +47,43 @@ class Company {
   std::int32_t wanted_;
   std::vector<std::uint64_t> ids_;
 };
+
+const Sequence* running(const Engine& engine, std::uint64_t id) {
+  for (const Sequence* s : engine.scheduler().running())
+    if (s->id == id) return s;
+  return nullptr;
+}
+
+// A new odd size after each chunk.
+class OddChunks {
+ public:
+  explicit OddChunks(const RandomSequence& draws) : draws_(draws) {}
+  std::int64_t next() { return 1 + 2 * static_cast<std::int64_t>(draws_.below(8)); }
+  void follow(Engine& engine, std::uint64_t id, Pace& pace) {
+    const Sequence* s = running(engine, id);
+    const std::int64_t computed = s ? s->computed : 0;
+    if (computed > computed_) {
+      pace.rows = next();
+      engine.set_pace(id, pace);
+    }
+    computed_ = computed;
+  }
+
+ private:
+  RandomSequence draws_;
+  std::int64_t computed_ = 0;
+};
 }  // namespace
 
-std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const ScoreMode& mode) {
+std::string_view score_kind_name(ScoreKind kind) { return kNames[static_cast<int>(kind)]; }
+
+std::vector<float> engine_score(Engine& engine, const std::vector<std::int32_t>& tokens, const ScoreMode& mode) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  const std::int64_t page_size = engine.options().page_size;
   RandomSequence draws(mode.seed, RandomStream::fuzz);
-  Company company(*this, mode);
-  // One pass over the tokens; `set_up` chooses its way, `interrupt` may preempt it before each step.
-  const auto pass = [&](const auto& set_up, const auto& interrupt) {
+  Company company(engine, mode);
+  // One pass over the tokens; `between` may change the pace or preempt it before each step.
+  const auto pass = [&](Pace pace, const auto& between) {
     company.keep();
     Request request;
     request.prompt = tokens;
@@ -68,62 +94,54 @@ std::vector<float> Engine::score(const std::vector<std::int32_t>& tokens, const 
     request.prefix_owner = mode.seed & 1;
     Generation result;
     bool done = false;
-    Sequence& s = add(std::move(request), {}, [&](Generation&& g) {
+    const std::uint64_t id = engine.submit(std::move(request), {}, [&](Generation&& g) {
       result = std::move(g);
       done = true;
     });
-    const std::uint64_t id = s.id;
-    set_up(s);
+    engine.set_pace(id, pace);
     try {
       while (!done) {
-        interrupt(s);
-        if (!step()) fail(ErrorCode::internal, "the engine is idle before a score is done");
+        between(id, pace);
+        if (!engine.step()) fail(ErrorCode::internal, "the engine is idle before a score is done");
         if (!done) company.keep();
       }
     } catch (...) {
-      cancel(id);
+      engine.cancel(id);
       throw;
     }
     if (result.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", result.error);
     return std::move(result.prompt_logprobs);
   };
-  const auto nothing = [](Sequence&) {};
-  const auto whole = [&](Sequence& s) { s.chunk = s.known(); };
-  const auto odd_chunks = [&](Sequence& s) {
-    s.chunk_draws = draws;
-    s.chunk = 1 + 2 * s.chunk_draws.below(8);
-    s.random_chunks = true;
-  };
+  const auto nothing = [](std::uint64_t, Pace&) {};
+  const Pace whole{.rows = count, .cached_pages = 0};
+  OddChunks chunks(draws);
   switch (mode.kind) {
     case ScoreKind::prefill:
       return pass(whole, nothing);
     case ScoreKind::chunked:
-      return pass(odd_chunks, nothing);
+      return pass({.rows = chunks.next(), .cached_pages = 0}, [&](std::uint64_t id, Pace& pace) { chunks.follow(engine, id, pace); });
     case ScoreKind::decode:
-      return pass([](Sequence& s) { s.chunk = 1, s.decode_from = 1; }, nothing);
+      return pass({.rows = 1, .decodes = true, .cached_pages = 0}, nothing);
     case ScoreKind::prefix: {
       std::vector<float> first = pass(whole, nothing);
-      const std::int64_t full = (static_cast<std::int64_t>(tokens.size()) - 1) / options_.page_size;
+      const std::int64_t full = (count - 1) / page_size;
       const std::int64_t most = draws.below(2) || full == 0 ? full : 1 + draws.below(static_cast<std::uint32_t>(full));
-      const std::vector<float> second = pass(
-          [&](Sequence& s) {
-            s.most_hit_pages = most;
-            std::fill(s.generation.prompt_logprobs.begin(), s.generation.prompt_logprobs.end(),
-                      std::numeric_limits<float>::quiet_NaN());
-          },
-          nothing);
-      // What came from the cache was not computed again and is still NaN.
+      const std::vector<float> second = pass({.cached_pages = most}, nothing);
+      // What came from the cache was not computed again and is NaN.
       for (std::size_t i = 0; i < first.size(); ++i)
         if (second[i] == second[i]) first[i] = second[i];
       return first;
     }
     case ScoreKind::preempted: {
       std::int64_t steps = 0, times = 1 + draws.below(2), at = 1 + draws.below(3);
-      return pass(odd_chunks, [&](Sequence& s) {
-        if (!s.running || times == 0 || steps++ < at) return;
+      return pass({.rows = chunks.next(), .cached_pages = 0}, [&](std::uint64_t id, Pace& pace) {
+        chunks.follow(engine, id, pace);
+        const Sequence* s = running(engine, id);
+        if (!s || times == 0 || steps++ < at) return;
         // What has been scored may come from the prefix cache when it goes on, or be computed again.
-        s.most_hit_pages = draws.below(2) ? s.computed / options_.page_size : 0;
-        scheduler_->preempt(s);
+        pace.cached_pages = draws.below(2) ? s->computed / page_size : 0;
+        engine.set_pace(id, pace);
+        engine.preempt(id);
         at = steps + 1 + draws.below(3);
         --times;
       });

@@ -1,13 +1,14 @@
-// The ways on which the engine can compute the same log-probabilities (Engine::score): all must give the same bits.
+// The ways on which an engine can compute the same log-probabilities: all must give the same bits. One thread.
+//   const std::vector<float> logprobs = engine_score(engine, {1, 5, 7}, {.kind = ScoreKind::decode});
 #pragma once
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <vector>
+
+#include "engine/engine.h"
 
 namespace lockstep {
-
-struct WeightSet;
-struct AdapterWeights;
 
 enum class ScoreKind {
   prefill,    // as few chunks as max_batch_rows allows
@@ -27,5 +28,8 @@ struct ScoreMode {
 };
 
 std::string_view score_kind_name(ScoreKind kind);
+
+// Log-probabilities of tokens[1..] given those before, n - 1 of them, on the way that `mode` says. Error numeric for a NaN or an infinity.
+std::vector<float> engine_score(Engine& engine, const std::vector<std::int32_t>& tokens, const ScoreMode& mode = {});
 
 }  // namespace lockstep
