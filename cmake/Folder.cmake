@@ -21,12 +21,12 @@ function(lockstep_precompile target kind)
 endfunction()
 
 # What waits for others (files, sockets, the executor) and spends its time in libraries is compiled in three quarters of the time.
-set(control_folders "^(losses|serving|planning|parity|host|runs|rl|benchmark|cli)$")
+set(control_folders "^(losses|serving|planning|parity|host|runs|rl|jobs|benchmark|cli)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
 set(thread_checks -O1 -g1 -fsanitize=thread)
-set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|text|engine|train|store|losses|serving|planning|parity|host|runs|rl|api|http|cli)$")
+set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|text|engine|train|store|losses|serving|planning|parity|host|runs|rl|jobs|api|http|cli)$")
 
 # Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time,
 # which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder. Who edits one file over

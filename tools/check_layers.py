@@ -47,17 +47,18 @@ LAYERS = {
     "host": ["serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
     "runs": ["serving", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "rl": ["runs", "serving", "text"],
+    "jobs": ["rl", "runs", "serving", "train"],
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "rl", "runs", "parity", "planning", "serving", "benchmark"],
+    "cli": ["http", "jobs", "rl", "runs", "parity", "planning", "serving", "benchmark"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
 SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}
 # These hold use cases, whose headers name the types that they are given: they reach what the folders in their row may include.
 # All others reach what is in their own row alone, through whatever header: rl/ sees the ports of serving/ and runs/, and nothing of engine/ or
 # train/ with them.
-REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "host", "runs", "api", "http", "benchmark", "cli")
+REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
 CODE = (".h", ".cpp", ".cu", ".inl", ".inc")
 NO_CODE = (".cmake", ".proto")  # what else src/ holds
 LONGEST_FILE = 600

@@ -41,8 +41,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   };
   evaluation_service_ = service_on(opened_.runtime);
   rollout_service_ = rollout_runtime_ == opened_.runtime ? evaluation_service_ : service_on(rollout_runtime_);
-  evaluation_sampler_ = std::make_unique<LocalSampler>(evaluation_service_);
-  rollout_sampler_ = std::make_unique<LocalSampler>(rollout_service_);
+  evaluation_sampler_ = std::make_unique<LocalSampler>(evaluation_service_, settings.stop);
+  rollout_sampler_ = std::make_unique<LocalSampler>(rollout_service_, settings.stop);
 }
 
 RlStack::~RlStack() {

@@ -20,6 +20,7 @@ struct RlStackSettings {
   bool checkpoint_activations = false; // changes no bit
   std::string optimizer_folder;        // TrainerOptions
   SharePrompts share_prompts = SharePrompts::forward;
+  StopToken stop;                      // ends waiting for samples
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
 };
 

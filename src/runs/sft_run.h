@@ -1,12 +1,13 @@
 // A supervised fine-tuning run: data, schedule, the phases of the indexer, checkpoints, metrics, export. Resumes to the same
 // bits. Knows no command line.
-//   SftConfig config; config.name = "my-run"; run_sft(config, *source_maker, false);
+//   SftConfig config; config.run.name = "my-run"; run_sft(config, make_input);
 #pragma once
 #include <functional>
 #include <memory>
 #include <optional>
 
 #include "base/output_path.h"
+#include "runs/run.h"
 #include "serving/loading.h"
 #include "runs/sft_data.h"
 #include "runs/sft_plan.h"
@@ -14,7 +15,8 @@
 namespace lockstep {
 
 struct SftConfig {
-  std::string name = "sft", runs = "runs";
+  SftConfig() { run.name = "sft", run.checkpoint_every = 500; }
+  RunSettings run;
   RuntimeSettings runtime;              // runtime.model: the folder to start from
   bool from_scratch = false;            // random initial weights instead of the folder's (it needs config.json and the tokenizer only)
   std::uint64_t init_seed = 0;
@@ -33,18 +35,10 @@ struct SftConfig {
   std::int64_t micro_batch = 0;
   bool checkpoint_activations = false;
   std::string optimizer_state = "memory";  // or "file" (runs/training_state.h)
-  std::int64_t checkpoint_every = 500;  // steps; also at the end and on an interrupt
-  int keep_last = 2;
   std::int64_t transcripts = 4, transcripts_every = 25;  // sequences to transcripts.jsonl, and steps between; 0: none
-  std::int64_t transcript_bytes = std::int64_t{32} << 20;
   std::string export_dtype = "bf16";
   std::string export_to;                // empty: runs/NAME/export
   Overwrite overwrite = Overwrite::no;  // of files of others in export_to
-  bool quiet = false;
-  nlohmann::ordered_json resolved;      // the config as the user wrote it, resolved: goes to config.json
-  std::function<void()> on_start;       // called once the run's folder is ours
-  std::function<void(const std::string&)> say;  // sentences for people: what is about to happen, and what did not
-  std::string resume_line;              // printed when interrupted
 };
 
 struct SftSummary {
@@ -63,7 +57,7 @@ struct SftInput {
   std::vector<TrainSequence> held_out;  // may be empty
 };
 
-// `make_source` gets the opened model (tokenizer, vocabulary). With `resume` the run goes on from its newest checkpoint.
-SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input, bool resume);
+// `make_input` gets the opened model (tokenizer, vocabulary). With run.resume the run goes on from its newest checkpoint.
+SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input);
 
 }  // namespace lockstep

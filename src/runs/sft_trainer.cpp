@@ -15,7 +15,7 @@ TrainerOptions trainer_options(const OpenedModel& opened, const SftConfig& confi
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer && config.adapter_rank == 0;
   options.ranks = opened.ranks;
-  options.optimizer_folder = optimizer_folder(config.optimizer_state, config.runs);
+  options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
   return options;
 }
 

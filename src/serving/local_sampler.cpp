@@ -5,7 +5,6 @@
 #include <condition_variable>
 
 #include "base/error.h"
-#include "base/signals.h"
 
 namespace lockstep {
 namespace {
@@ -55,10 +54,10 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
     std::unique_lock lock(round->mutex);
     while (!done()) {
       round->changed.wait_for(lock, std::chrono::milliseconds(100));
-      if (!interrupted()) continue;
+      if (!stop_.stopped()) continue;
       lock.unlock();
       for (const std::uint64_t id : ids) service_->cancel(id);
-      throw_if_interrupted();
+      stop_.throw_if_stopped();
     }
     if (round->cancelled) fail(ErrorCode::cancelled, "sampling was cancelled: the service of model '{}' stopped", service_->name());
   };

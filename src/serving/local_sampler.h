@@ -2,6 +2,7 @@
 // bound, so any number of requests may be asked for. Used by one thread at a time, never by a callback of the service.
 //   LocalSampler sampler(service); std::vector<SampleResult> results = sampler.sample(requests);
 #pragma once
+#include "base/stop_token.h"
 #include "serving/ports.h"
 #include "serving/serving.h"
 
@@ -9,8 +10,8 @@ namespace lockstep {
 
 class LocalSampler : public Sampler {
  public:
-  explicit LocalSampler(std::shared_ptr<GenerationService> service) : service_(std::move(service)) {}
-  // Ctrl-C while it waits: what runs is cancelled, then Error cancelled.
+  explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}) : service_(std::move(service)), stop_(std::move(stop)) {}
+  // Stopped while it waits: what runs is cancelled, then Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
   std::string profile_digest() const override { return service_->profile_digest(); }
   std::uint64_t weights_version() const override { return service_->weights_version(); }
@@ -18,6 +19,7 @@ class LocalSampler : public Sampler {
 
  private:
   std::shared_ptr<GenerationService> service_;
+  StopToken stop_;
 };
 
 }  // namespace lockstep

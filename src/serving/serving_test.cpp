@@ -212,6 +212,20 @@ TEST(LocalSampler, AnyNumberInOrder) {
   EXPECT_THROW(sampler.sample(requests), Error);
 }
 
+TEST(LocalSampler, ATokenEndsItsWaitAndCancelsWhatRuns) {
+  const auto executor = std::make_shared<Executor>();
+  const auto service = make_service({.max_open = 2, .priority = WorkPriority::rollouts}, executor);
+  Hold hold(*executor);
+  StopSource source;
+  LocalSampler sampler(service, source.token()), another(service);
+  const Request r = request_of(9, 12, 0);
+  std::vector<SampleRequest> requests(3, {.prompt = r.prompt, .seed = 9, .max_tokens = 12});
+  source.stop();
+  EXPECT_THROW(sampler.sample(requests), Error);
+  hold.release();
+  EXPECT_EQ(another.sample(requests).size(), 3u);
+}
+
 TEST(Loading, SettingsAreRefusedByName) {
   const auto refusal = [](auto&& change) {
     RuntimeSettings s = settings();

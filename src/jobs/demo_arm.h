@@ -28,6 +28,7 @@ struct DemoSettings {
   std::int64_t micro_batch = 0;
   double importance_cap = 0;  // of the arms whose rollouts come from another profile; 0: none
   std::filesystem::path folder = "runs/demo";
+  StopToken stop;
 };
 
 struct ArmResult {

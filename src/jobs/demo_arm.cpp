@@ -1,15 +1,13 @@
-#include "cli/demo_arm.h"
+#include "jobs/demo_arm.h"
 
 #include <algorithm>
 #include <chrono>
 
 #include "base/error.h"
 #include "base/seconds.h"
-#include "base/signals.h"
-#include "observe/bounded_log.h"
+#include "jobs/rl_work.h"
 #include "observe/progress.h"
 #include "rl/environment.h"
-#include "runs/rl_run.h"
 
 namespace lockstep {
 namespace {
@@ -62,11 +60,11 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   stack_settings.rollout_profile = arm.rollout_profile;
   stack_settings.profile_mix = mix ? ProfileMix::allowed : ProfileMix::refused;
   stack_settings.micro_batch = settings.micro_batch;
+  stack_settings.stop = settings.stop;
   stack_settings.share_prompts = share_prompts_by_name(settings.rl.share_prompts);
   RlStack stack(stack_settings);
   RlSettings rl = settings.rl;
   if (mix) rl.importance_cap = settings.importance_cap;
-  PolicyTraining training(*environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), rl, mix);
   ArmResult result;
   result.arm = arm;
   result.profile = stack.rollout_profile().name;
@@ -75,34 +73,29 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   result.start = start ? *start : measure("start: held-out problems", *environment, stack, settings.evaluation);
   result.evaluation_seconds = start ? 0 : seconds_since(phase);
 
-  const std::filesystem::path metrics_file = settings.folder / ("metrics-" + arm.name + ".jsonl");
-  MetricsLog metrics = MetricsLog::create(metrics_file);
-  BoundedLog transcripts = BoundedLog::resume(settings.folder / ("transcripts-" + arm.name + ".jsonl"), 0, kTranscriptBytes);
+  RunSettings run_settings;
+  run_settings.name = arm.name;
+  run_settings.transcript_bytes = kTranscriptBytes;
+  run_settings.stop = settings.stop;
+  Run run(run_settings, settings.folder);
   const ForwardCounts before = stack.rollout_counters().work;
-  const std::int64_t steps = settings.rl.steps, tenth = std::max<std::int64_t>(1, steps / 10);
-  {
-    Progress progress({.label = arm.name + ": reinforcement", .total = steps, .unit = "tokens"});
-    for (std::int64_t i = 0; i < steps; ++i) {
-      throw_if_interrupted();
-      const double rate = scheduled_rate(settings.rl.schedule, settings.rl.learning_rate, settings.rl.warmup, steps, i);
-      const PolicyStep step = training.step(i, optimizer_step(settings.rl, rate), [&](const StepRollouts& rollouts) {
-        for (const auto& line : transcripts_of(rollouts, stack.tokenizer(), kTranscriptsAStep)) transcripts.append(line);
-      });
-      metrics.append(to_json(step));
-      result.kl.add(step.kl);
-      result.unequal_steps += step.kl.different_bits > 0;
-      if (i < tenth) result.reward_first += step.reward / static_cast<double>(tenth);
-      if (i >= steps - tenth) result.reward_last += step.reward / static_cast<double>(tenth);
-      result.rollout_seconds += step.rollout_seconds;
-      result.train_seconds += step.train_seconds;
-      progress.note(fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3()));
-      progress.advance(1, static_cast<double>(step.tokens));
-    }
+  RlWork work(*environment, stack, rl, {.transcripts = kTranscriptsAStep, .allow_profile_mix = mix, .run = run.path()});
+  if (!run.go(work, {.label = arm.name + ": reinforcement", .steps = rl.steps})) settings.stop.throw_if_stopped();
+  const RlTotals& totals = work.totals();
+  result.kl = totals.kl;
+  result.unequal_steps = totals.unequal;
+  const std::int64_t tenth = std::max<std::int64_t>(1, rl.steps / 10);
+  for (std::int64_t i = 0; i < rl.steps; ++i) {
+    const double share = totals.rewards.at(static_cast<std::size_t>(i)) / static_cast<double>(tenth);
+    if (i < tenth) result.reward_first += share;
+    if (i >= rl.steps - tenth) result.reward_last += share;
   }
+  result.rollout_seconds = totals.rollout_seconds;
+  result.train_seconds = totals.train_seconds;
   result.work = stack.rollout_counters().work - before;
   const ForwardCounts trained = stack.trainer().with_trainer([](Trainer& trainer) { return trainer.work(); });
-  for (const auto& [who, work] : {std::pair{"the engine of the rollouts", result.work}, std::pair{"the trainer", trained}})
-    if (const std::string fault = work.fault(); !fault.empty()) fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);
+  for (const auto& [who, work_of] : {std::pair{"the engine of the rollouts", result.work}, std::pair{"the trainer", trained}})
+    if (const std::string fault = work_of.fault(); !fault.empty()) fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);
   phase = Clock::now();
   result.end = measure(arm.name + ": held-out problems", *environment, stack, settings.evaluation);
   result.evaluation_seconds += seconds_since(phase);
