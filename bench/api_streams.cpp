@@ -10,7 +10,7 @@
 
 #include "api/json_fields.h"
 #include "api/openai/openai_api.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace {
 using namespace lockstep;

@@ -32,7 +32,7 @@
 #include "api/openai/openai_api.h"
 #include "api/server_state.h"
 #include "http/server.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace {
 using namespace lockstep;

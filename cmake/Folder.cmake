@@ -21,12 +21,12 @@ function(lockstep_precompile target kind)
 endfunction()
 
 # What waits for others (files, sockets, the executor) and spends its time in libraries is compiled in three quarters of the time.
-set(control_folders "^(service|rl|benchmark|cli)$")
+set(control_folders "^(losses|serving|planning|parity|host|runs|rl|jobs|benchmark|cli)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
 set(thread_checks -O1 -g1 -fsanitize=thread)
-set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|text|engine|train|store|service|rl|api|http|cli)$")
+set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|text|engine|train|store|losses|serving|planning|parity|host|runs|rl|jobs|api|http|cli)$")
 
 # Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time,
 # which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder. Who edits one file over
@@ -131,7 +131,7 @@ function(lockstep_concurrency_tests)
   find_package(GTest REQUIRED)
   find_package(Boost 1.81 REQUIRED)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/base/*.cpp ${CMAKE_SOURCE_DIR}/src/observe/*.cpp ${CMAKE_SOURCE_DIR}/src/api/*.cpp
-       ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/service/executor*.cpp ${CMAKE_SOURCE_DIR}/src/parallel/*.cpp
+       ${CMAKE_SOURCE_DIR}/src/http/*.cpp ${CMAKE_SOURCE_DIR}/src/serving/executor*.cpp ${CMAKE_SOURCE_DIR}/src/parallel/*.cpp
        ${CMAKE_SOURCE_DIR}/src/tensor/cuda_stream.cpp ${CMAKE_SOURCE_DIR}/src/tensor/device.cpp ${CMAKE_SOURCE_DIR}/src/tensor/file_memory.cpp ${CMAKE_SOURCE_DIR}/src/tensor/memory_pool.cpp ${CMAKE_SOURCE_DIR}/src/tensor/stream.cpp)
   # Not what speaks of the generation service; nor death tests, which fork.
   list(FILTER sources EXCLUDE REGEX "(openai_server|page_server|training_server|operations|signals_test|/src/api/[a-z_]*_test|/src/base/kill_point)\\.cpp$")
@@ -154,13 +154,13 @@ endfunction()
 function(lockstep_training_concurrency_tests)
   find_package(GTest REQUIRED)
   set(sources)
-  foreach(folder base store service api tensor parallel model checkpoint engine train)
+  foreach(folder base store losses serving planning host api tensor parallel model checkpoint engine train)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
     list(APPEND sources ${found})
   endforeach()
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
-  # Not runs, parity, reports and the page: they have no part in it.
-  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|service/(chat_prompt|divergence|doctor|local_|machine|memory_plan|memory_verdict|metrics_columns|parity|prompt_renderer|rl_|run_|score|self_check|serving_memory|sft_|training_state|transcript_text|truncated|loading))")
+  # Not the page, and what opens folders and counts memory before a server starts: they have no part in it.
+  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|serving/(chat_prompt|local_sampler|loading|prompt_renderer)|planning/(memory_plan|memory_verdict|serving_memory))")
   foreach(shared answer_constraint sampling_fields) # the sampling fields that Fireworks' completions share with OpenAI's
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/openai/${shared}.cpp)
   endforeach()

@@ -1,6 +1,6 @@
 # Writes OUTPUT: INDEX, SCRIPT and STYLE as arrays of bytes, plain and packed. The same inputs give the same file.
 #   cmake -DGZIP=... -DOUTPUT=page_bytes.cpp -DINDEX=index.html -DSCRIPT=app.js -DSTYLE=app.css -P PageBytes.cmake
-set(text "#include \"service/page_bundle.h\"\n\nnamespace lockstep {\nnamespace {\n")
+set(text "#include \"runs/page_bundle.h\"\n\nnamespace lockstep {\nnamespace {\n")
 set(rows "")
 foreach(part INDEX:index.html:text/html SCRIPT:assets/app.js:text/javascript STYLE:assets/app.css:text/css)
   string(REPLACE ":" ";" part ${part})

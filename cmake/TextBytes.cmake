@@ -1,5 +1,5 @@
 # Writes OUTPUT: the file INPUT as a function FUNCTION of namespace lockstep that gives its text, declared in HEADER.
-#   cmake -DINPUT=catalog.toml -DOUTPUT=catalog_text.cpp -DHEADER=service/x.h -DFUNCTION=text -P TextBytes.cmake
+#   cmake -DINPUT=catalog.toml -DOUTPUT=catalog_text.cpp -DHEADER=planning/x.h -DFUNCTION=text -P TextBytes.cmake
 file(READ ${INPUT} text)
 string(FIND "${text}" ")TEXT\"" at)
 if(NOT at EQUAL -1)

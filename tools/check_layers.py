@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The rules of the tree that a compiler does not enforce (ARCHITECTURE.md, "Layers"):
 
-- a folder of src/ includes only itself and the folders below it (the table here), by the path from src/;
+- a folder of src/ includes only itself and the folders below it (the table here), by the path from src/; the same for the rooms
+  of a folder that has some (`text/grammar`), whose tests may see all of its rooms;
 - intrinsics stand in src/numerics/isa/ alone;
 - no libm function decides a bit of a result;
 - a device's pointer is known to tensor/ and kernels/ alone;
@@ -20,7 +21,8 @@ import tempfile
 from pathlib import Path
 
 # What each folder may include, besides itself, base/ and observe/. A folder that sees the model sees its vocabulary
-# too: tensor/ (shapes, buffers) and numerics/ (profiles, rounding).
+# too: tensor/ (shapes, buffers) and numerics/ (profiles, rounding). A folder with rows for its rooms has files in these rooms and in
+# itself: what stands in itself all its rooms may include, and it none of them. Whoever may include the folder may include its rooms.
 LAYERS = {
     "base": None,  # nothing at all
     "observe": [],
@@ -31,21 +33,32 @@ LAYERS = {
     "model": ["kernels", "parallel", "numerics", "tensor"],
     "checkpoint": ["model", "numerics", "tensor"],
     "text": [],
+    "text/tokenizer": [],
+    "text/message": [],
+    "text/template": ["text/tokenizer"],
+    "text/grammar": ["text/tokenizer", "text/message"],
     "engine": ["model", "kernels", "parallel", "numerics", "tensor"],
     "train": ["model", "kernels", "parallel", "numerics", "tensor"],
     "store": [],
-    "service": ["engine", "train", "checkpoint", "text", "store", "model", "parallel", "numerics", "tensor"],
-    "rl": ["service", "text"],
-    "api": ["service"],
+    "losses": ["train", "numerics"],
+    "serving": ["engine", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
+    "planning": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
+    "parity": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
+    "host": ["serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
+    "runs": ["serving", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
+    "rl": ["runs", "serving", "text"],
+    "jobs": ["rl", "runs", "serving", "train"],
+    "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
-    "benchmark": ["service", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "rl", "service", "benchmark"],
+    "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
+    "cli": ["http", "jobs", "rl", "runs", "parity", "planning", "serving", "benchmark"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
 SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}
 # These hold use cases, whose headers name the types that they are given: they reach what the folders in their row may include.
-# All others reach what is in their own row alone, through whatever header: rl/ sees service/, and nothing of engine/ or train/ with it.
-REACH_BELOW = ("checkpoint", "service", "api", "http", "benchmark", "cli")
+# All others reach what is in their own row alone, through whatever header: rl/ sees the ports of serving/ and runs/, and nothing of engine/ or
+# train/ with them.
+REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
 CODE = (".h", ".cpp", ".cu", ".inl", ".inc")
 NO_CODE = (".cmake", ".proto")  # what else src/ holds
 LONGEST_FILE = 600
@@ -73,14 +86,28 @@ def without_comments_and_strings(text):
     return TOKEN.sub(kept, text).split("\n")
 
 
-def may_include(folder):
-    below = LAYERS[folder]
-    return {folder} if below is None else {folder, "base", "observe", *below}
+def room_of(name):
+    """The row of the table for a path from src/: its room, or its folder; None for what is in no row."""
+    folder, _, rest = name.partition("/")
+    room = f"{folder}/{rest.split('/')[0]}"
+    return room if room in LAYERS else folder if folder in LAYERS else None
 
 
-def may_reach(folder):
-    reached = may_include(folder)
-    while folder in REACH_BELOW and not reached >= (more := set().union(*map(may_include, reached))):
+def rooms(folder):
+    return [row for row in LAYERS if row.startswith(folder + "/")]
+
+
+def may_include(room, is_test=False):
+    folder, below = room.split("/")[0], LAYERS[room]
+    if below is None:
+        return {room}
+    allowed = {room, folder, "base", "observe", *below, *(rooms(folder) if is_test else ())}
+    return allowed.union(*(rooms(other) for other in allowed if other != folder))
+
+
+def may_reach(room, is_test=False):
+    reached = may_include(room, is_test)
+    while room in REACH_BELOW and not reached >= (more := set().union(*map(may_include, reached))):
         reached |= more
     return reached
 
@@ -111,17 +138,17 @@ class Tree:
         return self.closures[name]
 
 
-def hidden_from(folder, key):
-    """Why a file of this folder may not see a header (or <one> of a library), however it comes to it; None when it may."""
-    name = key.strip("<>")
-    target = name.split("/")[0]
+def hidden_from(file, key):
+    """Why this file may not see a header (or <one> of a library), however it comes to it; None when it may."""
+    name, room = key.strip("<>"), room_of(file)
+    folder, target = room.split("/")[0], name.split("/")[0]
     if key[0] == "<":
         if target == "boost" and folder != "http":
             return f"{folder}/ may not include Boost; http/ may"
         if INTRINSIC_HEADERS.match(name) and folder not in ("numerics", "kernels"):
             return f"{folder}/ may not see intrinsics"
-    elif target in LAYERS and target not in may_reach(folder) and name not in SINGLE_HEADERS.get(folder, ()):
-        return f"{folder}/ may not reach {target}/"
+    elif target in LAYERS and room_of(name) not in may_reach(room, file.endswith("_test.cpp")) and name not in SINGLE_HEADERS.get(folder, ()):
+        return f"{room}/ may not reach {room_of(name)}/"
     elif name.endswith("device_pointer.h") and folder not in ("kernels", "tensor"):
         return f"{folder}/ may not see a device's pointer; kernels/ and tensor/ may"
     return None
@@ -129,12 +156,11 @@ def hidden_from(folder, key):
 
 def check_closure(tree, name):
     """What a file sees through the files it includes, and may not see: one violation a line of #include."""
-    folder = name.split("/")[0]
     found = []
     for number, quoted, target in tree.includes[name]:
-        if quoted and target in tree.lines and not hidden_from(folder, target):
+        if quoted and target in tree.lines and not hidden_from(name, target):
             for key, way in tree.closure(target).items():
-                if reason := hidden_from(folder, key):
+                if reason := hidden_from(name, key):
                     found.append((number, f"{reason}: {' -> '.join((target, *way))}"))
                     break
     return found
@@ -146,7 +172,10 @@ def check_source(tree, relative):
     is_test = relative.name.endswith("_test.cpp")
     if folder not in LAYERS:
         return [(1, f"src/{folder} is not in the table of layers; allowed are {', '.join(LAYERS)}")]
-    allowed = may_include(folder)
+    room = room_of(relative.as_posix())
+    if rooms(folder) and room == folder and len(relative.parts) > 2:
+        return [(1, f"src/{'/'.join(relative.parts[:2])} is no room of {folder}/; allowed are {', '.join(rooms(folder))}")]
+    allowed = may_include(room, is_test)
     lines = tree.lines[relative.as_posix()]
     uses_libm_header = any((m := INCLUDE.match(line)) and m[2] in ("cmath", "math.h", "complex") for line in lines)
     pause_only = relative.as_posix() == "base/thread_pool.cpp"
@@ -157,9 +186,9 @@ def check_source(tree, relative):
             target = name.split("/")[0]
             if quoted and "/" not in name:
                 found.append((number, f'includes "{name}" without its folder; write the path from src/'))
-            elif quoted and target in LAYERS and target not in allowed and name not in SINGLE_HEADERS.get(folder, ()):
-                may = ", ".join(sorted(allowed - {folder})) or "nothing"
-                found.append((number, f"{folder}/ may not include {target}/ (it may: {may})"))
+            elif quoted and target in LAYERS and room_of(name) not in allowed and name not in SINGLE_HEADERS.get(folder, ()):
+                may = ", ".join(sorted(allowed - {room})) or "nothing"
+                found.append((number, f"{room}/ may not include {room_of(name)}/ (it may: {may})"))
             elif quoted and target not in LAYERS:
                 found.append((number, f'includes "{name}", and src/{target} is not in the table of layers'))
             if name.endswith("device_pointer.h") and folder not in ("kernels", "tensor"):
@@ -214,6 +243,13 @@ def self_test():
         "src/text/a.h": ('#include "neighbour.h"\n', 1),
         "src/text/b.h": ('#include "unheard/of.h"\n', 1),
         "src/unheard/a.cpp": ("\n", 1),
+        # Rooms of a folder.
+        "src/text/message/a.cpp": ('\n#include "text/grammar/ok.h"\n', 2),
+        "src/text/c.cpp": ('#include "text/tokenizer/ok.h"\n', 1),
+        "src/text/cellar/a.cpp": ("\n", 1),
+        "src/text/template/through.cpp": ('#include "text/tokenizer/through.h"\n', 1),
+        "src/text/tokenizer/through.h": ('#include "text/message/ok.h"\n', 1),
+        "src/engine/room.cpp": ('#include "text/grammar/ok.h"\n', 1),
         "src/kernels/b.cpp": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
         "src/numerics/b.cpp": ("#include <immintrin.h>\n", 1),
         "src/base/thread_pool.cpp": ("#include <immintrin.h>\nvoid f() { _mm_pause(); }\n__m256 x;\n", 3),
@@ -223,7 +259,7 @@ def self_test():
         "src/model/e.cpp": ('auto a = "//"; float b = std::exp(x);\n', 1),
         "src/train/c.cpp": ("double f(double x) { return std::pow (x, 2); }\n", 1),
         "src/model/d.cpp": ('#include "tensor/device_pointer.h"\n', 1),
-        "src/service/d.cpp": ("#include <boost/asio.hpp>\n", 1),
+        "src/host/d.cpp": ("#include <boost/asio.hpp>\n", 1),
         # Files that are included into others, with one of each rule.
         "src/kernels/planted/e.inl": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
         "src/kernels/planted/f.inl": ("float f(float x) { return std::exp(x); }\n", 1),
@@ -236,9 +272,9 @@ def self_test():
         "src/numerics/long.inc": ("\n" * 700, 700),
         "src/model/unread.hpp": ("\n", 1),
         # Through the headers of others: each is allowed to whoever includes it, and not to the next one.
-        "src/rl/through.cpp": ('\n#include "service/with_engine.h"\n', 2),
-        "src/api/through.cpp": ('#include "service/with_boost.h"\n', 1),
-        "src/service/with_boost.h": ("#include <boost/asio.hpp>\n", 1),
+        "src/rl/through.cpp": ('\n#include "serving/with_engine.h"\n', 2),
+        "src/api/through.cpp": ('#include "serving/with_boost.h"\n', 1),
+        "src/serving/with_boost.h": ("#include <boost/asio.hpp>\n", 1),
         "src/train/through.cpp": ('#include "model/outer.h"\n', 1),
         "src/model/outer.h": ('#include "model/inner.inl"\n', 1),
         "src/model/inner.inl": ('#include "kernels/with_pointer.h"\n', 1),
@@ -257,9 +293,15 @@ def self_test():
         "src/http/ok.cpp": '#include <boost/beast.hpp>\n#include "api/openai/routes.h"\n',
         "src/model/ok.cpp": 'auto a = "/*"; auto b = R"(\nstd::exp(x))"; /* std::exp(x)\n*/ char c = \'"\';\n'
                             'int d = 1\'000; // "\n',
-        "src/service/with_engine.h": '#include "engine/ok.h"\n',
+        "src/serving/with_engine.h": '#include "engine/ok.h"\n',
         "src/engine/ok.h": "",
-        "src/api/ok.cpp": '#include "service/with_engine.h"\n',
+        "src/text/ok.h": "",
+        "src/text/tokenizer/ok.h": '#include "text/ok.h"\n',
+        "src/text/message/ok.h": "",
+        "src/text/grammar/ok.h": '#include "text/message/ok.h"\n#include "text/tokenizer/ok.h"\n#include "text/ok.h"\n',
+        "src/text/template/ok_test.cpp": '#include "text/grammar/ok.h"\n',
+        "src/rl/room.cpp": '#include "text/grammar/ok.h"\n',
+        "src/api/ok.cpp": '#include "serving/with_engine.h"\n',
         "src/kernels/with_pointer.h": '#include "tensor/ok.h"\n',
         "src/kernels/ok/ok.inl": '#include "kernels/with_pointer.h"\nauto e = V::exp(x);\n',
         "src/numerics/element.h": '#include "numerics/bits.h"\n',

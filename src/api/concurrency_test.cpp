@@ -7,7 +7,7 @@
 #include "api/api_test_tools.h"
 #include "api/openai/openai_api.h"
 #include "base/philox.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

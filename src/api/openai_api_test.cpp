@@ -8,7 +8,7 @@
 
 #include "api/api_test_tools.h"
 #include "api/openai/token_routes.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include "api/openai/answer_run.h"
 #include "api/openai/native_parser.h"
 #include "api/openai/openai_api.h"
-#include "service/chat_prompt.h"
-#include "service/loading.h"
+#include "serving/chat_prompt.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

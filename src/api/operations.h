@@ -4,7 +4,7 @@
 #pragma once
 #include "api/routes.h"
 #include "api/server_state.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

@@ -6,8 +6,8 @@
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/openai_api.h"
 #include "api/tinker/tinker_routes.h"
-#include "service/loading.h"
-#include "service/training/training_test_tools.h"
+#include "serving/loading.h"
+#include "host/training_test_tools.h"
 
 namespace lockstep {
 namespace {

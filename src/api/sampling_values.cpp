@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

@@ -10,8 +10,8 @@
 #include "api/page/page_routes.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/hash.h"
-#include "service/loading.h"
-#include "service/training/training_test_tools.h"
+#include "serving/loading.h"
+#include "host/training_test_tools.h"
 
 namespace lockstep {
 namespace {

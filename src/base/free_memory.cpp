@@ -9,6 +9,9 @@
 #include <optional>
 #include <sstream>
 
+#include "base/error.h"
+#include "base/memory_ledger.h"
+
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
@@ -90,6 +93,12 @@ FreeMemory free_memory(const fs::path& root, bool with_process) {
     lower_by_limit(free, RLIMIT_DATA, "RLIMIT_DATA", root, "VmData");
   }
   return free;
+}
+
+void check_memory(std::int64_t bytes, const std::string& what) {
+  const FreeMemory free = free_memory();
+  if (!free.limit.empty() && bytes > free.bytes)
+    fail(ErrorCode::resource_exhausted, "{} takes {} of memory, {} are free ({})", what, megabytes_text(bytes), megabytes_text(free.bytes), free.limit);
 }
 
 }  // namespace lockstep

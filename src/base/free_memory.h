@@ -16,4 +16,7 @@ struct FreeMemory {
 // `root` stands for / in tests; limits of the process are read where `with_process` says so.
 FreeMemory free_memory(const std::filesystem::path& root = "/", bool with_process = true);
 
+// Error resource_exhausted, with the figures, when `what` takes more than this process may still take.
+void check_memory(std::int64_t bytes, const std::string& what);
+
 }  // namespace lockstep

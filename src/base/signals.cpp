@@ -54,10 +54,8 @@ bool take_reload() { return reload.exchange(false); }
 
 bool interrupted() { return received.load(std::memory_order_relaxed) != 0; }
 int interrupt_signal() { return received.load(std::memory_order_relaxed); }
-void throw_if_interrupted() {
-  if (!interrupted()) return;
-  fail(ErrorCode::cancelled, "interrupted by {}", interrupt_signal() == SIGTERM ? "SIGTERM" : interrupt_signal() == SIGHUP ? "SIGHUP" : "Ctrl-C");
-}
+StopToken interrupt_token() { return StopToken(std::shared_ptr<const std::atomic<int>>(std::shared_ptr<void>(), &received)); }
+void throw_if_interrupted() { interrupt_token().throw_if_stopped(); }
 void clear_interrupt() { received.store(0); }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 //   install_interrupt_handlers();
 //   while (!interrupted()) step();
 #pragma once
+#include "base/stop_token.h"
 
 namespace lockstep {
 
@@ -15,6 +16,8 @@ bool interrupted();
 int interrupt_signal();
 // Error cancelled, when interrupted.
 void throw_if_interrupted();
+// The same flag for work that any owner may stop; clear_interrupt clears it here too.
+StopToken interrupt_token();
 
 // SIGHUP as a wish to read files anew instead of an end. True: it came since this was asked last.
 void install_reload_handler();

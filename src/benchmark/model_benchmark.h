@@ -3,7 +3,7 @@
 //   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, 2.0);
 #pragma once
 #include "benchmark/timing.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 

@@ -17,7 +17,7 @@
 #include "benchmark/scoring.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/machine.h"
+#include "parity/machine.h"
 
 namespace lockstep {
 

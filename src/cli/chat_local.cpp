@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "base/signals.h"
 #include "cli/chat_model.h"
-#include "service/chat_prompt.h"
-#include "service/text_stream.h"
+#include "serving/chat_prompt.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
 namespace {

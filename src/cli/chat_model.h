@@ -7,11 +7,11 @@
 #include <optional>
 #include <string>
 
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 
-// What is not given is the model's generation_config.json, else as sensible for a talk (service/generation_defaults.h); of a server, its own.
+// What is not given is the model's generation_config.json, else as sensible for a talk (serving/generation_defaults.h); of a server, its own.
 struct ChatSettings {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int64_t> top_k;       // 0: all
@@ -33,7 +33,7 @@ class ChatModel {
   virtual End answer(const Json& messages, const ChatSettings& settings, const Show& show) = 0;
 };
 
-// `generation_config`: auto or none (service/loading.h).
+// `generation_config`: auto or none (serving/loading.h).
 std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config);
 
 // `model`: its name there; empty: the first that the server tells of. `key`: empty: none.

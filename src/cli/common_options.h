@@ -2,7 +2,7 @@
 //   add_runtime_options(table, settings);
 #pragma once
 #include "cli/options.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 

@@ -127,6 +127,7 @@ int demo_command(const Arguments& arguments) {
 
   const std::vector<DemoArm> arms = demo_arms_of(arm_names);
   install_interrupt_handlers();
+  settings.stop = interrupt_token();
   const auto begin = Clock::now();
   if (quick) {
     settings.rl.steps = 5;

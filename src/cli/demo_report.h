@@ -1,7 +1,7 @@
 // What `lockstep demo` says: the table, the JSON (its keys stay, others may come), the published hash. Pure functions.
 //   std::fputs(demo_table(results).c_str(), stdout);
 #pragma once
-#include "cli/demo_arm.h"
+#include "jobs/demo_arm.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/doctor.h"
+#include "parity/doctor.h"
 
 namespace lockstep {
 

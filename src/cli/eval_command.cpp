@@ -8,7 +8,7 @@
 #include "cli/common_options.h"
 #include "observe/progress.h"
 #include "rl/evaluation.h"
-#include "service/local_sampler.h"
+#include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {
@@ -43,7 +43,7 @@ int eval_command(const Arguments& arguments) {
   serving.engine.max_batch_rows = 1024;
   serving.engine.max_sequences = 512;
   const auto service = std::make_shared<GenerationService>(serving_model(opened), serving);
-  LocalSampler sampler(service);
+  LocalSampler sampler(service, interrupt_token());
   Progress progress({.label = "eval " + name, .total = settings.problems, .unit = "tokens", .quiet = json});
   const Evaluation result = evaluate(*environment, *opened.tokenizer, sampler, settings, [&](std::int64_t problems, std::int64_t tokens) {
     progress.advance(problems, static_cast<double>(tokens));

@@ -10,8 +10,8 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/grammars.h"
-#include "service/text_stream.h"
+#include "serving/grammars.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
 namespace {

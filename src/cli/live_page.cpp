@@ -1,7 +1,7 @@
 #include "cli/live_page.h"
 
 #include "base/log.h"
-#include "service/run_report.h"
+#include "runs/run_report.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/parity.h"
+#include "parity/parity.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/server.h"
-#include "service/memory_verdict.h"
+#include "planning/memory_verdict.h"
 
 namespace lockstep {
 namespace {

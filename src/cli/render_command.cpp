@@ -8,7 +8,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/render_train.h"
-#include "service/prompt_renderer.h"
+#include "serving/prompt_renderer.h"
 
 namespace lockstep {
 namespace {

@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "service/loading.h"
-#include "service/sft_data.h"
-#include "service/transcript_text.h"
+#include "serving/loading.h"
+#include "runs/sft_data.h"
+#include "runs/transcript_text.h"
 
 namespace lockstep {
 namespace {

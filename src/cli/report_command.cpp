@@ -3,7 +3,7 @@
 
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "service/run_report.h"
+#include "runs/run_report.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 #include "cli/rl_options.h"
 
+#include "jobs/rl_work.h"
 #include "rl/environment.h"
-#include "service/rl_run.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/score.h"
+#include "parity/score.h"
 
 namespace lockstep {
 

@@ -17,9 +17,9 @@
 #include "http/openai_server.h"
 #include "http/page_server.h"
 #include "http/training_server.h"
-#include "service/context_limit.h"
-#include "service/tool_prompt.h"
-#include "service/serving_memory.h"
+#include "serving/context_limit.h"
+#include "serving/tool_prompt.h"
+#include "planning/serving_memory.h"
 
 namespace lockstep {
 namespace {

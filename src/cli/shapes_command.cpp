@@ -5,7 +5,7 @@
 #include "base/file.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/training/shape_resolver.h"
+#include "planning/shape_resolver.h"
 
 namespace lockstep {
 namespace {

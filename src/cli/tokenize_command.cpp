@@ -9,7 +9,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "service/text_stream.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
 namespace {

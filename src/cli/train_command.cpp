@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "cli/toml.h"
-#include "service/training_state.h"
+#include "runs/training_state.h"
 
 namespace lockstep {
 

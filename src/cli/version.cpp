@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "cli/commands.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 

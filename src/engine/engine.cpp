@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -61,10 +62,6 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
 }
 
 std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) {
-  return add(std::move(request), std::move(on_token), std::move(on_done)).id;
-}
-
-Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   check_request(request, limits_);
   if (request.weights) {
     if (options_.ranks.size() > 1)
@@ -87,15 +84,15 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   s->prefix_owner = request.prefix_owner;
   s->tells_experts = request.experts;
   s->pooling = request.pooling;
-  if (s->pooling == Pooling::mean) s->most_hit_pages = 0;  // a cached position has no hidden state to add
+  if (s->pooling == Pooling::mean) s->pace.cached_pages = 0;  // a cached position has no hidden state to add
   s->tokens = std::move(request.prompt);
-  s->prompt_length = s->decode_from = s->known();
+  s->prompt_length = s->known();
   s->on_token = std::move(on_token);
   s->on_done = std::move(on_done);
   if (request.prompt_logprobs) {
     s->scores_prompt = true;
-    s->most_hit_pages = 0;  // a cached position has no row to score
-    s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1));
+    s->pace.cached_pages = 0;  // a cached position has no row to score
+    s->generation.prompt_logprobs.resize(static_cast<std::size_t>(s->prompt_length - 1), std::numeric_limits<float>::quiet_NaN());
     if (tells_top(*s)) s->generation.prompt_top_logprobs.resize(s->generation.prompt_logprobs.size());
     s->prompt_targets = std::move(request.prompt_targets);
     s->prompt_targets_per_row = request.prompt_targets_per_row;
@@ -108,7 +105,15 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
   Sequence& added = *s;
   sequences_.emplace(added.id, std::move(s));
   scheduler_->add(added);
-  return added;
+  return added.id;
+}
+
+void Engine::set_pace(std::uint64_t id, const Pace& pace) {
+  if (const auto it = sequences_.find(id); it != sequences_.end()) it->second->pace = pace;
+}
+
+void Engine::preempt(std::uint64_t id) {
+  if (const auto it = sequences_.find(id); it != sequences_.end() && it->second->running) scheduler_->preempt(*it->second);
 }
 
 void Engine::cancel(std::uint64_t id) {

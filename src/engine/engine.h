@@ -11,7 +11,6 @@
 
 #include "engine/admission.h"
 #include "engine/scheduler.h"
-#include "engine/score.h"
 #include "engine/rank_steps.h"
 
 namespace lockstep {
@@ -43,8 +42,10 @@ class Engine {
   void set_weights(std::shared_ptr<const WeightSet> weights);
   std::uint64_t weights_version() const { return version_; }
 
-  // Log-probabilities of tokens[1..] given those before, n - 1 of them, on the way that `mode` says.
-  std::vector<float> score(const std::vector<std::int32_t>& tokens, const ScoreMode& mode = {});
+  // How a request's tokens are taken from its next forward on, and back to those that wait, as when pages run out; neither changes a bit.
+  // An unknown or finished id is ignored. Where a pace lets scored positions of a prompt come from the cache their log-probabilities are NaN.
+  void set_pace(std::uint64_t id, const Pace& pace);
+  void preempt(std::uint64_t id);
 
   const EngineCounters& counters() const { return counters_; }
   const EngineOptions& options() const { return options_; }  // cache_pages as resolved
@@ -61,7 +62,6 @@ class Engine {
     GeneratedToken token;
     std::unique_ptr<Sequence> done;  // null: a token
   };
-  Sequence& add(Request request, OnToken on_token, OnDone on_done);
   void absorb(const std::vector<PlannedSlice>& plan);
   void pool(Sequence& s, const std::vector<float>& rows, std::int64_t end);
   bool pooled_soundly(Sequence& s);

@@ -122,34 +122,31 @@ TEST(Engine, APromptIsFoundAgainByItsOwnerAlone) {
   }
 }
 
-TEST(Engine, EveryWayToScoreGivesTheSameBits) {
-  Plant plant("wide");
-  Engine engine(plant.runtime, plant.weights,
-                {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
-  RandomSequence draws(5, RandomStream::fuzz);
-  for (int round = 0; round < 4; ++round) {
-    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->vocabulary);
-    const std::vector<float> expected = engine.score(tokens);
-    ASSERT_EQ(expected.size(), tokens.size() - 1);
-    for (ScoreKind kind :
-         {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-      for (std::int32_t company : {0, 5})
-        EXPECT_EQ(
-            different_bits(
-                engine.score(tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .company = company}),
-                expected),
-            0u)
-            << score_kind_name(kind) << " company " << company;
-    EXPECT_TRUE(engine.idle());
+// One row at a time, as if decoding; put back in the middle; then from the cache, whose positions have no log-probabilities.
+TEST(Engine, APaceChangesNoBit) {
+  Plant plant;
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4});
+  const std::vector<std::int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
+  const std::vector<float> expected = prompt_scores(engine, tokens);
+  const auto scored = [&](const Pace& pace, int preempt_after) {
+    std::vector<float> logprobs;
+    const std::uint64_t id = engine.submit({.prompt = tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true}, {}, [&](Generation&& g) { logprobs = std::move(g.prompt_logprobs); });
+    engine.set_pace(id, pace);
+    for (int step = 0; engine.step(); ++step)
+      if (step == preempt_after) engine.preempt(id);
+    engine.set_pace(id, {});  // finished: ignored, and so is the next
+    engine.preempt(id);
+    return logprobs;
+  };
+  const EngineCounters before = engine.counters();
+  EXPECT_EQ(different_bits(scored({.rows = 1, .decodes = true, .cached_pages = 0}, 6), expected), 0u);
+  EXPECT_GE(engine.counters().decode_tokens - before.decode_tokens, 10);
+  EXPECT_EQ(engine.counters().preemptions - before.preemptions, 1);
+  const std::vector<float> cached = scored({.cached_pages = 1}, -1);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (i < 4) EXPECT_TRUE(std::isnan(cached[i])) << i;
+    else EXPECT_EQ(std::bit_cast<std::uint32_t>(cached[i]), std::bit_cast<std::uint32_t>(expected[i])) << i;
   }
-  const EngineCounters& c = engine.counters();
-  EXPECT_GT(c.chunks, 0);
-  EXPECT_GT(c.decode_tokens, 0);
-  EXPECT_GT(c.cache_hit_tokens, 0);
-  EXPECT_GT(c.preemptions, 0);
-  EXPECT_GT(c.mixed_batches, 0);
-  EXPECT_GT(c.work.pairs_skipped(), 0);
-  EXPECT_EQ(c.work.fault(), "");
 }
 
 TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
@@ -161,7 +158,7 @@ TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
     const Generation g = engine.generate({request})[0];
     std::vector<std::int32_t> tokens = request.prompt;
     for (const GeneratedToken& t : g.tokens) tokens.push_back(t.id);
-    const std::vector<float> scored = engine.score(tokens);
+    const std::vector<float> scored = prompt_scores(engine, tokens);
     std::vector<float> raw, last(scored.end() - static_cast<std::ptrdiff_t>(g.tokens.size()), scored.end());
     for (const GeneratedToken& t : g.tokens) {
       raw.push_back(t.raw_logprob);
@@ -186,7 +183,7 @@ TEST(Engine, AnotherLeafCountIsNoticed) {
   Plant plant("wide"), other("wide", study);
   Engine engine(plant.runtime, plant.weights), control(other.runtime, other.weights);
   const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->vocabulary);
-  EXPECT_GT(different_bits(engine.score(tokens), control.score(tokens)), 0u);
+  EXPECT_GT(different_bits(prompt_scores(engine, tokens), prompt_scores(control, tokens)), 0u);
 }
 
 TEST(Engine, CountersAreWhatTheLengthsImply) {
@@ -270,8 +267,8 @@ TEST(Engine, RequestsMayBringWeightsOfTheirOwn) {
       EXPECT_LT(engine.counters().own_weights_forwards, engine.counters().forwards);
       if (pages == 0) EXPECT_GT(engine.counters().cache_hit_tokens, 0);
       else EXPECT_GT(engine.counters().preemptions, 0);
-      EXPECT_EQ(engine.score(requests[0].prompt, {.kind = ScoreKind::prefix, .weights = own[1]}),
-                Engine(plant.runtime, own[1]).score(requests[0].prompt));
+      Engine other(plant.runtime, own[1]);
+      EXPECT_EQ(different_bits(prompt_scores(engine, requests[0].prompt, own[1]), prompt_scores(other, requests[0].prompt)), 0u);
     }
   }
 }
@@ -323,8 +320,8 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
         }
       }
       EXPECT_GE(engine.counters().failed_requests, 4);
-      EXPECT_THROW(engine.score(requests[0].prompt), Error);
-      EXPECT_EQ(different_bits(engine.score(requests[1].prompt), good.score(requests[1].prompt)), 0u);
+      EXPECT_THROW(prompt_scores(engine, requests[0].prompt), Error);
+      EXPECT_EQ(different_bits(prompt_scores(engine, requests[1].prompt), prompt_scores(good, requests[1].prompt)), 0u);
       const Scheduler& s = engine.scheduler();
       EXPECT_EQ(s.pages().free_pages() + s.prefix_cache().idle(), s.pages().total());
     }

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "base/error.h"
 #include "engine/engine.h"
 
 namespace lockstep {
@@ -100,6 +101,13 @@ inline std::size_t different_bits(const std::vector<float>& a, const std::vector
   for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
     different += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]);
   return different;
+}
+
+// Log-probabilities of tokens[1..]. Error numeric where the request fails.
+inline std::vector<float> prompt_scores(Engine& engine, const std::vector<std::int32_t>& tokens, std::shared_ptr<const WeightSet> weights = nullptr) {
+  Generation g = engine.generate({{.prompt = tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true, .weights = std::move(weights)}})[0];
+  if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
+  return g.prompt_logprobs;
 }
 
 }  // namespace lockstep

@@ -77,7 +77,7 @@ void Scheduler::roll_back() {
 }
 
 std::int64_t Scheduler::wanted_rows(const Sequence& s) const {
-  return std::min(s.pending(), s.chunk > 0 ? s.chunk : options_.prefill_chunk);
+  return std::min(s.pending(), s.pace.rows > 0 ? s.pace.rows : options_.prefill_chunk);
 }
 
 std::int32_t Scheduler::obtain_page() {
@@ -178,9 +178,9 @@ void Scheduler::admit(std::uint64_t identity) {
       continue;
     }
     s.chain = {{identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
-    if (options_.prefix_cache && s.most_hit_pages > 0) {
+    if (options_.prefix_cache && s.pace.cached_pages > 0) {
       // The last known token is always computed: its row gives the next one.
-      cache_.match(s.chain.root, s.tokens, std::min(s.most_hit_pages, (s.known() - 1) / options_.page_size), s.chain,
+      cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, (s.known() - 1) / options_.page_size), s.chain,
                    s.pages);
     }
     const std::int64_t missing = pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size());
@@ -225,7 +225,6 @@ void Scheduler::share(Sequence& s, std::int64_t positions, bool only_fresh) {
 void Scheduler::commit(const PlannedSlice& slice) {
   Sequence& s = *slice.sequence;
   s.computed += slice.count;
-  if (s.random_chunks) s.chunk = 1 + 2 * s.chunk_draws.below(8);
   share(s, s.computed, false);
 }
 

@@ -60,7 +60,7 @@ class Scheduler {
 
  private:
   std::int64_t wanted_rows(const Sequence& s) const;
-  bool decodes(const Sequence& s) const { return s.computed >= s.decode_from && wanted_rows(s) == 1; }
+  bool decodes(const Sequence& s) const { return s.computed >= (s.pace.decodes ? 1 : s.prompt_length) && wanted_rows(s) == 1; }
   void plan_rows(Sequence& s);
   std::uint64_t identity_of(const Sequence& s) const { return s.weights ? s.weights->identity : identity_; }
   std::vector<std::uint64_t> turns();

@@ -29,7 +29,7 @@ class Bench {
     s->weights = std::move(weights);
     s->id = next_id_++;
     s->tokens = std::move(prompt);
-    s->prompt_length = s->decode_from = s->known();
+    s->prompt_length = s->known();
     s->sampling.max_tokens = max_tokens;
     scheduler.add(*s);
     sequences.push_back(std::move(s));

@@ -4,8 +4,8 @@
 #include <functional>
 #include <limits>
 
-#include "base/philox.h"
 #include "engine/adjustments.h"
+#include "engine/pace.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 #include "model/adapter.h"
@@ -40,7 +40,6 @@ struct Sequence {
   bool running = false;
   bool admitted = false;        // at least once
 
-  // How it is scheduled; the defaults are those of a request, Engine::score sets others.
   bool scores_prompt = false;  // log-probabilities of the prompt are collected
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
@@ -48,11 +47,7 @@ struct Sequence {
   Pooling pooling = Pooling::none;
   std::vector<double> pooled_sum;   // [hidden]: position after position, in ascending order
   std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again
-  std::int64_t most_hit_pages = std::numeric_limits<std::int64_t>::max();
-  std::int64_t decode_from = 0;  // rows from here on, taken one at a time, count as decode
-  std::int64_t chunk = 0;        // rows of prefill at a time; 0: the engine's
-  bool random_chunks = false;    // a new odd `chunk` after each
-  RandomSequence chunk_draws{0, RandomStream::fuzz};
+  Pace pace;
 
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return known() - computed; }

@@ -7,9 +7,9 @@
 #include "base/philox.h"
 #include "rl/environment.h"
 #include "rl/settings.h"
-#include "service/ports.h"
-#include "service/trainer_port.h"
-#include "text/tokenizer.h"
+#include "serving/ports.h"
+#include "runs/trainer_port.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

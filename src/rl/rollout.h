@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "rl/environment.h"
-#include "service/ports.h"
-#include "text/tokenizer.h"
+#include "serving/ports.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "service/trainer_port.h"
+#include "runs/trainer_port.h"
 
 namespace lockstep {
 

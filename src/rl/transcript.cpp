@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "rl/grpo.h"
-#include "service/transcript_text.h"
+#include "runs/transcript_text.h"
 
 namespace lockstep {
 namespace {

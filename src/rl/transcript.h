@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "rl/rollout.h"
-#include "service/transcript_text.h"
-#include "service/trainer_port.h"
+#include "runs/transcript_text.h"
+#include "runs/trainer_port.h"
 
 namespace lockstep {
 

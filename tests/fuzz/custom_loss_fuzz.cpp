@@ -1,10 +1,10 @@
 // Any bytes as a traced loss: as JSON where they begin with '{', else as draws that make a graph of the operations there are. It runs
 // to finite numbers, or is refused as a fault of the client's.
-// sources: src/service/custom_loss/*.cpp
+// sources: src/losses/*.cpp
 #include <cstdint>
 #include <string_view>
 
-#include "service/custom_loss/graph_test_tools.h"
+#include "losses/graph_test_tools.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lockstep;

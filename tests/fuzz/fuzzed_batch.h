@@ -3,7 +3,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "service/training/loss_inputs.h"
+#include "host/loss_inputs.h"
 
 namespace lockstep {
 

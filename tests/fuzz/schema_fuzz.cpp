@@ -1,12 +1,12 @@
 // Any bytes as a JSON schema: refused, or a grammar along which a random walk is never stuck, agrees with its masks, comes to
 // an end by the shortest way (unless counts of items or characters forbid it for long), and ends in valid JSON.
-// sources: src/text/*.cpp src/text/schema/*.cpp src/text/message/*.cpp
+// sources: src/text/*.cpp src/text/tokenizer/*.cpp src/text/grammar/*.cpp src/text/message/*.cpp
 #include <cstdint>
 #include <string>
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "text/schema/token_grammar.h"
+#include "text/grammar/token_grammar.h"
 
 using namespace lockstep;
 using nlohmann::ordered_json;

@@ -1,6 +1,6 @@
 // Any bytes as a chat template and what it is rendered with (behind a zero byte, JSON or else a message's text): a prompt
 // within its limits whose text from outside is marked, or an Error that says why not.
-// sources: src/text/*.cpp src/text/template/*.cpp
+// sources: src/text/*.cpp src/text/tokenizer/*.cpp src/text/template/*.cpp
 #include <cstdint>
 #include <string>
 

@@ -1,10 +1,10 @@
 // Any bytes as tokenizer.json: an Error, or a tokenizer that encodes and decodes without harm.
-// sources: src/text/*.cpp
+// sources: src/text/*.cpp src/text/tokenizer/*.cpp
 #include <cstdint>
 #include <string_view>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lockstep;

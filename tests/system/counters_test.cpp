@@ -13,6 +13,7 @@
 
 #include "checkpoint/model_folder.h"
 #include "engine/engine.h"
+#include "parity/engine_ways.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 
@@ -69,7 +70,7 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
     runtime.observer = &counts;
     RandomSequence draws(3, RandomStream::fuzz);
     for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::decode, ScoreKind::preempted})
-      engine.score(random_tokens(draws, 40, model->vocabulary), {.kind = kind, .seed = 9, .company = 2});
+      engine_score(engine, random_tokens(draws, 40, model->vocabulary), {.kind = kind, .seed = 9, .company = 2});
     runtime.observer = nullptr;
     const EngineCounters& c = engine.counters();
     EXPECT_EQ(counts.rows, c.rows);

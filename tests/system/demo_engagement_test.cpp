@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "cli/demo_arm.h"
+#include "jobs/demo_arm.h"
 #include "kernels/planted_kernel_test_tools.h"
 
 namespace lockstep {

@@ -7,7 +7,8 @@
 
 #include "engine/engine.h"
 #include "kernels/planted_kernel_test_tools.h"
-#include "service/parity.h"
+#include "parity/engine_ways.h"
+#include "parity/parity.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 
@@ -57,7 +58,7 @@ BothWork run_both(const RankLayout& ranks = {}) {
   RandomSequence draws(3, RandomStream::fuzz);
   const std::vector<std::int32_t> tokens = random_tokens(draws, 40, model->vocabulary);
   for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-    engine.score(tokens, {.kind = kind, .seed = 9, .company = 2});
+    engine_score(engine, tokens, {.kind = kind, .seed = 9, .company = 2});
   trainer.score({TrainSequence::next_token(tokens), TrainSequence::next_token(tokens)});  // the second shares the first one's rows
   trainer.forward_backward({TrainSequence::next_token(tokens)}, {});
   return {engine.counters().work, trainer.work()};

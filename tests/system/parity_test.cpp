@@ -5,8 +5,9 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "service/parity.h"
-#include "service/parity_recording.h"
+#include "parity/engine_ways.h"
+#include "parity/parity.h"
+#include "parity/parity_recording.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 
@@ -137,7 +138,7 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
       Engine engine(runtime, weights, {.page_size = 4, .cache_pages = 24});
       OperationRecording serving(tokens, &training);
       runtime.observer = &serving;
-      engine.score(tokens, {.kind = kind, .seed = 5, .company = 3});
+      engine_score(engine, tokens, {.kind = kind, .seed = 5, .company = 3});
       runtime.observer = nullptr;
       EXPECT_GE(serving.rows(), 40);
       ASSERT_TRUE(serving.first_difference()) << name << ", " << score_kind_name(kind);
@@ -152,7 +153,7 @@ TEST(Parity, ARecordingNamesTheOperationThatDiffers) {
     Engine engine(runtime, trainer.weights(), {.page_size = 4, .cache_pages = 24});
     OperationRecording serving(tokens, &training);
     runtime.observer = &serving;
-    engine.score(tokens, {.kind = kind, .seed = 6, .company = 3});
+    engine_score(engine, tokens, {.kind = kind, .seed = 6, .company = 3});
     runtime.observer = nullptr;
     EXPECT_FALSE(serving.first_difference())
         << score_kind_name(kind) << ": "

@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 #include "engine/engine.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 #include "train/trainer.h"
 
 namespace lockstep {

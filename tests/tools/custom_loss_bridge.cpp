@@ -1,11 +1,11 @@
-// Lets tests in Python run traced losses: JSON lines in, JSON lines out. Built with the tests (src/service/folder.cmake).
+// Lets tests in Python run traced losses: JSON lines in, JSON lines out. Built with the tests (src/losses/folder.cmake).
 //   custom_loss_bridge < requests
 // {"inputs": [...], "graph": {...}, "shape": [...], "logprobs": [...], "tensors": {NAME: {"shape": [...], "dtype": "float32", "data": [...]}}}
 //   -> {"loss": x, "gradient": [...], "metrics": {NAME: x}} or {"error": message, "code": name}
 #include <iostream>
 
 #include "base/error.h"
-#include "service/custom_loss/custom_loss.h"
+#include "losses/custom_loss.h"
 
 using lockstep::CustomLoss;
 using nlohmann::ordered_json;

@@ -11,7 +11,7 @@
 #include "api/openai/native_parser.h"
 #include "api/routes.h"
 #include "http/server.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

@@ -20,8 +20,8 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "text/schema/code_point_set.h"
-#include "text/schema/token_grammar.h"
+#include "text/grammar/code_point_set.h"
+#include "text/grammar/token_grammar.h"
 
 namespace lockstep {
 namespace {

@@ -8,10 +8,10 @@
 #include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
 #include "base/server_paths.h"
-#include "service/context_limit.h"
-#include "service/stop_texts.h"
-#include "service/text_stream.h"
-#include "service/training/routing_matrix.h"
+#include "serving/context_limit.h"
+#include "serving/stop_texts.h"
+#include "serving/text_stream.h"
+#include "host/routing_matrix.h"
 
 namespace lockstep {
 namespace {

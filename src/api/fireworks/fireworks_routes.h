@@ -4,7 +4,7 @@
 //   add_fireworks_routes(routes, service, ShapeCatalog::published());
 #pragma once
 #include "api/tinker/wire.h"
-#include "service/training/shape_catalog.h"
+#include "planning/shape_catalog.h"
 
 namespace lockstep {
 

@@ -1,7 +1,7 @@
 // Hot load: a deployment takes a snapshot while it is sampled. The answer comes when the weights are in place.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
-#include "service/plain_name.h"
+#include "serving/plain_name.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include "api/json_fields.h"
 #include "api/tinker/proto_codec.h"
 #include "base/bounded_json.h"
-#include "service/training/training_records.h"
+#include "host/training_records.h"
 
 namespace lockstep {
 

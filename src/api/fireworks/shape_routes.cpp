@@ -2,7 +2,7 @@
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
-#include "service/training/shape_resolver.h"
+#include "planning/shape_resolver.h"
 
 namespace lockstep {
 namespace {

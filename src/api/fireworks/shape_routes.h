@@ -2,7 +2,7 @@
 //   const std::string id = shape_of_job(call, shapes);
 #pragma once
 #include "api/tinker/wire.h"
-#include "service/training/shape_catalog.h"
+#include "planning/shape_catalog.h"
 
 namespace lockstep {
 

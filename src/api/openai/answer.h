@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "service/token_constraints.h"
+#include "serving/token_constraints.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include "api/openai/answer_constraint.h"
 #include "base/entropy.h"
 #include "base/hash.h"
-#include "service/context_limit.h"
+#include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "api/openai/answer.h"
-#include "service/text_stream.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "api/errors.h"
 #include "api/json_fields.h"
 #include "api/json_text.h"
-#include "service/text_stream.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
 

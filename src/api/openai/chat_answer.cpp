@@ -8,7 +8,7 @@
 #include "api/openai/forced_tool_parser.h"
 #include "api/openai/native_parser.h"
 #include "base/server_paths.h"
-#include "service/chat_prompt.h"
+#include "serving/chat_prompt.h"
 
 namespace lockstep {
 namespace {

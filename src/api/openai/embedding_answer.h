@@ -3,7 +3,7 @@
 //   answer_embeddings(service, R"({"input": ["a text", "another"], "dimensions": 32})", owner, responder);
 #pragma once
 #include "api/exchange.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

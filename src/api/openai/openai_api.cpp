@@ -12,7 +12,7 @@
 #include "api/json_fields.h"
 #include "api/worker.h"
 #include "base/ascii.h"
-#include "service/context_limit.h"
+#include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {

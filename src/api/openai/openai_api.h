@@ -7,7 +7,7 @@
 //   Routes routes; add_openai_routes(routes, service);
 #pragma once
 #include "api/routes.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

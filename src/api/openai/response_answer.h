@@ -4,7 +4,7 @@
 #pragma once
 #include "api/exchange.h"
 #include "api/openai/stored_responses.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

@@ -10,7 +10,7 @@
 
 #include "api/json_fields.h"
 #include "api/sampling_values.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

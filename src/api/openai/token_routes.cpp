@@ -3,7 +3,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/json_text.h"
 #include "api/openai/completion_answer.h"
-#include "service/context_limit.h"
+#include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "api/openai/sampling_fields.h"
-#include "service/serving.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include "api/worker.h"
 #include "base/hash.h"
 #include "base/server_paths.h"
-#include "service/page_bundle.h"
+#include "runs/page_bundle.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-// The live page: its files, and the data of runs that it asks for (service/run_reader.h).
+// The live page: its files, and the data of runs that it asks for (runs/run_reader.h).
 //   GET /   /assets/...                                   with ETag, gzip where it is accepted, a policy without inline scripts
 //   GET /api/page                                         {"title", "playground"}
 //   GET /api/runs   /api/runs/{run}                       the listing; config, result, parity
@@ -8,7 +8,7 @@
 //   add_page_routes(routes, {.places = {.roots = {"runs"}}, .title = "countdown-rl"});
 #pragma once
 #include "api/routes.h"
-#include "service/run_reader.h"
+#include "runs/run_reader.h"
 
 namespace lockstep {
 

@@ -9,7 +9,7 @@
 #include <mutex>
 
 #include "api/worker.h"
-#include "service/page_bundle.h"
+#include "runs/page_bundle.h"
 
 namespace lockstep {
 namespace {

@@ -1,7 +1,7 @@
 // Apart from the rest of TrainingCall: it asks the service, which programs that only decode (tests/fuzz) do not have.
 #include "api/errors.h"
 #include "api/tinker/wire.h"
-#include "service/training/training_service.h"
+#include "host/training_service.h"
 
 namespace lockstep {
 

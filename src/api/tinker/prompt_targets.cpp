@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "api/tinker/wire.h"
-#include "service/training/sampling_request.h"
+#include "host/sampling_request.h"
 
 namespace lockstep {
 namespace {

@@ -9,8 +9,8 @@
 #include "api/tinker/prompt_targets.h"
 #include "base/byte_source.h"
 #include "base/error.h"
-#include "service/training/datum.h"
-#include "service/training/sampling_request.h"
+#include "losses/datum.h"
+#include "host/sampling_request.h"
 
 namespace lockstep {
 

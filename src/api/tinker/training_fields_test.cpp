@@ -4,7 +4,7 @@
 #include "api/api_test_tools.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/hash.h"
-#include "service/training/training_test_tools.h"
+#include "host/training_test_tools.h"
 
 namespace lockstep {
 namespace {

@@ -12,7 +12,7 @@
 #include "api/json_fields.h"
 #include "api/routes.h"
 #include "base/bounded_json.h"
-#include "service/training/training_service.h"
+#include "host/training_service.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-// Reading memory in several ways, to find the fastest: the ruler of what a kernel reads (service/machine.h). AVX2, which the tree is compiled for.
+// Reading memory in several ways, to find the fastest: the ruler of what a kernel reads (parity/machine.h). AVX2, which the tree is compiled for.
 //   std::uint64_t junk = read_memory({MemoryReadKind::prefetched, 4}, block, numbers);
 #pragma once
 #include <cstddef>

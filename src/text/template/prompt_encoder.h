@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "text/template/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 

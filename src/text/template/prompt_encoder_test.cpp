@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
-#include "text/normalizer.h"
+#include "text/tokenizer/normalizer.h"
 
 namespace lockstep {
 namespace {

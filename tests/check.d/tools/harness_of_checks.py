@@ -144,7 +144,7 @@ def a_part_ends_in_its_time(folder):
 def the_parts_are_those_of_the_tree(folder):
     names = [part.name for part in night.PARTS]
     assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS) <= night.MOST_MINUTES
-    parity = (ROOT / "src/service/parity_run.cpp").read_text()
+    parity = (ROOT / "src/parity/parity_run.cpp").read_text()
     assert ", ".join(f'"{layout}"' for layout in night.LAYOUTS) in parity, "parity compares other layouts"
     made = (ROOT / "cmake/Night.cmake").read_text()
     assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made

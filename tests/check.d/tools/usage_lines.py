@@ -44,24 +44,27 @@ GIVEN = {
     "rl/environment.h": "std::uint64_t seed, const std::string& answer",
     "rl/grpo.h": "",
     "rl/settings.h": "",
-    "service/custom_loss/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
+    "losses/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
                                          "const std::vector<std::int64_t>& shape, const TrainingDatum& datum",
-    "service/loading.h": "",
-    "service/memory_plan.h": "",
-    "service/rl_run.h": "const RlRunConfig& config, bool resume, std::int64_t steps, double loss",
-    "service/serving.h": "const RuntimeSettings& settings, const Request& request, GenerationService::OnToken on_token, GenerationService::OnDone on_done",
+    "serving/loading.h": "",
+    "planning/memory_plan.h": "",
+    "base/stop_token.h": "void (*step)()",
+    "jobs/rl_job.h": "",
+    "jobs/sft_job.h": "",
+    "runs/run.h": "const StopSource& source, RunWork& work",
+    "serving/serving.h": "const RuntimeSettings& settings, const Request& request, GenerationService::OnToken on_token, GenerationService::OnDone on_done",
     "store/database.h": "",
     "tensor/device.h": "std::int64_t rows, std::int64_t cols",
     "tensor/file_memory.h": "std::size_t bytes",
     "tensor/memory_pool.h": "std::size_t bytes",
-    "text/tokenizer.h": "",
-    "text/vocabulary.h": "",
+    "text/tokenizer/tokenizer.h": "",
+    "text/tokenizer/vocabulary.h": "",
     "train/adapter_trainer.h": f"Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterLayout> layout, {LEARNS}, Request& request",
     "train/losses.h": "const std::vector<TrainSequence>& data, std::int64_t vocabulary",
     "train/trainer.h": f"Runtime& runtime, const WeightImages& images, {LEARNS}, Engine& engine",
 }  # fmt: skip
 # What lines use beside their own header.
-BESIDE = ["base/signals.h", "engine/engine.h", "service/loading.h"]
+BESIDE = ["base/signals.h", "engine/engine.h", "serving/loading.h"]
 
 
 def usage_of(text):

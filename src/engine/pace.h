@@ -1,0 +1,16 @@
+// How the tokens of a request go through the model where it shall be another way than the engine's own. No bit depends on it:
+// `lockstep parity` holds ways against each other. A plain value.
+//   engine.set_pace(id, {.rows = 1});
+#pragma once
+#include <cstdint>
+#include <limits>
+
+namespace lockstep {
+
+struct Pace {
+  std::int64_t rows = 0;  // of a prompt in one forward; 0: options.prefill_chunk
+  bool decodes = false;   // a single row behind the first token is planned and counted as decoding, though the token was given
+  std::int64_t cached_pages = std::numeric_limits<std::int64_t>::max();  // at most so many come from the prefix cache when it is admitted
+};
+
+}  // namespace lockstep

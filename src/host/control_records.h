@@ -1,0 +1,47 @@
+// What the control plane of a training server remembers: deployments, trainer jobs, promoted models. Names are whole resource names
+// ("accounts/local/deployments/d"). Plain values.
+#pragma once
+#include "host/training_records.h"
+
+namespace lockstep {
+
+// A name under which the snapshots of a model are sampled, one after another (hot load).
+struct Deployment {
+  std::string owner, name;
+  double created = 0;
+  std::string base_model, trainer_job, shape, transition_type, description;
+  std::int64_t min_replicas = 0, max_replicas = 0;
+  std::string identity;         // of the snapshot that is served, as its client calls it; empty: the base
+  std::string checkpoint;       // its path
+  std::string failed, failure;  // the identity that could not be loaded last, and why
+};
+
+// The trainer is this server; a job is a name that groups sessions, and a switch.
+struct TrainerJob {
+  std::string owner, name;
+  double created = 0, updated = 0;
+  std::string state = "JOB_STATE_RUNNING";  // or _CANCELLED, _DELETED
+  std::string base_model, display_name, shape;
+  std::int64_t rank = 0, max_context = 0;   // max_context 0: the server's
+  bool forward_only = false;
+};
+
+// A sampler's checkpoint as a model of its own: a Hugging Face folder, of an adapter a PEFT folder, which outlives the checkpoint.
+struct PromotedModel {
+  std::string owner, name;
+  double created = 0;
+  std::string base_model, checkpoint, folder;  // folder: below the state's
+  ModelSettings settings;
+  std::string profile = {};  // digest of the numerics profile that its weights were trained under; empty: not known
+  std::int64_t bytes = 0;    // of its files; 0: by a version that did not count
+  bool adapter() const { return settings.rank > 0; }
+};
+
+TrainingJson to_json(const Deployment& record);
+TrainingJson to_json(const TrainerJob& record);
+TrainingJson to_json(const PromotedModel& record);
+void from_json(const TrainingJson& json, Deployment& record);
+void from_json(const TrainingJson& json, TrainerJob& record);
+void from_json(const TrainingJson& json, PromotedModel& record);
+
+}  // namespace lockstep

@@ -1,0 +1,72 @@
+// What has finished, in order, for a client that waits for many results at once instead of asking for each: a stream of request ids with
+// a cursor. Results themselves are fetched by id (futures.h). Knows no operation. Any thread.
+//   FutureFeed feed(deadlines); feed.add("s1:sample:0/0", {id, false, 812}); feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/deadlines.h"
+
+namespace lockstep {
+
+struct FinishedFuture {
+  std::string id;
+  bool failed = false;
+  std::int64_t bytes = 0;  // of its result
+};
+
+struct FeedPage {
+  std::vector<FinishedFuture> finished;
+  std::int64_t cursor = 0;  // for the next call
+};
+
+class FutureFeed {
+ public:
+  // A stream keeps its newest `most` entries; of streams the oldest go.
+  explicit FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most = 100'000, std::size_t most_streams = 10'000);
+  ~FutureFeed();
+  FutureFeed(const FutureFeed&) = delete;
+  FutureFeed& operator=(const FutureFeed&) = delete;
+
+  void add(const std::string& stream, FinishedFuture finished);
+  // Calls back exactly once, now or later, on any thread: with what came after `cursor`, or with nothing after `seconds`. What is at or
+  // before the cursor is forgotten. 0 seconds: at once.
+  void wait(const std::string& stream, std::int64_t cursor, double seconds, std::function<void(const FeedPage&)> callback);
+  // All who wait are answered.
+  void stop();
+
+ private:
+  struct Entry {
+    std::int64_t at = 0;
+    FinishedFuture finished;
+  };
+  struct Stream {
+    std::deque<Entry> entries;
+  };
+  struct Waiter {
+    std::string stream;
+    std::int64_t cursor = 0;
+    std::function<void(const FeedPage&)> callback;
+  };
+  Stream& stream_of(const std::string& name);
+  FeedPage page_after(const std::string& stream, std::int64_t cursor);
+  void too_late(std::uint64_t waiter);
+
+  const std::shared_ptr<Deadlines> deadlines_;
+  const std::size_t most_, most_streams_;
+  std::mutex mutex_;
+  std::int64_t next_;  // ascends over all streams, and over restarts
+  std::map<std::string, Stream> streams_;
+  std::deque<std::string> order_;  // of streams, oldest first
+  std::map<std::uint64_t, Waiter> waiters_;  // in the order of their coming
+  std::uint64_t next_waiter_ = 1;
+  bool stopping_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,91 @@
+// Results that are fetched later: an operation gets a request id at once, its client asks for the result by that id, and is held
+// until it is there. Results are kept after their first delivery (a reply can be lost), on disk where a store is given, so that they
+// outlive a restart; the oldest go when there are too many. Knows no operation and no transport. Any thread.
+//   Futures futures(deadlines, store); const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
+//   futures.wait(id, owner, 30, [](const Futures::Outcome* o) { o ? answer(*o) : answer_not_yet(); });
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "host/deadlines.h"
+#include "store/training_store.h"
+
+namespace lockstep {
+
+// What became of an operation: a result for its client, in its client's format, or why there is none.
+struct Outcome {
+  std::string content_type, bytes;  // content_type empty: it failed
+  std::string category, message;    // "user": what was asked for cannot be; "server": ours
+  bool failed() const { return content_type.empty(); }
+};
+
+class Futures {
+ public:
+  // `store` may be null: then results are in memory alone. `most_bytes`: of results in memory.
+  Futures(std::shared_ptr<Deadlines> deadlines, std::shared_ptr<TrainingStore> store, std::int64_t most_bytes = std::int64_t{256} << 20);
+  ~Futures();
+  Futures(const Futures&) = delete;
+  Futures& operator=(const Futures&) = delete;
+
+  // `scope`: the model or sampler that it belongs to.
+  // `told`: called once with the outcome, before whoever waits for it.
+  std::string create(const std::string& owner, const std::string& scope, std::function<void(const std::string& id, const Outcome&)> told = {});
+  void resolve(const std::string& id, Outcome outcome);
+  void fail(const std::string& id, const std::exception& error);
+
+  // Calls back exactly once, now or later, on any thread: with the outcome, or with null after `seconds` without one. False, and no
+  // call: nobody of that owner has such a request (after a restart also: it was never finished).
+  bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
+  // Whether it is that owner's, and known in memory.
+  bool belongs(const std::string& id, const std::string& owner);
+  // Whether an outcome is there.
+  bool done(const std::string& id);
+  // Results of that scope are not kept over a restart any more.
+  void forget(const std::string& scope);
+  // Nobody waits any longer: all are told "not yet".
+  void stop();
+
+ private:
+  struct Future {
+    std::string owner, scope;
+    std::shared_ptr<const Outcome> outcome;
+    std::vector<std::uint64_t> waiters;
+    std::function<void(const std::string&, const Outcome&)> told;
+  };
+  void too_late(std::uint64_t waiter);
+  void write();
+  void forget_oldest();
+
+  const std::shared_ptr<Deadlines> deadlines_;
+  std::shared_ptr<TrainingStore> store_;
+  const std::int64_t most_bytes_;
+  std::mutex mutex_;
+  std::unordered_map<std::string, Future> futures_;
+  std::list<std::string> finished_;  // oldest first
+  std::int64_t bytes_ = 0;
+  std::unordered_map<std::uint64_t, std::function<void(const Outcome*)>> waiters_;
+  std::uint64_t next_waiter_ = 1;
+  bool stopping_ = false;
+  // Results on their way to the store: whoever resolves one (often the executor) does not wait for a disk.
+  struct Unwritten {
+    StoredResult result;
+    bool forgets = false;  // instead: what the store has of the scope goes
+  };
+  std::deque<Unwritten> unwritten_;
+  std::condition_variable written_;
+  bool closing_ = false;
+  std::thread writer_;
+};
+
+// "user" for what the caller asked for, "server" for what went wrong here.
+std::string failure_category(const std::exception& error);
+
+}  // namespace lockstep

@@ -1,0 +1,83 @@
+// Named things of owners, each in the store before anyone sees it: who starts again has them again. Owners do not see each other's.
+// T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
+//   KeptRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.put(one); deployments.find(owner, name);
+#pragma once
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "host/key_limit.h"
+#include "host/training_records.h"
+#include "store/training_store.h"
+
+namespace lockstep {
+
+template <class T>
+class KeptRecords {
+ public:
+  // `kind`: of documents in the store, and what errors call one.
+  KeptRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit) : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
+    store_->each(kind_, [&](const std::string&, const std::string& document) {
+      T record = TrainingJson::parse(document).template get<T>();
+      records_[{record.owner, record.name}] = std::move(record);
+    });
+  }
+
+  std::optional<T> find(const std::string& owner, const std::string& name) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find({owner, name});
+    return found == records_.end() ? std::nullopt : std::optional(found->second);
+  }
+  // Oldest first.
+  std::vector<T> all(const std::string& owner) const {
+    const std::lock_guard lock(mutex_);
+    std::vector<T> out;
+    for (const auto& [key, record] : records_)
+      if (record.owner == owner) out.push_back(record);
+    std::stable_sort(out.begin(), out.end(), [](const T& a, const T& b) { return a.created < b.created; });
+    return out;
+  }
+  void each(const std::function<void(const T&)>& visit) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, record] : records_) visit(record);
+  }
+  // Changes one, made where there is none, and returns it; what `change` throws leaves it as it was. Errors: resource_exhausted; the
+  // store's.
+  T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
+    const std::lock_guard lock(mutex_);
+    const auto found = records_.find({owner, name});
+    if (found == records_.end()) check_room(owner);
+    T record = found == records_.end() ? T{} : found->second;
+    if (found == records_.end()) record.created = unix_now();
+    record.owner = owner;
+    record.name = name;
+    change(record);
+    store_->put(kind_, owner + " " + name, to_json(record).dump());
+    records_[{owner, name}] = record;
+    return record;
+  }
+  bool remove(const std::string& owner, const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    store_->remove(kind_, owner + " " + name);
+    return records_.erase({owner, name}) > 0;
+  }
+
+ private:
+  void check_room(const std::string& owner) const {
+    const auto begin = records_.lower_bound({owner, {}});
+    const auto own = std::distance(begin, std::find_if(begin, records_.end(), [&](const auto& one) { return one.first.first != owner; }));
+    limit_.check_room(static_cast<std::int64_t>(records_.size()), own, "records of kind " + kind_);
+  }
+
+  const std::shared_ptr<TrainingStore> store_;
+  const std::string kind_;
+  const KeyLimit limit_;
+  mutable std::mutex mutex_;
+  std::map<std::pair<std::string, std::string>, T> records_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,164 @@
+// What a client may leave behind in a training server, and that the rest is others': failed creations, its own data, checkpoints, numbers of
+// operations. Errors name what, the value, what is allowed and the option.
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <fstream>
+
+#include "host/training_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+std::string limit_error(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+std::int64_t resident_megabytes() {
+  malloc_trim(0);
+  std::ifstream file("/proc/self/statm");
+  std::int64_t size = 0, resident = 0;
+  file >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE) >> 20;
+}
+
+TEST(TrainingLimits, ModelsThatCouldNotBeMadeLeaveAWordBehind) {
+  TrainingBench bench({.max_unmade = 100, .metadata_bytes = 1 << 20});
+  const std::string session = bench.session();
+  TrainingService::CreateModel wanted;
+  wanted.session = session;
+  wanted.settings.base_model = "teny";
+  wanted.settings.user_metadata = {{"notes", std::string(400'000, 'n')}};
+  const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
+  const auto fail_one = [&](std::int64_t number) {
+    wanted.number = number;
+    return bench.result(bench.service->create_model("me", wanted, made)).message;
+  };
+  fail_one(0);
+  const std::int64_t before = resident_megabytes();
+  for (std::int64_t i = 1; i <= 500; ++i) EXPECT_NE(fail_one(i).find("base_model is 'teny'"), std::string::npos);
+  EXPECT_LT(resident_megabytes() - before, 60);  // 200 MB of notes were sent
+  EXPECT_TRUE(bench.service->models("me").empty());
+  // The newest are told why; of the older it is told that there is none.
+  EXPECT_NE(limit_error([&] { bench.service->model("me", TrainingService::model_id(wanted)); }).find("could not be made: base_model is 'teny'"), std::string::npos);
+  wanted.number = 3;
+  EXPECT_NE(limit_error([&] { bench.service->model("me", TrainingService::model_id(wanted)); }).find("there is no model"), std::string::npos);
+  wanted.number = 500;
+  EXPECT_NE(limit_error([&] { bench.service->model("you", TrainingService::model_id(wanted)); }).find("there is no model"), std::string::npos);
+  // A message is no place to keep megabytes either.
+  wanted.number = 501;
+  wanted.settings.base_model = std::string(1 << 20, 'b');
+  EXPECT_LT(bench.result(bench.service->create_model("me", wanted, made)).message.size(), 5000u);
+}
+
+TEST(TrainingLimits, ModelsThatAreStillToBeMadeCountToo) {
+  TrainingBench bench({.max_kept_models = 6, .key_share = 50});
+  const std::string session = bench.session();
+  std::promise<void> go = bench.hold();
+  std::vector<std::string> requests;
+  for (std::int64_t i = 0; i < 3; ++i) requests.push_back(bench.submit_model(session, i, 2));
+  EXPECT_EQ(bench.result(bench.submit_model(session, 3, 2)).message, "this API key has 3 models, allowed are 3 of the server's 6 (--key-share); unload some");  // at once
+  go.set_value();
+  for (const std::string& request : requests) EXPECT_FALSE(bench.result(request).failed());
+}
+
+TEST(TrainingLimits, AClientsOwnDataHasASize) {
+  const TrainingBench bench({.metadata_bytes = 1000});
+  SessionRecord wanted;
+  wanted.user_metadata = {{"a", std::string(2000, 'a')}};
+  EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "user_metadata has 2008 bytes of JSON, allowed are 1000 (--metadata-kilobytes)");
+  wanted.user_metadata = {{"a", std::string(900, 'a')}};
+  wanted.tags = TrainingJson::array({std::string(2000, 'a')});
+  EXPECT_NE(limit_error([&] { bench.service->create_session("me", wanted); }).find("tags has 2004 bytes"), std::string::npos);
+  wanted.tags = {"a"};
+  wanted.display_name = std::string(5000, 'd');
+  EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
+  wanted.display_name = "d";
+  const std::string session = bench.service->create_session("me", wanted);
+  EXPECT_NE(limit_error([&] { bench.service->assign_session("me", session, std::string(5000, 'p')); }), "accepted");
+  EXPECT_NE(limit_error([&] { bench.service->finish_session("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
+  EXPECT_EQ(bench.service->session("me", session).status, "active");
+}
+
+TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {
+  const std::int64_t one = [] {
+    TrainingBench bench;
+    const std::string model = bench.model(bench.session(), 0, 2);
+    bench.result(bench.service->save("me", model, 1, {.name = "a"}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
+    return bench.service->checkpoints("me").front().bytes;
+  }();
+  TrainingBench bench({.checkpoint_bytes = 5 * one, .key_share = 50});
+  const std::string mine = bench.model(bench.session(), 0, 2), yours = bench.model(bench.session("you"), 0, 2, "you");
+  std::int64_t number = 0, other_number = 0;
+  const auto save = [&](const std::string& name, bool overwrite = false) {
+    SaveRequest wanted;
+    wanted.name = name;
+    wanted.overwrite = overwrite;
+    return bench.result(bench.service->save("me", mine, ++number, wanted, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
+  };
+  EXPECT_FALSE(save("a").failed());
+  EXPECT_FALSE(save("b").failed());
+  const std::string refused = save("c").message;
+  EXPECT_NE(refused.find("of checkpoints and promoted models and asks for"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("(--checkpoint-megabytes, --key-share); delete some, or let them expire"), std::string::npos) << refused;
+  EXPECT_FALSE(save("b", true).failed());  // in its own place
+  CopyRequest copy;
+  copy.source = "a";
+  EXPECT_NE(limit_error([&] { bench.service->copy_checkpoint("me", copy); }).find("--checkpoint-megabytes"), std::string::npos);
+  SaveRequest others;
+  for (const char* name : {"a", "b"}) {  // they have their share
+    others.name = name;
+    EXPECT_FALSE(bench.result(bench.service->save("you", yours, ++other_number, others, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }), "you").failed());
+  }
+  bench.service->remove_checkpoint("me", bench.service->checkpoints("me").front().path());
+  EXPECT_FALSE(save("c").failed());
+  EXPECT_EQ(bench.service->checkpoints("me").size(), 2u);
+  EXPECT_FALSE(bench.result(bench.batch(mine, ++number, training_batch(1, 1))).failed());
+  EXPECT_FALSE(bench.result(bench.step(mine, ++number)).failed());  // a save that was refused broke nothing
+}
+
+TEST(TrainingLimits, OldNumbersAreForgottenAndNeverRunTwice) {
+  TrainingBench bench({.max_numbers = 40, .key_share = 50});
+  const std::string session = bench.session(), model = bench.model(session, 0, 2);
+  std::vector<std::string> requests;
+  for (std::int64_t i = 1; i <= 60; ++i) {
+    requests.push_back(bench.batch(model, i, training_batch(1, 1)));
+    bench.result(requests.back());
+  }
+  EXPECT_EQ(bench.batch(model, 60, training_batch(1, 1)), requests[59]);  // the same request
+  EXPECT_NE(bench.result(bench.batch(model, 5, training_batch(1, 1))).message.find("was used before"), std::string::npos);
+  const std::string sampler = bench.service->create_sampler("me", session, 0, "tiny", "");
+  SamplingRequest wanted;
+  wanted.prompt = {1, 2, 3};
+  wanted.max_tokens = 1;
+  const auto sample = [&](std::int64_t number) {
+    const std::string request = bench.service->sample("me", sampler, number, wanted, [](const SamplingResult&) { return Outcome{"text/plain", "x", {}, {}}; });
+    bench.result(request);
+    return request;
+  };
+  const std::string first = sample(0);
+  EXPECT_EQ(sample(0), first);
+  for (std::int64_t i = 1; i <= 60; ++i) sample(i);
+  EXPECT_NE(sample(0), first);  // it is not known any more, and sampled anew
+  // A waiting operation is the same request whatever was forgotten since.
+  const std::string waiting = bench.batch(model, 100, training_batch(1, 1));
+  for (std::int64_t i = 100; i <= 160; ++i) sample(i);
+  EXPECT_EQ(bench.batch(model, 100, training_batch(1, 1)), waiting);
+}
+
+TEST(TrainingLimits, ResultsInMemoryAreCountedWithTheirMessages) {
+  Futures futures(std::make_shared<Deadlines>(), nullptr, 1 << 20);
+  const std::string first = futures.create("me", "m");
+  futures.fail(first, Error(ErrorCode::invalid_argument, std::string(3000, 'e')));
+  EXPECT_TRUE(futures.belongs(first, "me"));
+  for (int i = 0; i < 1000; ++i) futures.fail(futures.create("me", "m"), Error(ErrorCode::invalid_argument, std::string(3000, 'e')));
+  EXPECT_FALSE(futures.belongs(first, "me"));
+}
+
+}  // namespace
+}  // namespace lockstep

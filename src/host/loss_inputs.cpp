@@ -1,0 +1,179 @@
+#include "host/loss_inputs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "model/runtime.h"
+#include "numerics/accumulator.h"
+#include "host/routing_matrix.h"
+#include "train/loss_input_names.h"
+
+namespace lockstep {
+namespace {
+
+std::string tensor_shape_text(const std::vector<std::int64_t>& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
+
+// What every datum must bring beside its targets.
+std::vector<const char*> needed_inputs(const LossOptions& loss) {
+  if (!is_policy(loss.kind)) return {};
+  const LossParameters& p = loss.parameters;
+  std::vector<const char*> names;
+  if (loss.kind != LossKind::reinforce && p.anchor == RatioAnchor::sampler) names.push_back("logprobs");
+  if (p.anchor == RatioAnchor::proximal) names.push_back("proximal_logprobs");
+  names.push_back("advantages");
+  if (p.kl != KlEstimator::none && p.kl_coefficient != 0) names.push_back("reference_logprobs");
+  return names;
+}
+
+std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where, const std::vector<std::int64_t>& shape) {
+  if (tensor.shape != shape) fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}, the shape of target_tokens", where, tensor_shape_text(tensor.shape), tensor_shape_text(shape));
+  std::vector<float> values = tensor.floats;
+  if (!tensor.is_float) values.assign(tensor.integers.begin(), tensor.integers.end());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i])) fail(ErrorCode::invalid_argument, "{}[{}] is not a finite number", where, i);
+  return values;
+}
+
+LossOptions loss_options(const LossRequest& wanted) {
+  if (wanted.name == "stable_reinforce")
+    fail(ErrorCode::unsupported, "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead", fmt::join(loss_names(), ", "));
+  LossConfig config;
+  // What each SDK means where nothing is said, beside the table of train/losses.cpp.
+  if (wanted.dialect == LossDialect::tinker) {
+    if (wanted.name == "cispo") config = {{"clip_low_threshold", 0.0}, {"clip_high_threshold", 4.0}};
+    if (wanted.name == "dro") config = {{"gate_zero_advantage", false}};
+  } else if (wanted.name == "importance_sampling") {
+    config = {{"ratio_log_cap", 20.0}};
+  }
+  for (const auto& [name, value] : wanted.config) {
+    const auto* text = std::get_if<std::string>(&value);
+    if (name == "target_logprob_support" && text && *text == "full_vocabulary") continue;  // what there is
+    std::erase_if(config, [&name = name](const auto& one) { return one.first == name; });
+    config.emplace_back(name, value);
+  }
+  return loss_by_name(wanted.name, config);
+}
+
+// Counts of the whole batch, which its pieces are divided by.
+double normaliser_of(const LossOptions& loss, const std::vector<TrainSequence>& data) {
+  if (loss.averaging == LossAveraging::sum) return 1;
+  double weights = 0, sequences = 0;
+  for (const TrainSequence& d : data) {
+    bool trains = false;
+    for (const float w : d.weights) weights += static_cast<double>(w), trains = trains || w != 0;
+    sequences += trains;
+  }
+  const double count = loss.averaging == LossAveraging::token_mean ? weights : sequences;
+  if (!(count > 0)) fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging divides by; allowed are sums above 0", count);
+  return count;
+}
+
+// Rows of all tokens; empty where the trainer routes every one.
+std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const ExpertShape& shape, const std::string& where) {
+  const std::vector<std::string>& matrices = datum.routing_matrices;
+  if (matrices.empty()) return {};
+  if (matrices.size() != datum.tokens.size())
+    fail(ErrorCode::invalid_argument, "{}.model_input.routing_matrices has {} texts, allowed is one a token, {}", where, matrices.size(), datum.tokens.size());
+  if (std::all_of(matrices.begin(), matrices.end(), [](const std::string& text) { return text.empty(); })) return {};
+  std::vector<std::int32_t> experts;
+  experts.reserve(matrices.size() * static_cast<std::size_t>(shape.row()));
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const std::vector<std::int32_t> row = experts_of_matrix(shape, matrices[i], fmt::format("{}.model_input.routing_matrices[{}]", where, i));
+    experts.insert(experts.end(), row.begin(), row.end());
+  }
+  return experts;
+}
+
+}  // namespace
+
+BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->vocabulary, runtime.max_positions, runtime.model->expert_shape()}; }
+
+PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
+  PreparedBatch out;
+  out.loss = loss_options(batch.loss);
+  out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
+  const std::vector<const char*> needed = needed_inputs(out.loss);
+  if (batch.data.empty()) fail(ErrorCode::invalid_argument, "data is empty, allowed is at least one datum");
+  for (std::size_t d = 0; d < batch.data.size(); ++d) {
+    const TrainingDatum& datum = batch.data[d];
+    const std::string where = fmt::format("data[{}]", d);
+    const auto tokens = static_cast<std::int64_t>(datum.tokens.size());
+    if (tokens == 0 || tokens > limits.max_positions)
+      fail(ErrorCode::invalid_argument, "{}.model_input has {} tokens, allowed is 1 to {}", where, tokens, limits.max_positions);
+    for (std::int64_t i = 0; i < tokens; ++i)
+      if (datum.tokens[static_cast<std::size_t>(i)] < 0 || datum.tokens[static_cast<std::size_t>(i)] >= limits.vocabulary)
+        fail(ErrorCode::invalid_argument, "{}.model_input token {} is {}, allowed are ids from 0 to {}", where, i, datum.tokens[static_cast<std::size_t>(i)], limits.vocabulary - 1);
+    std::vector<std::string> missing;
+    if (!datum.inputs.contains("target_tokens")) missing.push_back("target_tokens");
+    for (const char* name : needed)
+      if (!datum.inputs.contains(name)) missing.push_back(name);
+    if (!missing.empty()) fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), batch.loss.name);
+    const NamedTensor& targets = datum.inputs.at("target_tokens");
+    const std::string target_name = where + ".loss_fn_inputs.target_tokens";
+    if (targets.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", target_name);
+    if (targets.shape[0] != tokens || targets.integers.empty())
+      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, tensor_shape_text(targets.shape), tokens, tokens);
+    TrainSequence sequence;
+    sequence.tokens = datum.tokens;
+    sequence.experts = given_experts(datum, limits.experts, where);
+    sequence.targets_per_row = targets.shape.size() == 2 ? targets.shape[1] : 1;
+    for (std::size_t i = 0; i < targets.integers.size(); ++i) {
+      const std::int64_t target = targets.integers[i];
+      if (target < 0 || target >= limits.vocabulary) fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are ids from 0 to {}", target_name, i, target, limits.vocabulary - 1);
+      sequence.targets.push_back(static_cast<std::int32_t>(target));
+    }
+    sequence.weights.assign(sequence.targets.size(), 1.0f);
+    for (const auto& [name, tensor] : datum.inputs) {
+      if (name == "target_tokens") continue;
+      const std::string_view known = name == "mask" ? "weights" : std::string_view(name);
+      const auto row = std::find_if(std::begin(kLossInputNames), std::end(kLossInputNames), [&](const LossInputName& r) { return known == r.name; });
+      if (row == std::end(kLossInputNames)) {
+        std::vector<std::string> names{"target_tokens", "mask"};
+        for (const LossInputName& r : kLossInputNames) names.emplace_back(r.name);
+        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "), did_you_mean(name, names));
+      }
+      sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
+    }
+    check_loss_data(sequence, d, out.loss, limits.vocabulary);
+    out.sequences.push_back(std::move(sequence));
+    out.shapes.push_back(targets.shape);
+  }
+  if (out.loss.normaliser == 0) out.loss.normaliser = normaliser_of(out.loss, out.sequences);
+  return out;
+}
+
+std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens) {
+  std::size_t end = begin;
+  for (std::int64_t taken = 0; end < sequences.size(); ++end) {
+    const auto more = static_cast<std::int64_t>(sequences[end].tokens.size());
+    if (end > begin && taken + more > tokens) break;
+    taken += more;
+  }
+  return end;
+}
+
+TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result) {
+  TrainingOutput out;
+  ExactSum sum;
+  bool summed = false;
+  for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
+    DatumOutput datum;
+    datum.shape = batch.shapes[s];
+    datum.logprobs = result.logprobs[s];
+    if (batch.elementwise_loss) {
+      summed = true;
+      for (std::size_t i = 0; i < datum.logprobs.size(); ++i) {
+        const float weight = batch.sequences[s].weights[i];
+        datum.elementwise_loss.push_back(weight == 0 ? 0.0f : 0.0f - weight * datum.logprobs[i]);
+        sum.add(static_cast<double>(datum.elementwise_loss.back()));
+      }
+    }
+    out.data.push_back(std::move(datum));
+  }
+  for (const auto& [name, value] : result.metrics) out.metrics[name] = value;
+  if (!out.metrics.contains("loss:sum")) out.metrics["loss:sum"] = summed ? sum.total() : result.loss;
+  return out;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,33 @@
+// From a client's batch to what the trainer takes: every value checked, and named where it is wrong. Pure functions.
+//   const PreparedBatch prepared = prepare_batch(batch, batch_limits(runtime));
+#pragma once
+#include "model/expert_shape.h"
+#include "losses/datum.h"
+#include "train/data.h"
+
+namespace lockstep {
+
+struct BatchLimits {
+  std::int64_t vocabulary = 0, max_positions = 0;
+  ExpertShape experts = {};
+};
+BatchLimits batch_limits(const Runtime& runtime);
+
+struct PreparedBatch {
+  std::vector<TrainSequence> sequences;
+  std::vector<std::vector<std::int64_t>> shapes;  // of each datum's targets
+  LossOptions loss;
+  bool elementwise_loss = false;  // clients are told the loss of each target
+};
+
+// Errors invalid_argument and unsupported: they name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the loss and
+// those that there are.
+PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
+
+// The end of the next piece of a batch from `begin` on: about as many tokens as a turn may take, one sequence at least.
+std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens);
+
+// What a client is told. `begin`: the first row of the result in `batch`.
+TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result);
+
+}  // namespace lockstep

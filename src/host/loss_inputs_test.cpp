@@ -1,0 +1,104 @@
+#include "host/loss_inputs.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+constexpr BatchLimits kLimits{100, 16};
+
+NamedTensor integer_tensor(std::vector<std::int64_t> values, std::vector<std::int64_t> shape = {}) {
+  NamedTensor tensor;
+  tensor.is_float = false;
+  tensor.shape = shape.empty() ? std::vector<std::int64_t>{static_cast<std::int64_t>(values.size())} : shape;
+  tensor.integers = std::move(values);
+  return tensor;
+}
+NamedTensor float_tensor(std::vector<float> values) {
+  NamedTensor tensor;
+  tensor.shape = {static_cast<std::int64_t>(values.size())};
+  tensor.floats = std::move(values);
+  return tensor;
+}
+TrainingBatch batch_of(const std::string& loss, std::map<std::string, NamedTensor> more = {}) {
+  TrainingDatum datum{{1, 2, 3}, {{"target_tokens", integer_tensor({2, 3, 4})}}};
+  datum.inputs.merge(more);
+  return {{datum}, {loss, {}}};
+}
+std::string refusal_of(const TrainingBatch& batch) {
+  try {
+    prepare_batch(batch, kLimits);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "taken";
+}
+
+TEST(LossInputs, WithoutWeightsEveryTargetCounts) {
+  const PreparedBatch batch = prepare_batch(batch_of("cross_entropy"), kLimits);
+  EXPECT_EQ(batch.sequences[0].weights, (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(batch.loss.normaliser, 1);
+}
+
+TEST(LossInputs, TheSdksMeanDifferentDefaults) {
+  TrainingBatch batch = batch_of("cispo", {{"logprobs", float_tensor({0, 0, 0})}, {"advantages", float_tensor({1, 1, 1})}});
+  EXPECT_EQ(prepare_batch(batch, kLimits).loss.parameters.clip_high, 4.0f);
+  batch.loss.dialect = LossDialect::fireworks;
+  EXPECT_EQ(prepare_batch(batch, kLimits).loss.parameters.clip_high, 1.28f);
+  batch.loss.config["clip_high_threshold"] = 3.0;
+  EXPECT_EQ(prepare_batch(batch, kLimits).loss.parameters.clip_high, 3.0f);
+}
+
+TEST(LossInputs, WhatIsWrongIsNamed) {
+  EXPECT_EQ(refusal_of(batch_of("ppo")), "data[0].loss_fn_inputs has no logprobs and no advantages, which the loss ppo needs");
+  EXPECT_NE(refusal_of(batch_of("ppq")).find("did you mean 'ppo'"), std::string::npos);
+  EXPECT_NE(refusal_of(batch_of("cross_entropy", {{"weight", float_tensor({1, 1, 1})}})).find("did you mean 'weights'"), std::string::npos);
+  EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, 1})}})), "data[0].loss_fn_inputs.weights has shape [2], allowed is [3], the shape of target_tokens");
+  EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, NAN, 1})}})), "data[0].loss_fn_inputs.weights[1] is not a finite number");
+  TrainingBatch batch = batch_of("cross_entropy");
+  batch.data[0].tokens[1] = 100;
+  EXPECT_EQ(refusal_of(batch), "data[0].model_input token 1 is 100, allowed are ids from 0 to 99");
+  batch.data[0] = {std::vector<std::int32_t>(17, 1), {{"target_tokens", integer_tensor(std::vector<std::int64_t>(17, 1))}}};
+  EXPECT_EQ(refusal_of(batch), "data[0].model_input has 17 tokens, allowed is 1 to 16");
+  batch.data.clear();
+  EXPECT_EQ(refusal_of(batch), "data is empty, allowed is at least one datum");
+}
+
+TEST(LossInputs, RoutingMatricesAreOneAToken) {
+  constexpr BatchLimits kExperts{100, 16, {2, 2, 8}};
+  const auto prepared = [&](const BatchLimits& limits, std::vector<std::string> matrices) {
+    TrainingBatch batch = batch_of("cross_entropy");
+    batch.data[0].routing_matrices = std::move(matrices);
+    return prepare_batch(batch, limits).sequences[0].experts;
+  };
+  EXPECT_EQ(prepared(kExperts, {"", "AQUABw==", ""}), (std::vector<std::int32_t>{-1, -1, -1, -1, 1, 5, 0, 7, -1, -1, -1, -1}));
+  for (const BatchLimits& limits : {kExperts, kLimits}) {  // a model without experts too
+    EXPECT_TRUE(prepared(limits, {}).empty());
+    EXPECT_TRUE(prepared(limits, {"", "", ""}).empty());
+  }
+  const auto refusal = [&](const BatchLimits& limits, std::vector<std::string> matrices) -> std::string {
+    try {
+      prepared(limits, std::move(matrices));
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "taken";
+  };
+  EXPECT_EQ(refusal(kExperts, {"", ""}), "data[0].model_input.routing_matrices has 2 texts, allowed is one a token, 3");
+  EXPECT_EQ(refusal(kExperts, {"", "", "AQEABw=="}), "data[0].model_input.routing_matrices[2] names expert 1 twice in sparse layer 0, allowed is once");
+  EXPECT_EQ(refusal(kLimits, {"", "AQUABw==", ""}), "data[0].model_input.routing_matrices[1] names experts, and the model has none; allowed is \"\"");
+}
+
+TEST(LossInputs, SeveralTargetsAPosition) {
+  TrainingBatch batch = batch_of("cross_entropy");
+  batch.data[0].inputs["target_tokens"] = integer_tensor({2, 3, 3, 4, 4, 5}, {3, 2});
+  const PreparedBatch prepared = prepare_batch(batch, kLimits);
+  EXPECT_EQ(prepared.sequences[0].targets_per_row, 2);
+  EXPECT_EQ(prepared.shapes[0], (std::vector<std::int64_t>{3, 2}));
+}
+
+}  // namespace
+}  // namespace lockstep

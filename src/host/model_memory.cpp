@@ -1,0 +1,152 @@
+#include "host/model_memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "train/adapter_trainer.h"
+
+namespace lockstep {
+namespace {
+constexpr std::int64_t kPage = 16;  // TrainerOptions::page_size
+constexpr std::int64_t kLeastRows = 64, kMostRows = 16384, kFactor = 4;
+
+// Now, and the most since the last look.
+class Meter {
+ public:
+  explicit Meter(MemoryAccounts& memory) : memory_(memory) {}
+  std::int64_t now() const {
+    std::int64_t bytes = 0;
+    for (int c = 0; c < kMemoryCategories; ++c)
+      if (const auto category = static_cast<MemoryCategory>(c); category != MemoryCategory::optimizer_file) bytes += memory_.current(category);
+    return bytes;
+  }
+  template <class F>
+  std::int64_t most_of(const F& work) {
+    memory_.reset_peaks();
+    work();
+    return memory_.peak_of_all();
+  }
+
+ private:
+  MemoryAccounts& memory_;
+};
+
+// Sequences that begin with different tokens: rows of equal prefixes would be computed once, which nobody can count on.
+std::vector<TrainSequence> sequences_of(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
+  std::vector<TrainSequence> data;
+  for (; rows > 0; rows -= length) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(std::min(rows, length) + 1));
+    const auto number = static_cast<std::int64_t>(data.size());
+    tokens[0] = static_cast<std::int32_t>(number % vocabulary);
+    tokens[1] = static_cast<std::int32_t>(number / vocabulary % vocabulary);
+    data.push_back(TrainSequence::next_token(tokens));
+  }
+  return data;
+}
+
+void take_gradient(TrainedModel& model, const std::vector<TrainSequence>& data) {
+  LossOptions loss;
+  loss.normaliser = 1;
+  std::vector<std::size_t> places(data.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  model.begin(data.size(), loss);
+  model.add(places, data);
+  model.finish();
+}
+}  // namespace
+
+void MemoryByRows::add(std::int64_t rows, std::int64_t bytes) {
+  if (!points_.empty() && points_.back().first == rows) points_.back().second = std::max(points_.back().second, bytes);
+  else points_.emplace_back(rows, bytes);
+}
+
+std::int64_t MemoryByRows::bytes(std::int64_t rows) const {
+  if (points_.empty()) return 0;
+  if (points_.size() == 1 || rows <= points_.front().first) return points_.front().second;
+  std::size_t i = 1;
+  while (i + 1 < points_.size() && points_[i].first < rows) ++i;  // beyond the last: its line goes on
+  const auto [rows_a, bytes_a] = points_[i - 1];
+  const auto [rows_b, bytes_b] = points_[i];
+  const double slope = static_cast<double>(bytes_b - bytes_a) / static_cast<double>(rows_b - rows_a);
+  return bytes_a + static_cast<std::int64_t>(slope * static_cast<double>(rows - rows_a)) + 1;
+}
+
+std::int64_t memory_rows(const TrainSequence* begin, const TrainSequence* end) {
+  std::int64_t rows = 0;
+  for (; begin != end; ++begin) {
+    const auto tokens = static_cast<std::int64_t>(begin->tokens.size());
+    // Columns of a loss over several targets a row: eight numbers of four bytes, where a row has some thousand.
+    rows += (tokens + kPage - 1) / kPage * kPage + (begin->targets_per_row > 8 ? tokens * begin->targets_per_row / 64 : 0);
+  }
+  return rows;
+}
+
+ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) {
+  const Runtime& runtime = *base.opened.runtime;
+  counting_.opened.loaded.model = base.opened.loaded.model;
+  const Manifest& manifest = counting_.opened.loaded.model->manifest();
+  counting_.opened.loaded.masters.resize(manifest.parameters().size());
+  counting_.opened.runtime = std::make_shared<Runtime>(BackendOptions{.kind = BackendKind::counting, .threads = 1}, counting_.opened.loaded.model, runtime.profile, runtime.max_positions);
+  counting_.weights = make_weight_set(counting_.opened.runtime->backend, manifest, counting_.opened.loaded.masters, runtime.profile, 0);
+  counting_.optimizer_folder = base.optimizer_folder;
+  counting_.kept = std::make_shared<KeptPasses>(0);
+}
+
+const ModelMemory& ModelMemoryPlanner::of(const ModelSettings& settings) {
+  const std::string kind = fmt::format("{} {} {} {} {} {}", settings.rank, settings.train_attn, settings.train_mlp, settings.train_unembed, settings.base_only, settings.optimizer);
+  const auto known = known_.find(kind);
+  return known != known_.end() ? known->second : known_.emplace(kind, count(settings)).first->second;
+}
+
+ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
+  ModelSettings settings = wanted;
+  if (!settings.seed) settings.seed = 0;
+  ModelMemory memory;
+  Meter meter(counting_.opened.runtime->backend.device().memory());
+  counting_.frozen = nullptr;  // what an earlier kind's turns left there
+  if (settings.rank > 0 || settings.base_only) frozen_base(counting_);
+  const std::int64_t before = meter.now();
+  const std::unique_ptr<TrainedModel> model = make_trained_model(counting_, settings);
+  const std::int64_t made = meter.now();
+  memory.resting = made - before;
+  const SamplerWeights sampled = settings.base_only ? SamplerWeights{counting_.weights} : model->sampler_weights();
+  for (const Buffer& b : sampled.adapter ? sampled.adapter->parameters : sampled.weights->parameters) memory.weights += b.view().size() * b.view().element_bytes;
+  std::int64_t elements = 0;
+  for (const Parameter& p : model->manifest().parameters()) elements += p.size();
+  // The images of weights and moments on the host, and the weights that are read beside those that were there.
+  memory.reading = elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
+
+  const std::int64_t vocabulary = counting_.opened.loaded.model->vocabulary;
+  const std::int64_t positions = counting_.opened.runtime->max_positions;
+  for (std::int64_t rows = kLeastRows; rows <= std::max(kMostRows, kFactor * positions); rows *= kFactor) {
+    for (const std::int64_t length : {std::min(rows, positions - 1) / kPage * kPage, kPage}) {
+      if (length < kPage) continue;
+      const std::vector<TrainSequence> data = sequences_of(rows, length, vocabulary);
+      const std::int64_t scored = meter.most_of([&] { model->score(data); });
+      memory.forward.add(rows, scored - meter.now());
+      memory.pass.add(rows, meter.now() - made);
+      if (settings.base_only) continue;
+      const std::int64_t most = meter.most_of([&] { take_gradient(*model, data); }), held = meter.now();
+      const std::int64_t stepped = meter.most_of([&] { model->optim_step({}); }), rests = meter.now();
+      memory.turn.add(rows, most - held);
+      memory.pass.add(rows, rests - made);
+      memory.alone = std::max(memory.alone, held - rests);
+      memory.step = std::max(memory.step, stepped - held);
+    }
+  }
+  if (settings.base_only) {
+    memory.turn = memory.forward;
+    return memory;
+  }
+  // Two gradients before a step: accumulators. What a turn takes beside them is no more than beside the others.
+  const std::vector<TrainSequence> data = sequences_of(kLeastRows, std::min(kLeastRows, std::max(kPage, (positions - 1) / kPage * kPage)), vocabulary);
+  take_gradient(*model, data);
+  take_gradient(*model, data);
+  const std::int64_t held = meter.now();
+  const std::int64_t stepped = meter.most_of([&] { model->optim_step({}); });
+  memory.accumulators = std::max(memory.alone, held - meter.now());
+  memory.step = std::max(memory.step, stepped - held);
+  return memory;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,88 @@
+// Operations of a training service's models as steps of their lanes. A BatchOperation is a forward or a forward_backward: a piece a turn,
+// in one pass with pieces of other models where it can. It may also run early: when it came before the numbers in front of it (a client
+// sends the chunks of a call 2, 3, ..., 1). Its result is then held until its turn has come. That is sound because gradients are
+// order-free sums: calls that only add to them change nothing for each other. An operation that changes something else, and turns
+// out to stand before it, undoes what ran early, which is run again in its turn: so early work is only done while no other gradient is
+// there, and undoing is dropping them all.
+// Executor's thread, but for what says otherwise.
+#pragma once
+#include <chrono>
+
+#include "host/training_service.h"
+#include "train/losses.h"
+#include "train/open_batch.h"
+
+namespace lockstep {
+
+class TrainingService::Operation : public TrainingQueue::Step, public std::enable_shared_from_this<TrainingService::Operation> {
+ public:
+  Operation(TrainingService& service, std::shared_ptr<Model> model, std::string request, std::int64_t sequence, Work work, bool heals)
+      : service_(service), model_(std::move(model)), request_(std::move(request)), sequence_(sequence), heals_(heals), work_(std::move(work)) {}
+  bool run() override;
+  virtual bool may_run_early() const { return false; }
+
+  const std::string& request() const { return request_; }  // any thread
+  // It is in its lane a first time, before its turn. Before it is put there.
+  void enter_early() { early_entry_ = true; }
+  // What stands before it changes the model, so it waits for its turn. Any thread.
+  void do_not_run_early() { may_be_early_ = false; }
+
+ protected:
+  void check_lost() const;
+  void done();  // its result, or its error, is told
+  bool in_turn() const { return !early_entry_; }
+  bool may_be_early() const { return may_be_early_; }
+  void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn
+
+  TrainingService& service_;
+  const std::shared_ptr<Model> model_;
+  const std::string request_;
+  const std::int64_t sequence_;
+  const bool heals_ = false;
+
+ private:
+  Work work_;
+  bool early_entry_ = false;
+  std::atomic<bool> may_be_early_{true};
+};
+
+class TrainingService::BatchOperation : public Operation {
+ public:
+  BatchOperation(TrainingService& service, std::shared_ptr<Model> model, std::string request, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode)
+      : Operation(service, std::move(model), std::move(request), sequence, nullptr, false), batch_(std::move(batch)), encode_(std::move(encode)) {}
+  bool run() override;
+  Offer offer() override;
+  std::vector<bool> run_with(const std::vector<Step*>& others) override;
+  bool may_run_early() const override { return true; }
+
+  // Early gradients that something before them may yet undo; `next`: the number whose turn it is.
+  bool stray(std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
+  // As if it had not run. True: it had made gradients.
+  bool reset();
+
+ private:
+  bool run_piece();
+  bool may_compute() const;
+  TrainedModel& prepare();       // and chooses the next piece
+  std::int64_t piece_tokens() const;
+  TrainedModel& open_piece();
+  bool close_piece(std::vector<std::vector<float>>&& logprobs);
+  void tell();
+  void failed(const std::exception& error);
+  bool forward() const { return batch_.forward_only; }
+  bool evaluates() const { return forward() && is_policy(prepared_->loss.kind); }
+
+  TrainingBatch batch_;
+  const Encode<TrainingOutput> encode_;
+  std::optional<PreparedBatch> prepared_;
+  std::vector<TrainSequence> piece_;
+  std::vector<std::size_t> places_;
+  TurnRoom room_;  // of the piece, while its turn lasts
+  std::size_t next_ = 0, end_ = 0;  // sequences: the next piece
+  bool begun_ = false, told_ = false;
+  ForwardBackwardResult result_;    // of a forward
+  std::optional<OpenBatch> evaluated_;  // of a forward with a policy's loss
+  std::optional<Outcome> held_;     // its result, before its turn
+};
+
+}  // namespace lockstep

@@ -1,0 +1,203 @@
+// Memory is counted before it is taken: what the planner says is what a model's accounts say, clients that want more than there is are
+// refused one by one, and what was acknowledged is there.
+#include <gtest/gtest.h>
+
+#include "host/model_memory.h"
+#include "host/training_test_tools.h"
+
+namespace lockstep {
+namespace {
+constexpr std::int64_t kMegabyte = std::int64_t{1} << 20;
+
+// A service that may take so many bytes; what it claims at the start is in them.
+struct LimitedBench : TrainingBench {
+  explicit LimitedBench(std::int64_t bytes, TrainingServiceOptions options = {.tokens_a_step = 64}) : TrainingBench(options) {
+    service.reset();
+    base->ledger = std::make_shared<MemoryLedger>(bytes);
+    options.state = folder;
+    service = std::make_shared<TrainingService>(base, generation, options);
+  }
+  std::int64_t free() const { return base->ledger->free(); }
+  // What is free is so many bytes from here on.
+  MemoryLedger::Claim leave(std::int64_t bytes) { return base->ledger->claim("others", {}, free() - bytes, "others"); }
+  bool fails(const std::string& request, const std::string& part, const std::string& owner = "me") {
+    const Outcome outcome = result(request, owner);
+    if (!outcome.failed()) return false;
+    EXPECT_NE(outcome.message.find(part), std::string::npos) << outcome.message;
+    return true;
+  }
+  std::string save(const std::string& model, std::int64_t sequence, const std::string& name) {
+    return service->save("me", model, sequence, {.name = name}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; });
+  }
+};
+
+std::int64_t now(MemoryAccounts& memory) {
+  std::int64_t bytes = 0;
+  for (int c = 0; c < kMemoryCategories; ++c) bytes += memory.current(static_cast<MemoryCategory>(c));
+  return bytes;
+}
+
+void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
+  LossOptions loss;
+  loss.normaliser = 1;
+  std::vector<std::size_t> places(data.size());
+  for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
+  model.begin(data.size(), loss);
+  model.add(places, data);
+  model.finish();
+}
+
+// The real model beside its plan: at rest and with gradients the same bytes, in turns never more than planned.
+TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
+  TrainingBench bench;
+  bench.service.reset();
+  bench.base->kept = std::make_shared<KeptPasses>(0);  // forwards that are kept have a claim of their own
+  MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
+  ModelMemoryPlanner planner(*bench.base);
+  for (const std::int64_t rank : {0, 4, 32}) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    ModelSettings settings;
+    settings.rank = rank;
+    settings.seed = 3;
+    const ModelMemory& plan = planner.of(settings);
+    if (rank > 0) frozen_base(*bench.base);
+    const std::int64_t before = now(memory);
+    const std::unique_ptr<TrainedModel> model = make_trained_model(*bench.base, settings);
+    EXPECT_EQ(now(memory) - before, plan.resting);
+    RandomSequence draws(static_cast<std::uint64_t>(rank), RandomStream::fuzz);
+    std::int64_t most_rows = 0;
+    for (int round = 0; round < 12; ++round) {
+      std::vector<TrainSequence> data;
+      for (std::uint32_t s = 1 + draws.below(9); s > 0; --s) {
+        std::vector<std::int32_t> tokens(2 + draws.below(100));
+        for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(draws.below(64));
+        data.push_back(TrainSequence::next_token(tokens));
+      }
+      const std::int64_t rows = memory_rows(data.data(), data.data() + data.size());
+      most_rows = std::max(most_rows, rows);
+      memory.reset_peaks();
+      gradient_of(*model, data);
+      const std::int64_t held = now(memory);
+      EXPECT_LE(memory.peak_of_all() - held, plan.turn.bytes(rows)) << rows;
+      if (rows >= 64) EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;  // a plan, not just a large number; its table begins there
+      memory.reset_peaks();
+      model->optim_step({});
+      EXPECT_LE(memory.peak_of_all() - held, plan.step);
+      EXPECT_LE(held - now(memory), rank > 0 ? plan.accumulators : plan.alone);
+      EXPECT_LE(now(memory) - before, plan.resting + plan.pass.bytes(most_rows));
+      memory.reset_peaks();
+      model->score(data);
+      EXPECT_LE(memory.peak_of_all() - now(memory), plan.forward.bytes(rows)) << rows;
+    }
+    // Two gradients before a step.
+    const std::vector<TrainSequence> data(3, TrainSequence::next_token({1, 2, 3, 4, 5}));
+    const std::int64_t rests = now(memory);
+    gradient_of(*model, data);
+    gradient_of(*model, data);
+    EXPECT_EQ(now(memory) - rests, plan.accumulators);
+    model->optim_step({});
+  }
+}
+
+TEST(TrainingMemory, WithoutRoomAModelIsRefusedWithTheFigures) {
+  LimitedBench bench(64 * kMegabyte);
+  const std::string session = bench.session();
+  const MemoryLedger::Claim others = bench.leave(100);
+  EXPECT_TRUE(bench.fails(bench.submit_model(session, 0, 0), "are free (--memory-megabytes)"));
+  EXPECT_EQ(bench.base->ledger->held("models"), 0);
+}
+
+// Many models in room for two: the others rest on disk, and each goes on with the bits that it has alone.
+TEST(TrainingMemory, ModelsRestOnDiskBeforeAnybodyIsRefused) {
+  const auto run = [](bool limited) {
+    LimitedBench bench(64 * kMegabyte);
+    const std::string session = bench.session();
+    std::vector<std::string> models, bits;
+    MemoryLedger::Claim others;
+    for (std::int64_t m = 0; m < 5; ++m) {
+      models.push_back(bench.model(session, m, 0));
+      if (limited && m == 0) others = bench.leave(3 * bench.base->ledger->held("models"));
+    }
+    for (std::int64_t round = 0; round < 2; ++round)
+      for (std::size_t m = 0; m < models.size(); ++m) {
+        const Outcome batch = bench.result(bench.batch(models[m], 2 * round + 1, training_batch(m, 3))), step = bench.result(bench.step(models[m], 2 * round + 2));
+        EXPECT_FALSE(batch.failed() || step.failed()) << batch.message << step.message;
+        bits.push_back(batch.bytes + step.bytes);
+      }
+    if (limited) EXPECT_LE(bench.base->ledger->held(), bench.base->ledger->total());
+    return bits;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+// Gradients hold their models in memory: who has no room for one is refused, keeps what it had, and goes on when there is room again.
+TEST(TrainingMemory, AGradientThatDoesNotFitIsThatOperationsErrorAndLosesNothing) {
+  LimitedBench bench(64 * kMegabyte, {.key_share = 100, .tokens_a_step = 64});
+  const std::string session = bench.session(), first = bench.model(session, 0, 0), second = bench.model(session, 1, 0);
+  ASSERT_FALSE(bench.result(bench.batch(first, 1, training_batch(1, 3))).failed());
+  const std::int64_t gradient = bench.base->ledger->held("gradients");
+  ASSERT_GT(gradient, 0);
+  MemoryLedger::Claim others = bench.leave(gradient - 1);
+  EXPECT_TRUE(bench.fails(bench.batch(second, 1, training_batch(2, 3)), "the gradient of model"));
+  const Outcome saved = bench.result(bench.save(first, 2, "kept"));
+  EXPECT_FALSE(saved.failed()) << saved.message;  // there is always room to write
+  EXPECT_FALSE(bench.result(bench.step(first, 3)).failed());
+  EXPECT_EQ(bench.base->ledger->held("gradients"), 0);
+  others.release();
+  EXPECT_FALSE(bench.result(bench.batch(second, 2, training_batch(2, 3))).failed());
+  EXPECT_FALSE(bench.result(bench.step(second, 3)).failed());
+}
+
+// Two models with gradients are more than half of what three take: one key gets one of them, another key its own.
+TEST(TrainingMemory, OneKeyTakesItsShareOfMemoryWithGradientsAndNoMore) {
+  const TrainingServiceOptions options{.key_share = 50, .tokens_a_step = 64};
+  std::int64_t total = 0;
+  {
+    LimitedBench probe(64 * kMegabyte, options);
+    ModelMemoryPlanner planner(*probe.base);
+    const ModelMemory& memory = planner.of({});
+    total = (probe.base->ledger->held() - 64 * kMegabyte / 16 + 3 * (memory.resting + memory.pass.bytes(64) + memory.alone)) * 16 / 15;
+  }
+  LimitedBench bench(total, options);
+  const std::string mine = bench.session(), yours = bench.session("you");
+  const std::string first = bench.model(mine, 0, 0), second = bench.model(mine, 1, 0), third = bench.model(yours, 0, 0, "you");
+  ASSERT_FALSE(bench.result(bench.batch(first, 1, training_batch(1, 3))).failed());
+  EXPECT_TRUE(bench.fails(bench.batch(second, 1, training_batch(1, 3)), "--key-share"));
+  const Outcome other = bench.result(bench.batch(third, 1, training_batch(1, 3), "you"), "you");
+  EXPECT_FALSE(other.failed()) << other.message;
+  EXPECT_FALSE(bench.result(bench.step(first, 2)).failed());
+  EXPECT_FALSE(bench.result(bench.batch(second, 2, training_batch(1, 3))).failed());
+}
+
+// A snapshot that has no room in memory is on disk at once, and is sampled with the same bits when there is room.
+TEST(TrainingMemory, ASnapshotWithoutRoomIsOnDisk) {
+  LimitedBench bench(64 * kMegabyte);
+  const std::string session = bench.session(), model = bench.model(session, 0, 0);
+  ASSERT_FALSE(bench.result(bench.batch(model, 1, training_batch(1, 3))).failed());
+  ASSERT_FALSE(bench.result(bench.step(model, 2)).failed());
+  MemoryLedger::Claim others = bench.leave(100);
+  const Outcome made = bench.result(bench.service->save_sampler("me", model, 3, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; }));
+  ASSERT_FALSE(made.failed()) << made.message;
+  EXPECT_TRUE(bench.service->sampler("me", made.bytes).spilled);
+  EXPECT_EQ(bench.base->ledger->held("samplers"), 0);
+  EXPECT_NO_THROW(bench.service->weights_of_sampler("me", made.bytes));  // the model rests on disk meanwhile
+  EXPECT_GT(bench.base->ledger->held("samplers"), 0);
+}
+
+// A piece that does not fit is cut, and has the same bits.
+TEST(TrainingMemory, ABatchIsTakenInSmallerTurnsWhereAWholeOneDoesNotFit) {
+  const auto run = [](bool limited) {
+    LimitedBench bench(64 * kMegabyte, {.tokens_a_step = 64, .turn_seconds = 1000});
+    const std::string session = bench.session(), model = bench.model(session, 0, 8);
+    std::string bits = bench.result(bench.batch(model, 1, training_batch(1, 40))).bytes;  // turns grow meanwhile
+    MemoryLedger::Claim others;
+    if (limited) others = bench.leave(kMegabyte / 8);
+    const Outcome outcome = bench.result(bench.batch(model, 2, training_batch(2, 60))), step = bench.result(bench.step(model, 3));
+    EXPECT_FALSE(outcome.failed() || step.failed()) << outcome.message << step.message;
+    return bits + outcome.bytes + step.bytes;
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,116 @@
+// What tests of the training service share: a small model with a service on it, batches, results as they come. Tests only.
+//   TrainingBench bench; const std::string model = bench.model("me", session, 0, 8); bench.result(bench.batch("me", model, 1, 3));
+#pragma once
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+
+#include "base/error.h"
+#include "base/philox.h"
+#include "host/training_service.h"
+
+namespace lockstep {
+
+inline constexpr const char* kTrainingModel = R"({
+  "model_type": "llama", "vocab_size": 64, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+  "num_key_value_heads": 2, "head_dim": 16, "max_position_embeddings": 512, "intermediate_size": 80, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
+
+// Random sequences of 4 tokens and more; equal seeds give equal ones.
+inline TrainingBatch training_batch(std::uint64_t seed, int sequences, int length = 9) {
+  RandomSequence draws(seed, RandomStream::fuzz);
+  TrainingBatch batch;
+  batch.loss.name = "cross_entropy";
+  for (int s = 0; s < sequences; ++s) {
+    TrainingDatum datum;
+    NamedTensor targets;
+    targets.is_float = false;
+    targets.shape = {length + s % 3};
+    for (int i = 0; i < length + s % 3; ++i) {
+      datum.tokens.push_back(static_cast<std::int32_t>(draws.below(64)));
+      targets.integers.push_back(draws.below(64));
+    }
+    datum.inputs["target_tokens"] = targets;
+    batch.data.push_back(std::move(datum));
+  }
+  return batch;
+}
+
+struct TrainingBench {
+  std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-training-{}-{}", getpid(), next());
+  std::shared_ptr<TrainingBase> base = std::make_shared<TrainingBase>();
+  std::shared_ptr<GenerationService> generation;
+  std::shared_ptr<TrainingService> service;
+
+  explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}) {
+    base->opened.loaded.model = make_model(Json::parse(kTrainingModel));
+    const Manifest& manifest = base->opened.loaded.model->manifest();
+    base->opened.loaded.masters = initial_weights(manifest, 3, 0.1);
+    base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.loaded.model, profile_by_name("cpu-bf16w"), 128);
+    base->name = "tiny";
+    base->names = {"tiny"};
+    base->executor = std::make_shared<Executor>();
+    base->weights = make_weight_set(base->opened.runtime->backend, manifest, base->opened.loaded.masters, base->opened.runtime->profile, 0);
+    generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, ServingOptions{});
+    options.state = folder;
+    service = std::make_shared<TrainingService>(base, generation, options);
+  }
+  ~TrainingBench() {
+    service.reset();
+    generation->stop();
+    base->executor->stop();
+    std::error_code ignored;
+    std::filesystem::remove_all(folder, ignored);
+  }
+
+  Outcome result(const std::string& request, const std::string& owner = "me") {
+    std::promise<Outcome> told;
+    EXPECT_TRUE(service->futures().wait(request, owner, 120, [&](const Outcome* o) { told.set_value(o ? *o : Outcome{{}, {}, "none", "no result"}); }));
+    return told.get_future().get();
+  }
+  std::string session(const std::string& owner = "me") { return service->create_session(owner, {}); }
+  std::string submit_model(const std::string& session, std::int64_t number, std::int64_t rank, const std::string& owner = "me") {
+    TrainingService::CreateModel wanted;
+    wanted.session = session;
+    wanted.number = number;
+    wanted.settings.base_model = "tiny";
+    wanted.settings.rank = rank;
+    wanted.settings.seed = 7 + static_cast<std::uint64_t>(number);
+    return service->create_model(owner, wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; });
+  }
+  std::string model(const std::string& session, std::int64_t number, std::int64_t rank, const std::string& owner = "me") {
+    const Outcome made = result(submit_model(session, number, rank, owner), owner);
+    EXPECT_FALSE(made.failed()) << made.message;
+    return made.bytes;
+  }
+  // The result's bytes are its bits: log-probabilities and metrics.
+  std::string batch(const std::string& model, std::int64_t sequence, TrainingBatch batch, const std::string& owner = "me") {
+    return service->forward_backward(owner, model, sequence, std::move(batch), [](const TrainingOutput& output) {
+      std::string bytes;
+      for (const DatumOutput& datum : output.data) bytes.append(reinterpret_cast<const char*>(datum.logprobs.data()), datum.logprobs.size() * sizeof(float));
+      for (const auto& [name, value] : output.metrics) bytes += fmt::format("{}={:a};", name, value);
+      return Outcome{"bits", bytes, {}, {}};
+    });
+  }
+  std::string step(const std::string& model, std::int64_t sequence, const std::string& owner = "me") {
+    OptimizerRequest request;
+    request.adam.learning_rate = 0.01;
+    return service->optim_step(owner, model, sequence, request, [](const OptimizerOutput& r) { return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}}; });
+  }
+  // Nothing runs until the returned promise is set.
+  std::promise<void> hold() {
+    std::promise<void> go;
+    base->executor->submit(WorkPriority::live, [ready = go.get_future().share()] { return ready.wait(), false; });
+    return go;
+  }
+
+ private:
+  static int next() {
+    static std::atomic<int> count{0};
+    return count++;
+  }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// Weights of checkpoints that are sampled: read when first asked for, kept while there is room; those that were not asked for the
+// longest time go first, and come back from disk with the same bits. Any thread; reads run on the executor.
+//   WeightCache cache(executor, bytes); const SamplerWeights weights = cache.get(key, [&] { return read(folder); });
+#pragma once
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "host/trained_model.h"
+
+namespace lockstep {
+
+// Of what stands beyond the base.
+std::int64_t bytes_of(const SamplerWeights& weights);
+
+class WeightCache {
+ public:
+  WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
+  // `key` names one immutable set of numbers. Errors: those of `read`; cancelled when the executor has stopped.
+  SamplerWeights get(const std::string& key, const std::function<SamplerWeights()>& read);
+  // So that others have its room; who uses those weights keeps them. False: there is none. Executor.
+  bool drop_oldest();
+  void clear();  // executor
+
+ private:
+  struct Entry {
+    SamplerWeights weights;
+    std::uint64_t used = 0;
+  };
+  SamplerWeights find(const std::string& key);
+
+  std::shared_ptr<Executor> executor_;
+  const std::int64_t most_bytes_;
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;
+  std::uint64_t clock_ = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,114 @@
+// Runs are started here as a command starts them: stopped by their own tokens, they go on to the same bits.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <thread>
+
+#include "base/error.h"
+#include "jobs/rl_job.h"
+#include "jobs/sft_job.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class Jobs : public testing::Test {
+ protected:
+  ~Jobs() override { fs::remove_all(root_); }
+  void common(RunSettings& run, RuntimeSettings& runtime, const std::string& name) {
+    run.name = name;
+    run.runs = root_.string();
+    run.quiet = true;
+    runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
+    runtime.threads = 1;
+  }
+  RlJob rl(const std::string& name) {
+    RlJob job;
+    common(job.run, job.stack.runtime, name);
+    job.rl.steps = 4;
+    job.rl.problems = job.rl.rollouts = 2;
+    job.rl.warmup = 0;
+    return job;
+  }
+  SftJob sft(const std::string& name) {
+    SftJob job;
+    common(job.config.run, job.config.runtime, name);
+    job.environment = "countdown";
+    job.config.asked.steps = 4;
+    job.config.asked.batch = 2;
+    job.config.transcripts_every = 1;
+    return job;
+  }
+  static void stop_after(RunSettings& run, StopSource& source, std::int64_t last) {
+    run.stop = source.token();
+    run.on_step = [&source, last](std::int64_t step) {
+      if (step == last) source.stop();
+    };
+  }
+  std::size_t steps_logged(const std::string& name) {
+    std::ifstream in(root_ / name / "metrics.jsonl");
+    std::size_t count = 0;
+    for (std::string line; std::getline(in, line);) ++count;
+    return count;
+  }
+  fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_jobs_" + std::to_string(::getpid()));
+};
+
+TEST_F(Jobs, AStoppedRunOfReinforcementGoesOn) {
+  const RlSummary whole = run_rl(rl("whole"));
+  ASSERT_TRUE(whole.finished);
+  EXPECT_EQ(whole.totals.steps, 4);
+  EXPECT_EQ(whole.totals.kl.different_bits, 0);
+  EXPECT_TRUE(fs::exists(whole.exported / "config.json"));
+  StopSource source;
+  RlJob job = rl("parts");
+  stop_after(job.run, source, 2);
+  const RlSummary part = run_rl(job);
+  EXPECT_FALSE(part.finished);
+  EXPECT_EQ(part.steps, 2);
+  EXPECT_TRUE(part.exported.empty());
+  job.run.resume = true;
+  job.run.stop = {};
+  const RlSummary rest = run_rl(job);
+  EXPECT_TRUE(rest.finished);
+  EXPECT_EQ(rest.totals.steps, 2);
+  EXPECT_EQ(rest.weights_sha256, whole.weights_sha256);
+  EXPECT_EQ(steps_logged("parts"), 4u);
+}
+
+TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {
+  const SftSummary whole = run_sft_job(sft("whole"));
+  ASSERT_FALSE(whole.interrupted);
+  StopSource source;
+  SftJob job = sft("parts");
+  stop_after(job.config.run, source, 1);
+  const SftSummary part = run_sft_job(job);
+  EXPECT_TRUE(part.interrupted);
+  EXPECT_EQ(part.steps, 1);
+  job.config.run.resume = true;
+  job.config.run.stop = {};
+  const SftSummary rest = run_sft_job(job);
+  EXPECT_FALSE(rest.interrupted);
+  EXPECT_EQ(rest.weights_sha256, whole.weights_sha256);
+  EXPECT_EQ(steps_logged("parts"), 4u);
+}
+
+// A token that is stopped before the samples of a step have come ends the wait for them; another run beside it is not disturbed.
+TEST_F(Jobs, ATokenEndsItsOwnRunAlone) {
+  StopSource source;
+  source.stop();
+  RlJob stopped = rl("stopped");
+  stopped.run.stop = source.token();
+  RlSummary first;
+  std::thread beside([&] { first = run_rl(stopped); });
+  const SftSummary second = run_sft_job(sft("beside"));
+  beside.join();
+  EXPECT_FALSE(first.finished);
+  EXPECT_EQ(first.steps, 0);
+  EXPECT_FALSE(second.interrupted);
+  EXPECT_EQ(second.steps, 4);
+}
+
+}  // namespace
+}  // namespace lockstep

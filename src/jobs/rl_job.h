@@ -1,0 +1,31 @@
+// Reinforcement learning as a run on disk (`lockstep train rl`), as a command, a server or a test starts it. Knows no command line. One thread;
+// any thread may stop it (RunSettings::stop).
+//   RlJob job; job.run.name = "my-run"; const RlSummary summary = run_rl(job);
+#pragma once
+#include "jobs/rl_work.h"
+
+namespace lockstep {
+
+struct RlJob {
+  RlJob() { run.name = "rl", run.checkpoint_every = 20; }
+  RunSettings run;
+  RlStackSettings stack;                   // its profile mix, optimizer_folder, sharing of prompts and stop follow from the rest
+  RlSettings rl;
+  std::string optimizer_state = "memory";  // or "file" (runs/training_state.h)
+  std::string export_dtype = "bf16";       // or f32
+  std::int64_t transcripts = 8, transcripts_every = 1;
+  bool allow_profile_mix = false;          // rollouts may come from another numerics profile than the trainer's
+};
+
+struct RlSummary {
+  std::int64_t steps = 0;  // that are done, with those of earlier times
+  RlTotals totals;
+  bool finished = false;   // or it was stopped, and saved
+  std::string weights_sha256;
+  std::filesystem::path run, exported;  // the latter of a finished one
+};
+
+// Errors: those of RlStack, RunDirectory and RlWork; invalid_argument when a resumed run's settings differ (runs/run_settings.h).
+RlSummary run_rl(const RlJob& job);
+
+}  // namespace lockstep

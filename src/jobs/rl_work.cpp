@@ -1,0 +1,72 @@
+#include "jobs/rl_work.h"
+
+#include "runs/divergence.h"
+#include "runs/training_state.h"
+#include "train/schedule.h"
+
+namespace lockstep {
+
+double RlTotals::mean_reward() const {
+  double sum = 0;
+  for (const double reward : rewards) sum += reward;
+  return steps > 0 ? sum / static_cast<double>(steps) : 0.0;
+}
+
+RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings& settings, const RlWorkOptions& options)
+    : stack_(stack),
+      settings_(settings),
+      options_(options),
+      training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings, options.allow_profile_mix),
+      counted_(stack.rollout_counters().work) {}
+
+void RlWork::restore(const RunDirectory& run) {
+  step_ = stack_.trainer().with_trainer([&](Trainer& trainer) {
+    restore_training(run, trainer, stack_.model().manifest(), stack_.profile());
+    return trainer.step();
+  });
+  stack_.trainer().publish();
+}
+
+void RlWork::begin_from(const std::filesystem::path& checkpoint) {
+  stack_.trainer().with_trainer([&](Trainer& trainer) {
+    lockstep::begin_from(checkpoint, trainer, stack_.model().manifest(), stack_.profile());
+    return true;
+  });
+  stack_.trainer().publish();
+}
+
+RunStep RlWork::take_step() {
+  const double rate = learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, step_);
+  RunStep taken;
+  const PolicyStep step = named_divergence({.step = step_ + 1, .learning_rate = rate, .max_norm = settings_.max_norm, .run = options_.run}, [&] {
+    return training_.step(step_, optimizer_step(settings_, rate), [&](const StepRollouts& rollouts) {
+      if (rollouts.step % options_.transcripts_every == 0) taken.transcripts = transcripts_of(rollouts, stack_.tokenizer(), options_.transcripts);
+    });
+  });
+  const ForwardCounts counted = stack_.rollout_counters().work;
+  taken.metrics = to_json(step);
+  taken.metrics["pairs_skipped_share"] = (counted - counted_).skipped_share();
+  taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
+  taken.tokens = step.tokens;
+  counted_ = counted;
+  ++step_;
+  totals_.kl.add(step.kl);
+  totals_.tokens += step.tokens;
+  totals_.rewards.push_back(step.reward);
+  ++totals_.steps;
+  totals_.without_spread += step.zero_spread >= 1;
+  totals_.unequal += step.kl.different_bits > 0;
+  totals_.rollout_seconds += step.rollout_seconds;
+  totals_.train_seconds += step.train_seconds;
+  return taken;
+}
+
+void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {
+  stack_.trainer().with_trainer([&](Trainer& trainer) {
+    save_training(run, trainer, stack_.model().manifest(), stack_.profile(), {{"next_step", step_}}, static_cast<int>(keep_last));
+  });
+}
+
+std::vector<std::string> schedule_names() { return {"constant", "linear", "cosine"}; }
+
+}  // namespace lockstep

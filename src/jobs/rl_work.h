@@ -1,0 +1,55 @@
+// Reinforcement learning as the work of a run (runs/run.h): steps of PolicyTraining over a stack, what they add up to, and checkpoints that
+// go on to the same bits. One thread.
+//   RlWork work(*environment, stack, settings, {.transcripts = 8}); run.go(work, {.label = "rl", .steps = settings.steps});
+#pragma once
+#include "rl/policy_training.h"
+#include "runs/rl_stack.h"
+#include "runs/run.h"
+
+namespace lockstep {
+
+// Of the steps that were taken here.
+struct RlTotals {
+  KlSums kl;
+  std::int64_t steps = 0, tokens = 0;
+  std::int64_t without_spread = 0;  // steps in which every group's rewards were equal
+  std::int64_t unequal = 0;         // steps with a differing bit
+  std::vector<double> rewards;      // the mean of each step
+  double rollout_seconds = 0, train_seconds = 0;
+  double mean_reward() const;       // 0 without steps
+};
+
+struct RlWorkOptions {
+  std::int64_t transcripts = 8, transcripts_every = 1;  // rollouts of a step, of one group, that are shown, and steps between
+  bool allow_profile_mix = false;
+  std::filesystem::path run = {};  // whose checkpoints an error of divergence names
+};
+
+class RlWork final : public RunWork {
+ public:
+  // All but settings outlive this object. Errors: those of PolicyTraining.
+  RlWork(const Environment& environment, RlStack& stack, const RlSettings& settings, const RlWorkOptions& options);
+  // Goes on from the newest checkpoint of a run, or begins with the weights of another's. Errors: those of restore_training and begin_from.
+  void restore(const RunDirectory& run);
+  void begin_from(const std::filesystem::path& checkpoint);
+
+  std::int64_t step() const override { return step_; }
+  bool finished() const override { return step_ >= settings_.steps; }
+  RunStep take_step() override;
+  void save(const RunDirectory& run, std::int64_t keep_last) override;
+  const RlTotals& totals() const { return totals_; }
+
+ private:
+  RlStack& stack_;
+  RlSettings settings_;
+  RlWorkOptions options_;
+  PolicyTraining training_;
+  RlTotals totals_;
+  ForwardCounts counted_;
+  std::int64_t step_ = 0;
+};
+
+// Learning rates after the warm-up (train/schedule.h): constant, linear, cosine.
+std::vector<std::string> schedule_names();
+
+}  // namespace lockstep

@@ -1,0 +1,61 @@
+#include "jobs/sft_job.h"
+
+#include "base/error.h"
+#include "base/log.h"
+#include "rl/environment.h"
+
+namespace lockstep {
+namespace {
+
+// The reference completions of an environment's training problems; problem i of the run is a function of (seed, i).
+class EnvironmentSource final : public SftSource {
+ public:
+  EnvironmentSource(const std::string& name, ChatData data, std::uint64_t seed) : environment_(make_environment(name)), data_(std::move(data)), seed_(seed) {}
+  std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
+    std::vector<TrainSequence> sequences;
+    for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
+      const Problem problem = environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(i));
+      sequences.push_back(train_sequence(data_.completion(problem.prompt, environment_->reference_completion(problem))));
+    }
+    return sequences;
+  }
+
+ private:
+  std::unique_ptr<Environment> environment_;
+  ChatData data_;
+  std::uint64_t seed_;
+};
+
+// From 20 sequences on a tenth of the data is worth more as a measure than as data.
+double eval_share_of(const SftJob& s, std::size_t sequences) {
+  if (s.eval_share) return *s.eval_share;
+  return s.eval.empty() && sequences >= 20 ? 0.1 : 0.0;
+}
+
+SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
+  const Model& model = *opened.loaded.model;
+  const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template);
+  const auto read = [&](const std::string& file) {
+    SftData data = read_training_file(file, reader, model.vocabulary, opened.runtime->max_positions);
+    if (data.untrained > 0) log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});
+    return std::move(data.sequences);
+  };
+  SftInput input;
+  if (!s.eval.empty()) input.held_out = read(s.eval);
+  if (!s.environment.empty()) {
+    if (!opened.tokenizer) fail(ErrorCode::invalid_argument, "an environment needs a tokenizer.json, and '{}' has none", s.config.runtime.model);
+    input.train = std::make_unique<EnvironmentSource>(s.environment, reader, s.config.seed);
+    return input;
+  }
+  std::vector<TrainSequence> sequences = read(s.data);
+  if (const double share = eval_share_of(s, sequences.size()); share > 0) input.held_out = hold_out(sequences, share, s.config.seed);
+  input.train = shuffled_source(std::move(sequences), s.config.seed);
+  return input;
+}
+}  // namespace
+
+SftSummary run_sft_job(const SftJob& job) {
+  return run_sft(job.config, [&](const OpenedModel& opened) { return read_sft_input(job, opened); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// A client's traced loss, run: from the log-probabilities of one datum's targets and the tensors that it brings to a loss, its
+// derivative by each log-probability, and metrics. Arithmetic is double, of our own functions, in the order of the nodes; a datum's
+// result depends on that datum alone. Immutable; any thread.
+//   const CustomLoss loss("mine", inputs, graph); const auto r = loss.run(logprobs, shape, datum.inputs);
+#pragma once
+#include <map>
+
+#include "losses/loss_graph.h"
+#include "losses/datum.h"
+
+namespace lockstep {
+
+class CustomLoss {
+ public:
+  // Errors invalid_argument and unsupported: what of the graph cannot be, by the node's name.
+  CustomLoss(std::string name, const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph);
+
+  struct Result {
+    double loss = 0;
+    std::vector<float> gradient;  // by each log-probability
+    std::vector<double> metrics;  // as metric_names()
+  };
+  // `logprobs` has the datum's shape of target_tokens, [T] or [T, K]. Errors invalid_argument: an input that is missing or of another
+  // rank, an operation that its tensors do not allow, more work than a datum may take, a result that is no finite number.
+  Result run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs) const;
+
+  const std::string& name() const { return name_; }
+  std::vector<std::string> metric_names() const;
+
+ private:
+  std::string name_;
+  LossGraph graph_;
+};
+
+}  // namespace lockstep

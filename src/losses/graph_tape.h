@@ -1,0 +1,56 @@
+// Arithmetic of tensors with reverse-mode derivatives, for one run of one traced loss. What is computed, and held, is counted against a
+// budget, so that no graph can take more than its share. Sums are chains in row-major order. One thread.
+//   GraphTape tape(budget); auto x = tape.variable({3}, {1, 2, 3}); auto y = tape.elementwise({x}, ...); tape.backward(loss); x->gradient
+#pragma once
+#include <span>
+
+#include "losses/graph_value.h"
+
+namespace lockstep {
+
+class GraphTape {
+ public:
+  // `most_elements`: of all tensors together, and of the products of matrices.
+  explicit GraphTape(std::int64_t most_elements) : left_(most_elements) {}
+
+  GraphTensorPtr constant(GraphShape shape, GraphElement element, std::vector<double> values);
+  GraphTensorPtr scalar(double value, GraphElement element = GraphElement::real) { return constant({}, element, {value}); }
+  GraphTensorPtr variable(GraphShape shape, std::vector<double> values);
+
+  // value(x) of the inputs' elements, broadcast to one shape; slope(k, x, y): derivative of y by x[k]. No slope: nothing is tracked.
+  using Value = std::function<double(const double* x)>;
+  using Slope = std::function<double(std::size_t k, const double* x, double y)>;
+  GraphTensorPtr elementwise(const std::vector<GraphTensorPtr>& inputs, GraphElement element, const Value& value, Slope slope);
+  // Element i is that of number index[i] of the parts' elements, one part after another.
+  GraphTensorPtr gathered(const std::vector<GraphTensorPtr>& parts, GraphShape shape, std::vector<std::int64_t> index);
+  // Element o is the sum of the elements i with index[i] == o, in order.
+  GraphTensorPtr summed(const GraphTensorPtr& x, GraphShape shape, std::vector<std::int64_t> index);
+  // Values made of x by the caller; backward(dy, dx) adds to dx.
+  using Backward = std::function<void(const std::vector<double>& dy, std::vector<double>& dx)>;
+  GraphTensorPtr made_of(const GraphTensorPtr& x, GraphShape shape, std::vector<double> values, Backward backward);
+  // [n, k] x [k, m].
+  GraphTensorPtr product(const GraphTensorPtr& a, const GraphTensorPtr& b);
+
+  // From a tensor of one element to all that it depends on.
+  void backward(const GraphTensorPtr& loss);
+  // Error invalid_argument when that much more is not allowed. A shape's elements; errors for a negative size or too many.
+  void charge(std::int64_t elements);
+  void charge_copy(const GraphValue& value);  // with all that it holds
+  std::int64_t charged_size(const GraphShape& shape);
+
+ private:
+  GraphTensorPtr make(GraphShape shape, GraphElement element);
+  void charge_gradients(const GraphTensorPtr& y, std::span<const GraphTensorPtr> inputs);
+
+  std::int64_t left_;
+  std::vector<GraphTensorPtr> made_;  // tracked ones, in order
+};
+
+// The shape that all are broadcast to. Error invalid_argument that names them.
+GraphShape broadcast_shape(std::span<const GraphTensorPtr> tensors);
+// Of each element of `to`, the number of the element of `from` that it is; `from` may be broadcast to `to`.
+std::vector<std::int64_t> broadcast_index(const GraphShape& from, const GraphShape& to);
+std::int64_t graph_size(const GraphShape& shape);
+std::string graph_shape_text(const GraphShape& shape);  // "[2, 3]"
+
+}  // namespace lockstep

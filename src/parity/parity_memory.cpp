@@ -1,0 +1,71 @@
+// What a parity run takes of memory, before it is tried: its own benches and steps run on a backend that counts and computes nothing
+// (planning/memory_plan.h).
+#include <algorithm>
+
+#include "parity/parity_run.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::int64_t kProgramBytes = std::int64_t{64} << 20;
+constexpr int kCountedSteps = 2;  // the second has moments
+
+std::int64_t all_ranks_of(const Trainer& trainer, const Engine* engine, const RankLayout& ranks) {
+  std::int64_t bytes = 0;
+  for (int r = 0; r < ranks.size(); ++r) bytes += trainer.memory(r).peak_of_all();
+  if (engine)  // its first rank is on the trainer's device
+    for (int r = 1; r < ranks.model(); ++r) bytes += engine->rank_steps().memory(r).peak_of_all();
+  return bytes;
+}
+
+// A trainer and an engine, and the longest forward of either.
+std::int64_t bench_bytes(const ParityScene& scene, ParityPlace place, bool with_engine) {
+  place.backend = BackendKind::counting;
+  place.threads = 1;
+  ParityBench bench(scene, place, scene.profile, with_engine);
+  std::vector<TrainSequence> data;
+  for (const std::int64_t n : {scene.longest, std::int64_t{40}, std::int64_t{40}, std::int64_t{40}})
+    data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest)))));
+  bench.trainer->score(data);
+  if (with_engine) engine_score(*bench.engine, Tokens(static_cast<std::size_t>(scene.longest)), {ScoreKind::prefill, 0, 4});
+  return all_ranks_of(*bench.trainer, bench.engine.get(), place.ranks);
+}
+
+// The steps that are compared differ in much; what moves memory is the layout, and whether gradients come in two calls.
+std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls) {
+  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, scene.longest_step));
+  Trainer trainer(runtime, scene.model.masters, {.accumulate = two_calls, .ranks = ranks});
+  std::vector<TrainSequence> data;
+  for (const std::int64_t n : {scene.longest_step, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}})
+    data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest_step)))));
+  for (int step = 0; step < kCountedSteps; ++step) {
+    for (int call = 0; call <= two_calls; ++call) trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  return all_ranks_of(trainer, nullptr, ranks);
+}
+}  // namespace
+
+std::int64_t parity_memory(const ParityScene& scene) {
+  const Manifest& manifest = scene.model.model->manifest();
+  const ParityModel no_weights{scene.model.model, WeightImages(manifest.parameters().size())};
+  const ParityScene counting{no_weights, scene.options, scene.profile, scene.report, scene.progress, scene.longest, scene.longest_step, {}};
+  const std::int64_t reference = bench_bytes(counting, parity_reference(), false);
+  std::int64_t most = 0;
+  // The control, and a mismatch that is looked for on a new engine: two of them beside the reference.
+  for (const ParityPlace& place : parity_places(scene.options).all)
+    most = std::max(most, reference + bench_bytes(counting, place, true) * (place.ranks.size() == 1 ? 2 : 1));
+  if (scene.trains()) {
+    std::vector<RankLayout> layouts = parity_layouts(scene.options);
+    layouts.insert(layouts.begin(), RankLayout{});
+    for (const RankLayout& ranks : layouts) most = std::max(most, step_bytes(counting, ranks, false));
+    most = std::max(most, step_bytes(counting, {}, true));
+  }
+  // The host's images of one step's gradients or weights, while they are hashed a tensor at a time.
+  std::int64_t images = 0, largest = 0;
+  for (const Parameter& p : manifest.parameters()) images += p.size() * static_cast<std::int64_t>(sizeof(float));
+  for (const FileTensor& f : manifest.files()) largest = std::max(largest, f.size() * static_cast<std::int64_t>(sizeof(float)));
+  return most + images + largest + kProgramBytes;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// The parts of a parity run (parity/parity.h), for parity_*.cpp alone: what they share, the benches on which things are
+// computed, and one function a part.
+#pragma once
+#include <functional>
+#include <map>
+
+#include "base/philox.h"
+#include "engine/engine.h"
+#include "observe/progress.h"
+#include "parity/engine_ways.h"
+#include "parity/parity.h"
+#include "parity/parity_recording.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+using Tokens = std::vector<std::int32_t>;
+
+// One way in which this machine can compute.
+struct ParityPlace {
+  BackendKind backend = BackendKind::cpu;
+  InstructionSet isa = InstructionSet::scalar;
+  int threads = 1;
+  std::int64_t page_size = 16;
+  RankLayout ranks = {};
+  bool serve_defaults = false;  // the engine as `lockstep serve` has it, and not one with small pages, chunks and cache
+  std::string text() const;  // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
+};
+// What everything is compared with, and the places of the forward that it is compared on, all of which every run visits: numbers of
+// threads and backends without ranks, then every layout of ranks, and slow ones (scalar, emulated) last. The seed says which layout meets
+// which backend, threads and pages: other seeds, other pairs.
+ParityPlace parity_reference();
+struct ParityPlaces {
+  std::vector<ParityPlace> all;
+  std::size_t fast = 0;  // the first of all
+};
+ParityPlaces parity_places(const ParityOptions& options);
+// The device that was asked for beside the CPU, or none.
+std::optional<BackendKind> parity_device(const ParityOptions& options);
+// Layouts of ranks, in the order in which places and steps take them; the asked one first.
+std::vector<RankLayout> parity_layouts(const ParityOptions& options);
+
+// What all parts share.
+struct ParityScene {
+  const ParityModel& model;
+  const ParityOptions& options;
+  const Profile& profile;
+  ParityReport& report;
+  Progress& progress;
+  std::int64_t longest = 0;       // tokens of a case
+  std::int64_t longest_step = 0;  // tokens of a training sequence
+  std::map<std::string, std::int64_t> counters;
+
+  ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
+  // A profile for serving alone has no steps to compare.
+  bool trains() const { return profile.weight_bits == 0; }
+  RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
+  Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
+  // Counts a mismatch; the first is described (which may run things again).
+  void mismatch(const std::function<ParityMismatch()>& describe);
+};
+
+// A runtime at a place. The engine's cache holds little more than one case, so that pages run out.
+struct ParityBench {
+  ParityPlace place;
+  Runtime runtime;
+  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<Engine> engine;  // null: not asked for
+
+  ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine);
+  // Runs `work` with `observer` on every forward.
+  template <class F>
+  auto observed(OperationObserver& observer, const F& work) -> decltype(work()) {
+    struct Guard {
+      Runtime& runtime;
+      ~Guard() { runtime.observer = nullptr; }
+    } guard{runtime};
+    runtime.observer = &observer;
+    return work();
+  }
+};
+
+// Runs something, with the observer on every forward of it.
+using ObservedRun = std::function<void(OperationObserver&)>;
+// Two runs over the same tokens: the first operation that differs. Each is run twice (the second pass keeps the bits of that
+// operation). Empty: none differs, or not when run again.
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,
+                                                       const ObservedRun& got);
+
+// Log-probabilities over all ways and places.
+void fuzz_forward(ParityScene& scene);
+// Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
+void fuzz_steps(ParityScene& scene);
+// What a run takes of this process's memory at most.
+std::int64_t parity_memory(const ParityScene& scene);
+std::int64_t parity_step_comparisons(const ParityScene& scene);
+std::int64_t parity_forward_comparisons(const ParityScene& scene);
+// Whether a step under the two profiles gives other weights: report.control.step_detected.
+void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other);
+// The same under another leaf count.
+void run_parity_control(ParityScene& scene);
+
+}  // namespace lockstep

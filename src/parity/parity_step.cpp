@@ -1,0 +1,318 @@
+// Gradients and weights of the same data over micro-batches, order of arrival, packing, checkpointing, threads, instruction
+// sets, backends and calls.
+#include <algorithm>
+#include <bit>
+#include <functional>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/signals.h"
+#include "parity/parity_run.h"
+
+namespace lockstep {
+
+namespace {
+enum class StepMode { cross_entropy, policy, indexer };
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer"};
+constexpr int kSteps = 2;  // the second meets moments that are not zero; the indexer's first is its dense warm-up
+
+struct StepPlan {
+  ParityPlace place;
+  std::int64_t micro_batch = 0;
+  bool shuffle = false, checkpoint = false;
+  bool two_calls = false;         // two forward_backward before each optimiser step
+  bool fixed_normaliser =
+      false;  // instead of the sum of the weights of a call: what two calls can have in common with one
+  std::string text() const {
+    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all",
+                       shuffle ? ", shuffled" : "", checkpoint ? ", checkpointed" : "",
+                       two_calls ? ", in two calls" : "", place.text());
+  }
+};
+
+// The ways in which this model can be trained.
+std::vector<StepMode> step_modes(const ParityScene& scene) {
+  std::vector<StepMode> modes = {StepMode::cross_entropy, StepMode::policy};
+  if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
+  return modes;
+}
+
+std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
+  const InstructionSet widest = widest_instruction_set();
+  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) {
+    return ParityPlace{BackendKind::cpu, isa, threads, page};
+  };
+  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) {
+    return ParityPlace{BackendKind::deferred, isa, threads, page};
+  };
+  std::vector<StepPlan> plans = {
+      {cpu(widest, 1, 16), 1},
+      {cpu(widest, 2, 4), 2, true},
+      {cpu(widest, 3, 1), 3, false, true},
+      {cpu(widest, 1, 16), 0, true},
+      {cpu(widest, 2, 16), 0, false, true},
+      {deferred(widest, 2, 16), 0, true},
+      {deferred(widest, 4, 4), 2, false, true},
+      {cpu(InstructionSet::scalar, 2, 16), 2, true},
+  };
+  if (const std::optional<BackendKind> device = parity_device(scene.options)) {
+    plans.push_back({ParityPlace{*device, widest, 1, 16}, 1});
+    plans.push_back({ParityPlace{*device, widest, 1, 4}, 0, true, true});
+  }
+  if (widest == InstructionSet::avx512) {
+    plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
+    plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
+  }
+  // One backend a rank; deferred ones in turn with direct ones.
+  for (const RankLayout& ranks : parity_layouts(scene.options)) {
+    ParityPlace place = plans.size() % 2 ? deferred(widest, 1, 16) : cpu(widest, 1, 16);
+    place.ranks = ranks;
+    plans.push_back({place, static_cast<std::int64_t>(plans.size() % 3), true, plans.size() % 2 == 0});
+  }
+  // The indexer's loss is a mean over the rows of a call: two calls are another loss.
+  if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true, true});
+  return plans;
+}
+
+std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
+
+// Hashes of the values of all tensors, in the manifest's order: two models' worth of values stay out of memory while a third one trains.
+using TensorHashes = std::vector<std::uint64_t>;
+
+struct StepOutcome {
+  std::vector<std::vector<float>> logprobs;  // of all steps, by sequence as it came
+  std::vector<TensorHashes> gradients;       // a step; none in two calls
+  std::vector<TensorHashes> masters;         // a step
+};
+
+// One tensor of one step, whose values are wanted.
+struct TensorPlace {
+  std::size_t step = 0;
+  bool gradient = false;
+  std::size_t file = 0;
+  std::vector<float> values = {};
+};
+
+class SegmentCounter : public OperationObserver {
+ public:
+  std::int64_t segments = 0;
+  void begin_forward(Backend&, const Batch&) override {}
+  void operation(const Operation&) override {}
+  void replay_segment() override { ++segments; }
+};
+
+std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, std::int64_t round) {
+  RandomSequence draws =
+      scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
+  std::vector<TrainSequence> data;
+  const std::int64_t usual = std::min<std::int64_t>(scene.longest - 1, 80);
+  for (int i = 0; i < 5; ++i) {
+    std::int64_t n = 1 + draws.below(static_cast<std::uint32_t>(usual));
+    if (i == 2 && round == 0 && mode == StepMode::cross_entropy)
+      n = scene.longest_step - 1;  // several blocks of gradient chains
+    data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
+  }
+  for (TrainSequence& d : data) {
+    const std::size_t prompt = draws.below(static_cast<std::uint32_t>(d.tokens.size()));
+    for (std::size_t i = 0; i < d.tokens.size(); ++i) {
+      // Weights of many sizes: their sum must not depend on the order either.
+      if (mode != StepMode::cross_entropy) d.weights[i] = i < prompt ? 0.0f : 1.0f;
+      else if (draws.below(3) == 0)
+        d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
+    }
+    if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
+  }
+  return data;
+}
+
+// Sampler's log-probabilities: those of the model, some far enough off to be clipped.
+void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data) {
+  ParityBench bench(scene, parity_reference(), scene.profile, false);
+  RandomSequence draws = scene.draws(4'000'000'000);
+  const auto logprobs = bench.trainer->score(data);
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    data[s].old_logprobs = logprobs[s];
+    for (float& l : data[s].old_logprobs) l += static_cast<float>(draws.uniform() - 0.5);
+  }
+}
+
+TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, TensorPlace* wanted) {
+  TensorHashes hashes;
+  std::vector<float> values;
+  for (std::size_t f = 0; f < manifest.files().size(); ++f) {
+    values.resize(static_cast<std::size_t>(manifest.files()[f].size()));
+    manifest.gather(manifest.files()[f], images, values.data());
+    hashes.push_back(xxh3(values.data(), values.size() * sizeof(float)));
+    if (wanted && wanted->file == f) wanted->values = values;
+  }
+  return hashes;
+}
+
+// `wanted` null: no values, hashes alone.
+StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
+                      const Profile& profile, TensorPlace* wanted = nullptr) {
+  const Manifest& manifest = scene.model.model->manifest();
+  const auto place = [&](int step, bool gradient) {
+    return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
+  };
+  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model,
+                  profile, std::max(scene.longest, scene.longest_step));
+  SegmentCounter segments;
+  runtime.observer = &segments;
+  const bool indexer = mode == StepMode::indexer;
+  Trainer trainer(runtime, scene.model.masters,
+                  {.micro_batch = plan.micro_batch,
+                   .checkpoint_activations = plan.checkpoint,
+                   .accumulate = plan.two_calls,
+                   .train_indexer = indexer,
+                   .page_size = plan.place.page_size,
+                   .ranks = plan.place.ranks});
+  StepOutcome result;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<std::size_t> order(data.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
+    if (plan.shuffle)
+      for (std::size_t i = order.size(); i > 1; --i)
+        std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
+    std::vector<std::vector<float>> logprobs(data.size());
+    LossOptions loss;
+    loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
+    if (plan.fixed_normaliser) loss.normaliser = 64;
+    const std::size_t cut = plan.two_calls ? 2 : data.size();
+    for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
+      if (begin == end) continue;
+      std::vector<TrainSequence> part;
+      for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
+      const ForwardBackwardResult r =
+          trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
+      for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
+    }
+    for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
+    result.gradients.push_back(plan.two_calls ? TensorHashes() : hashes_of(manifest, trainer.gradient_images(), place(step, true)));
+    AdamParameters adam;
+    if (indexer) adam.router_bias_rate = 1e-3;
+    trainer.optim_step(adam);
+    result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
+  }
+  scene.counters["checkpointed_segments"] += segments.segments;
+  scene.counters["rank_bytes"] += trainer.traffic().bytes;
+  return result;
+}
+
+// The first tensor of two sets that differs; from the last of the model to the first, the order of backward: what goes wrong in a
+// layer's adjoint goes on to all layers below. None: the number of tensors.
+std::size_t first_different(const TensorHashes& want, const TensorHashes& got) {
+  for (std::size_t f = want.size(); f-- > 0;)
+    if (want[f] != got[f]) return f;
+  return want.size();
+}
+
+// Both runs again, for the values of the tensor that differed: of the first mismatch of all alone, which is the one that is told.
+using RunAgain = std::function<void(TensorPlace& wanted)>;
+ParityMismatch tensor_mismatch(const Manifest& manifest, TensorPlace place, const std::string& what, const RunAgain& want, const RunAgain& got) {
+  const FileTensor& file = manifest.files()[place.file];
+  TensorPlace expected = place;
+  want(expected);
+  got(place);
+  ParityMismatch mismatch{what + " " + file.name, layer_of_parameter(file.name), {}, 0, 0, {}};  // no place: it does not differ again
+  for (std::size_t i = 0; i < expected.values.size(); ++i) {
+    const auto a = std::bit_cast<std::uint32_t>(expected.values[i]), b = std::bit_cast<std::uint32_t>(place.values[i]);
+    if (a == b) continue;
+    const auto at = static_cast<std::int64_t>(i);
+    mismatch.coordinate = {at % file.columns()};
+    if (file.shape.size() == 2) mismatch.coordinate.insert(mismatch.coordinate.begin(), at / file.columns());
+    mismatch.expected = a, mismatch.got = b;
+    break;
+  }
+  return mismatch;
+}
+
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step,
+                                                  bool told, const RunAgain& run_want, const RunAgain& run_got) {
+  const std::size_t sequences = want.logprobs.size() / kSteps;
+  for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
+    for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
+      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]),
+                 found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
+      if (expected != found)
+        return ParityMismatch{
+            "log-probability", -1,    {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)},
+            expected,          found, {}};
+    }
+  const std::size_t none = manifest.files().size();
+  if (!got.gradients[step].empty() && !want.gradients[step].empty())
+    if (const std::size_t f = first_different(want.gradients[step], got.gradients[step]); f < none)
+      return told ? tensor_mismatch(manifest, {step, true, f}, "gradient", run_want, run_got) : ParityMismatch{};
+  if (const std::size_t f = first_different(want.masters[step], got.masters[step]); f < none)
+    return told ? tensor_mismatch(manifest, {step, false, f}, "weight after the step", run_want, run_got) : ParityMismatch{};
+  return {};
+}
+}  // namespace
+
+std::int64_t parity_step_comparisons(const ParityScene& scene) {
+  if (!scene.trains()) return 0;
+  std::int64_t plans = 0;
+  for (StepMode mode : step_modes(scene))
+    plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
+  return plans * kSteps * step_rounds(scene);
+}
+
+void fuzz_steps(ParityScene& scene) {
+  if (!scene.trains()) return;
+  const Manifest& manifest = scene.model.model->manifest();
+  const StepPlan alone{parity_reference()};
+  for (std::int64_t round = 0; round < step_rounds(scene); ++round)
+    for (StepMode mode : step_modes(scene)) {
+      std::vector<TrainSequence> data = step_data(scene, mode, round);
+      if (mode == StepMode::policy) add_old_logprobs(scene, data);
+      const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);
+      for (const StepPlan& plan : step_plans(scene, mode)) scene.visit(plan.place).promises_steps = true;
+      std::optional<StepOutcome> want_fixed;
+      for (const StepPlan& plan : step_plans(scene, mode)) {
+        throw_if_interrupted();
+        const StepOutcome got = run_steps(scene, plan, data, mode, scene.profile);
+        if (plan.fixed_normaliser && !want_fixed) {
+          StepPlan fixed = alone;
+          fixed.fixed_normaliser = true;
+          want_fixed = run_steps(scene, fixed, data, mode, scene.profile);
+        }
+        for (std::size_t step = 0; step < kSteps; ++step) {
+          StepPlan expected = alone;
+          expected.fixed_normaliser = plan.fixed_normaliser;
+          const auto again = [&](const StepPlan& which) { return [&](TensorPlace& place) { run_steps(scene, which, data, mode, scene.profile, &place); }; };
+          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected), again(plan)))
+            scene.mismatch([&] {
+              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)],
+                                       step + 1, plan.text(), alone.place.text());
+              return *found;
+            });
+          ++scene.report.steps;
+          ++scene.visit(plan.place).steps;
+          ++scene.counters[fmt::format(
+              "{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
+          scene.counters["shuffled_steps"] += plan.shuffle;
+          scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
+          scene.counters["rank_steps"] += plan.place.ranks.size() > 1;
+          if (plan.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_steps", backend_kind_name(plan.place.backend))];
+          scene.progress.advance(1, 0);
+        }
+      }
+    }
+}
+
+void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
+  std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
+  const StepPlan alone{parity_reference()};
+  StepPlan on_ranks{parity_reference()};
+  on_ranks.place.ranks = {2, 2, 1};
+  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile);
+  scene.report.control.step_detected = true;
+  for (const StepPlan& plan : {alone, on_ranks}) {
+    const StepOutcome got = run_steps(scene, plan, data, StepMode::cross_entropy, other);
+    if (want.masters[0] == got.masters[0]) scene.report.control.step_detected = false;
+  }
+}
+
+}  // namespace lockstep

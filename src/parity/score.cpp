@@ -1,0 +1,192 @@
+#include "parity/score.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/signals.h"
+#include "checkpoint/adapter_folder.h"
+#include "checkpoint/safetensors.h"
+#include "parity/engine_ways.h"
+#include "parity/score_input.h"
+#include "train/loss_input_names.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked",
+                                                       "decode"};  // in the order of ScoreVia
+constexpr std::size_t kRowsAtOnce = 4096;  // of the training way, in one forward
+
+ScoredRow scored(std::vector<float> logprobs) {
+  ScoredRow row{std::move(logprobs), {}};
+  row.bits = hex64(xxh3(row.logprobs.data(), row.logprobs.size() * sizeof(float)));
+  return row;
+}
+}  // namespace
+
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
+                                                      std::int64_t shortest) {
+  std::vector<std::vector<std::int32_t>> sequences;
+  for (TokenLine& line : read_token_lines(path, {.vocabulary = opened.runtime->model->vocabulary,
+                                                 .shortest = shortest,
+                                                 .longest = opened.runtime->max_positions}))
+    sequences.push_back(std::move(line.tokens));
+  return sequences;
+}
+
+std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaNames.end()}; }
+
+ScoreVia score_via_by_name(std::string_view name) {
+  const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
+  if (found == kViaNames.end())
+    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "),
+         did_you_mean(name, score_via_names()));
+  return static_cast<ScoreVia>(found - kViaNames.begin());
+}
+
+std::string to_json_line(const ScoredRow& row) {
+  std::string text = "{\"logprobs\":[";
+  for (std::size_t i = 0; i < row.logprobs.size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
+  return text + "],\"bits\":\"" + row.bits + "\"}";
+}
+
+Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
+  const auto weights = [&] { return make_weight_set(runtime_->backend, runtime_->model->manifest(), opened.loaded.masters, runtime_->profile, 0); };
+  if (!adapter.empty()) {
+    LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
+    if (via == ScoreVia::train) {
+      const auto base = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
+      adapter_trainer_ = std::make_unique<AdapterTrainer>(base, read.layout, read.images);
+      return;
+    }
+    adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
+  }
+  if (via == ScoreVia::train)
+    trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{.ranks = opened.ranks});
+  else
+    engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
+}
+
+void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
+                   const std::function<void(const ScoredRow&)>& on_row) {
+  if (via_ != ScoreVia::train) {
+    const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      throw_if_interrupted();
+      on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1),
+                                 [&] { return engine_score(*engine_, sequences[i], {.kind = kind, .seed = i, .adapter = adapter_}); })));
+    }
+    return;
+  }
+  // Several sequences a forward; one of a single token has nothing to score and no row.
+  for (std::size_t begin = 0; begin < sequences.size();) {
+    throw_if_interrupted();
+    std::vector<TrainSequence> data;
+    std::size_t end = begin, rows = 0;
+    for (; end < sequences.size() && (end == begin || rows + sequences[end].size() <= kRowsAtOnce); ++end) {
+      rows += sequences[end].size();
+      if (sequences[end].size() > 1) data.push_back(TrainSequence::next_token(sequences[end]));
+    }
+    const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
+      if (data.empty()) return std::vector<std::vector<float>>();
+      return adapter_trainer_ ? adapter_trainer_->score(data) : trainer_->score(data);
+    });
+    for (std::size_t i = begin, at = 0; i < end; ++i)
+      on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
+    begin = end;
+  }
+}
+
+std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path) {
+  TokenBounds bounds{.vocabulary = opened.runtime->model->vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
+  for (const auto& [name, member] : kLossInputNames) bounds.columns.push_back(name);
+  std::vector<TrainSequence> data;
+  for (const TokenLine& line : read_token_lines(path, bounds)) {
+    const auto wrong = [&](const std::string& what) { fail(ErrorCode::corrupt_file, "'{}' line {}: {}", path.string(), line.line, what); };
+    const auto targets = line.columns.find("targets");
+    TrainSequence d;
+    if (targets == line.columns.end()) {
+      if (line.tokens.size() < 2) wrong("tokens has 1 entries, allowed are at least 2 where no targets are given");
+      d = TrainSequence::next_token(line.tokens);
+    } else {
+      d.tokens = line.tokens;
+      for (const double id : targets->second) {
+        if (!(id >= -1 && id < static_cast<double>(bounds.vocabulary)) || id != static_cast<double>(static_cast<std::int32_t>(id)))
+          wrong(fmt::format("a target is {}, allowed are -1 and token ids from 0 to {}", id, bounds.vocabulary - 1));
+        d.targets.push_back(static_cast<std::int32_t>(id));
+      }
+      if (d.targets.empty() || d.targets.size() % d.tokens.size() != 0)
+        wrong(fmt::format("{} tokens have {} targets, allowed is a multiple", d.tokens.size(), d.targets.size()));
+      d.targets_per_row = static_cast<std::int64_t>(d.targets.size() / d.tokens.size());
+      d.weights.assign(d.targets.size(), 1.0f);
+    }
+    for (const auto& [name, member] : kLossInputNames)
+      if (const auto found = line.columns.find(name); found != line.columns.end()) {
+        (d.*member).clear();
+        for (const double value : found->second) (d.*member).push_back(static_cast<float>(value));
+      }
+    data.push_back(std::move(d));
+  }
+  return data;
+}
+
+LossConfig read_loss_config(const std::vector<std::string>& pairs) {
+  LossConfig config;
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) fail(ErrorCode::invalid_argument, "an option of the loss is '{}', allowed is key=value", pair);
+    config.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return config;
+}
+
+std::string to_json_line(const ForwardBackwardResult& result, std::size_t s) {
+  const auto list = [](const std::vector<float>& values) {
+    std::string text;
+    for (const float v : values) fmt::format_to(std::back_inserter(text), "{}{:.9g}", text.empty() ? "" : ",", v);
+    return text;
+  };
+  return fmt::format("{{\"logprobs\":[{}],\"losses\":[{}],\"entropies\":[{}]}}", list(result.logprobs[s]), list(result.losses[s]), list(result.entropies[s]));
+}
+
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
+                                const std::filesystem::path& path) {
+  Runtime& runtime = *opened.runtime;
+  check_trainable(runtime.profile);
+  const Manifest& manifest = runtime.model->manifest();
+  GradientSummary summary;
+  std::size_t rows = 0;
+  for (const TrainSequence& d : data) rows += d.tokens.size();
+  summary.sequences = static_cast<std::int64_t>(data.size());
+  // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
+  Trainer trainer(runtime, opened.loaded.masters, {.micro_batch = rows > kRowsAtOnce ? 4 : 0, .ranks = opened.ranks});
+  summary.result = trainer.forward_backward(data, loss);
+  summary.loss = summary.result.loss;
+  summary.tokens = summary.result.scored;
+  const WeightImages gradients = trainer.gradient_images();
+
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const FileTensor& file : manifest.files())
+    if (!file.fp32) entries.push_back({file.name, SafetensorsType::f32, file.shape});
+  AtomicFile out(path);
+  SafetensorsWriter writer([&](const void* bytes, std::size_t n) { out.write(bytes, n); }, std::move(entries),
+                           {{"format", "pt"}, {"profile", runtime.profile.name}});
+  std::vector<float> values;
+  for (const SafetensorsWriter::Entry& entry : writer.entries()) {
+    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(),
+                                   [&](const FileTensor& f) { return f.name == entry.name; });
+    values.resize(static_cast<std::size_t>(file->size()));
+    manifest.gather(*file, gradients, values.data());
+    writer.write(values);
+    ++summary.tensors;
+  }
+  writer.finish();
+  out.commit();
+  return summary;
+}
+
+}  // namespace lockstep

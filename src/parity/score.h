@@ -1,0 +1,72 @@
+// Log-probabilities and gradients of given token sequences, for anyone who wants to hold this program against another:
+// what `lockstep score` and `lockstep grad` do. Knows no command line. One thread at a time.
+//   Scorer scorer(open_model(settings), ScoreVia::decode); scorer.score({{1, 5, 7}}, print);
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+
+#include "engine/engine.h"
+#include "serving/loading.h"
+#include "train/adapter_trainer.h"
+#include "train/losses.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+// By which way the rows are computed; all give the same bits.
+enum class ScoreVia { train, prefill, chunked, decode };
+std::vector<std::string> score_via_names();
+ScoreVia score_via_by_name(std::string_view name);  // throws invalid_argument
+
+struct ScoredRow {
+  std::vector<float> logprobs;  // n - 1: [i] of token i + 1 given tokens 0..i
+  std::string bits;             // XXH3-64 of them as little-endian fp32, hex
+};
+// {"logprobs":[...],"bits":"..."} with 9 significant digits, so that an fp32 reader gets the same bits.
+std::string to_json_line(const ScoredRow& row);
+
+// The sequences of a file of token lines (parity/score_input.h), within the model's vocabulary and context.
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
+                                                      std::int64_t shortest = 1);
+
+class Scorer {
+ public:
+  // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
+  Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {});
+  // One call of on_row a sequence, in order. Errors: invalid_argument for tokens out of range; numeric when a value is no number.
+  void score(const std::vector<std::vector<std::int32_t>>& sequences,
+             const std::function<void(const ScoredRow&)>& on_row);
+
+ private:
+  std::shared_ptr<Runtime> runtime_;
+  ScoreVia via_;
+  std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Trainer> trainer_;
+  std::shared_ptr<const AdapterWeights> adapter_;
+  std::unique_ptr<AdapterTrainer> adapter_trainer_;
+};
+
+// Training data of a file of lines {"tokens":[...]}, with or without columns of the names below, for any loss. Without "targets" the
+// tokens are a whole text: n tokens, n - 1 rows of one target. With them the tokens are the rows and the columns have K entries a row.
+// Weights are 1 where none are given. What a loss needs is checked by the trainer.
+//   targets, weights, advantages, logprobs (the sampler's), proximal_logprobs, reference_logprobs, clip_low_threshold,
+//   clip_high_threshold, sequence_ratio_mask
+std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path);
+
+// Options of a loss from texts "key=value". Error invalid_argument.
+LossConfig read_loss_config(const std::vector<std::string>& pairs);
+
+struct GradientSummary {
+  double loss = 0;
+  std::int64_t sequences = 0, tokens = 0, tensors = 0;  // tokens: scored targets
+  ForwardBackwardResult result;
+};
+// The gradient of the loss over `data` with respect to every trained weight, as a safetensors file: fp32, names and shapes of the
+// model folder; the indexer has zeros, the correction bias is left out. The file is in place whole or not at all.
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
+                                const std::filesystem::path& path);
+// {"logprobs":[...],"losses":[...],"entropies":[...]} of sequence `s`, 9 significant digits.
+std::string to_json_line(const ForwardBackwardResult& result, std::size_t s);
+
+}  // namespace lockstep

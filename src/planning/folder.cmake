@@ -1,0 +1,12 @@
+# The catalog of training shapes (planning/shape_catalog.h): compiled into the library as a text.
+set(shapes ${CMAKE_SOURCE_DIR}/shapes/catalog.toml)
+add_custom_command(
+  OUTPUT ${CMAKE_BINARY_DIR}/shapes_text.cpp
+  COMMAND ${CMAKE_COMMAND} -DINPUT=${shapes} -DOUTPUT=${CMAKE_BINARY_DIR}/shapes_text.cpp -DHEADER=planning/shape_catalog.h
+          -DFUNCTION=published_shapes_toml -P ${CMAKE_SOURCE_DIR}/cmake/TextBytes.cmake
+  DEPENDS ${shapes} ${CMAKE_SOURCE_DIR}/cmake/TextBytes.cmake VERBATIM)
+target_sources(lockstep_planning PRIVATE ${CMAKE_BINARY_DIR}/shapes_text.cpp)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+target_link_libraries(lockstep_planning PRIVATE PkgConfig::TOMLPLUSPLUS)
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/planning/shape_file.cpp PROPERTIES COMPILE_DEFINITIONS TOML_HEADER_ONLY=0)

@@ -1,0 +1,107 @@
+// A plan against what the accounts of a real run say: equal by category, to the byte.
+#include "planning/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/engine.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kModel = LOCKSTEP_SOURCE_DIR "/models/countdown-glm";
+
+void expect_equal(const MemoryPlan& plan, const MemoryPlan& real) {
+  for (std::size_t c = 0; c < plan.peak.size(); ++c) EXPECT_EQ(plan.peak[c], real.peak[c]) << kMemoryCategoryNames[c];
+  EXPECT_EQ(plan.total, real.total);
+}
+
+// What two steps of what is planned take.
+std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, const TrainingPlan& what) {
+  OpenedModel opened = open_model(settings);
+  TrainerOptions options = what.trainer;
+  options.ranks = opened.ranks;
+  Trainer trainer(*opened.runtime, opened.loaded.masters, options);
+  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+  }
+  std::vector<MemoryPlan> real;
+  for (int rank = 0; rank < opened.ranks.size(); ++rank) real.push_back(memory_of(trainer.memory(rank)));
+  return real;
+}
+
+TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
+  std::int64_t whole = 0;
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"})
+    for (const std::int64_t micro_batch : {0, 1}) {
+      const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 1};
+      const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}};
+      const MemoryPlan plan = plan_training(settings, what)[0];
+      SCOPED_TRACE(profile + (micro_batch ? ", micro-batches" : ""));
+      expect_equal(plan, memory_of_training(settings, what)[0]);
+      if (micro_batch == 0) whole = plan.total;
+      else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
+    }
+}
+
+TEST(MemoryPlan, OptimizerStateInAFileIsItsOwnCategory) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1};
+  TrainingPlan what{.sequences = 3, .length = 40};
+  const MemoryPlan memory = plan_training(settings, what)[0];
+  what.trainer.optimizer_folder = ::testing::TempDir();
+  const MemoryPlan plan = plan_training(settings, what)[0];
+  expect_equal(plan, memory_of_training(settings, what)[0]);
+  const auto of = [](const MemoryPlan& p, MemoryCategory c) { return p.peak[static_cast<std::size_t>(c)]; };
+  EXPECT_EQ(of(memory, MemoryCategory::optimizer_file), 0);
+  EXPECT_EQ(of(plan, MemoryCategory::optimizer), 0);
+  EXPECT_GT(of(plan, MemoryCategory::optimizer_file), of(memory, MemoryCategory::optimizer));  // masters too
+  EXPECT_EQ(plan.total, memory.total - of(plan, MemoryCategory::optimizer_file));
+}
+
+TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
+  const RuntimeSettings settings{.model = kModel, .threads = 1};
+  const ServingPlan what{.sequences = 5, .length = 60, .engine = {.cache_bytes = 1 << 20, .max_sequences = 5}};
+  const MemoryPlan plan = plan_serving(settings, what)[0];
+  const OpenedModel opened = open_model(settings);
+  Engine engine(*opened.runtime, serving_model(opened).weights, what.engine);
+  for (int i = 0; i < 5; ++i)
+    engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+  engine.run_until_idle();
+  expect_equal(plan, memory_of(opened.runtime->backend.device().memory()));
+}
+
+TEST(MemoryPlan, EveryRankHasItsOwn) {
+  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2"}) {
+    SCOPED_TRACE(ranks);
+    const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+    const TrainingPlan what{.sequences = 3, .length = 40};
+    const std::vector<MemoryPlan> plans = plan_training(settings, what), real = memory_of_training(settings, what);
+    ASSERT_EQ(plans.size(), real.size());
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) {
+      SCOPED_TRACE(rank);
+      expect_equal(plans[rank], real[rank]);
+    }
+  }
+}
+
+TEST(MemoryPlan, EveryRankThatServesHasItsOwn) {
+  for (const std::string ranks : {"tp=2", "tp=2,ep=2"}) {
+    SCOPED_TRACE(ranks);
+    const RuntimeSettings settings{.model = kModel, .threads = 1, .ranks = ranks};
+    ServingPlan what{.sequences = 5, .length = 60, .engine = {.cache_bytes = 1 << 20, .max_sequences = 5}};
+    const std::vector<MemoryPlan> plans = plan_serving(settings, what);
+    const OpenedModel opened = open_model(settings);
+    what.engine.ranks = opened.ranks;
+    Engine engine(*opened.runtime, serving_model(opened).weights, what.engine);
+    for (int i = 0; i < 5; ++i)
+      engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+    engine.run_until_idle();
+    ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
+    for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(engine.rank_steps().memory(static_cast<int>(rank))));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+#include "planning/serving_memory.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/free_memory.h"
+#include "base/log.h"
+#include "model/default_context.h"
+#include "model/kv_cache.h"
+#include "tensor/memory_pool.h"
+
+namespace lockstep {
+
+std::int64_t program_bytes(std::int64_t total) {
+  constexpr std::int64_t kProgram = std::int64_t{64} << 20;  // threads, text, the store, blocks too small for the pool
+  return kProgram + total / 16;  // lost between blocks, and where a host's images and the pool's idle chunks meet
+}
+
+std::int64_t automatic_cache(std::int64_t left, std::int64_t position, std::int64_t context, bool training) {
+  const std::int64_t request = position * context;
+  const std::int64_t least = std::min(kSmallCache, request), most = std::max(kSmallCache, kCacheRequests * request);
+  return std::clamp(left / 100 * (training ? kTrainingCachePercent : kCachePercent), least, most);
+}
+
+namespace {
+// What the steps of serving take beside weights and cache, whatever the cache's size: eight prompts side by side.
+ServingPlan usual_plan(const EngineOptions& engine, std::int64_t positions) {
+  return {.sequences = 8, .length = std::min<std::int64_t>(1024, positions), .engine = engine};
+}
+
+struct RankSums {
+  std::int64_t weights = 0, cache = 0, all = 0;
+  std::int64_t steps() const { return all - weights - cache; }
+};
+RankSums sums_of(const std::vector<MemoryPlan>& ranks) {
+  RankSums sums;
+  for (const MemoryPlan& rank : ranks) {
+    sums.weights += rank.peak[static_cast<std::size_t>(MemoryCategory::weights)];
+    sums.cache += rank.peak[static_cast<std::size_t>(MemoryCategory::cache)];
+    sums.all += rank.total;
+  }
+  return sums;
+}
+}  // namespace
+
+std::int64_t least_serving_memory(const RuntimeSettings& settings, const ServingPlan& plan, const ServingMemoryOptions& options) {
+  const RankSums sums = sums_of(plan_serving(settings, plan));
+  const std::int64_t masters = loaded_bytes(*planned_model(settings), profile_by_name(settings.profile)).masters;
+  const auto fits = [&](std::int64_t total) {
+    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) + std::min(options.upload_bytes, total / 8);
+    return program_bytes(total) + sums.weights + std::max(masters, running) <= total;
+  };
+  std::int64_t least = std::int64_t{1} << 20;
+  while (!fits(least)) least *= 2;
+  for (std::int64_t step = least / 4; step > 0; step /= 2)  // between the half, which does not fit, and this
+    if (fits(least - step)) least -= step;
+  return least;
+}
+
+ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions& engine, const ServingMemoryOptions& options) {
+  ServingMemory memory;
+  memory.answer_bytes = options.answer_bytes;
+  memory.upload_bytes = options.upload_bytes;
+  memory.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : kSmallCache;
+  const FreeMemory free = free_memory();
+  if (settings.device != "cpu" || settings.backend == "traced" || (options.megabytes == 0 && free.limit.empty())) {
+    memory.ledger = std::make_shared<MemoryLedger>();
+    return memory;
+  }
+  const std::int64_t total = options.megabytes > 0 ? options.megabytes << 20 : free.bytes / 100 * kMemoryPercent;
+  if (!free.limit.empty() && total > free.bytes)
+    log_warning("the server may take more memory than is free", {{"memory_megabytes", total >> 20}, {"free_megabytes", free.bytes >> 20}, {"limit", free.limit}});
+  MemoryLedger& ledger = *(memory.ledger = std::make_shared<MemoryLedger>(total));
+  memory.answer_bytes = std::min(options.answer_bytes, total / 16);
+  memory.upload_bytes = std::min(options.upload_bytes, total / 8);
+  ledger.describe("cache", "--cache-megabytes makes it smaller");
+  ledger.describe("answers", "--max-held-bytes makes them fewer");
+  ledger.describe("uploads", "--body-megabytes makes them fewer");
+  const auto claim = [&](const char* category, std::int64_t bytes, const std::string& what) { memory.fixed.push_back(ledger.claim(category, {}, bytes, what)); };
+  claim("program", program_bytes(total), "the program");
+
+  const std::shared_ptr<const Model> model = planned_model(settings);
+  const Profile& profile = profile_by_name(settings.profile);
+  const std::int64_t positions = context_or_default(settings.context, model->max_positions);
+  ServingPlan plan = usual_plan(engine, positions);
+  plan.engine.cache_pages = plan.sequences * ((plan.length + engine.page_size - 1) / engine.page_size);
+  const RankSums small = sums_of(plan_serving(settings, plan));
+  const LoadedBytes loaded = loaded_bytes(*model, profile);
+  claim("base", small.weights, fmt::format("the model '{}'", settings.model));
+  {
+    MemoryLedger::Claim masters = ledger.claim("base", {}, loaded.masters, fmt::format("reading the model '{}'", settings.model));
+    if (options.training) memory.fixed.push_back(std::move(masters));
+  }
+  claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
+  claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
+  if (options.cache_bytes == 0)
+    memory.cache_bytes = automatic_cache(ledger.free() - small.steps(), KvCache::bytes_a_position(model->cache_shapes(), profile), positions, options.training);
+  plan.engine.cache_pages = 0;
+  plan.engine.cache_bytes = memory.cache_bytes;
+  claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");
+  // What is not in buffers is not the pool's to take.
+  limit_pooled_memory(total - program_bytes(0) - (options.training ? loaded.masters : 0) - memory.answer_bytes - memory.upload_bytes);
+  return memory;
+}
+
+}  // namespace lockstep

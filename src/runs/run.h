@@ -1,0 +1,81 @@
+// A training run, whatever it trains: its folder, its metrics and transcripts, its checkpoints, and the token that stops it. A command, a server
+// and a test start one alike. What is trained is a RunWork, a step at a time; a run that was stopped goes on to the same bits. Knows no trainer
+// and no command line. One thread runs it; any thread may stop it.
+//   Run run({.name = "a", .stop = source.token()}); const bool finished = run.go(work, {.label = "sft", .steps = 100});
+#pragma once
+#include <functional>
+#include <optional>
+
+#include "base/stop_token.h"
+#include "checkpoint/run_directory.h"
+#include "observe/bounded_log.h"
+
+namespace lockstep {
+
+// What every kind of run is told.
+struct RunSettings {
+  std::string name = "run", runs = "runs";
+  Json resolved = Json::object();       // goes to config.json
+  bool resume = false;                  // goes on with a run that exists
+  std::string resume_line = {};         // what the user types for that
+  std::int64_t checkpoint_every = 0;    // steps; 0: at the end and when it is stopped alone
+  std::int64_t keep_last = 2;           // checkpoints; 0: all
+  std::int64_t transcript_bytes = std::int64_t{32} << 20;  // transcripts.jsonl and its older half together
+  bool quiet = false;                   // no progress
+  StopToken stop = {};                  // between two steps it is saved and ends
+  // Told to whoever started it: the folder is its own, a step was taken, a sentence for people.
+  std::function<void()> on_start = {};
+  std::function<void(std::int64_t step)> on_step = {};
+  std::function<void(const std::string&)> say = {};
+};
+
+// What a step says of itself.
+struct RunStep {
+  nlohmann::ordered_json metrics;                       // a line of metrics.jsonl
+  std::vector<nlohmann::ordered_json> transcripts = {};  // of transcripts.jsonl
+  std::string note = {};                                // beside the progress
+  std::int64_t tokens = 0;
+  bool save = false;                                    // whether it is time or not
+};
+
+class RunWork {
+ public:
+  virtual ~RunWork() = default;
+  virtual std::int64_t step() const = 0;  // steps that are done
+  virtual bool finished() const = 0;
+  // The next one. Error cancelled when it was stopped in the middle: the step was not taken.
+  virtual RunStep take_step() = 0;
+  virtual void save(const RunDirectory& run, std::int64_t keep_last) = 0;
+};
+
+struct RunShape {
+  std::string label;              // of the progress
+  std::int64_t steps = 0;
+  bool transcripts = true;
+};
+
+class Run {
+ public:
+  // The folder runs/NAME. Errors: those of RunDirectory::open.
+  explicit Run(RunSettings settings);
+  // Beside others in a folder that somebody holds: metrics-NAME.jsonl and transcripts-NAME.jsonl, and nothing is saved.
+  Run(RunSettings settings, const std::filesystem::path& folder);
+
+  const std::filesystem::path& path() const { return path_; }
+  bool saves() const { return directory_.has_value(); }
+  const RunDirectory& directory() const { return *directory_; }  // of one that saves
+  void say(const std::string& sentence) const;
+  // The settings fit: whoever watches is told.
+  void started() const;
+  // Steps until the work is finished or the token stops it, then a checkpoint, unless it stands. Whether it is finished.
+  bool go(RunWork& work, const RunShape& shape);
+
+ private:
+  void save(RunWork& work);
+  RunSettings settings_;
+  std::optional<RunDirectory> directory_;
+  std::filesystem::path path_, metrics_, transcripts_;
+  std::int64_t saved_at_ = -1;
+};
+
+}  // namespace lockstep

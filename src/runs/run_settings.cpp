@@ -1,0 +1,63 @@
+#include "runs/run_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace lockstep {
+namespace {
+// They change no bit, or say where things are put.
+const std::vector<std::string>& keys_without_bits() {
+  static const std::vector<std::string> keys = {"threads",          "ranks",     "device", "backend",      "isa",         "micro_batch",       "checkpoint_activations",
+                                                "context",          "optimizer_state", "checkpoint_every", "keep_last", "runs", "export_dtype", "transcripts", "transcripts_every",
+                                                "transcript_megabytes", "forked_from", "format"};
+  return keys;
+}
+
+bool among(const std::vector<std::string>& keys, const std::string& key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
+
+std::optional<double> number_of(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_string()) return {};
+  const std::string& text = value.get_ref<const std::string&>();
+  double number = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size() && !text.empty() ? std::optional(number) : std::nullopt;
+}
+
+bool same_value(const std::string& key, const Json& a, const Json& b) {
+  if (key == "share_prompts") return (a == "backward") == (b == "backward");  // off and forward have the same bits
+  if (a == b) return true;
+  const auto x = number_of(a), y = number_of(b);  // 2e-05 and 0.00002 are one
+  return x && y && *x == *y;
+}
+}  // namespace
+
+void check_resumed_settings(const Json& before, const Json& now, const ResumeRule& rule) {
+  std::vector<std::string> keys;
+  for (const Json* settings : {&before, &now})
+    for (const auto& [key, unused] : settings->items())
+      if (!among(keys, key) && !among(keys_without_bits(), key) && !among(rule.free, key)) keys.push_back(key);
+  for (const std::string& key : keys) {
+    if (rule.only_known && !before.contains(key)) continue;
+    const Json a = before.value(key, Json()), b = now.value(key, Json());
+    if (same_value(key, a, b)) continue;
+    if (key == "steps") {
+      const auto was = number_of(a), is = number_of(b);
+      if (was && is && *is > *was) {
+        const bool falls = now.value("schedule", Json("constant")) != "constant";
+        log_warning(falls ? "the run goes on for more steps; its learning rate falls more slowly from here on than in the steps that were taken" : "the run goes on for more steps",
+                    {{"was", a.dump()}, {"is", b.dump()}});
+        continue;
+      }
+      fail(ErrorCode::invalid_argument, "steps is {}, the run was begun with {}; a run may go on for more steps, not for fewer", b.dump(), a.dump());
+    }
+    fail(ErrorCode::invalid_argument, "{} is {}, the run was begun with {}; resume it with the same configuration, or begin another run: --fork NAME instead of --resume begins one with this one's weights",
+         key, b.dump(), a.dump());
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// Where supervised fine-tuning gets its sequences: a JSONL file, or the reference completions of an environment.
+// A source is stateless: batch(step) is a function of (source, seed, step), so a run resumes from its step alone.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runs/chat_data.h"
+#include "train/data.h"
+
+namespace lockstep {
+
+class SftSource {
+ public:
+  virtual ~SftSource() = default;
+  // `count` sequences of step `step`.
+  virtual std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const = 0;
+  virtual std::int64_t size() const { return 0; }  // sequences of an epoch; 0: there is no end
+  virtual std::string digest() const { return {}; }  // of all of them: another one is other data
+};
+
+// Inputs all but the last token, each weighing what its target weighs. Error invalid_argument for fewer than two tokens.
+TrainSequence train_sequence(const WeightedTokens& tokens);
+
+// One line of training data as an object: {"messages", "tools", "chat_template_kwargs"}, {"prompt", "completion"}, {"text"}, or {"tokens",
+// "weights"} (weights aligned to targets: one fewer than tokens). Errors without the line's number.
+WeightedTokens read_training_line(const nlohmann::ordered_json& line, const ChatData& data);
+
+// Every line of a file that is not blank, with its number from 1. Errors: not_found; those of a line, with its number.
+void each_training_line(const std::string& path, const ChatData& data, const std::function<void(std::int64_t, const WeightedTokens&)>& take);
+
+struct SftData {
+  std::vector<TrainSequence> sequences;
+  std::int64_t untrained = 0;  // lines of which no token has a weight; they are left out
+};
+// Errors: corrupt_file and others with the line's number; corrupt_file where nothing is left to learn.
+SftData read_training_file(const std::string& path, const ChatData& data, std::int64_t vocabulary, std::int64_t max_positions);
+
+// Takes this share of the sequences out, at least one, chosen by the seed; the others keep their order.
+std::vector<TrainSequence> hold_out(std::vector<TrainSequence>& sequences, double share, std::uint64_t seed);
+
+// Epochs are shuffled by (seed, epoch).
+std::unique_ptr<SftSource> shuffled_source(std::vector<TrainSequence> sequences, std::uint64_t seed);
+
+}  // namespace lockstep

@@ -1,0 +1,243 @@
+#include "runs/sft_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/seconds.h"
+#include "checkpoint/run_directory.h"
+#include "runs/divergence.h"
+#include "runs/run_settings.h"
+#include "runs/sft_trainer.h"
+#include "runs/sft_transcript.h"
+#include "runs/training_state.h"
+
+namespace lockstep {
+namespace {
+
+// What a resumed run may have others of, beside what no run's bits depend on: where data are is not what they are (data_digest).
+const std::vector<std::string> kFreeOfSft = {"data", "eval", "eval_share", "eval_every", "patience", "epochs", "quiet", "export_to"};
+
+std::int64_t parameters_of(const Manifest& manifest) {
+  std::int64_t count = 0;
+  for (const Parameter& parameter : manifest.parameters()) count += parameter.size();
+  return count;
+}
+
+// The configuration with what follows from it and the data: a run that is resumed must come to the same.
+Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftSource& source) {
+  Json json = config.run.resolved;
+  json["steps"] = fmt::format("{}", plan.schedule.steps);
+  json["batch"] = fmt::format("{}", plan.batch);
+  json["learning_rate"] = fmt::format("{}", plan.schedule.peak);
+  json["warmup"] = fmt::format("{}", plan.schedule.warmup);
+  if (const std::string digest = source.digest(); !digest.empty()) json["data_digest"] = digest;
+  json["format"] = "2";
+  return json;
+}
+
+// The mean loss of a held-out token, by its weight. In pieces, so that memory is a step's.
+double held_out_loss(SftTrainer& trainer, const std::vector<TrainSequence>& data, std::int64_t batch) {
+  double loss = 0, weight = 0;
+  for (std::size_t begin = 0; begin < data.size(); begin += static_cast<std::size_t>(batch)) {
+    const std::size_t end = std::min(data.size(), begin + static_cast<std::size_t>(batch));
+    const std::vector<TrainSequence> piece(data.begin() + static_cast<std::ptrdiff_t>(begin), data.begin() + static_cast<std::ptrdiff_t>(end));
+    const std::vector<std::vector<float>> logprobs = trainer.score(piece);
+    for (std::size_t s = 0; s < piece.size(); ++s)
+      for (std::size_t i = 0; i < piece[s].weights.size(); ++i) {
+        if (piece[s].weights[i] == 0) continue;
+        loss -= static_cast<double>(piece[s].weights[i]) * static_cast<double>(logprobs[s][i]);
+        weight += static_cast<double>(piece[s].weights[i]);
+      }
+  }
+  return weight != 0 ? loss / weight : 0;
+}
+
+// A folder of the run with checkpoints of its own.
+RunDirectory best_of(const RunDirectory& run) {
+  std::error_code error;
+  return RunDirectory::open(run.path(), "best", run.config(), {.resume = std::filesystem::is_directory(run.path() / "best", error), .resume_line = {}});
+}
+
+std::string described(const SftConfig& config, const SftPlan& plan, const SftSource& source, std::size_t held_out, std::int64_t parameters) {
+  const Schedule& s = plan.schedule;
+  const std::string data = source.size() == 0 ? std::string("an environment's problems")
+                                              : fmt::format("{} sequences ({} epochs of them, {} held out)", source.size(),
+                                                            fmt::format("{:.3g}", static_cast<double>(s.steps * plan.batch) / static_cast<double>(source.size())), held_out);
+  const std::string what = config.adapter_rank > 0 ? fmt::format("an adapter of rank {} over {:.3g} million frozen weights", config.adapter_rank, static_cast<double>(parameters) / 1e6)
+                                                   : fmt::format("all {:.3g} million weights", static_cast<double>(parameters) / 1e6);
+  return fmt::format("{}: {} steps of {} sequences, learning rate {} ({}, {} steps of warm-up); trained: {}; each sequence stands alone in its batch (nothing is packed together, nothing is cut)",
+                     data, s.steps, plan.batch, s.peak, s.kind, s.warmup, what);
+}
+
+std::filesystem::path best_weights(const RunDirectory& run, std::int64_t step) { return run.path() / "best/checkpoints" / checkpoint_name(step); }
+
+// The steps of a supervised run, its evaluations and when they end it.
+class SftWork final : public RunWork {
+ public:
+  SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, SftTrainer& trainer, const RunDirectory& run)
+      : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), run_(run) {
+    eval_every_ = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, input.train->size() / plan.batch);
+  }
+  // Where an earlier part of the run left off.
+  void go_on(const Json& position) {
+    summary_.best_eval = position.value("best_eval", 0.0);
+    summary_.best_step = position.value("best_step", std::int64_t{-1});
+    worse_ = position.value("worse", std::int64_t{0});
+    summary_.stopped_early = position.value("stopped_early", false);
+  }
+  // Before the first step. Where a run may stop early, the weights that were best so far are kept beside its checkpoints: RUN/best, one checkpoint.
+  void begin() {
+    if (input_.held_out.empty()) return;
+    if (config_.patience > 0 && !finished()) best_.emplace(best_of(run_));
+    if (step() == 0) summary_.eval_before = evaluate();
+  }
+
+  std::int64_t step() const override { return trainer_.step(); }
+  bool finished() const override { return step() >= plan_.schedule.steps || summary_.stopped_early; }
+  void save(const RunDirectory& run, std::int64_t keep_last) override {
+    trainer_.save(run, {{"next_step", step()}, {"seed", config_.seed}, {"best_eval", summary_.best_eval}, {"best_step", summary_.best_step}, {"worse", worse_},
+                        {"stopped_early", summary_.stopped_early}}, static_cast<int>(keep_last));
+  }
+  RunStep take_step() override;
+  SftSummary& summary() { return summary_; }
+  std::int64_t worse() const { return worse_; }
+
+ private:
+  double evaluate();
+  const SftConfig& config_;
+  const SftPlan& plan_;
+  const SftInput& input_;
+  const OpenedModel& opened_;
+  SftTrainer& trainer_;
+  const RunDirectory& run_;
+  std::optional<RunDirectory> best_;
+  SftSummary summary_;
+  std::int64_t eval_every_ = 1, worse_ = 0;  // evaluations without a better loss than the best
+};
+
+double SftWork::evaluate() {
+  const double rate = step() > 0 ? learning_rate(plan_.schedule, step() - 1) : 0.0;
+  const double loss = named_divergence({.step = step(), .learning_rate = rate, .max_norm = config_.max_norm, .run = run_.path()}, [&] {
+    const double mean = held_out_loss(trainer_, input_.held_out, plan_.batch);
+    if (!std::isfinite(mean)) fail(ErrorCode::numeric, "the loss of the held-out sequences is {}", mean);
+    return mean;
+  });
+  summary_.eval_loss = loss;
+  if (summary_.best_step < 0 || loss < summary_.best_eval) {
+    summary_.best_eval = loss;
+    summary_.best_step = step();
+    worse_ = 0;
+    if (best_) trainer_.save(*best_, {{"eval_loss", loss}}, 1);
+  } else {
+    ++worse_;
+  }
+  return loss;
+}
+
+RunStep SftWork::take_step() {
+  const std::int64_t number = step(), steps = plan_.schedule.steps;
+  const auto begin = std::chrono::steady_clock::now();
+  IndexTraining index;
+  index.dense_attention = number < config_.sparse_from;
+  index.index_loss = config_.train_indexer && config_.adapter_rank == 0 && opened_.loaded.model->has_indexer() && number >= config_.index_from;
+  AdamParameters adam;
+  adam.learning_rate = learning_rate(plan_.schedule, number);
+  adam.beta1 = config_.beta1;
+  adam.beta2 = config_.beta2;
+  adam.eps = config_.eps;
+  adam.weight_decay = config_.weight_decay;
+  adam.max_norm = config_.max_norm;
+  adam.router_bias_rate = config_.router_bias_rate;
+  const std::vector<TrainSequence> batch = input_.train->batch(number, plan_.batch);
+  const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
+  const auto [result, optim] = named_divergence(divergence, [&] {
+    ForwardBackwardResult computed = trainer_.forward_backward(batch, index);
+    if (!std::isfinite(computed.loss)) fail(ErrorCode::numeric, "the loss is {}", computed.loss);
+    const OptimResult moved = trainer_.optim_step(adam);
+    return std::pair(std::move(computed), moved);
+  });
+  summary_.tokens += result.rows;
+  summary_.loss = result.loss;
+  summary_.index_loss = result.index_loss;
+  RunStep taken;
+  if (opened_.tokenizer && config_.transcripts > 0 && (number % config_.transcripts_every == 0 || step() == steps))
+    taken.transcripts = sft_transcripts(batch, result, *opened_.tokenizer, step(), config_.transcripts);
+  taken.metrics = {{"step", step()},
+                   {"loss", result.loss},
+                   {"index_loss", result.index_loss},
+                   {"gradient_norm", optim.gradient_norm},
+                   {"learning_rate", adam.learning_rate},
+                   {"dense_attention", index.dense_attention},
+                   {"tokens", result.rows},
+                   {"trained_tokens", result.scored},
+                   {"tokens_per_second", static_cast<double>(result.rows) / seconds_since(begin)}};
+  taken.tokens = result.rows;
+  if (!input_.held_out.empty() && (step() % eval_every_ == 0 || step() == steps)) {
+    taken.metrics["eval_loss"] = evaluate();
+    if (config_.patience > 0 && worse_ >= config_.patience && step() < steps) summary_.stopped_early = taken.save = true;
+  }
+  taken.note = fmt::format("loss {:.4f}{}{}", result.loss, index.index_loss ? fmt::format(", index {:.4f}", result.index_loss) : "",
+                           summary_.eval_loss ? fmt::format(", held out {:.4f}", *summary_.eval_loss) : "");
+  return taken;
+}
+}  // namespace
+
+SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input) {
+  const Profile& profile = profile_by_name(config.runtime.profile);
+  if (config.adapter_rank == 0) check_trainable(profile);
+  OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
+  const SftInput input = make_input(opened);
+  const SftSource& source = *input.train;
+  const std::int64_t parameters = parameters_of(opened.loaded.model->manifest());
+  SftPlan plan = plan_sft(config.asked, source.size(), parameters);
+  const std::unique_ptr<SftTrainer> trainer = make_sft_trainer(opened, config);
+
+  const bool resume = config.run.resume;
+  RunSettings settings = config.run;
+  settings.resolved = resolved_config(config, plan, source);
+  Run run(settings);
+  const RunDirectory& directory = run.directory();
+  if (resume) {
+    const Json before = directory.config();
+    if (!config.asked.warmup && before.contains("format")) plan.schedule.warmup = std::stoll(before.at("warmup").get<std::string>());  // more steps do not move it
+    check_resumed_settings(before, resolved_config(config, plan, source), {.free = kFreeOfSft, .only_known = !before.contains("format")});
+  }
+  run.started();
+  const Json position = resume ? trainer->restore(directory) : Json::object();
+  if (const std::string from = directory.config().value("forked_from", ""); trainer->step() == 0 && !from.empty()) trainer->begin_from(from);
+
+  SftWork work(config, plan, input, opened, *trainer, directory);
+  work.go_on(position);
+  SftSummary& summary = work.summary();
+  summary.was_finished = resume && work.finished();
+  if (summary.was_finished)
+    run.say(fmt::format("the run '{}' was {} at step {}: nothing is trained{}", run.path().string(), summary.stopped_early ? "stopped early" : "finished", trainer->step(),
+                        summary.stopped_early ? "; --fork NAME begins another from here" : "; --steps with a larger number goes on"));
+  else run.say(described(config, plan, source, input.held_out.size(), parameters));
+
+  const auto begin = std::chrono::steady_clock::now();
+  work.begin();
+  summary.interrupted = !run.go(work, {.label = "sft", .steps = plan.schedule.steps, .transcripts = opened.tokenizer && config.transcripts > 0});
+  summary.steps = trainer->step();
+  summary.seconds = seconds_since(begin);
+  if (summary.interrupted) return summary;
+  if (summary.stopped_early && !summary.was_finished)
+    run.say(fmt::format("stopped after step {}: the loss of the held-out sequences was best after step {} ({:.4f}) and did not fall in {} evaluations since", summary.steps, summary.best_step,
+                        summary.best_eval, work.worse()));
+  if (const std::filesystem::path weights = best_weights(directory, summary.best_step); summary.stopped_early && std::filesystem::exists(weights)) {
+    trainer->begin_from(weights);
+    summary.eval_loss = summary.best_eval;
+    run.say(fmt::format("exported are the weights after step {}", summary.best_step));
+  } else if (summary.stopped_early) {  // begun by an earlier version, or resumed with another measure
+    run.say(fmt::format("'{}' is not there, so exported are the weights after step {}", weights.string(), summary.steps));
+  }
+  summary.weights_sha256 = trainer->weights_sha256();
+  const std::filesystem::path target = config.export_to.empty() ? directory.export_folder() : std::filesystem::path(config.export_to);
+  trainer->export_to(target, config.export_to.empty() ? Overwrite::yes : config.overwrite);
+  summary.exported = target.string();
+  return summary;
+}
+
+}  // namespace lockstep

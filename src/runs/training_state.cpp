@@ -1,0 +1,98 @@
+#include "runs/training_state.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+namespace lockstep {
+
+namespace {
+std::string config_hash(const RunDirectory& run) { return sha256_hex(run.config().dump()).substr(0, 16); }
+}  // namespace
+
+std::string optimizer_folder(const std::string& optimizer_state, const std::filesystem::path& runs) {
+  if (optimizer_state == "memory") return "";
+  if (optimizer_state != "file") fail(ErrorCode::invalid_argument, "optimizer_state is '{}', allowed are memory, file", optimizer_state);
+  std::error_code error;
+  std::filesystem::create_directories(runs, error);
+  if (error) fail(ErrorCode::io, "cannot create '{}': {}", runs.string(), error.message());
+  return runs.string();
+}
+
+TrainerState trainer_state(TrainingCheckpoint&& checkpoint) {
+  return {std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), checkpoint.step};
+}
+
+TrainerState fresh_state(TrainerState state, WeightImages masters) {
+  state.masters = std::move(masters);
+  for (WeightImages* moments : {&state.first_moments, &state.second_moments})
+    for (std::vector<float>& image : *moments) std::fill(image.begin(), image.end(), 0.0f);
+  state.step = 0;
+  return state;
+}
+
+void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last) {
+  TrainingCheckpoint checkpoint;
+  checkpoint.step = state.step;
+  checkpoint.masters = std::move(state.masters);
+  checkpoint.first_moments = std::move(state.first_moments);
+  checkpoint.second_moments = std::move(state.second_moments);
+  checkpoint.profile_digest = digest;
+  checkpoint.config_hash = config_hash(run);
+  checkpoint.position = position;
+  save_checkpoint(run.checkpoints(), manifest, checkpoint, {keep_last});
+}
+
+void save_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile, const Json& position, int keep_last) {
+  save_training(run, trainer.state(), manifest, profile.training_digest(trainer.options().declared_prefixes), position, keep_last);
+}
+
+namespace {
+void check_digest(const TrainingCheckpoint& checkpoint, const std::filesystem::path& folder, const Profile& profile, bool declared) {
+  const std::string digest = profile.training_digest(declared), &found = checkpoint.profile_digest;
+  if (found != digest && found == profile.training_digest(!declared))
+    fail(ErrorCode::invalid_argument, "the checkpoint '{}' was trained {} prompts shared in the backward, this run is {}; resume it with the same share_prompts",
+         folder.string(), declared ? "without" : "with", declared ? "with them" : "without");
+  if (found != digest)
+    fail(ErrorCode::invalid_argument, "the checkpoint '{}' was written under profile digest {}, this run's is {}; resume under the same profile",
+         folder.string(), found, digest);
+}
+}  // namespace
+
+std::optional<TrainingCheckpoint> load_training(const std::filesystem::path& run, const Manifest& manifest, const Profile& profile, bool declared) {
+  std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(run / "checkpoints", manifest);
+  if (!loaded) return {};
+  check_digest(loaded->checkpoint, loaded->folder, profile, declared);
+  return std::move(loaded->checkpoint);
+}
+
+std::string newest_checkpoint(const std::filesystem::path& run) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run / "checkpoints");
+  if (steps.empty()) fail(ErrorCode::not_found, "there is no checkpoint in '{}' to begin from", run.string());
+  return (run / "checkpoints" / checkpoint_name(steps.back())).string();
+}
+
+WeightImages forked_weights(const std::filesystem::path& checkpoint, const Manifest& manifest, const Profile& profile, bool declared) {
+  TrainingCheckpoint loaded = load_checkpoint(checkpoint, manifest);
+  check_digest(loaded, checkpoint, profile, declared);
+  return std::move(loaded.masters);
+}
+
+void begin_from(const std::filesystem::path& checkpoint, Trainer& trainer, const Manifest& manifest, const Profile& profile) {
+  trainer.restore(fresh_state(trainer.state(), forked_weights(checkpoint, manifest, profile, trainer.options().declared_prefixes)));
+}
+
+Json restore_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile) {
+  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), manifest, profile, trainer.options().declared_prefixes);
+  if (!checkpoint) {
+    log_warning("no checkpoint to resume from; starting at step 0", {{"run", run.path().string()}});
+    return Json::object();
+  }
+  Json position = checkpoint->position;
+  trainer.restore(trainer_state(std::move(*checkpoint)));
+  return position;
+}
+
+}  // namespace lockstep

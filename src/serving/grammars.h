@@ -1,0 +1,48 @@
+// Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
+// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Also the
+// constraint that an engine takes. Knows no request format. Any thread.
+//   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
+//   make_constraint(grammars.of_schema(schema));
+#pragma once
+#include <list>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "base/error.h"
+#include "engine/constraint.h"
+#include "text/grammar/call_grammar.h"
+#include "text/grammar/token_grammar.h"
+
+namespace lockstep {
+
+// Each request needs one of its own; it throws nothing but internal errors.
+std::shared_ptr<TokenConstraint> make_constraint(std::shared_ptr<const TokenGrammar> grammar);
+
+class Grammars {
+ public:
+  static constexpr std::size_t kKept = 32;
+  Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens);
+
+  // Errors are those of TokenGrammar; unsupported without a tokenizer.
+  std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema,
+                                                const GrammarOptions& options = {});
+  std::shared_ptr<const TokenGrammar> of_part(const GrammarPart& part, const GrammarOptions& options = {});
+  std::shared_ptr<const TokenGrammar> json_object() { return of_part(GrammarPart::json_object()); }
+  std::shared_ptr<const TokenBytes> tokens();
+
+ private:
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::vector<std::int32_t> end_tokens_;
+  std::mutex mutex_;  // all below
+  std::shared_ptr<const TokenBytes> tokens_;
+  struct Kept {
+    std::string key;
+    std::shared_ptr<const TokenGrammar> grammar;  // null: it was refused
+    std::optional<Error> refusal = {};
+  };
+  std::list<Kept> kept_;  // the last used first
+  std::unordered_map<std::string, std::list<Kept>::iterator> places_;
+};
+
+}  // namespace lockstep

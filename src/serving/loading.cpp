@@ -1,0 +1,173 @@
+#include "serving/loading.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/free_memory.h"
+#include "base/thread_pool.h"
+#include "serving/tool_prompt.h"
+#include "checkpoint/json_file.h"
+#include "model/packed_weights.h"
+#include "parallel/layout.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+namespace {
+constexpr std::array kBackends = {BackendKind::cpu, BackendKind::deferred, BackendKind::traced, BackendKind::emulated};
+
+// "models/a/" and "." have a name too.
+std::string folder_name(const std::string& folder) {
+  std::error_code error;
+  const fs::path whole = fs::canonical(folder, error);
+  const std::string name = (error ? fs::path(folder) : whole).filename().string();
+  return name.empty() ? "model" : name;
+}
+}  // namespace
+
+std::vector<std::string> device_names() { return {"cpu", "cuda"}; }
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const BackendKind kind : kBackends) names.emplace_back(backend_kind_name(kind));
+  return names;
+}
+
+std::vector<std::string> instruction_set_names() { return {"auto", "scalar", "avx2", "avx512"}; }
+
+std::vector<std::string> profile_names() {
+  std::vector<std::string> names;
+  for (const Profile& profile : profiles()) names.push_back(profile.name);
+  return names;
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& folder) {
+  if (!Tokenizer::in_folder(folder)) return nullptr;
+  return std::make_shared<const Tokenizer>(Tokenizer::from_folder(folder));
+}
+
+static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel loaded) {
+  const Profile& profile = profile_by_name(settings.profile);
+  const BackendOptions backend = backend_options(settings);
+  OpenedModel opened;
+  opened.name = folder_name(settings.model);
+  opened.ranks = rank_layout(settings.ranks);
+  opened.loaded = std::move(loaded);
+  opened.tokenizer = load_tokenizer(settings.model);
+  const Model& model = *opened.loaded.model;
+  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
+    fail(ErrorCode::corrupt_file, "'{}': the tokenizer has {} token ids, config.json says 'vocab_size' {}", settings.model,
+         opened.tokenizer->vocab_size(), model.vocabulary);
+  opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
+  return opened;
+}
+
+BackendOptions backend_options(const RuntimeSettings& settings) {
+  const std::vector<std::string> names = backend_names();
+  const std::vector<std::string> devices = device_names();
+  if (std::find(devices.begin(), devices.end(), settings.device) == devices.end())
+    fail(ErrorCode::invalid_argument, "device is '{}', allowed are {}{}", settings.device, fmt::join(devices, ", "), did_you_mean(settings.device, devices));
+  const auto found = std::find(names.begin(), names.end(), settings.backend);
+  if (found == names.end())
+    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
+         did_you_mean(settings.backend, names));
+  if (settings.threads < 0 || settings.threads > 4096)
+    fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
+  const bool gpu = settings.device == "cuda";
+  if (gpu && settings.backend != "cpu")
+    fail(ErrorCode::invalid_argument, "backend is '{}' with the device cuda, allowed is to leave it out: it says how the cpu runs operations", settings.backend);
+  if (gpu) cuda_device();  // told before a large file is read
+  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())], .threads = static_cast<int>(settings.threads)};
+  if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)
+    options.threads = std::max(1, (options.threads > 0 ? options.threads : available_processors()) / ranks);
+  if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
+  return options;
+}
+
+LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
+  LoadedBytes bytes;
+  for (const Parameter& p : model.manifest().parameters()) {
+    bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
+    if (weight_bits(p, profile) != 0) bytes.weights += p.count * item_bytes(p, profile);
+    else bytes.weights += p.size() * element_size(compute_dtype(p, profile), false);
+  }
+  return bytes;
+}
+
+OpenedModel open_model(const RuntimeSettings& settings) {
+  const Profile& profile = profile_by_name(settings.profile);  // a wrong name is told before a large file is read
+  rank_layout(settings.ranks);
+  std::shared_ptr<const Model> model;
+  try {
+    model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  } catch (const Error&) {  // reading the folder says what is wrong
+  }
+  if (model) {
+    const LoadedBytes bytes = loaded_bytes(*model, profile);
+    check_memory(bytes.masters + (settings.device == "cpu" ? bytes.weights : 0), fmt::format("the model '{}'", settings.model));
+  }
+  return open_loaded(settings, load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps}));
+}
+
+OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation) {
+  LoadedModel loaded;
+  loaded.model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  loaded.masters = initial_weights(loaded.model->manifest(), seed, deviation);
+  return open_loaded(settings, std::move(loaded));
+}
+
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
+  ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
+  Runtime& runtime = *opened.runtime;
+  serving.weights = make_weight_set(runtime.backend, runtime.model->manifest(), opened.loaded.masters, runtime.profile, version);
+  return serving;
+}
+
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format, const std::string& tool_format) {
+  constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
+  std::optional<ChatTemplate> chat;
+  if (template_file.empty()) {
+    chat = ChatTemplate::from_folder(folder);
+  } else {
+    std::map<std::string, std::string> special_tokens;
+    try {
+      if (const auto own = ChatTemplate::from_folder(folder)) special_tokens = own->special_tokens();
+    } catch (const Error&) {  // the template that is being replaced
+    }
+    chat = ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), std::move(special_tokens));
+  }
+  if (!chat) return;
+  serving.tools_in_system = !tool_format.empty();
+  serving.message_format = serving.tools_in_system ? tool_format_by_name(tool_format) : message_format.empty() ? detect_message_format(chat->source()) : message_format_by_name(message_format);
+  serving.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
+}
+
+void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which) {
+  if (which != "none") serving.defaults = read_generation_defaults(folder);
+}
+
+nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {
+  nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));
+  const auto tokenizer = load_tokenizer(folder);
+  json["tokenizer_vocabulary"] = tokenizer ? nlohmann::ordered_json(tokenizer->vocab_size()) : nlohmann::ordered_json(nullptr);
+  try {
+    json["generation_config"] = to_json(read_generation_defaults(folder));
+  } catch (const Error& e) {  // the rest is true all the same
+    json["generation_config"] = e.message();
+  }
+  return json;
+}
+
+nlohmann::ordered_json describe_build() {
+  nlohmann::ordered_json json;
+  json["profiles"] = nlohmann::ordered_json::array();
+  for (const Profile& p : profiles())
+    json["profiles"].push_back({{"name", p.name}, {"digest", p.digest()}, {"description", p.description}, {"study", p.study}});
+  json["instruction_set"] = instruction_set_name(widest_instruction_set());
+  json["processors"] = available_processors();
+  return json;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,71 @@
+// From the options that every command shares to a model that is ready to run: the folder read, a runtime on a backend, the
+// tokenizer. Also what can be said of a folder and of this build without running anything.
+// Knows no command line. Any thread; a runtime is then used by one thread at a time.
+//   OpenedModel opened = open_model({.model = "models/countdown-glm"});
+//   GenerationService service(serving_model(opened), {});
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/model_folder.h"
+#include "serving/serving.h"
+
+namespace lockstep {
+
+struct RuntimeSettings {
+  std::string model;                  // folder
+  std::string profile = "cpu-bf16w";
+  std::int64_t threads = 0;           // 0: all processors
+  std::string device = "cpu";         // one of device_names()
+  std::string backend = "cpu";        // how the cpu runs operations: one of backend_names()
+  std::string isa = "auto";           // one of instruction_set_names(): auto is the widest this machine has
+  double mla_norm_eps = 0;            // 0: the family's own
+  std::string ranks;                  // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
+  std::int64_t context = 0;           // longest sequence; 0: what the model allows, at most 65536
+};
+
+struct OpenedModel {
+  std::string name;                   // the folder's
+  LoadedModel loaded;
+  RankLayout ranks;
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
+};
+
+// What a model takes of this process's memory while it is read and after: its weights in fp32, and what forwards compute with.
+struct LoadedBytes {
+  std::int64_t masters = 0, weights = 0;
+};
+LoadedBytes loaded_bytes(const Model& model, const Profile& profile);
+
+// What device, threads, backend and isa say. Errors: invalid_argument with the setting's name.
+BackendOptions backend_options(const RuntimeSettings& settings);
+// Errors: those of load_model_folder and Tokenizer; resource_exhausted before anything is read when the model does not fit into memory; invalid_argument with the setting's name; unsupported (instruction set).
+OpenedModel open_model(const RuntimeSettings& settings);
+// The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
+OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);
+// Uploads the compute copy of the masters as weights version `version`.
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
+
+// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name; `tool_format`: the
+// system message tells of tools, in that format. Without any template nothing changes. Errors: those of ChatTemplate and of reading;
+// invalid_argument for a format's name.
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {}, const std::string& tool_format = {});
+
+// What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
+// Errors: those of read_generation_defaults.
+void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which);
+
+std::vector<std::string> device_names();           // cpu, cuda
+std::vector<std::string> backend_names();          // cpu, deferred, traced, emulated
+std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
+std::vector<std::string> profile_names();
+// The tokenizer of a folder (Tokenizer::from_folder), or null where there is none.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+
+// `lockstep info`: to_json(model_folder_info(...)) and the tokenizer's size.
+nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps = 0);
+
+// `lockstep --version`: {"profiles": [{"name", "digest", "description", "study"}], "instruction_set", "processors"}.
+nlohmann::ordered_json describe_build();
+
+}  // namespace lockstep

@@ -1,0 +1,25 @@
+// The port Sampler (serving/ports.h) over the generation service of this process. Holds back what would not fit the service's
+// bound, so any number of requests may be asked for. Used by one thread at a time, never by a callback of the service.
+//   LocalSampler sampler(service); std::vector<SampleResult> results = sampler.sample(requests);
+#pragma once
+#include "base/stop_token.h"
+#include "serving/ports.h"
+#include "serving/serving.h"
+
+namespace lockstep {
+
+class LocalSampler : public Sampler {
+ public:
+  explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}) : service_(std::move(service)), stop_(std::move(stop)) {}
+  // Stopped while it waits: what runs is cancelled, then Error cancelled.
+  std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
+  std::string profile_digest() const override { return service_->profile_digest(); }
+  std::uint64_t weights_version() const override { return service_->weights_version(); }
+  std::vector<std::int32_t> end_tokens() const override { return service_->end_tokens(); }
+
+ private:
+  std::shared_ptr<GenerationService> service_;
+  StopToken stop_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// The port through which reinforcement learning samples: token ids in; token ids, both log-probabilities and the weights
+// version out. In this process (serving/local_sampler.h) or, one day, over a wire: nothing here knows a transport, an engine or
+// text. Plain values; sample() is called by one thread at a time.
+//   for (const SampleResult& r : sampler.sample(requests)) use(r.tokens, r.sampling_logprobs);
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct SampleRequest {
+  std::vector<std::int32_t> prompt;
+  float temperature = 1;                 // 0 to 100; 0: arg-max
+  float top_p = 1;                       // 0 to 1; 1: all
+  std::int32_t top_k = 0;                // 0: all
+  std::uint64_t seed = 0;
+  std::int32_t sample_index = 0;         // which of several samples of one prompt and seed
+  std::int32_t max_tokens = 16;
+  std::vector<std::int32_t> stop_tokens; // these alone: end_tokens() of the sampler are not added
+};
+
+enum class SampleFinish {
+  stop,    // the last token is a stop token
+  length,  // max_tokens
+  failed,  // numbers went wrong; `error` says where
+};
+
+// Two log-probabilities a token: of the model as it is, and of the distribution it was drawn from (after temperature and
+// filters). Training corrects against the second.
+struct SampleResult {
+  std::vector<std::int32_t> tokens;
+  std::vector<float> raw_logprobs, sampling_logprobs;
+  SampleFinish finish = SampleFinish::failed;
+  std::string error;
+  std::uint64_t weights_version = 0;  // of the last token
+  bool mixed_versions = false;        // weights changed on the way: exactness is not promised
+};
+
+class Sampler {
+ public:
+  virtual ~Sampler() = default;
+  // One result a request, in order. Errors: invalid_argument with the field at fault (then nothing was sampled), cancelled.
+  virtual std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) = 0;
+  // Of the numerics profile: training refuses to mix it with another unasked.
+  virtual std::string profile_digest() const = 0;
+  // Of the tokens that come next.
+  virtual std::uint64_t weights_version() const = 0;
+  // With what the model ends a text.
+  virtual std::vector<std::int32_t> end_tokens() const = 0;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,106 @@
+// What a model may say, compiled once: a JSON schema, any JSON object, or texts around them, as a machine over bytes
+// with the tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
+// Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema (a text_with: what follows its marks is); what cannot be
+// guaranteed is refused when it is compiled, with the place in the schema. The forms of output are in docs/schemas.md.
+// Immutable; any thread (masks found once are kept inside, under a lock).
+//   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words);
+//   m.accept(token);
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/grammar/token_bytes.h"
+
+namespace lockstep {
+
+struct GrammarOptions {
+  int max_depth = 64;  // objects and arrays inside each other, 1 to 512
+  bool closed_objects =
+      false;  // where a schema names properties and does not say additionalProperties, there are no others
+};
+
+// A part of a grammar, to build larger ones from:
+//   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters),
+//   GrammarPart::literal("</call>")});
+struct GrammarPart {
+  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat, text_with } kind = Kind::literal;
+  std::string text;                                    // of a literal: these bytes, whatever tokens spell them
+  std::int32_t id = -1;                                // of a token: this one, special or not
+  std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema, and of tags
+  std::vector<GrammarPart> parts;
+  std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
+  std::vector<std::string> never;    // of a text_with: texts that it holds nowhere
+  std::vector<std::int32_t> tokens;  // of a text_with: special ones that may stand in it
+
+  static GrammarPart literal(std::string text);
+  static GrammarPart token(std::int32_t id);
+  static GrammarPart schema(nlohmann::ordered_json schema);
+  static GrammarPart json_object();
+  // An object's properties as tags: BEFORE_KEY name BEFORE_TEXT text AFTER, or BEFORE_VALUE and JSON where it is no text. `after_text`
+  // is what ends a value for who reads it: no text holds it, and JSON writes "<" as \u003c. Both begin tags may be the same; then what
+  // message/argument_types.h reads as a text is written as one. May be empty.
+  static GrammarPart tags(nlohmann::ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
+                          std::string after_text, bool says_which);
+  // Any bytes at all, also none, in which `behind` follows wherever `mark` has been written (by its bytes, or by the token `mark_token`;
+  // -1: there is none), and any bytes follow that. What stands in `never` is not written outside of `behind`.
+  static GrammarPart text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens);
+  static GrammarPart sequence(std::vector<GrammarPart> parts);
+  static GrammarPart alternatives(std::vector<GrammarPart> parts);
+  static GrammarPart repeat(GrammarPart part, std::int64_t least, std::int64_t most);  // most up to 64
+};
+
+class TokenGrammar {
+ public:
+  // invalid_argument, unsupported or resource_exhausted, with the schema's path and keyword.
+  static std::shared_ptr<const TokenGrammar> from_schema(const nlohmann::ordered_json& schema,
+                                                         std::shared_ptr<const TokenBytes> tokens,
+                                                         const GrammarOptions& options = {});
+  static std::shared_ptr<const TokenGrammar> json_object(std::shared_ptr<const TokenBytes> tokens,
+                                                         const GrammarOptions& options = {});
+  static std::shared_ptr<const TokenGrammar> from_part(const GrammarPart& part,
+                                                       std::shared_ptr<const TokenBytes> tokens,
+                                                       const GrammarOptions& options = {});
+  ~TokenGrammar();
+
+  const TokenBytes& tokens() const;
+  std::size_t states() const;  // of the machine
+
+  struct Compiled;
+  const Compiled& compiled() const { return *compiled_; }
+
+ private:
+  explicit TokenGrammar(std::unique_ptr<const Compiled> compiled);
+  std::unique_ptr<const Compiled> compiled_;
+};
+
+// One text on its way through a grammar. Used by one thread at a time; copies go separate ways.
+class GrammarMatcher {
+ public:
+  explicit GrammarMatcher(std::shared_ptr<const TokenGrammar> grammar);
+  ~GrammarMatcher();
+  GrammarMatcher(const GrammarMatcher&);
+  GrammarMatcher& operator=(const GrammarMatcher&) = delete;
+
+  // Sets bit t % 32 of word t / 32 for each token that may come next; others stay. End tokens exactly where the text
+  // may end. Never nothing, unless an end token has been accepted.
+  void allowed(std::span<std::uint32_t> words);
+  // False, and nothing changes, for a token that is not allowed.
+  bool accept(std::int32_t token);
+  // The same for bytes, in pieces of any size.
+  bool accept_bytes(std::string_view bytes);
+  bool complete() const;  // the text may end here
+  bool ended() const;     // an end token was accepted
+  // How many bytes at least until the text may end, counts of items and characters apart: what leads to an end has
+  // less.
+  std::int64_t shortest_end() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep
