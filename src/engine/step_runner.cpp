@@ -5,8 +5,7 @@
 
 #include "base/error.h"
 #include "engine/sampling_rows.h"
-#include "model/adapter_head.h"
-#include "model/rank_head.h"
+#include "model/operations/head.h"
 
 namespace lockstep {
 
@@ -33,22 +32,6 @@ StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_s
     : runtime_(runtime), sharding_(sharding),
       cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model) : runtime.model->cache_shapes(),
              runtime.profile, pages, page_size) {}
-
-bool StepRunner::shares_head() const {
-  return sharding_ && sharding_->manifest().parameter(runtime_.model->head).split == ParameterSplit::vocabulary;
-}
-
-void StepRunner::logits(Context& context, const View& y, const View& hidden, const View& index) {
-  const ParameterId id = runtime_.model->head;
-  HeadLogits head;
-  head.y = y;
-  head.x = hidden;
-  head.index = index;
-  head.w = context.packed(id);
-  head.round_input_bf16 = runtime_.profile.bf16_activations;
-  if (shares_head()) head_logits_of_ranks(context, head, id);
-  else runtime_.backend.launch(&KernelTable::head_logits, head);
-}
 
 void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, StepResult& result) {
   StepRecord::Sizes sizes;
@@ -124,8 +107,7 @@ void StepRunner::add_adapters(Context& context, const View& y, const View& hidde
     const auto adapter_of = [&](std::int64_t r) { return sampling_[static_cast<std::size_t>(begin + r)]->adapter.get(); };
     const AdapterWeights* adapter = adapter_of(row);
     for (end = row + 1; end < y.rows && adapter_of(end) == adapter;) ++end;
-    if (adapts_head(adapter, runtime_.model->head))
-      adapter_head_logits(context, y.row_range(row, end - row), hidden, index.row_range(row, end - row), runtime_.model->head, *adapter);
+    add_adapter_logits(context, y.row_range(row, end - row), hidden, index.row_range(row, end - row), runtime_.model->head, adapter);
   }
 }
 
@@ -160,10 +142,8 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
       head.target = targets.view().row_range(out, n * columns).reshape(n, columns);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
-      const AdapterWeights* adapter = p.sequence->adapter.get();
-      if (adapts_head(adapter, model.head)) adapter_head_loss(context, head, model.head, {adapter}, {});
-      else if (shares_head()) head_loss_of_ranks(context, head, model.head);
-      else backend.launch(&KernelTable::head_loss, head);
+      const AdapterRows adapter{p.sequence->adapter.get()};
+      head_loss(context, head, model.head, adapter.weights ? &adapter : nullptr);
       out += n * columns;
     }
     row += p.count;
@@ -186,9 +166,8 @@ void StepRunner::each_prompt_chunk(Context& context, const std::vector<PlannedSl
       for (std::int64_t i = 0; i < rows; ++i) integers_.push_back(static_cast<std::int32_t>(row + begin + i));
       const Buffer index = backend.device().upload(integers_, rows, 1, MemoryCategory::activations);
       const View z = chunk.view().row_range(0, rows);
-      logits(context, z, hidden, index.view());
-      if (adapts_head(p.sequence->adapter.get(), model.head))
-        adapter_head_logits(context, z, hidden, index.view(), model.head, *p.sequence->adapter);
+      head_logits(context, z, hidden, index.view(), model.head);
+      add_adapter_logits(context, z, hidden, index.view(), model.head, p.sequence->adapter.get());
       if (first()) told(p, row + begin, begin, z);
     }
     row += p.count;
@@ -292,7 +271,7 @@ void StepRunner::sample(Context& context, const std::vector<PlannedSlice>& plan,
     const std::int64_t n = std::min(most, record.sizes.samples - begin);
     const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
                z = chunk.view().row_range(0, n);
-    logits(context, z, hidden, i.column_range(0, 1));
+    head_logits(context, z, hidden, i.column_range(0, 1), model.head);
     if (!first()) continue;
     add_adapters(context, z, hidden, i.column_range(0, 1), begin);
     Sample sample;

@@ -46,11 +46,8 @@ class StepRunner {
   template <class W, class F>
   void each_prompt_chunk(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const W& wants, const F& told);
   void sample(Context& context, const std::vector<PlannedSlice>& plan, const View& hidden, const StepRecord& record);
-  // Logits over the whole vocabulary of rows `index` of `hidden`.
-  void logits(Context& context, const View& y, const View& hidden, const View& index);
   void add_adapters(Context& context, const View& y, const View& hidden, const View& index, std::int64_t begin);
   bool first() const { return !sharding_ || sharding_->place().rank == 0; }
-  bool shares_head() const;
 
   Runtime& runtime_;
   const Sharding* sharding_;

@@ -14,24 +14,4 @@ struct AdapterRows {
   std::int64_t tape_begin = 0, tape_end = 0;  // of the backward (Batch::tape_rows)
 };
 
-// One adapter on one matrix: y += B (s (A x)).
-struct AdapterPair {
-  ParameterId a_id, b_id;
-  PackedWeight a, b;
-  float scale;
-  std::int64_t rank() const { return a.outputs; }
-};
-// The adapter of a parameter of the model; false: it has none.
-bool adapter_pair(const AdapterWeights& adapter, ParameterId base, const Profile& profile, AdapterPair& pair);
-
-// u = s (A x), dense.
-LinearForward adapter_down(const View& u, const View& x, const AdapterPair& pair);
-// y += B u.
-LinearForward adapter_up(const View& y, const View& u, const AdapterPair& pair);
-// du = s (dy B), the gradient of A x.
-LinearBackwardInput adapter_down_gradient(const View& du, const View& dy, const AdapterPair& pair);
-// Deposits the gradient of an adapter's parameter.
-LinearBackwardWeight adapter_weight_gradient(GradientSet& gradients, ParameterId id, const PackedWeight& w, const View& dy, const View& x,
-                                             const View& segment);
-
 }  // namespace lockstep

@@ -47,8 +47,9 @@ struct Tensor {
   std::shared_ptr<TapeRows> tape_rows = nullptr;  // null: the forward's
   const View& view() const { return buffer || !remade ? buffer.view() : remade->view(); }
   Tensor detached() const { return {buffer, -1, split, remade, tape_rows}; }
-  // What a record should hold of it.
+  // What a record should hold of it: what its adjoint reads, or no more than where its gradient goes.
   Tensor kept() const { return {remade ? Buffer() : buffer, node, split, remade, tape_rows}; }
+  Tensor linked() const { return {Buffer(), node}; }
 };
 
 // Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes

@@ -4,8 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "model/adapter_head.h"
-#include "model/rank_head.h"
+#include "model/operations/head.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/rank_record.h"
@@ -43,10 +42,6 @@ struct ForwardPass::Pass : KeptPass {
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
     : runtime_(runtime), options_(options), sharding_(sharding) {}
-
-bool ForwardPass::shares_head() const {
-  return sharding_ && sharding_->manifest().parameter(runtime_.model->head).split == ParameterSplit::vocabulary;
-}
 
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
   const bool one_job = jobs.size() == 1 && !sharding_ && options_.kept && !settings.index.dense_attention && !settings.index.index_loss;
@@ -189,7 +184,7 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
       const JobRows& own = rows.front();
       backend.launch(&KernelTable::head_weight,
                      HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(), all.x, all.w,
-                                shares_head() ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
+                                sharding_ ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
                                 batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(), batch.tape_rows().token});
     }
   }
@@ -225,16 +220,9 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   rows.logprob = output(width), rows.entropy = output(1);
   head.logprob = rows.logprob.view();
   const ParameterId id = runtime_.model->head;
-  const auto launch = [&] {
-    if (adapts_head(job.adapter, id)) {
-      const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
-      adapter_head_loss(context, head, id, *own, batch.tape_rows().segment.row_range(rows.begin, rows.count()));
-    } else if (shares_head()) {
-      head_loss_of_ranks(context, head, id);
-    } else {
-      backend.launch(&KernelTable::head_loss, head);
-    }
-  };
+  const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
+  const AdapterRows* adapter = job.adapter ? &*own : nullptr;
+  const auto launch = [&] { head_loss(context, head, id, adapter, batch.tape_rows().segment.row_range(rows.begin, rows.count())); };
   // Ratios of whole sequences want all their log-probabilities first.
   if (trains && columns.needs_logprobs()) {
     launch();

@@ -58,7 +58,6 @@ class ForwardPass {
   std::int64_t pass_bytes() const;  // that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
-  bool shares_head() const;  // whether tensor-parallel ranks share the vocabulary
 
   Runtime& runtime_;
   TrainerOptions options_;

@@ -6,6 +6,14 @@
 #include "base/error.h"
 #include "model/archs/archs.h"
 #include "model/archs/rope_config.h"
+#include "model/operations/add.h"
+#include "model/operations/attention.h"
+#include "model/operations/embedding.h"
+#include "model/operations/gqa_entry.h"
+#include "model/operations/linear.h"
+#include "model/operations/rms_norm.h"
+#include "model/operations/rope.h"
+#include "model/operations/swiglu.h"
 
 namespace lockstep {
 
@@ -28,26 +36,26 @@ class DenseDecoder final : public Model {
   }
 
   Tensor forward(Context& ctx) const override {
-    Tensor x = ctx.embedding(embedding_);
+    Tensor x = embedding(ctx, embedding_);
     for (std::size_t i = 0; i < layers_.size(); ++i)
       x = ctx.segment(x, [this, i](Context& c, const Tensor& input) { return layer(c, input, static_cast<int>(i)); });
-    return ctx.rms_norm(x, final_norm_, eps_);
+    return rms_norm(ctx, x, final_norm_, eps_);
   }
 
  private:
   Tensor layer(Context& ctx, const Tensor& x, int index) const {
     const Layer& l = layers_[static_cast<std::size_t>(index)];
-    const Tensor h = ctx.rms_norm(x, l.input_norm, eps_);
-    Tensor q = ctx.linear(h, l.q), k = ctx.linear(h, l.k);
+    const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
+    Tensor q = linear(ctx, h, l.q), k = linear(ctx, h, l.k);
     if (head_norms_) {
-      q = ctx.rms_norm_heads(q, l.q_norm, eps_);
-      k = ctx.rms_norm_heads(k, l.k_norm, eps_);
+      q = rms_norm_heads(ctx, q, l.q_norm, eps_);
+      k = rms_norm_heads(ctx, k, l.k_norm, eps_);
     }
-    q = ctx.rope_heads(q, shape_.heads, shape_.key, rope.rotary);
-    const Tensor entry = ctx.gqa_entry(k, ctx.linear(h, l.v), shape_);
-    const Tensor after = ctx.add(x, ctx.linear(ctx.attention(q, entry, index, nullptr, shape_), l.o));
-    const Tensor m = ctx.rms_norm(after, l.post_norm, eps_);
-    return ctx.add(after, ctx.linear(ctx.swiglu(ctx.linear(m, l.gate), ctx.linear(m, l.up)), l.down));
+    q = rope_heads(ctx, q, shape_.heads, shape_.key, rope.rotary);
+    const Tensor entry = gqa_entry(ctx, k, linear(ctx, h, l.v), shape_);
+    const Tensor after = add(ctx, x, linear(ctx, attention(ctx, q, entry, index, nullptr, shape_), l.o));
+    const Tensor m = rms_norm(ctx, after, l.post_norm, eps_);
+    return add(ctx, after, linear(ctx, swiglu(ctx, linear(ctx, m, l.gate), linear(ctx, m, l.up)), l.down));
   }
 
   void read_config(const ConfigReader& c) {

@@ -7,6 +7,20 @@
 #include "base/error.h"
 #include "model/archs/archs.h"
 #include "model/archs/rope_config.h"
+#include "model/operations/add.h"
+#include "model/operations/attention.h"
+#include "model/operations/embedding.h"
+#include "model/operations/experts.h"
+#include "model/operations/index_select.h"
+#include "model/operations/layer_norm.h"
+#include "model/operations/linear.h"
+#include "model/operations/mla_entry.h"
+#include "model/operations/mla_query.h"
+#include "model/operations/mla_values.h"
+#include "model/operations/rms_norm.h"
+#include "model/operations/rope.h"
+#include "model/operations/route.h"
+#include "model/operations/swiglu.h"
 
 namespace lockstep {
 
@@ -37,7 +51,7 @@ class GlmMoeDsa final : public Model {
   }
 
   Tensor forward(Context& ctx) const override {
-    Tensor x = ctx.embedding(embedding_);
+    Tensor x = embedding(ctx, embedding_);
     // A group is a layer that owns an indexer and those that share its selection: the unit that is dropped and replayed.
     for (std::size_t begin = 0; begin < layers_.size();) {
       std::size_t end = begin + 1;
@@ -50,35 +64,35 @@ class GlmMoeDsa final : public Model {
       });
       begin = end;
     }
-    return ctx.rms_norm(x, final_norm_, eps_);
+    return rms_norm(ctx, x, final_norm_, eps_);
   }
 
  private:
   Tensor layer(Context& ctx, const Tensor& x, int index, Selection& selection) const {
     const Layer& l = layers_[static_cast<std::size_t>(index)];
-    const Tensor h = ctx.rms_norm(x, l.input_norm, eps_);
-    const Tensor q_latent = ctx.rms_norm(ctx.linear(h, l.q_a), l.q_a_norm, norm_eps_);
+    const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
+    const Tensor q_latent = rms_norm(ctx, linear(ctx, h, l.q_a), l.q_a_norm, norm_eps_);
     if (l.owns_indexer) selection = select(ctx, h.detached(), q_latent.detached(), l, index);
-    const Tensor q = ctx.mla_query(ctx.linear(q_latent, l.q_b), l.w_uk, rotary_);
-    const Tensor entry = ctx.mla_entry(ctx.linear(h, l.kv_a), l.kv_a_norm, norm_eps_, rotary_);
-    const Tensor o = ctx.attention(q, entry, index, &selection, shape_);
-    const Tensor after = ctx.add(x, ctx.linear(ctx.mla_values(o, l.w_uv), l.o));
-    return ctx.add(after, feed_forward(ctx, ctx.rms_norm(after, l.post_norm, eps_), l));
+    const Tensor q = mla_query(ctx, linear(ctx, q_latent, l.q_b), l.w_uk, rotary_);
+    const Tensor entry = mla_entry(ctx, linear(ctx, h, l.kv_a), l.kv_a_norm, norm_eps_, rotary_);
+    const Tensor o = attention(ctx, q, entry, index, &selection, shape_);
+    const Tensor after = add(ctx, x, linear(ctx, mla_values(ctx, o, l.w_uv), l.o));
+    return add(ctx, after, feed_forward(ctx, rms_norm(ctx, after, l.post_norm, eps_), l));
   }
 
   // The indexer sees detached inputs: no gradient leaves it, and only its own loss enters it.
   Selection select(Context& ctx, const Tensor& h, const Tensor& q_latent, const Layer& l, int index) const {
-    const Tensor q = ctx.rope_heads(ctx.linear(q_latent, l.index_q), index_heads_, index_size_, rotary_);
-    const Tensor k = ctx.rope_heads(ctx.layer_norm(ctx.linear(h, l.index_k), l.index_norm, l.index_norm_bias, 1e-6f), 1, index_size_, rotary_);
-    return ctx.index_select(q, ctx.linear(h, l.index_w), k, index, index_heads_, index_size_, select_top_k);
+    const Tensor q = rope_heads(ctx, linear(ctx, q_latent, l.index_q), index_heads_, index_size_, rotary_);
+    const Tensor k = rope_heads(ctx, layer_norm(ctx, linear(ctx, h, l.index_k), l.index_norm, l.index_norm_bias, 1e-6f), 1, index_size_, rotary_);
+    return index_select(ctx, q, linear(ctx, h, l.index_w), k, index, index_heads_, index_size_, select_top_k);
   }
 
   Tensor feed_forward(Context& ctx, const Tensor& h, const Layer& l) const {
-    const Tensor dense = ctx.linear(ctx.swiglu(ctx.linear(h, l.gate), ctx.linear(h, l.up)), l.down);
+    const Tensor dense = linear(ctx, swiglu(ctx, linear(ctx, h, l.gate), linear(ctx, h, l.up)), l.down);
     if (!l.sparse) return dense;
     const int sparse_layer = static_cast<int>(&l - layers_.data()) - dense_layers_before(&l);
-    const Routing routing = ctx.route(ctx.linear(h, l.router), l.router_bias, experts_a_token, normalise_, scaling_, sparse_layer);
-    return ctx.add(ctx.experts(h, routing, l.expert_gate, l.expert_up, l.expert_down), dense);
+    const Routing routing = route(ctx, linear(ctx, h, l.router), l.router_bias, experts_a_token, normalise_, scaling_, sparse_layer);
+    return add(ctx, experts(ctx, h, routing, l.expert_gate, l.expert_up, l.expert_down), dense);
   }
 
   int dense_layers_before(const Layer* l) const {

@@ -1,0 +1,72 @@
+#include "model/operations/attention.h"
+
+#include "model/operations/ranks.h"
+
+namespace lockstep {
+
+namespace {
+// The heads that a rank has, and its columns of what is by head.
+struct HeadShare {
+  HeadShare(const Context& ctx, const AttentionShape& all) : shape(all) {
+    const bool by_group = all.kv_heads > 1 || !all.value_in_key;
+    const std::int64_t groups = by_group ? all.kv_heads : all.heads, heads_a_group = all.heads / groups;
+    shape.heads = own_heads(ctx, groups) * heads_a_group;
+    if (by_group) shape.kv_heads = own_heads(ctx, groups);
+    const auto columns = [&](std::int64_t a_head) { return head_columns(ctx, groups, heads_a_group * a_head); };
+    q = columns(all.key), o = columns(all.value), log_sum = columns(1);
+    whole_backward = ctx.sharding() && !by_group;
+  }
+  AttentionShape shape;
+  ColumnSplit q, o, log_sum;
+  bool whole_backward;
+};
+
+// Launches the adjoint; the gradient of the entries, one a row.
+Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::int64_t entry_columns) {
+  const Batch::KeySums& sums = ctx.batch().key_sums();
+  Buffer dentry = ctx.allocate_tape(entry_columns);
+  const Buffer of_keys = sums.keys > 0 ? ctx.allocate(DType::f32, sums.keys, entry_columns) : Buffer();
+  backward.dentry = of_keys ? of_keys.view() : dentry.view();
+  backward.rows = ctx.batch().tape_rows();
+  ctx.launch(&KernelTable::attention_backward, backward);
+  if (of_keys) ctx.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
+  return dentry;
+}
+}  // namespace
+
+Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all) {
+  HeadShare share(ctx, all);
+  const Tensor q = cut(ctx, all_q, share.q);
+  const View cache = ctx.cache(layer).entry.view();
+  if (cache.cols > 0) ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), ctx.batch().rows()});
+  const bool dense = !selection || ctx.options().dense_attention;
+  const Tensor positions = dense ? Tensor{} : selection->positions, count = dense ? Tensor{} : selection->count;
+  Tensor o = ctx.output_like(q, share.shape.heads * all.value);
+  o.split = share.o;
+  const Tensor log_sum = ctx.output_like(q, share.shape.heads);
+  if (share.shape.heads > 0)
+    ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.batch().rows(),
+                                                                 share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads)});
+  ctx.observe("attention", o.view(), -1, layer);
+  if (selection && selection->target.buffer) {  // a sum over all heads in order
+    const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);
+    ctx.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(),
+                                                               ctx.batch().rows(), all});
+  }
+  const AttentionShape shape = share.whole_backward ? all : share.shape;
+  if (!share.whole_backward) share.q = share.o = share.log_sum = nullptr;
+  ctx.record(o, {q, entry.linked(), o, log_sum, positions, count},
+             [&ctx, share, shape, cache, q_columns = q.view().cols, entry_columns = entry.view().cols](const Buffer& dout, const RecordedInputs& in) -> Gradients {
+    Buffer dq = ctx.allocate_tape(q_columns);
+    if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
+    const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o), sums(ctx, in[3], share.log_sum);
+    const Buffer all_dq = share.q ? ctx.allocate_tape(all_q.view.cols) : dq;
+    Buffer dentry = launch_attention_backward(
+        ctx, {all_dq.view(), {}, all_dout.view, all_o.view, sums.view, all_q.view, cache, in[4], in[5], {}, shape}, entry_columns);
+    if (share.q) ctx.backend().stream().copy(dq.view(), own_columns(ctx, all_dq.view(), share.q));
+    return {dq, dentry};
+  });
+  return o;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,100 @@
+#include "model/operations/experts.h"
+
+#include "model/operations/linear.h"
+#include "model/operations/ranks.h"
+#include "model/operations/swiglu.h"
+#include "model/sharding.h"
+#include "numerics/form.h"
+
+namespace lockstep {
+
+namespace {
+// The experts that a rank has; without ranks all of them.
+struct ExpertShare {
+  ExpertShare(const Context& ctx, ParameterId gate) : experts(all_items(ctx, gate)), own(ctx.parameter(gate).count), bounds(nullptr) {
+    const Sharding* sharding = ctx.sharding();
+    if (!sharding) return;
+    const auto rank = static_cast<std::size_t>(sharding->model().rank());
+    first = sharding->begin(gate);
+    group_begin = static_cast<int>(sharding->expert_groups()[rank]);
+    group_end = static_cast<int>(sharding->expert_groups()[rank + 1]);
+    bounds = sharding->bounds(gate);
+  }
+  std::int64_t experts, own, first = 0;
+  int group_begin = 0, group_end = kExpertGroups;
+  ColumnSplit bounds;  // of all ranks; null: one has all
+};
+
+// y[t] = the sum over the row's slots (weighted where weights are given), over all ranks.
+void combine(Context& ctx, const ExpertShare& share, const View& y, const View& x, const View& weight, const ExpertSlots& by) {
+  ExpertCombine sum{y, x, weight, by.expert.view(), by.slot_of.view(), share.experts, share.group_begin, share.group_end};
+  if (share.group_begin < share.group_end) ctx.launch(&KernelTable::expert_combine, sum);
+  if (share.bounds) join_experts(ctx, y);
+}
+
+// Of each pair, what its expert's rank has.
+Buffer pick_of_ranks(Context& ctx, const ExpertShare& share, const View& own, const View& expert) {
+  Communicator& group = ctx.sharding()->model();
+  Buffer picked = ctx.allocate(DType::f32, own.rows, own.cols);
+  const Buffer parts = ctx.allocate(DType::f32, own.rows * group.size(), own.cols);
+  std::vector<View> all;
+  for (int r = 0; r < group.size(); ++r) all.push_back(parts.view().row_range(r * own.rows, own.rows));
+  all_gather(group, ctx.backend().stream(), own, all);
+  ctx.launch(&KernelTable::pick, Pick{picked.view(), parts.view(), expert, *share.bounds});
+  return picked;
+}
+
+// Copies of the rows, at their slots.
+Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Routing& routing, const SlotRows& slots) {
+  Tensor rows{ctx.allocate(DType::f32, routing.row_of.view().rows, x.view().cols)};
+  if (slots.tape_source) rows.tape_rows = std::make_shared<TapeRows>(TapeRows{slots.tape_source, {}});
+  ctx.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), routing.row_of.view()});
+  ctx.record(rows, {x.linked()}, [&ctx, share, routing, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> Gradients {
+    Buffer dx = ctx.allocate_tape(cols);
+    combine(ctx, share, dx.view(), dy.view(), {}, routing.of_tape());
+    return {dx};
+  });
+  return rows;
+}
+
+Tensor combined(Context& ctx, const ExpertShare& share, const Tensor& out, const Routing& routing) {
+  Tensor y = ctx.output(out.view().cols);
+  combine(ctx, share, y.view(), out.view(), routing.weight.view(), routing);
+  ctx.record(y, {out, routing.weight}, [&ctx, share, routing](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+    const View of_slots = in[0], weight = in[1];
+    const ExpertSlots& tape = routing.of_tape();
+    Buffer dx = ctx.allocate(DType::f32, of_slots.rows, of_slots.cols), dweight = ctx.allocate(DType::f32, weight.rows, weight.cols);
+    ExpertSpread spread{dx.view(), dweight.view(), dy.view(), of_slots, weight, tape.slot_of.view()};
+    if (share.bounds) spread.expert = tape.expert.view(), spread.expert_begin = share.first, spread.expert_end = share.first + share.own;
+    if (share.own > 0) ctx.launch(&KernelTable::expert_spread, spread);
+    return {dx, share.bounds ? pick_of_ranks(ctx, share, dweight.view(), tape.expert.view()) : dweight};
+  });
+  return y;
+}
+}  // namespace
+
+Tensor experts(Context& ctx, const Tensor& input, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down) {
+  const Tensor x = whole(ctx, input);
+  const ExpertShare share(ctx, gate);
+  const ExpertSlots& tape = routing.of_tape();
+  const SlotRows slots{routing.offsets.view().row_range(share.first, share.own + 1), routing.row_of.view(),
+                       tape.offsets.view().row_range(share.first, share.own + 1), tape.row_of.view(), routing.tape_source.view()};
+  // Slots of other ranks' experts are not computed, and never looked at.
+  const auto observe = [&](std::string_view name, const Tensor& y, ParameterId w = -1) {
+    if (!share.bounds) ctx.observe(name, y.view(), w, -1, routing.slot_of.view());
+  };
+  const auto by_expert = [&](const Tensor& rows, ParameterId w) {
+    Tensor y = linear_of_slots(ctx, rows, w, slots);
+    observe("expert_linear", y, w);
+    return y;
+  };
+  const Tensor rows = gather(ctx, share, x, routing, slots);
+  observe("expert_gather", rows);
+  const Tensor a = by_expert(rows, gate), b = by_expert(rows, up), act = swiglu_of_slots(ctx, a, b);
+  observe("expert_swiglu", act);
+  Tensor y = combined(ctx, share, by_expert(act, down), routing);
+  ctx.observe("expert_combine", y.view());
+  return y;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,194 @@
+#include "model/operations/head.h"
+
+#include <algorithm>
+
+#include "model/operations/low_rank.h"
+#include "model/operations/ranks.h"
+#include "model/sharding.h"
+#include "numerics/form.h"
+#include "numerics/packed.h"
+
+namespace lockstep {
+
+namespace {
+// Some rows of the head's.
+struct HeadRows {
+  std::int64_t begin, count;
+  View of(const View& v) const { return v ? v.row_range(begin, count) : View{}; }
+};
+
+// How a head makes logits of its tokens and takes their gradient back, where the fused kernels do not.
+class HeadForm {
+ public:
+  HeadForm(Context& ctx, const HeadLoss& head, ParameterId id) : ctx_(ctx), head_(head), id_(id) {}
+  virtual ~HeadForm() = default;
+  virtual std::int64_t vocabulary() const { return head_.w.outputs; }
+  virtual std::int64_t leaves() const { return leaf_count(vocabulary(), head_.w.maximum_leaves); }
+  virtual std::int64_t own_leaves() const { return leaves(); }
+  virtual std::int64_t first() const { return 0; }  // token of this rank's
+  // This rank's part of a buffer with `width` columns a leaf; and those of all ranks.
+  virtual View own(const View& all, std::int64_t width) const { return all; }
+  virtual void gather(const View& all, std::int64_t width) const {}
+  virtual void logits(const View& z, const HeadRows& rows) {
+    LinearForward forward{z, rows.of(head_.x), head_.w};
+    forward.round_input_bf16 = head_.round_input_bf16;
+    ctx_.launch(&KernelTable::linear_forward, forward);
+  }
+  virtual void input_gradient(const View& dz, const HeadRows& rows) = 0;  // fills the rows of head.dx
+  virtual void finish(const View& log_sum, const View& slope) {}          // after all rows
+
+ protected:
+  Context& ctx_;
+  const HeadLoss& head_;
+  ParameterId id_;
+};
+
+class ShardedHead final : public HeadForm {
+ public:
+  ShardedHead(Context& ctx, const HeadLoss& head, ParameterId id) : HeadForm(ctx, head, id), sharding_(*ctx.sharding()) {}
+  std::int64_t vocabulary() const override { return sharding_.bounds(id_)->back(); }
+  std::int64_t leaves() const override { return sharding_.leaves(id_); }
+  std::int64_t own_leaves() const override { return sharding_.own_leaves(id_); }
+  std::int64_t first() const override { return sharding_.begin(id_); }
+  View own(const View& all, std::int64_t width) const override { return own_columns(ctx_, all, columns(width)); }
+  void gather(const View& all, std::int64_t width) const override { gather_columns(ctx_, all, own(all, width), columns(width)); }
+  void input_gradient(const View& dz, const HeadRows& rows) override {
+    const View dx = rows.of(head_.dx);
+    if (own_leaves() > 0) ctx_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, packed_share(ctx_, id_)});
+    join_leaves(ctx_, dx, id_);
+  }
+
+ private:
+  ColumnSplit columns(std::int64_t width) const { return sharding_.columns(leaves(), width); }
+  const Sharding& sharding_;
+};
+
+// Tokens [begin, begin + count) of a packed head; begin is a multiple of 16.
+PackedWeight tokens_of(const PackedWeight& w, std::int64_t begin, std::int64_t count) {
+  if (begin == 0 && count == w.outputs) return w;
+  PackedWeight part = w;
+  part.outputs = count;
+  if (is_packed_format(w.bits)) {
+    const std::int64_t panel = PackedShape{16, w.inputs, static_cast<PackedFormat>(w.bits)}.bytes();
+    part.data = w.data.block(0, 1, begin / 16 * panel, part.panels() * panel);
+    return part;
+  }
+  part.data = w.data.block(0, 1, begin * w.inputs, part.packed_size());
+  return part;
+}
+
+class AdaptedHead final : public HeadForm {
+ public:
+  AdaptedHead(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows& adapter, const View& segment)
+      : HeadForm(ctx, head, id), adapter_(adapter), segment_(segment) {
+    adapter_pair(*adapter.weights, id, ctx.profile(), pair_);
+    u_ = ctx.allocate(DType::f32, head.x.rows, pair_.rank());
+    if (head.dx) du_ = ctx.allocate(DType::f32, head.x.rows, pair_.rank());
+    ctx.launch(&KernelTable::linear_forward, adapter_down(u_.view(), head.x, pair_));
+  }
+  void logits(const View& z, const HeadRows& rows) override {
+    HeadForm::logits(z, rows);
+    ctx_.launch(&KernelTable::linear_forward, adapter_up(z, rows.of(u_.view()), pair_));
+  }
+  void input_gradient(const View& dz, const HeadRows& rows) override {
+    const View dx = rows.of(head_.dx), du = rows.of(du_.view());
+    ctx_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, head_.w});
+    ctx_.launch(&KernelTable::linear_backward_input, adapter_down_gradient(du, dz, pair_));
+    ctx_.launch(&KernelTable::linear_backward_input, adapter_input_gradient(dx, du, pair_));
+  }
+  // The gradient of B, some tokens at a time, from logits made again: dB[v] = sum of dz[t, v] u[t].
+  void finish(const View& log_sum, const View& slope) override {
+    if (!head_.dx || !adapter_.gradients) return;
+    GradientSet& gradients = *adapter_.gradients;
+    ctx_.launch(&KernelTable::linear_backward_weight, adapter_weight_gradient(gradients, pair_.a_id, pair_.a, du_.view(), head_.x, segment_));
+    const std::int64_t rows = head_.x.rows, step = std::min((vocabulary() + 15) / 16 * 16, std::max<std::int64_t>(16, kLogitsAtOnce / rows / 16 * 16));
+    const Buffer logits = ctx_.allocate(DType::f32, rows, step, MemoryCategory::workspace);
+    for (std::int64_t first = 0; first < vocabulary(); first += step) {
+      const std::int64_t count = std::min(step, vocabulary() - first);
+      const View z = logits.view().column_range(0, count);
+      LinearForward forward{z, head_.x, tokens_of(head_.w, first, count)};
+      forward.round_input_bf16 = head_.round_input_bf16;
+      ctx_.launch(&KernelTable::linear_forward, forward);
+      AdapterPair part = pair_;
+      part.b = tokens_of(pair_.b, first, count);
+      ctx_.launch(&KernelTable::linear_forward, adapter_up(z, u_.view(), part));
+      ctx_.launch(&KernelTable::head_shard_gradient,
+                  HeadShardGradient{z, {}, log_sum, slope, head_.target, first, true, head_.entropy_slope ? head_.entropy : View{}, head_.entropy_slope});
+      LinearBackwardWeight db = adapter_weight_gradient(gradients, pair_.b_id, part.b, z, u_.view(), segment_);
+      db.bins = db.bins.block(0, 1, first * pair_.rank(), db.w.packed_size());
+      ctx_.launch(&KernelTable::linear_backward_weight, db);
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLogitsAtOnce = std::int64_t{1} << 20;
+  const AdapterRows& adapter_;
+  View segment_;
+  AdapterPair pair_;
+  Buffer u_, du_;
+};
+
+// The kernel head_loss in steps, leaf by leaf.
+void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
+  const std::int64_t count = head.x.rows, targets = head.target.cols, leaves = form.leaves(), own_leaves = form.own_leaves();
+  const Buffer own_log_sum = head.log_sum ? Buffer() : ctx.allocate(DType::f32, count, 1), own_slope = head.slope ? Buffer() : ctx.allocate(DType::f32, count, targets);
+  const View log_sums = head.log_sum ? head.log_sum : own_log_sum.view(), slopes = head.slope ? head.slope : own_slope.view();
+  for (std::int64_t begin = 0; begin < count; begin += head.logits_chunk.rows) {
+    const HeadRows rows{begin, std::min(count - begin, head.logits_chunk.rows)};
+    const auto buffer = [&](std::int64_t cols) { return ctx.allocate(DType::f32, rows.count, cols, MemoryCategory::workspace); };
+    const Buffer sums = buffer((2 + targets) * leaves), entropies = buffer(leaves);
+    const View z = head.logits_chunk.row_range(0, rows.count), target = rows.of(head.target), log_sum = rows.of(log_sums), slope = rows.of(slopes);
+    const View entropy = rows.of(head.entropy), entropy_slope = rows.of(head.entropy_slope), loss = rows.of(head.loss);
+    if (own_leaves > 0) {
+      form.logits(z, rows);
+      ctx.launch(&KernelTable::head_shard_sums, HeadShardSums{form.own(sums.view(), 2 + targets), z, target, form.first(), own_leaves});
+    }
+    form.gather(sums.view(), 2 + targets);
+    ctx.launch(&KernelTable::head_shard_loss, HeadShardLoss{log_sum, slope, rows.of(head.logprob), loss, rows.of(head.marks), rows.of(head.flags), entropy_slope,
+                                                            sums.view(), target, form.vocabulary(), head.objective.row_range(rows.begin, rows.count)});
+    // Gradients with an entropy bonus wait for the entropy.
+    const bool gradient = static_cast<bool>(head.dx), bonus = gradient && entropy_slope;
+    if (own_leaves > 0)
+      ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, form.own(entropies.view(), 1), log_sum, slope, target, form.first(), gradient && !bonus});
+    if (entropy) {
+      form.gather(entropies.view(), 1);
+      ctx.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{entropy, entropies.view(), log_sum, target, loss, entropy_slope});
+    }
+    if (bonus && own_leaves > 0)
+      ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, {}, log_sum, slope, target, form.first(), true, entropy, entropy_slope});
+    if (gradient) form.input_gradient(z, rows);
+  }
+  form.finish(log_sums, slopes);
+}
+}  // namespace
+
+void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter, const View& segment) {
+  if (adapter && adapter->weights->layout->place(id).a >= 0) {
+    AdaptedHead form(ctx, head, id, *adapter, segment);
+    loss_by_leaves(ctx, head, form);
+  } else if (split_of(ctx, id) == ParameterSplit::vocabulary) {
+    ShardedHead form(ctx, head, id);
+    loss_by_leaves(ctx, head, form);
+  } else {
+    ctx.launch(&KernelTable::head_loss, head);
+  }
+}
+
+void head_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id) {
+  const bool sharded = split_of(ctx, id) == ParameterSplit::vocabulary;
+  const ColumnSplit split = sharded ? ctx.sharding()->bounds(id) : nullptr;
+  const View own = own_columns(ctx, y, split);
+  if (own.cols > 0) ctx.launch(&KernelTable::head_logits, HeadLogits{own, hidden, index, ctx.packed(id), ctx.profile().bf16_activations});
+  if (split) gather_columns(ctx, y, own, split);
+}
+
+void add_adapter_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id, const AdapterWeights* adapter) {
+  AdapterPair pair;
+  if (!adapter || !adapter_pair(*adapter, id, ctx.profile(), pair)) return;
+  const Buffer x = ctx.allocate(DType::f32, y.rows, hidden.cols), u = ctx.allocate(DType::f32, y.rows, pair.rank());
+  ctx.launch(&KernelTable::gather_rows, GatherRows{x.view(), hidden, index});
+  ctx.launch(&KernelTable::linear_forward, adapter_down(u.view(), x.view(), pair));
+  ctx.launch(&KernelTable::linear_forward, adapter_up(y, u.view(), pair));
+}
+
+}  // namespace lockstep

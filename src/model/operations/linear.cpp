@@ -1,0 +1,153 @@
+#include "model/operations/linear.h"
+
+#include "model/operations/ranks.h"
+#include "model/sharding.h"
+
+namespace lockstep {
+
+LinearBackwardWeight weight_gradient(Context& ctx, ParameterId w, const View& dy, const View& x) {
+  GradientSet& g = *ctx.gradients();
+  LinearBackwardWeight backward;
+  backward.gradient = g.gradient(w);
+  backward.bins = g.bins(w);
+  backward.finish = g.finish_at_once();
+  backward.dy = dy;
+  backward.x = x;
+  backward.w = ctx.packed(w);
+  backward.segment = ctx.batch().tape_rows().segment;
+  return backward;
+}
+
+Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems& items, const AdapterRule& adapters) {
+  const Parameter& p = ctx.parameter(w);
+  const bool by_outputs = split_of(ctx, w) == ParameterSplit::outputs, by_inputs = split_of(ctx, w) == ParameterSplit::inputs;
+  const bool any = p.outputs > 0 && p.inputs > 0;  // this rank has a share
+  Tensor y = ctx.output_like(x, items.y_step > 0 ? p.count * p.outputs : p.outputs);
+  if (by_outputs) y.split = ctx.sharding()->bounds(w);
+  LinearForward forward{y.view(), x.view(), by_inputs ? packed_share(ctx, w) : ctx.packed(w), items.x_step, items.y_step, items.slots.offsets};
+  forward.round_input_bf16 = ctx.profile().bf16_activations;
+  if (items.slots.offsets) forward.rows_made = ctx.expert_rows(x.view().rows);
+  if (any) ctx.launch(&KernelTable::linear_forward, forward);
+  if (by_inputs) join_leaves(ctx, y.view(), w);
+  const bool adapts = adapted(ctx, w);
+  if (adapts) adapters.forward(y.view(), x.view());
+  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapts ? adapters : AdapterRule{}](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+    const View all = in[0];
+    if (any && ctx.gradients()) {
+      LinearBackwardWeight backward = weight_gradient(ctx, w, dy.view(), all);
+      backward.x_step = items.x_step;
+      backward.y_step = items.y_step;
+      backward.offsets = items.slots.tape_offsets;
+      backward.row_of = items.slots.tape_row_of;
+      ctx.launch(&KernelTable::linear_backward_weight, backward);
+    }
+    Buffer dx;
+    if (in.wants_gradient(0)) {
+      dx = ctx.allocate(DType::f32, all.rows, all.cols);
+      const PackedWeight weight = by_outputs ? packed_share(ctx, w) : ctx.packed(w);
+      if (any) ctx.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), weight, items.x_step, items.y_step, items.slots.tape_offsets});
+      if (by_outputs) join_leaves(ctx, dx.view(), w);
+    }
+    if (rule.backward) rule.backward(dx.view(), dy.view(), all);
+    return {dx};
+  }, adapts);
+  return y;
+}
+
+namespace {
+// Of each expert's slots, those of one adapter's rows.
+struct SlotSpan {
+  SlotSpan(Context& ctx, const View& offsets, const View& row_of, std::int64_t row_begin, std::int64_t row_end)
+      : begin(ctx.allocate(DType::i32, offsets.rows - 1, 1)), end(ctx.allocate(DType::i32, offsets.rows - 1, 1)) {
+    ctx.launch(&KernelTable::slot_ranges, SlotRanges{begin.view(), end.view(), offsets, row_of, row_begin, row_end});
+  }
+  // Has a product of items take these slots alone.
+  template <class Launch>
+  void put_into(Launch& launch) const {
+    launch.offsets = begin.view();
+    launch.ends = end.view();
+  }
+  Buffer begin, end;
+};
+
+void adapters_of_rows(Context& ctx, const View& y, const View& x, ParameterId w) {
+  each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
+    const View from = forward_part(x, rows);
+    const Buffer u = ctx.allocate(DType::f32, from.rows, pair.rank());
+    ctx.launch(&KernelTable::linear_forward, adapter_down(u.view(), from, pair));
+    ctx.launch(&KernelTable::linear_forward, adapter_up(forward_part(y, rows), u.view(), pair));
+  });
+}
+
+void adapters_of_slots(Context& ctx, const View& y, const View& x, ParameterId w, const SlotRows& slots) {
+  each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
+    const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank());
+    LinearForward down = adapter_down(u.view(), x, pair), up = adapter_up(y, u.view(), pair);
+    const SlotSpan span(ctx, slots.offsets, slots.row_of, rows.begin, rows.end);
+    span.put_into(down);
+    span.put_into(up);
+    ctx.launch(&KernelTable::linear_forward, down);
+    ctx.launch(&KernelTable::linear_forward, up);
+  });
+}
+
+// dx (none: nothing below), dy and x are an adapter's rows, or all slots and `span` says which are its own.
+void adapter_backward(Context& ctx, const View& dx, const View& dy, const View& x, const View& segment, const AdapterRows& rows, const AdapterPair& pair,
+                      const SlotSpan* span, const View& row_of) {
+  const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank()), du = ctx.allocate(DType::f32, x.rows, pair.rank());
+  LinearForward down = adapter_down(u.view(), x, pair);
+  LinearBackwardInput down_gradient = adapter_down_gradient(du.view(), dy, pair), to_x = adapter_input_gradient(dx, du.view(), pair);
+  if (span) {
+    span->put_into(down);
+    span->put_into(down_gradient);
+    span->put_into(to_x);
+  }
+  ctx.launch(&KernelTable::linear_backward_input, down_gradient);
+  if (dx) ctx.launch(&KernelTable::linear_backward_input, to_x);
+  if (!rows.gradients) return;
+  ctx.launch(&KernelTable::linear_forward, down);
+  LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), segment);
+  LinearBackwardWeight da = adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, du.view(), x, segment);
+  if (span) {
+    span->put_into(db);
+    span->put_into(da);
+    db.row_of = da.row_of = row_of;
+  }
+  ctx.launch(&KernelTable::linear_backward_weight, db);
+  ctx.launch(&KernelTable::linear_backward_weight, da);
+}
+
+AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
+  const auto backward = [&ctx, w](const View& dx, const View& dy, const View& x) {
+    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
+      const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
+      adapter_backward(ctx, dx ? tape_part(dx, rows) : View{}, tape_part(dy, rows), tape_part(x, rows), segment, rows, pair, nullptr, {});
+    });
+  };
+  return {[&ctx, w](const View& y, const View& x) { adapters_of_rows(ctx, y, x, w); }, backward};
+}
+
+AdapterRule rule_of_slots(Context& ctx, ParameterId w, const SlotRows& slots) {
+  const auto backward = [&ctx, w, slots](const View& dx, const View& dy, const View& x) {
+    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
+      const SlotSpan span(ctx, slots.tape_offsets, slots.tape_row_of, rows.tape_begin, rows.tape_end);
+      adapter_backward(ctx, dx, dy, x, ctx.batch().tape_rows().segment, rows, pair, &span, slots.tape_row_of);
+    });
+  };
+  return {[&ctx, w, slots](const View& y, const View& x) { adapters_of_slots(ctx, y, x, w, slots); }, backward};
+}
+}  // namespace
+
+Tensor linear(Context& ctx, const Tensor& input, ParameterId w) {
+  const bool by_inputs = split_of(ctx, w) == ParameterSplit::inputs;
+  const Tensor x = by_inputs ? cut(ctx, input, ctx.sharding()->bounds(w)) : whole(ctx, input);
+  Tensor y = product(ctx, x, w, {}, rule_of_rows(ctx, w));
+  ctx.observe("linear", y.view(), w);
+  return y;
+}
+
+Tensor linear_of_slots(Context& ctx, const Tensor& x, ParameterId w, const SlotRows& slots) {
+  return product(ctx, x, w, {.slots = slots}, rule_of_slots(ctx, w, slots));
+}
+
+}  // namespace lockstep

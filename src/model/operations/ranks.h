@@ -1,0 +1,38 @@
+// What operations ask where ranks share a model (model/sharding.h): whose columns are whose, and how sums and columns join. An
+// operation works on this rank's share, and is given the whole where it needs it. Without ranks everything is whole, and nothing is done.
+//   const Tensor x = whole(ctx, input);
+#pragma once
+#include "model/context.h"
+
+namespace lockstep {
+
+// How ranks share a parameter; without ranks not at all.
+ParameterSplit split_of(const Context& ctx, ParameterId w);
+// Items of a parameter on all ranks together (heads, experts).
+std::int64_t all_items(const Context& ctx, ParameterId w);
+// n heads of `width` columns as ranks share them, and this rank's number; without ranks null and n.
+ColumnSplit head_columns(const Context& ctx, std::int64_t n, std::int64_t width);
+std::int64_t own_heads(const Context& ctx, std::int64_t n);
+
+// All columns on every rank; and this rank's columns, cut as `split` says (null: all). Recorded.
+Tensor whole(Context& ctx, const Tensor& x);
+Tensor cut(Context& ctx, const Tensor& x, const ColumnSplit& split);
+
+// This rank's columns of `all`; all of them where `split` is null.
+View own_columns(const Context& ctx, const View& all, const ColumnSplit& split);
+// Columns of all tensor-parallel ranks, side by side, in `all`.
+void gather_columns(Context& ctx, const View& all, const View& own, const ColumnSplit& split);
+// The same in a buffer of its own; where `split` is null, `own` as it is.
+struct GatheredColumns {
+  GatheredColumns(Context& ctx, const View& own, const ColumnSplit& split);
+  Buffer buffer;
+  View view;
+};
+
+// y, a partial sum of this rank over leaves of w's sum, becomes the whole sum on every rank; the same over groups of experts.
+void join_leaves(Context& ctx, const View& y, ParameterId w);
+void join_experts(Context& ctx, const View& y);
+// w with the leaves of this rank's share: for a product whose sum crosses ranks.
+PackedWeight packed_share(const Context& ctx, ParameterId w);
+
+}  // namespace lockstep

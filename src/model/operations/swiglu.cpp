@@ -1,0 +1,28 @@
+#include "model/operations/swiglu.h"
+
+#include "model/operations/ranks.h"
+
+namespace lockstep {
+
+Tensor swiglu_of_slots(Context& ctx, const Tensor& gate, const Tensor& up) {
+  Tensor y = ctx.output_like(gate, gate.view().cols);
+  y.split = gate.split;
+  ctx.compute(y, {gate, up}, [&ctx](const View& to, const std::vector<Tensor>& in) {
+    ctx.launch(&KernelTable::swiglu_forward, SwigluForward{to, in[0].view(), in[1].view()});
+  });
+  ctx.record(y, {gate, up}, [&ctx](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+    const View all_gate = in[0], all_up = in[1];
+    Buffer dgate = ctx.allocate(DType::f32, all_gate.rows, all_gate.cols), dup = ctx.allocate(DType::f32, all_gate.rows, all_gate.cols);
+    ctx.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate.view(), dup.view(), dy.view(), all_gate, all_up});
+    return {dgate, dup};
+  });
+  return y;
+}
+
+Tensor swiglu(Context& ctx, const Tensor& gate, const Tensor& up) {
+  Tensor y = swiglu_of_slots(ctx, gate, cut(ctx, up, gate.split));
+  ctx.observe("swiglu", y.view());
+  return y;
+}
+
+}  // namespace lockstep
