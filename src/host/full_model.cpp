@@ -4,43 +4,20 @@
 namespace lockstep {
 namespace {
 
-// Most clients make one gradient a step. It is taken without accumulators, which hold six times a weight's bytes, until a second one
-// comes before the step: then the first is taken again (its data is held until the step), and from there on this model has accumulators.
-// The bits are the same.
+// All parameters move. Most clients make one gradient a step (TrainerOptions::mostly_one_call).
 class FullModel : public TrainedModel {
  public:
   FullModel(const TrainingBase& base, const ModelSettings& settings)
       : base_(base), trainer_(*base.opened.runtime, base.opened.loaded.masters, options_of(base, settings)) {}
 
-  void begin(std::size_t sequences, const LossOptions& loss) override {
-    opened_ = false;
-    wanted_ = {sequences, loss, {}, {}};
-  }
-  void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
-    if (!opened_) open(places, piece);
-    trainer_.add(places, piece);
-  }
-  ForwardBackwardResult finish() override {
-    gradients_ = true;
-    return trainer_.finish_batch();
-  }
-  void drop() override {
-    gradients_ = kept_in_bins_ = false;
-    alone_.reset();
-    trainer_.abandon_gradients();
-  }
-  bool accumulates(std::size_t piece, std::size_t sequences) const override { return accumulates_ || gradients_ || kept_in_bins_ || piece != sequences; }
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override {
-    const bool alone = !accumulates_ && !in_pieces_ && !gradients_;
-    kept_in_bins_ = kept_in_bins_ || !alone;
-    return trainer_.score(piece, alone);
-  }
+  void begin(std::size_t sequences, const LossOptions& loss) override { trainer_.begin_batch({.sequences = sequences}, loss); }
+  void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
+  ForwardBackwardResult finish() override { return trainer_.finish_batch(); }
+  void drop() override { trainer_.abandon_gradients(); }
+  bool accumulates(std::size_t piece, std::size_t sequences) const override { return trainer_.needs_accumulators(piece == sequences); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.evaluate(batch, places, piece); }
-  OptimResult optim_step(const AdamParameters& adam) override {
-    gradients_ = kept_in_bins_ = false;
-    alone_.reset();
-    return trainer_.optim_step(adam);
-  }
+  OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
   const Manifest& manifest() const override { return base_.opened.loaded.model->manifest(); }
@@ -53,28 +30,6 @@ class FullModel : public TrainedModel {
   }
 
  private:
-  struct Batch {
-    std::size_t sequences = 0;
-    LossOptions loss;
-    std::vector<std::size_t> places;
-    std::vector<TrainSequence> data;
-  };
-  void open(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
-    if (alone_) {
-      const Batch first = std::move(*alone_);
-      alone_.reset();
-      accumulates_ = true;
-      trainer_.abandon_gradients();
-      trainer_.begin_batch({.sequences = first.sequences}, first.loss);
-      trainer_.add(first.places, first.data);
-      trainer_.finish_batch();
-    }
-    in_pieces_ = piece.size() != wanted_.sequences;
-    const bool alone = !accumulates_ && !gradients_ && !in_pieces_;
-    trainer_.begin_batch({.sequences = wanted_.sequences, .alone = alone}, wanted_.loss);
-    opened_ = true;
-    if (alone) alone_ = {wanted_.sequences, wanted_.loss, places, piece};
-  }
   static TrainerOptions options_of(const TrainingBase& base, const ModelSettings& settings) {
     TrainerOptions options = trainer_options(base);
     options.optimizer = optimizer_family(settings);
@@ -82,13 +37,6 @@ class FullModel : public TrainedModel {
   }
   const TrainingBase& base_;
   Trainer trainer_;
-  Batch wanted_;       // of begin()
-  bool opened_ = false;
-  bool gradients_ = false;    // that no step has taken
-  bool accumulates_ = false;  // a step had several
-  bool in_pieces_ = false;    // the last one came so
-  bool kept_in_bins_ = false; // a forward was kept for a gradient with accumulators
-  std::optional<Batch> alone_;  // the gradients' own data, where they may have to be taken again
 };
 
 }  // namespace
@@ -135,13 +83,13 @@ TrainerState state_of(TrainingCheckpoint&& checkpoint, const Profile& profile, c
 }
 
 TrainerOptions trainer_options(const TrainingBase& base) {
-  return {.accumulate = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty(), .kept = base.kept};
+  return {.accumulate = true, .mostly_one_call = true, .share_prefixes = true, .optimizer_folder = base.optimizer_folder, .release_state = !base.optimizer_folder.empty(), .kept = base.kept};
 }
 
 OptimizerFamily optimizer_family(const ModelSettings& settings) {
-  if (settings.optimizer == "adamw") return OptimizerFamily::adamw;
-  if (settings.optimizer == "dimuon") return OptimizerFamily::dimuon;
-  const std::vector<std::string> names{"adamw", "dimuon"};
+  if (const OptimizerFamily* family = optimizer_named(settings.optimizer)) return *family;
+  std::vector<std::string> names;
+  for (const OptimizerFamily& family : optimizer_families()) names.emplace_back(family.name);
   fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "), did_you_mean(settings.optimizer, names));
 }
 

@@ -5,13 +5,12 @@
 //   AdapterTrainer one(base, layout, initial_adapter(*layout, 1)); one.forward_backward(data, loss); one.optim_step(adam);
 //   request.adapter = one.weights();
 #pragma once
-#include "model/state_part.h"
 #include "train/forward_pass.h"
+#include "train/gradients.h"
 #include "train/open_batch.h"
+#include "train/optimizer_state.h"
 
 namespace lockstep {
-
-class FileMemory;
 
 // Weights that stay as they are, and what forwards over them need.
 class FrozenBase {
@@ -37,10 +36,9 @@ class FrozenBase {
 
 class AdapterTrainer {
  public:
-  // `masters` by ParameterId of the layout's manifest. dimuon: A and B are matrices, so that Muon steps all.
+  // `masters` by ParameterId of the layout's manifest. To an optimizer A and B are hidden matrices, whatever they adapt.
   AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
-                 OptimizerFamily optimizer = OptimizerFamily::adamw);
-  ~AdapterTrainer();
+                 const OptimizerFamily& optimizer = adamw());
   AdapterTrainer(const AdapterTrainer&) = delete;
   AdapterTrainer& operator=(const AdapterTrainer&) = delete;
 
@@ -67,11 +65,11 @@ class AdapterTrainer {
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
   // After an error in the middle of a call, or to begin again: no gradient is there, as after an optim_step.
-  void abandon_gradients();
+  void abandon_gradients() { gradients_.abandon(); }
 
   const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }
   const AdapterLayout& layout() const { return *layout_; }
-  std::int64_t step() const { return step_; }
+  std::int64_t step() const { return state_.steps(); }
   WeightImages gradient_images();  // after forward_backward, without accumulation
   WeightImages master_images();
   TrainerState state();
@@ -83,25 +81,15 @@ class AdapterTrainer {
 
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
-  void check_usable() const;
-  WeightImages images(const std::vector<Buffer>& buffers);
-  std::vector<std::pair<std::string, double>> group_norms(double scale);
-  void open_gradients();   // a set that is empty
-  void close_gradients();  // its memory goes, and the passes that would deposit there
-  void reserve_state_file();
-  void leave_state();  // moments in a file leave memory, where they do (TrainerOptions::release_state)
+  void publish();
   Backend& backend() { return base_->runtime().backend; }
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
+  RankRows rows_;  // all of them
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
-  std::shared_ptr<FileMemory> state_file_;         // null: the moments are in memory
-  OptimizerFamily optimizer_;
-  std::vector<Buffer> first_moments_, second_moments_;  // second: none with dimuon
-  std::unique_ptr<GradientSet> gradients_;  // null: no gradient, and no accumulator, until a forward_backward
-  std::int64_t step_ = 0;
-  int pending_calls_ = 0;
-  bool broken_off_ = false;  // in the middle of an optimizer step: moments and weights are not of one step, until restore()
+  Gradients gradients_;
+  OptimizerState state_;
 };
 
 }  // namespace lockstep

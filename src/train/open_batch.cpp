@@ -36,8 +36,6 @@ void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<
       fail(ErrorCode::invalid_argument, "prefix_group {} came in an earlier piece; allowed is a declared group in one piece, since its prompt is computed once",
            piece[i].prefix_group);
   }
-  if (plan_.alone && piece.size() != arrived_.size())
-    fail(ErrorCode::invalid_argument, "{} of {} sequences of a batch that was to come in one piece", piece.size(), arrived_.size());
   if (index_.index_loss && rows > plan_.rows) fail(ErrorCode::invalid_argument, "the batch has {} rows so far, {} were planned", rows, plan_.rows);
 }
 

@@ -15,6 +15,7 @@ class OpenBatch {
   // Errors invalid_argument: no sequences; a normaliser that is not known; an index loss without the number of rows.
   OpenBatch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index);
 
+  std::size_t sequences() const { return plan_.sequences; }
   const LossOptions& loss() const { return loss_; }
   const IndexTraining& index() const { return index_; }
   double index_weight() const { return index_.index_loss ? 1.0 / static_cast<double>(plan_.rows) : 0.0; }  // of one row

@@ -7,17 +7,20 @@
 
 #include "model/weights.h"
 #include "parallel/layout.h"
+#include "train/optimizers/optimizer.h"
 
 namespace lockstep {
 
-// dimuon: Muon (train/muon.h) for matrices, AdamW for the rest.
-enum class OptimizerFamily { adamw, dimuon };
 class KeptPasses;
 
 struct TrainerOptions {
   std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
   bool accumulate = false;           // several forward_backward calls before one optim_step
+  // With it, where most steps have one call: that one takes no accumulators (24 bytes a weight, and the time to fill and empty them), its
+  // data is held until the step, and when a second call comes it is taken once more. From that step on there are accumulators. No bit
+  // changes. Of a Trainer; an adapter's accumulators are small.
+  bool mostly_one_call = false;
   bool share_prefixes = false;       // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
   bool declared_prefixes = false;    // sequences may declare shared prefixes (train/data.h): other bits, another training digest
   bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
@@ -26,7 +29,7 @@ struct TrainerOptions {
   std::string optimizer_folder;
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
   bool release_state = false;
-  OptimizerFamily optimizer = OptimizerFamily::adamw;  // of a Trainer; an adapter is told its own
+  OptimizerFamily optimizer = adamw();  // of a Trainer; an adapter is told its own
   // Where forwards of score() stay for the gradient that may follow (train/kept_passes.h); null: nowhere. One rank alone uses it.
   std::shared_ptr<KeptPasses> kept;
   RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
@@ -41,18 +44,6 @@ struct IndexTraining {
 struct BatchPlan {
   std::size_t sequences = 0;
   std::int64_t rows = 0;  // tokens of all; with an index loss alone, which is a mean over them
-  // It comes in one piece and is all of its step's gradient, which then needs no accumulators (24 bytes a weight, and the time to fill
-  // and empty them). The same bits; the next gradient before the step is an error.
-  bool alone = false;
-};
-
-struct AdamParameters {
-  double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
-  double max_norm = 1.0;         // 0: no clipping
-  double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
-  double gradient_scale = 1;    // above 0, at most 1: of every gradient, before its norm and the clip
-  bool group_norms = false;     // OptimResult::group_norms is wanted
 };
 
 struct OptimResult {

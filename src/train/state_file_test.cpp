@@ -6,9 +6,9 @@
 
 #include "base/error.h"
 #include "tensor/file_memory.h"
-#include "train/adam.h"
 #include "train/adapter_trainer.h"
-#include "train/filed_step.h"
+#include "train/optimizers/adam.h"
+#include "train/optimizers/filed_step.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -27,7 +27,7 @@ struct StateCase {
   RankLayout ranks;
   BackendKind backend = BackendKind::cpu;
   bool release = false;
-  OptimizerFamily optimizer = OptimizerFamily::adamw;
+  OptimizerFamily optimizer = adamw();
 };
 
 TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
@@ -108,7 +108,7 @@ TEST(StateFile, MuonHasTheBitsOfMemory) {
   const StateFolder folder;
   const TrainBench bench(kLlama);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
-    StateCase c{.profile = profile, .optimizer = OptimizerFamily::dimuon};
+    StateCase c{.profile = profile, .optimizer = *optimizer_named("dimuon")};
     const TrainerState want = steps_of(bench, c, 3), early = steps_of(bench, c, 1);
     c.folder = folder.path, c.release = true;
     expect_state(bench.model->manifest(), steps_of(bench, c, 3), want, profile);
@@ -121,7 +121,7 @@ TEST(StateFile, AnAdaptersMomentsMayLieThere) {
   const StateFolder folder;
   const TrainBench m(kLlama);
   const std::vector<TrainSequence> data = {sequences(m.model->vocabulary, 1)[0]};
-  for (const OptimizerFamily optimizer : {OptimizerFamily::adamw, OptimizerFamily::dimuon}) {
+  for (const OptimizerFamily& optimizer : optimizer_families()) {
     const auto state_of = [&](const TrainerOptions& options, int steps, const TrainerState* from = nullptr) {
       Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
       const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1), options);

@@ -1,15 +1,17 @@
 #include "train/trainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/error.h"
+#include "train/loss_columns.h"
 #include "train/loss_metrics.h"
 
 namespace lockstep {
 
 Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options)
     : runtime_(runtime), ranks_(options.ranks), runtimes_(static_cast<std::size_t>(ranks_.size() - 1)), parts_(static_cast<std::size_t>(ranks_.size())) {
-  each([&](int rank) {
+  ranks_.run([&](int rank) {
     const auto at = static_cast<std::size_t>(rank);
     if (rank > 0) {
       Backend& like = runtime_.backend;
@@ -24,9 +26,7 @@ Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOpt
 Trainer::~Trainer() = default;
 
 void Trainer::check_usable() const {
-  if (broken_off_)
-    fail(ErrorCode::unsupported, "what followed step {} was broken off by an error and the weights are of no step; restore a checkpoint",
-         steps_done_);
+  for (const auto& part : parts_) part->state().check_usable();
 }
 
 void Trainer::check_no_batch() const {
@@ -49,20 +49,46 @@ void Trainer::abandon_gradients() {
   for (const auto& part : parts_) part->abandon_gradients();
 }
 
+template <class F>
+std::pair<ForwardBackwardResult, RowSums> Trainer::results(const F& work) {
+  std::pair<ForwardBackwardResult, RowSums> first;
+  each([&](RankTrainer& part) {
+    std::pair<ForwardBackwardResult, RowSums> own;
+    work(part, own.first, own.second);
+    if (&part == parts_[0].get()) first = std::move(own);
+  });
+  return first;
+}
+
+std::shared_ptr<const std::vector<TrainSequence>> Trainer::held(const std::vector<TrainSequence>& data) const {
+  if (!options().accumulate || !options().mostly_one_call || needs_accumulators(true)) return nullptr;
+  return std::make_shared<const std::vector<TrainSequence>>(data);
+}
+
 ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
   check_no_batch();
   if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
   parts_[0]->check(data, loss, index.index_loss);
-  parts_[0]->check_may_begin();
+  parts_[0]->gradients().check_may_open();
+  double rows = 0;
+  for (const TrainSequence& d : data) rows += static_cast<double>(d.tokens.size());
+  const GradientCall call{loss, index, loss_normaliser(data, loss), index.index_loss ? 1.0 / rows : 0.0};
+  const bool masked = call.normaliser == 0 && !index.index_loss;  // everything: no gradient, and nothing is computed
   ForwardBackwardResult result;
   or_abandon([&] {
-    each([&](int rank) {
-      ForwardBackwardResult own = parts_[static_cast<std::size_t>(rank)]->forward_backward(data, loss, index);
-      if (rank == 0) result = std::move(own);
+    const auto again = masked ? nullptr : held(data);
+    auto [own, sums] = results([&](RankTrainer& part, ForwardBackwardResult& r, RowSums& s) {
+      part.open(call, true, again);
+      r.make_room(data.size(), loss.kind);
+      if (masked) return;
+      part.deposit(call, data, r, s);
+      part.close();
     });
+    if (!masked) total_losses(sums, index.index_loss ? rows : 0.0, own);
+    result = std::move(own);
   });
   LossMetricSums metrics(loss);
-  if (result.rows > 0) metrics.add(data, result);  // none: everything is masked, and nothing was computed
+  if (result.rows > 0) metrics.add(data, result);
   result.metrics = metrics.metrics(result);
   return result;
 }
@@ -71,37 +97,36 @@ void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const 
   check_no_batch();
   check_trainable(runtime_.profile);
   parts_[0]->check({}, loss, index.index_loss);
-  parts_[0]->check_may_begin();
-  batch_.emplace(plan, loss, index);
-  or_abandon([&] { each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->open_gradients(plan.alone); }); });
+  parts_[0]->gradients().check_may_open();
+  Batch& batch = batch_.emplace(Batch{OpenBatch(plan, loss, index), {}});
+  batch.call = {batch.results.loss(), index, batch.results.loss().normaliser, batch.results.index_weight()};
 }
 
 void Trainer::add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
   check_usable();
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
-  batch_->check(places, piece);
-  parts_[0]->check(piece, batch_->loss(), batch_->index().index_loss);
+  batch_->results.check(places, piece);
+  const GradientCall& call = batch_->call;
+  parts_[0]->check(piece, call.loss, call.index.index_loss);
   or_abandon([&] {
-    ForwardBackwardResult result;
-    RowSums sums;
-    each([&](int rank) {
-      ForwardBackwardResult own;
-      RowSums own_sums;
-      parts_[static_cast<std::size_t>(rank)]->deposit(piece, batch_->loss(), batch_->index(), batch_->loss().normaliser, batch_->index_weight(), own, own_sums);
-      if (rank == 0) result = std::move(own), sums = std::move(own_sums);
+    const bool first = !std::exchange(batch_->begun, true), all = piece.size() == batch_->results.sequences();
+    const auto again = first && all ? held(piece) : nullptr;
+    auto [result, sums] = results([&](RankTrainer& part, ForwardBackwardResult& r, RowSums& s) {
+      if (first) part.open(call, all, again);
+      part.deposit(call, piece, r, s);
     });
-    batch_->put(places, piece, std::move(result), sums);
+    batch_->results.put(places, piece, std::move(result), sums);
   });
 }
 
 ForwardBackwardResult Trainer::finish_batch() {
   check_usable();
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
-  batch_->check_complete();
+  batch_->results.check_complete();
   ForwardBackwardResult result;
   or_abandon([&] {
-    each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->close_gradients(); });
-    result = batch_->finish();
+    each([](RankTrainer& part) { part.close(); });
+    result = batch_->results.finish();
   });
   batch_.reset();
   return result;
@@ -111,46 +136,37 @@ void Trainer::drop_batch() {
   if (batch_) abandon_gradients();
 }
 
-std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data, bool alone) {
+std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data) {
   check_usable();
   LossOptions none;
   none.kind = LossKind::none;
   parts_[0]->check(data, none, false);
-  std::vector<std::vector<float>> result;
-  each([&](int rank) {
-    auto own = parts_[static_cast<std::size_t>(rank)]->score(data, alone);
-    if (rank == 0) result = std::move(own);
-  });
-  return result;
+  return results([&](RankTrainer& part, ForwardBackwardResult& r, RowSums&) { r.logprobs = part.score(data); }).first.logprobs;
 }
 
 void Trainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
   check_usable();
   batch.check(places, piece);
   parts_[0]->check(piece, batch.loss(), false);
-  ForwardBackwardResult result;
-  RowSums sums;
-  each([&](int rank) {
-    ForwardBackwardResult own;
-    RowSums own_sums;
-    parts_[static_cast<std::size_t>(rank)]->evaluate(piece, batch.loss(), batch.loss().normaliser, own, own_sums);
-    if (rank == 0) result = std::move(own), sums = std::move(own_sums);
-  });
+  const GradientCall call{batch.loss(), {}, batch.loss().normaliser};
+  auto [result, sums] = results([&](RankTrainer& part, ForwardBackwardResult& r, RowSums& s) { part.evaluate(call, piece, r, s); });
   batch.put(places, piece, std::move(result), sums);
 }
 
 OptimResult Trainer::optim_step(const AdamParameters& adam) {
   check_no_batch();
   OptimResult result;
-  steps_done_ = step();
+  const std::int64_t before = step();
   try {
-    each([&](int rank) {
-      const OptimResult own = parts_[static_cast<std::size_t>(rank)]->optim_step(adam);
-      if (rank == 0) result = own;
+    each([&](RankTrainer& part) {
+      const OptimResult own = part.optim_step(adam);
+      if (&part == parts_[0].get()) result = own;
     });
   } catch (...) {
-    // A rank that counts one step more had begun to write.
-    for (const auto& part : parts_) broken_off_ = broken_off_ || part->step() != steps_done_;
+    // A rank that counts one step more had begun to write, and may even be done: no rank can go on.
+    const bool wrote = std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
+    for (const auto& part : parts_)
+      if (wrote) part->state().break_off();
     abandon_gradients();
     throw;
   }
@@ -171,7 +187,7 @@ template <class F>
 WeightImages Trainer::images(const F& of) {
   check_usable();
   std::vector<WeightImages> parts(static_cast<std::size_t>(ranks_.layout().model()));
-  each([&](int rank) {
+  ranks_.run([&](int rank) {
     WeightImages own = of(*parts_[static_cast<std::size_t>(rank)]);
     if (ranks_.layout().data_of(rank) == 0) parts[static_cast<std::size_t>(rank)] = std::move(own);
   });
@@ -186,26 +202,24 @@ WeightImages Trainer::gradient_images() {
   return images([](RankTrainer& part) { return part.gradient_images(); });
 }
 WeightImages Trainer::master_images() {
-  return images([](RankTrainer& part) { return part.master_images(); });
+  return images([](RankTrainer& part) { return part.state().images(StatePart::master); });
 }
 TrainerState Trainer::state() {
-  return {master_images(), images([](RankTrainer& part) { return part.first_moment_images(); }),
-          images([](RankTrainer& part) { return part.second_moment_images(); }), step()};
+  return {master_images(), images([](RankTrainer& part) { return part.state().images(StatePart::first_moment); }),
+          images([](RankTrainer& part) { return part.state().images(StatePart::second_moment); }), step()};
 }
 
 std::vector<float> Trainer::state_image(StatePart part, std::size_t parameter) {
   check_usable();
   if (parts_.size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", parts_.size());
-  return parts_[0]->state_image(part, parameter);
+  return parts_[0]->state().image(part, parameter);
 }
 
 void Trainer::restore(const TrainerState& state) {
   batch_.reset();
-  steps_done_ = step();
-  broken_off_ = true;  // until all of it is there
-  each([&](int rank) { parts_[static_cast<std::size_t>(rank)]->restore(state); });
+  for (const auto& part : parts_) part->state().break_off();  // until each has all of it
+  each([&](RankTrainer& part) { part.restore(state); });
   whole_weights_ = nullptr;
-  broken_off_ = false;
 }
 
 std::uint64_t Trainer::gradient_hash() { return images_hash(runtime_.model->manifest(), gradient_images()); }

@@ -33,9 +33,10 @@ class Trainer {
   void drop_batch();
   // After an error, or to begin again: no gradient is there, as after an optim_step, and no batch is open.
   void abandon_gradients();
-  // Forward only: log-probabilities of the targets through the training path. `alone`: what is kept of it (TrainerOptions::kept) is for a
-  // gradient of BatchPlan::alone, and is lost to another one.
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data, bool alone = false);
+  // Whether the gradient of a batch that comes in one piece, or in several, would need accumulators now (TrainerOptions::mostly_one_call).
+  bool needs_accumulators(bool one_piece) const { return parts_[0]->gradients().needs_bins(parts_[0]->one_backward(one_piece)); }
+  // Forward only: log-probabilities of the targets through the training path.
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a piece of `batch` (train/open_batch.h), which has forward_backward's bits; no gradient is taken, and one that is open
   // stays as it is.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
@@ -44,14 +45,14 @@ class Trainer {
 
   // The whole compute copy, on the caller's runtime.
   const std::shared_ptr<const WeightSet>& weights();
-  std::int64_t step() const { return parts_[0]->step(); }
+  std::int64_t step() const { return parts_[0]->state().steps(); }
   const TrainerOptions& options() const { return parts_[0]->options(); }
   WeightImages gradient_images();        // after forward_backward; packed
   WeightImages master_images();
   TrainerState state();
   // A parameter's part of it, so that whoever writes it down needs no room for all. One rank alone has it: error unsupported.
   std::vector<float> state_image(StatePart part, std::size_t parameter);
-  bool has_state(StatePart part, std::size_t parameter) const { return parts_[0]->has_state(part, parameter); }
+  bool has_state(StatePart part, std::size_t parameter) const { return parts_[0]->state().has(part, parameter); }
   void restore(const TrainerState& state);
   // XXH3-64 over the file-order fp32 values of all gradients / masters.
   std::uint64_t gradient_hash();
@@ -64,13 +65,21 @@ class Trainer {
   ForwardCounts work() const;
 
  private:
-  // work(rank) on every rank's thread.
-  void each(const std::function<void(int)>& work) { ranks_.run(work); }
+  // work(part) on every rank's thread.
+  template <class F>
+  void each(const F& work) {
+    ranks_.run([&](int rank) { work(*parts_[static_cast<std::size_t>(rank)]); });
+  }
+  // The same of what makes a result and row sums on each: rank 0's are all there is.
+  template <class F>
+  std::pair<ForwardBackwardResult, RowSums> results(const F& work);
   // work(), which makes gradients: an error drops them on every rank.
   template <class F>
   void or_abandon(const F& work);
   void check_usable() const;
   void check_no_batch() const;
+  // The data of a call that may have to be taken once more; null where none is.
+  std::shared_ptr<const std::vector<TrainSequence>> held(const std::vector<TrainSequence>& data) const;
   template <class F>
   WeightImages images(const F& of);  // of the whole model, put together from of(RankTrainer&)
 
@@ -78,9 +87,13 @@ class Trainer {
   ThreadRanks ranks_;
   std::vector<std::unique_ptr<Runtime>> runtimes_;  // of ranks 1 and up
   std::vector<std::unique_ptr<RankTrainer>> parts_;
-  std::optional<OpenBatch> batch_;
-  bool broken_off_ = false;  // in the middle of an optimizer step or of a restore, when steps_done_ were done
-  std::int64_t steps_done_ = 0;
+  // A batch that comes in pieces. Its gradients are opened by the first of them.
+  struct Batch {
+    OpenBatch results;
+    GradientCall call;
+    bool begun = false;
+  };
+  std::optional<Batch> batch_;
   std::shared_ptr<const WeightSet> whole_weights_;  // where the ranks hold shares; of the newest version that was asked for
 };
 

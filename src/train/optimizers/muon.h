@@ -15,7 +15,7 @@ namespace lockstep {
 struct MuonParameters {
   double learning_rate = 0.02;
   float beta = 0.95f;
-  float factor = 1;  // of every gradient: its scale and the clip (train/adam.h)
+  float factor = 1;  // of every gradient: its scale and the clip (train/gradient_norm.h)
 };
 
 // Of one parameter, in its layout, f32 flat; `momentum` is updated in place.

@@ -1,20 +1,9 @@
-#include "train/adam.h"
+#include "train/gradient_norm.h"
 
 #include <algorithm>
 #include <limits>
 
 namespace lockstep {
-
-namespace {
-// 1 - beta^step in double, by repeated squaring.
-float bias_correction(double beta, std::int64_t step) {
-  double power = 1;
-  for (; step > 0; step >>= 1, beta *= beta)
-    if (step & 1) power *= beta;
-  return static_cast<float>(1.0 - power);
-}
-View flat(const View& v) { return v ? v.reshape(1, v.size()) : v; }
-}  // namespace
 
 ScaledNorm scaled_norm(double norm, const AdamParameters& adam) {
   const auto scale = static_cast<float>(adam.gradient_scale), scaled = static_cast<float>(norm) * scale;
@@ -57,16 +46,6 @@ std::vector<std::pair<std::string, double>> group_norms(Backend& backend, const 
     norms.emplace_back(name, static_cast<double>(backend.stream().read(norm.view()).get()[0] * static_cast<float>(scale)));
   }
   return norms;
-}
-
-AdamStep::AdamStep(const AdamParameters& adam, std::int64_t step)
-    : adam_(adam), bias1_(bias_correction(adam.beta1, step)), bias2_(bias_correction(adam.beta2, step)) {}
-
-AdamW AdamStep::of(const View& master, const View& m, const View& v, const View& master_out, const View& compute_out, const View& gradient,
-                   const View& norm, bool decays) const {
-  return {flat(master), flat(m), flat(v), flat(master_out), flat(compute_out), flat(gradient), norm, static_cast<float>(adam_.learning_rate),
-          static_cast<float>(adam_.beta1), static_cast<float>(adam_.beta2), static_cast<float>(adam_.eps),
-          static_cast<float>(decays ? adam_.weight_decay : 0.0), bias1_, bias2_, static_cast<float>(adam_.max_norm)};
 }
 
 }  // namespace lockstep

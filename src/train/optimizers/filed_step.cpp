@@ -1,4 +1,4 @@
-#include "train/filed_step.h"
+#include "train/optimizers/filed_step.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // Muon: the update against Newton-Schulz in double, and that its bits are the matrix's alone.
-#include "train/muon.h"
+#include "train/optimizers/muon.h"
 
 #include <gtest/gtest.h>
 
@@ -147,7 +147,7 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
       }
       return trainer.master_images();
     };
-    const WeightImages muon = stepped(OptimizerFamily::dimuon, 0.02), adam = stepped(OptimizerFamily::adamw, 0.02 * Muon::kAdamRate);
+    const WeightImages muon = stepped(*optimizer_named("dimuon"), 0.02), adam = stepped(adamw(), 0.02 * Muon::kAdamRate);
     int matrices = 0, rest = 0;
     for (std::size_t i = 0; i < muon.size(); ++i) {
       const Parameter& p = m.model->manifest().parameters()[i];
@@ -164,7 +164,7 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
 TEST(Muon, RanksAreRefused) {
   const TrainBench m(kLlama);
   Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
-  TrainerOptions options{.optimizer = OptimizerFamily::dimuon};
+  TrainerOptions options{.optimizer = *optimizer_named("dimuon")};
   options.ranks.tp = 2;
   EXPECT_THROW(Trainer(runtime, m.masters, options), Error);
 }

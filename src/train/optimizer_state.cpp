@@ -1,0 +1,202 @@
+#include "train/optimizer_state.h"
+
+#include <cmath>
+
+#include "base/error.h"
+#include "parallel/collectives.h"
+#include "tensor/file_memory.h"
+#include "train/gradient_norm.h"
+
+namespace lockstep {
+
+OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters, const WeightImages& masters,
+                               const OptimizerFamily& optimizer, const TrainerOptions& options)
+    : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), folder_(options.optimizer_folder), release_(options.release_state) {
+  const int ranks = rows.place().layout.size();
+  if (optimizer.whole_matrices && ranks > 1)
+    fail(ErrorCode::unsupported, "the optimizer {} over {} ranks: it needs whole matrices; allowed is one rank", optimizer.name, ranks);
+  if (!folder_.empty()) reserve_file();
+  upload(masters);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    for (int m = 0; m < KeptState::kMostMoments; ++m) {
+      Buffer& moment = moments_[m].emplace_back();
+      if (m >= kept(i).moments) continue;
+      moment = allocate(i, MemoryCategory::optimizer);
+      if (!file_) backend.stream().fill_zero(moment.view());  // a file begins with zeros
+    }
+}
+
+Buffer OptimizerState::allocate(std::size_t i, MemoryCategory category) {
+  const auto [rows, cols] = rows_.shape(i);
+  if (folder_.empty()) return backend_.device().allocate(DType::f32, rows, cols, category);
+  const std::size_t begin = file_ ? file_->taken() : 0;
+  Buffer buffer = backend_.device().allocate_in(file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
+  if (file_) blocks_[i].push_back({begin, file_->taken() - begin});
+  return buffer;
+}
+
+// All of it before anything is computed: a disk without room is an error now.
+void OptimizerState::reserve_file() {
+  const Device& device = backend_.device();
+  if (device.counting()) return;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto [rows, cols] = rows_.shape(i);
+    bytes += static_cast<std::size_t>(kept(i).moments + separate(i)) * device.file_bytes(DType::f32, rows * cols);
+  }
+  file_ = std::make_shared<FileMemory>(folder_, bytes);
+  blocks_.resize(parameters_.size());
+}
+
+void OptimizerState::advise(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) const {
+  if (!file_ || !release_) return;
+  for (const Block& block : blocks_[i]) backend_.stream().enqueue([file = file_, block, advice] { (file.get()->*advice)(block.begin, block.bytes); });
+}
+void OptimizerState::fetch(std::size_t i) const { advise(i, &FileMemory::prepare); }
+void OptimizerState::leave(std::size_t i) const { advise(i, &FileMemory::release); }
+
+void OptimizerState::upload(const WeightImages& masters) {
+  std::vector<Buffer> next, weights;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const Parameter& p = rows_.manifest().parameters()[i];
+    if (separate(i)) {
+      weights.push_back(make_compute_copy(backend_, p, *profile_, masters[i]));
+      next.push_back(file_ && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // a file has room for one
+      rows_.write(i, next.back().view(), masters[i]);
+      leave(i);
+    } else {
+      weights.push_back(allocate_parameter(backend_, p, DType::f32, MemoryCategory::weights));
+      backend_.stream().write(weights.back().view(), masters[i]);
+      next.push_back(weights.back());  // a step writes another buffer
+    }
+  }
+  masters_ = std::move(next);
+  weights_ = std::move(weights);
+}
+
+void OptimizerState::check_usable() const {
+  if (broken_after_)
+    fail(ErrorCode::unsupported, "what followed step {} was broken off by an error, and weights and optimizer are of no step; restore a checkpoint", *broken_after_);
+}
+
+void OptimizerState::break_off() {
+  if (!broken_after_) broken_after_ = steps_;
+}
+
+// The norm of the whole gradient: each rank adds what it alone counts.
+Buffer OptimizerState::norm_of(GradientSet& gradients) {
+  const RankPlace& place = rows_.place();
+  const Buffer norm = backend_.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
+  SquareSum own{norm.view(), {}};
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].moves && parameters_[i].counts) own.gradients.push_back(gradients.gradient(static_cast<ParameterId>(i)));
+  if (!place.world) {
+    backend_.launch(&KernelTable::square_sum, own);
+    return norm;
+  }
+  const int ranks = place.layout.size();
+  const Buffer parts = backend_.device().allocate(DType::bins, ranks, 16, MemoryCategory::workspace);
+  own.norm = {};
+  own.sum = parts.view().row_range(place.rank, 1);
+  backend_.launch(&KernelTable::square_sum, own);
+  std::vector<View> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(parts.view().row_range(r, 1));
+  all_gather(*place.world, backend_.stream(), own.sum, all);
+  backend_.launch(&KernelTable::square_sum, SquareSum{norm.view(), {}, parts.view(), {}});
+  return norm;
+}
+
+std::vector<std::pair<std::string, double>> OptimizerState::norms_by_group(GradientSet& gradients, double scale) {
+  GradientGroups groups;
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (parameters_[i].moves) add_to_group(groups, parameters_[i].group, gradients.gradient(static_cast<ParameterId>(i)));
+  return group_norms(backend_, groups, scale);
+}
+
+OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& wanted, const std::function<void()>& publish) {
+  check_usable();
+  const Buffer norm_buffer = norm_of(gradients);
+  const double norm = backend_.stream().read(norm_buffer.view()).get()[0];
+  if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", steps_);
+  OptimResult result;
+  if (wanted.group_norms && !rows_.place().world) result.group_norms = norms_by_group(gradients, wanted.gradient_scale);
+  AdamParameters adam = wanted;
+  result.gradient_norm = take_scale(backend_, norm_buffer.view(), norm, adam);
+  const std::unique_ptr<Stepper> stepper =
+      optimizer_.begin({backend_, adam, steps_ + 1, norm_buffer.view(), scaled_norm(norm, wanted).factor, release_ ? file_ : nullptr});
+
+  broken_after_ = steps_++;
+  std::vector<Buffer> next;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    next.push_back(weights_[i]);
+    if (parameters_[i].moves) move(i, gradients, *stepper, next.back());
+  }
+  weights_ = std::move(next);
+  publish();
+  broken_after_.reset();
+  result.version = static_cast<std::uint64_t>(steps_);
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (const Parameter& p = rows_.manifest().parameters()[i]; parameters_[i].moves) result.elements += p.count * p.outputs * p.inputs;
+  return result;
+}
+
+// One parameter's step: `next` becomes its next compute copy.
+void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& stepper, Buffer& next) {
+  const Parameter& p = rows_.manifest().parameters()[i];
+  next = allocate_parameter(backend_, p, compute(i), MemoryCategory::weights);
+  const View own = rows_.own(i, next.view());
+  StepViews views;
+  views.master = master(i);
+  for (int m = 0; m < kept(i).moments; ++m) views.moments[m] = moments_[m][i].view();
+  views.master_out = separate(i) ? views.master : own;
+  if (separate(i)) views.compute_out = own;
+  views.gradient = gradients.gradient(static_cast<ParameterId>(i));
+  const bool whole = kept(i).whole;
+  if (whole) fetch(i);
+  if (own.size() > 0) stepper.move(p, parameters_[i].role, views);
+  if (whole) leave(i);
+  rows_.gather(i, next.view());
+  if (!separate(i)) masters_[i] = next;
+  gradients.drop(static_cast<ParameterId>(i));  // its memory is the next one's
+}
+
+void OptimizerState::replace(ParameterId id, const std::vector<float>& values) {
+  const auto i = static_cast<std::size_t>(id);
+  const View old = weights_[i].view();
+  masters_[i] = weights_[i] = backend_.device().upload(values, old.rows, old.cols, MemoryCategory::weights);
+}
+
+std::vector<float> OptimizerState::image(StatePart part, std::size_t i) {
+  const int moment = part == StatePart::first_moment ? 0 : 1;
+  if (part == StatePart::master) {
+    std::vector<float> values = rows_.image(i, master(i));
+    leave(i);
+    return values;
+  }
+  if (!parameters_[i].moves) return {};
+  if (moment >= kept(i).moments) return std::vector<float>(static_cast<std::size_t>(rows_.manifest().parameters()[i].size()));
+  std::vector<float> values = rows_.image(i, moments_[moment][i].view());
+  leave(i);
+  return values;
+}
+
+WeightImages OptimizerState::images(StatePart part) {
+  WeightImages images;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) images.push_back(image(part, i));
+  return images;
+}
+
+void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
+  break_off();  // until all of it is there
+  upload(state.masters);
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const WeightImages* images[] = {&state.first_moments, &state.second_moments};
+    for (int m = 0; m < kept(i).moments; ++m) rows_.write(i, moments_[m][i].view(), (*images[m])[i]);
+    leave(i);
+  }
+  steps_ = state.step;
+  publish();
+  broken_after_.reset();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,86 @@
+// What a trainer keeps of the parameters that it moves: masters, moments (in memory or in a file), the count of steps, and the compute
+// copies that forwards take. A step is here alone: norm, check, scale, the optimizer's work on each parameter, what the ranks tell each
+// other, the next version. Whole weights and adapters are the same to it; which optimizer steps is a row (optimizers/optimizer.h).
+// Used by the rank's thread.
+//   OptimizerState state(backend, rows, &profile, parameters, masters, adamw(), options); state.step(gradients.take(), adam, [&] { publish(state.weights()); });
+#pragma once
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "model/state_part.h"
+#include "train/options.h"
+#include "train/rank_rows.h"
+
+namespace lockstep {
+
+class FileMemory;
+
+// One parameter, as its trainer sees it.
+struct TrainedParameter {
+  bool moves = true;
+  bool counts = true;  // in the norm: of what several ranks hold alike, one counts
+  ParameterRole role;
+  std::string group;           // in OptimResult::group_norms
+};
+
+class OptimizerState {
+ public:
+  // Images, here and below, are of the rows' manifest. `profile`: of the compute copies; null: they are the masters, as an adapter's are.
+  // Errors: unsupported for an optimizer that these ranks cannot have; io of the file.
+  OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters, const WeightImages& masters,
+                 const OptimizerFamily& optimizer, const TrainerOptions& options);
+
+  // Takes the gradient of every parameter that moves, and drops it. `publish` comes last, when weights() are the next ones. Error numeric,
+  // and nothing has changed, when the gradient has a NaN or an infinity. What is thrown after that breaks the state off.
+  OptimResult step(GradientSet& gradients, const AdamParameters& adam, const std::function<void()>& publish);
+  std::int64_t steps() const { return steps_; }
+  const std::vector<Buffer>& weights() const { return weights_; }  // of the newest step, whole, by ParameterId
+  // Of a parameter that does not move by gradients: another value from the next step on (in `publish`).
+  void replace(ParameterId id, const std::vector<float>& values);
+
+  // Of one parameter, as RankRows::image tells it; what the optimizer does not keep of one that moves is zeros, of others empty.
+  std::vector<float> image(StatePart part, std::size_t i);
+  WeightImages images(StatePart part);
+  bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].moves; }
+  void restore(const TrainerState& state, const std::function<void()>& publish);
+
+  // Error unsupported after a step or a restore that was broken off: masters and moments are of no step, until restore().
+  void check_usable() const;
+  void break_off();  // as an error in the middle would; where another rank's step was
+
+ private:
+  void reserve_file();
+  Buffer allocate(std::size_t i, MemoryCategory category);
+  void upload(const WeightImages& masters);
+  Buffer norm_of(GradientSet& gradients);
+  std::vector<std::pair<std::string, double>> norms_by_group(GradientSet& gradients, double scale);
+  void move(std::size_t i, GradientSet& gradients, Stepper& stepper, Buffer& next);
+  DType compute(std::size_t i) const { return profile_ ? compute_dtype(rows_.manifest().parameters()[i], *profile_) : DType::f32; }
+  bool separate(std::size_t i) const { return compute(i) != DType::f32; }
+  View master(std::size_t i) const { return rows_.own_of(i, masters_[i].view()); }
+  KeptState kept(std::size_t i) const { return parameters_[i].moves ? optimizer_.keeps(parameters_[i].role) : KeptState(); }
+  // Around the use of a parameter's state in the file, where it leaves memory (TrainerOptions::release_state).
+  void fetch(std::size_t i) const;
+  void leave(std::size_t i) const;
+  void advise(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) const;
+
+  Backend& backend_;
+  const RankRows& rows_;
+  const Profile* profile_;
+  std::vector<TrainedParameter> parameters_;
+  OptimizerFamily optimizer_;
+  std::string folder_;
+  bool release_;
+  std::shared_ptr<FileMemory> file_;
+  struct Block {
+    std::size_t begin = 0, bytes = 0;
+  };
+  std::vector<std::vector<Block>> blocks_;  // of each parameter, in the file
+  // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
+  std::vector<Buffer> masters_, moments_[KeptState::kMostMoments], weights_;
+  std::int64_t steps_ = 0;
+  std::optional<std::int64_t> broken_after_;  // what followed this step was broken off
+};
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+#include "train/rank_rows.h"
+
+#include "parallel/collectives.h"
+
+namespace lockstep {
+
+RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place) : backend_(backend), manifest_(manifest), place_(place) {
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
+    shares_.push_back(parameter_share(manifest.parameters()[i], static_cast<ParameterId>(i), place.data_rank(), place.layout.dp));
+}
+
+std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {
+  const Parameter& p = manifest_.parameters()[i];
+  if (shared(i)) return {shares_[i].count(), shares_[i].width};
+  return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.outputs, p.inputs);
+}
+
+View RankRows::own_of(std::size_t i, const View& whole_or_own) const {
+  return whole_or_own.size() == shares_[i].total() * shares_[i].width ? own(i, whole_or_own) : whole_or_own;
+}
+
+void RankRows::write(std::size_t i, const View& own, const std::vector<float>& image) const {
+  if (!shared(i) || backend_.device().counting()) return backend_.stream().write(own, image);
+  const ParameterShare& share = shares_[i];
+  const auto begin = image.begin() + share.begin() * share.width;
+  backend_.stream().write(own, std::vector<float>(begin, begin + share.count() * share.width));
+}
+
+void RankRows::gather(std::size_t i, const View& whole) const {
+  if (!shared(i) || shares_[i].total() == 0) return;
+  std::vector<View> all;
+  for (int r = 0; r < place_.layout.dp; ++r) all.push_back(shares_[i].rows_of(whole, r));
+  all_gather(*place_.data, backend_.stream(), shares_[i].rows(whole), all);
+}
+
+std::vector<float> RankRows::image(std::size_t i, const View& own) const {
+  if (shares_[i].total() == 0) return {};
+  if (!shared(i)) return place_.data_rank() == 0 ? backend_.stream().read(own).get() : std::vector<float>();
+  const Buffer whole = allocate_parameter(backend_, manifest_.parameters()[i], DType::f32, MemoryCategory::workspace);
+  backend_.stream().copy(shares_[i].rows(whole.view()), own.reshape(shares_[i].count(), shares_[i].width));
+  gather(i, whole.view());
+  return place_.data_rank() == 0 ? backend_.stream().read(whole.view()).get() : std::vector<float>();
+}
+
+void RankRows::join(GradientSet& gradients) const {
+  if (place_.layout.dp == 1) return;
+  const AddInto add = [&](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
+  for (std::size_t i = 0; i < shares_.size(); ++i)
+    if (shared(i) && shares_[i].total() > 0)
+      reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(static_cast<ParameterId>(i))), shares_[i].bounds, add);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// The rows of each parameter whose optimizer state stands on this data-parallel rank, and how they become whole again. Alone, and of an
+// adapter, all rows are its own. Used by the rank's thread.
+//   RankRows rows(backend, manifest, place); rows.write(id, buffer.view(), image);
+#pragma once
+#include "model/parameter_share.h"
+#include "model/tape.h"
+#include "model/weights.h"
+#include "parallel/rank_place.h"
+
+namespace lockstep {
+
+class RankRows {
+ public:
+  RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place = {});
+
+  const RankPlace& place() const { return place_; }
+  const Manifest& manifest() const { return manifest_; }
+  // For a GradientSet; null: every row is this rank's.
+  const std::vector<ParameterShare>* shares() const { return place_.layout.dp > 1 ? &shares_ : nullptr; }
+  // Rows and columns of a buffer for this rank's rows.
+  std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;
+  // This rank's rows of a view of the whole parameter.
+  View own(std::size_t i, const View& whole) const { return shared(i) ? shares_[i].rows(whole) : whole; }
+  // The same of one that may already be these rows alone.
+  View own_of(std::size_t i, const View& whole_or_own) const;
+  // This rank's rows of the whole parameter's image, into a view of them.
+  void write(std::size_t i, const View& own, const std::vector<float>& image) const;
+  // Fills `whole`, in which every rank has written its own rows. All ranks call together, as below.
+  void gather(std::size_t i, const View& whole) const;
+  // The whole parameter's image, on data-parallel rank 0; empty on others, and where all of it is other model ranks'.
+  std::vector<float> image(std::size_t i, const View& own) const;
+  // Accumulators of all ranks come to the rank whose rows they are.
+  void join(GradientSet& gradients) const;
+
+ private:
+  bool shared(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
+
+  Backend& backend_;
+  const Manifest& manifest_;
+  RankPlace place_;
+  std::vector<ParameterShare> shares_;
+};
+
+}  // namespace lockstep
