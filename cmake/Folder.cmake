@@ -5,6 +5,7 @@ set(headers_library <algorithm> <atomic> <chrono> <functional> <map> <memory> <m
     <thread> <vector> <fmt/format.h> <fmt/ranges.h> ${CMAKE_SOURCE_DIR}/src/base/json_templates.h)
 set(headers_control ${headers_library})
 set(headers_test ${headers_library} <gtest/gtest.h>)
+set(headers_quick_test ${headers_test})
 set(headers_kernels_vector ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
 set(headers_kernels_traced ${CMAKE_SOURCE_DIR}/src/kernels/prelude.h)
 function(lockstep_precompile target kind)
@@ -22,6 +23,10 @@ endfunction()
 
 # What waits for others (files, sockets, the executor) and spends its time in libraries is compiled in three quarters of the time.
 set(control_folders "^(losses|serving|planning|parity|host|runs|rl|jobs|benchmark|cli)$")
+
+# Tests that wait for what they test are compiled in two thirds of the time without optimisation; the others compute beside it (references,
+# sums over a whole model, times against sizes).
+set(quick_tests "^(text|checkpoint|losses|serving|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
@@ -81,7 +86,12 @@ function(lockstep_folder name)
     target_link_libraries(test_${name} PRIVATE faults lockstep_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
-    lockstep_precompile(test_${name} test)
+    if(name MATCHES ${quick_tests})
+      target_compile_options(test_${name} PRIVATE -O0)
+      lockstep_precompile(test_${name} quick_test)
+    else()
+      lockstep_precompile(test_${name} test)
+    endif()
   endif()
   include(${CMAKE_SOURCE_DIR}/src/${name}/folder.cmake OPTIONAL) # flags of single files, extra libraries
 endfunction()

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "benchmark/noise.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "kernels/free_order/free_product.h"
 #include "benchmark/noise.h"
+#include "kernels/launch.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {

@@ -1,5 +1,7 @@
 #include "engine/sampling_rows.h"
 
+#include "kernels/launch.h"
+
 #include <bit>
 
 namespace lockstep {

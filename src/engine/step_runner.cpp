@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/sampling_rows.h"
+#include "kernels/launch.h"
 #include "model/operations/head.h"
 
 namespace lockstep {

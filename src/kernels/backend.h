@@ -1,15 +1,17 @@
-// A backend: a device and the row of the kernel table that works on it. Launching is queueing the arguments on the stream.
-//   Backend backend({.kind = BackendKind::cpu, .threads = 2}); backend.launch(&KernelTable::add, Add{y, a, b});
+// A backend: a device and the row of the kernel table that works on it. Whoever holds one need not know the kernels; whoever launches one
+// includes kernels/launch.h.
+//   Backend backend({.kind = BackendKind::cpu, .threads = 2});
 #pragma once
+#include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
 
-#include "kernels/cuda/launcher.h"
-#include "kernels/table.h"
+#include "kernels/instruction_set.h"
 #include "tensor/device.h"
 
 namespace lockstep {
+
+struct KernelTable;
+class CudaLauncher;
 
 struct BackendOptions {
   BackendKind kind = BackendKind::cpu;
@@ -25,13 +27,9 @@ class Backend {
   Stream& stream() { return device_.stream(); }
   InstructionSet isa() const { return isa_; }
 
+  // Queues the arguments of one kernel on the stream; the definition is in kernels/launch.h.
   template <class Arguments>
-  void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
-    if (device_.counting()) return;
-    if (cuda_) return device_.stream().enqueue([this, arguments] { cuda_->launch(arguments); });
-    if (!device_.stream().deferred()) return (table_.*kernel)(arguments, device_.threads());
-    device_.stream().enqueue([this, kernel, arguments] { (table_.*kernel)(arguments, device_.threads()); });
-  }
+  void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments);
 
  private:
   InstructionSet isa_;
@@ -39,10 +37,5 @@ class Backend {
   Device device_;
   std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
 };
-
-std::string_view instruction_set_name(InstructionSet isa);
-InstructionSet instruction_set_by_name(std::string_view name);
-bool machine_has(InstructionSet isa);
-InstructionSet widest_instruction_set();
 
 }  // namespace lockstep

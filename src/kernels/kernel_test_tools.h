@@ -12,7 +12,7 @@
 #include "base/comparison_test_tools.h"
 #include "base/error.h"
 #include "base/philox.h"
-#include "kernels/backend.h"
+#include "kernels/launch.h"
 #include "kernels/cuda/host_executor.h"
 
 namespace lockstep {

@@ -3,7 +3,7 @@
 //   PlantedKernel<AttentionForward> planted(&KernelTable::attention_forward, [](const AttentionForward& op, ThreadPool& pool) {
 //     PlantedKernel<AttentionForward>::right(op, pool); });
 #pragma once
-#include "kernels/backend.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 

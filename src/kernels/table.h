@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "kernels/instruction_set.h"
 #include "numerics/isa/tiles.h"
 
 #include "kernels/adjust/adjust.h"
@@ -89,7 +90,6 @@ struct KernelTable {
 #undef LOCKSTEP_MEMBER
 };
 
-enum class InstructionSet { scalar, avx2, avx512 };
 // The table of an instruction set; `traced`: the same tiles over {value, hash}.
 const KernelTable& kernel_table(InstructionSet isa, bool traced);
 // For tests alone: the same, so that a wrong kernel may stand in it for a while (kernels/planted_kernel_test_tools.h).

@@ -1,5 +1,7 @@
 #include "model/context.h"
 
+#include "kernels/launch.h"
+
 #include <algorithm>
 #include <future>
 #include <utility>

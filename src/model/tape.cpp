@@ -1,5 +1,6 @@
 #include "model/tape.h"
 
+#include "kernels/launch.h"
 #include "model/weights.h"
 
 namespace lockstep {

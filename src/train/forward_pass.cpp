@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/launch.h"
 #include "model/operations/head.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"

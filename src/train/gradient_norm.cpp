@@ -1,5 +1,7 @@
 #include "train/gradient_norm.h"
 
+#include "kernels/launch.h"
+
 #include <algorithm>
 #include <limits>
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "kernels/launch.h"
 #include "parallel/collectives.h"
 #include "tensor/file_memory.h"
 #include "train/gradient_norm.h"

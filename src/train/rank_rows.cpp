@@ -1,5 +1,6 @@
 #include "train/rank_rows.h"
 
+#include "kernels/launch.h"
 #include "parallel/collectives.h"
 
 namespace lockstep {

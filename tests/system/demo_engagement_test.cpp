@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "jobs/demo_arm.h"
+#include "kernels/launch.h"
 #include "kernels/planted_kernel_test_tools.h"
 
 namespace lockstep {

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "engine/engine.h"
+#include "kernels/launch.h"
 #include "kernels/planted_kernel_test_tools.h"
 #include "parity/engine_ways.h"
 #include "parity/parity.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/comparison_test_tools.h"
+#include "kernels/launch.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/head/head.h"
+#include "kernels/launch.h"
 #include "model/runtime.h"
 #include "system/golden_tools.h"
 

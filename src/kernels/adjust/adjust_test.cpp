@@ -6,6 +6,7 @@
 #include <map>
 
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,7 @@
 #include "kernels/cache/cache.h"
 
 #include "kernels/cache/paged_rows_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

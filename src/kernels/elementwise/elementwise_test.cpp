@@ -1,5 +1,6 @@
 // Elementwise kernels: values, adjoints, bits everywhere, column ranges.
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

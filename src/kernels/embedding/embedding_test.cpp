@@ -1,5 +1,6 @@
 // Embedding: the rows, and a gradient that neither company, order of calls, threads nor instruction set changes.
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

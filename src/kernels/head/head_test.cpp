@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/head/head_test_tools.h"
+#include "kernels/launch.h"
 #include "numerics/elementary.h"
 #include "numerics/form.h"
 #include "numerics/isa/scalar.h"

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/head/head.h"
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 #include "numerics/elementary_double.h"
 
 namespace lockstep {

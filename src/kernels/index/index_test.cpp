@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "kernels/cache/paged_rows_test_tools.h"
+#include "kernels/launch.h"
 #include "numerics/form.h"
 #include "numerics/isa/scalar.h"
 

@@ -1,5 +1,6 @@
 // LayerNorm: values, adjoints, bins, bits everywhere, rows alone.
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,7 @@
 // Linear kernels: the same bits and expressions on every instruction set and backend, in all of what a call can ask for.
 #include <gtest/gtest.h>
 
+#include "kernels/launch.h"
 #include "kernels/linear/linear_test_tools.h"
 
 namespace lockstep {

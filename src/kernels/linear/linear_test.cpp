@@ -1,4 +1,5 @@
 // Linear kernels: bits against the written order done the slow way, values against double, and invariance of the bits.
+#include "kernels/launch.h"
 #include "kernels/linear/linear.h"
 
 #include <gtest/gtest.h>

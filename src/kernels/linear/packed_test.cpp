@@ -1,5 +1,6 @@
 // Products with packed weights are, on bits and as expressions, those with the decoded weights: forward and input gradient, plain layers, heads and
 // experts, head and embedding.
+#include "kernels/launch.h"
 #include "numerics/packed.h"
 
 #include <gtest/gtest.h>

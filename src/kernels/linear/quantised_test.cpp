@@ -1,5 +1,6 @@
 // Products with weights of integers: the quantiser and the product bit by bit against a plain writing of their definitions, values against
 // double, and invariance of the bits.
+#include "kernels/launch.h"
 #include "numerics/quantised.h"
 
 #include <gtest/gtest.h>

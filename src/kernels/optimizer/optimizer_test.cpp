@@ -1,5 +1,6 @@
 // The optimizer: the norm is order-free and refuses nonsense; AdamW follows the written order; bins finish once.
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

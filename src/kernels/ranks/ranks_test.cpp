@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,6 @@
 // RMSNorm: values, adjoints, the written order, bits everywhere, rows alone.
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

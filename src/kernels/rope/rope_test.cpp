@@ -1,3 +1,4 @@
+#include "kernels/launch.h"
 #include "kernels/rope/rope.h"
 
 #include <cmath>

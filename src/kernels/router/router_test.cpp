@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 namespace {

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "kernels/kernel_test_tools.h"
+#include "kernels/launch.h"
 #include "numerics/elementary.h"
 #include "numerics/isa/scalar.h"
 

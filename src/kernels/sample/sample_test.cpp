@@ -1,4 +1,5 @@
 // Sampling: the definition done the slow way (bits), the distribution, kept sets against double, the trainer's log-probability.
+#include "kernels/launch.h"
 #include "kernels/sample/sample.h"
 
 #include <gtest/gtest.h>

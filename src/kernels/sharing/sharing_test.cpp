@@ -1,3 +1,4 @@
+#include "kernels/launch.h"
 #include "kernels/sharing/sharing.h"
 
 #include <algorithm>

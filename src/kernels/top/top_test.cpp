@@ -1,4 +1,5 @@
 // The likeliest tokens against a full sort, with and without a mask; their log-probabilities are the sampler's raw ones.
+#include "kernels/launch.h"
 #include "kernels/top/top.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
 #include "model/operations/add.h"
 
+#include "kernels/launch.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {

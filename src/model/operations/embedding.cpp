@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/launch.h"
 #include "model/operations/ranks.h"
 #include "model/sharding.h"
 

@@ -1,5 +1,6 @@
 #include "model/operations/experts.h"
 
+#include "kernels/launch.h"
 #include "model/operations/linear.h"
 #include "model/operations/ranks.h"
 #include "model/operations/swiglu.h"

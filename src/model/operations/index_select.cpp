@@ -1,5 +1,7 @@
 #include "model/operations/index_select.h"
 
+#include "kernels/launch.h"
+
 namespace lockstep {
 
 Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,

@@ -1,5 +1,6 @@
 #include "model/operations/layer_norm.h"
 
+#include "kernels/launch.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {

@@ -1,5 +1,6 @@
 #include "model/operations/linear.h"
 
+#include "kernels/launch.h"
 #include "model/operations/ranks.h"
 #include "model/sharding.h"
 

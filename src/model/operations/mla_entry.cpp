@@ -1,5 +1,6 @@
 #include "model/operations/mla_entry.h"
 
+#include "kernels/launch.h"
 #include "model/operations/rms_norm.h"
 #include "model/operations/rope.h"
 

@@ -1,5 +1,6 @@
 #include "model/operations/mla_query.h"
 
+#include "kernels/launch.h"
 #include "model/operations/linear.h"
 #include "model/operations/ranks.h"
 #include "model/operations/rope.h"

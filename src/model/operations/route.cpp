@@ -1,5 +1,7 @@
 #include "model/operations/route.h"
 
+#include "kernels/launch.h"
+
 namespace lockstep {
 
 Routing route(Context& ctx, const Tensor& logits, ParameterId bias, std::int64_t top_k, bool normalise, float scaling, int sparse_layer) {

@@ -2,6 +2,7 @@
 // parameters. Plain values.
 //   const AdamStep step(adam, 1); backend.launch(&KernelTable::adamw, step.of(master, m, v, next, {}, gradient, norm, true));
 #pragma once
+#include "kernels/launch.h"
 #include "train/optimizers/optimizer.h"
 
 namespace lockstep {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "kernels/launch.h"
 #include "tensor/file_memory.h"
 
 namespace lockstep {

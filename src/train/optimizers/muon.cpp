@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kernels/launch.h"
 #include "numerics/form.h"
 
 namespace lockstep {

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Measures the tree itself: lines by room, sizes of files, methods of classes, who sees the kernel table.
+
+    tools/house_numbers.py                 prints the tables
+    tools/house_numbers.py --write         puts them into ARCHITECTURE.md, between the marks that stand there
+
+Lines are those that are not empty. A method is what a class or struct declares with a list of parameters, constructors, destructors,
+operators and friends left out; overloads count each. A file sees a header that it includes, through whatever other header; tests are not
+counted there.
+"""
+import argparse
+import re
+import sys
+from pathlib import Path
+from statistics import median
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import check_layers  # noqa: E402
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- tools/house_numbers.py: begin -->", "<!-- tools/house_numbers.py: end -->"
+TABLE = "kernels/table.h"
+
+CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
+METHOD = re.compile(r"(?:^|[\s*&>])(~?\w+|operator\s*[^\s(]+)\s*\(")
+
+
+def is_test(name):
+    return name.endswith("_test.cpp") or "_test_tools" in name
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def statements(body):
+    """The declarations at the top level of a class body: text up to `;` or to the block that follows it."""
+    depth = parentheses = 0
+    text = ""
+    for c in body:
+        if c == "{":
+            if depth == 0 and not parentheses:
+                yield text
+                text = ""
+            depth += 1
+        elif c == "}":
+            depth -= 1
+        elif depth == 0:
+            parentheses += (c == "(") - (c == ")")
+            if c == ";" and not parentheses:
+                yield text
+                text = ""
+            elif c == ":" and re.search(r"\b(public|private|protected)\s*$", text):
+                text = ""
+            else:
+                text += c
+
+
+def methods(code):
+    """{class: how many methods it declares} of one file's code, without comments and strings."""
+    found = {}
+    for match in CLASS.finditer(code):
+        depth, at = 1, match.end()
+        while at < len(code) and depth:
+            depth += (code[at] == "{") - (code[at] == "}")
+            at += 1
+        count = 0
+        for statement in statements(code[match.end() : at - 1]):
+            statement = re.sub(r"\s+", " ", statement).strip()
+            head = statement.split("=")[0] if "operator" not in statement else statement
+            if re.match(r"(using|typedef|friend|static_assert|enum|class|struct|union|template <[^>]*> (class|struct|using))\b", statement):
+                continue
+            if re.match(r"std ?:: ?function|std ?:: ?packaged_task", statement):
+                head = re.sub(r"<.*>", "", head)
+            name = METHOD.search(head)
+            if name and name[1].lstrip("~") != match[1] and not name[1].startswith("operator") and name[1] not in ("decltype", "alignas", "noexcept", "explicit"):
+                count += 1
+        found[match[1]] = max(found.get(match[1], 0), count)
+    return found
+
+
+def measure(root):
+    tree = check_layers.Tree(root)
+    lines = {name: sum(1 for line in (root / "src" / name).read_text(errors="replace").split("\n") if line.strip()) for name in tree.lines}
+    rooms = {}
+    for name, count in lines.items():
+        rooms.setdefault(name.split("/")[0], {"code": [], "tests": []})["tests" if is_test(name) else "code"].append(count)
+    classes = []
+    for name, code in tree.lines.items():
+        if name.endswith(".h") and not is_test(name):
+            classes += [(count, kind, name) for kind, count in methods("\n".join(code)).items()]
+    classes.sort(key=lambda row: (-row[0], row[1]))
+    units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
+    sees = [name for name in units if TABLE in tree.closure(name)]
+    outside = [name for name in sees if not name.startswith("kernels/")]
+    return {"lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside}
+
+
+def tables(numbers):
+    out = ["| folder | files | lines | median file | 90th percentile | largest | lines of tests |", "|---|---|---|---|---|---|---|"]
+    order = [row for row in check_layers.LAYERS if "/" not in row]
+    for folder in [*order, *sorted(set(numbers["rooms"]) - set(order))]:
+        if not (room := numbers["rooms"].get(folder)) or not room["code"]:
+            continue
+        code = room["code"]
+        out.append(f"| `{folder}` | {len(code)} | {sum(code)} | {median(code):.0f} | {percentile(code, 0.9)} | {max(code)} | {sum(room['tests'])} |")
+    code = [count for room in numbers["rooms"].values() for count in room["code"]]
+    tests = sum(sum(room["tests"]) for room in numbers["rooms"].values())
+    out.append(f"| all | {len(code)} | {sum(code)} | {median(code):.0f} | {percentile(code, 0.9)} | {max(code)} | {tests} |")
+    out += ["", "| what | figure |", "|---|---|"]
+    out += [f"| methods of `{kind}` (`{name}`) | {count} |" for count, kind, name in numbers["classes"][:5]]
+    out.append(f"| .cpp files that see `{TABLE}` | {len(numbers['sees'])} of {len(numbers['units'])}, {len(numbers['outside'])} of them outside `kernels/` |")
+    return "\n".join(out)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--write", action="store_true", help="put the tables into ARCHITECTURE.md")
+    parser.add_argument("--root", type=Path, default=ROOT, help="another checkout (default: this one)")
+    arguments = parser.parse_args()
+    text = tables(measure(arguments.root))
+    if not arguments.write:
+        print(text)
+        return 0
+    page = arguments.root / "ARCHITECTURE.md"
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        print(f"{page.name} has no lines '{BEGIN}' and '{END}'", file=sys.stderr)
+        return 1
+    page.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
