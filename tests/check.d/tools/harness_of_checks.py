@@ -1,5 +1,6 @@
 """./check's own behaviour, with stand-in programs: seeds of fuzzing, what it says of tests that were skipped, the parts of a night."""
 import contextlib
+import fnmatch
 import io
 import os
 import re
@@ -150,6 +151,19 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+    # docs/ci.md says which parts there are, and which take turns.
+    text = (ROOT / "docs/ci.md").read_text()
+    def meant(said):
+        patterns = [pattern.replace("...", "*") for pattern in re.findall(r"`([^`]+)`", said)]
+        unknown = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+        assert not unknown, f"docs/ci.md names {unknown}, which are no parts of a night"
+        return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    table = re.search(r"\| parts \| what \|\n\|[-|]+\n((?:\|.*\n)+)", text)[1]
+    assert meant(" ".join(row.split("|")[1] for row in table.splitlines())) == set(names), "the table of docs/ci.md has other parts"
+    found = re.search(r"`./check --night next`\): of (.*?)\. The others", text, re.S)
+    assert found, "docs/ci.md does not say which parts take turns"
+    turns = found[1]
+    assert meant(turns) == {part.name for part in night.PARTS if part.in_turn}, f"docs/ci.md says that {turns} take turns"
 
 
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
