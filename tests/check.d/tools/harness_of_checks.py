@@ -85,6 +85,11 @@ def the_end_names_the_way_to_skipped_tests(folder):
     assert "--oracle" not in printed.getvalue()
 
 
+def the_readme_counts_what_is_skipped(folder):
+    said, count = re.search(r"skips those in Python, more than (\d+)", (ROOT / "README.md").read_text()), len(run_checks.oracle_names())
+    assert said and int(said[1]) <= count <= 1.25 * int(said[1]), f"README says {said and said[1]}, and {count} tests in Python are skipped on a bare machine"
+
+
 PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
 
 
@@ -166,7 +171,7 @@ def the_parts_are_those_of_the_tree(folder):
     assert meant(turns) == {part.name for part in night.PARTS if part.in_turn}, f"docs/ci.md says that {turns} take turns"
 
 
-CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
+CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests, the_readme_counts_what_is_skipped,
           a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
