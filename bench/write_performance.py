@@ -219,7 +219,10 @@ def main():
         if name not in (*SECTIONS, "none"):
             parser.error(f"--only has '{name}', allowed are {', '.join(SECTIONS)}, none")
         if name != "none":
-            measure(name, options, options.rounds, kept / f"{name}.json")
+            try:
+                measure(name, options, options.rounds, kept / f"{name}.json")
+            except subprocess.CalledProcessError as error:
+                sys.exit(f"{name}: not measured: {error.cmd[1]} ended with {error.returncode}; the page is as it was")
     write_page(kept)
 
 
