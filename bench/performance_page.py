@@ -2,6 +2,7 @@
 stands beside what was measured without. A machine's kind is its processor and the instruction set used, as the block's line `Machine:` says.
 
     page = add_block(page, "Linear layers, fp32", block_lines, ["Linear layers, fp32", "A GRPO step", ...])
+    page = with_old_marked(page, {"Linear layers, fp32": "the peer's kernels are not named"})
 
 Only the block of the same kind is replaced, and every other line stays as it is. The first block of a section has no heading; each
 other one begins with `### On ` and its kind.
@@ -10,6 +11,7 @@ other one begins with `### On ` and its kind.
 import re
 
 HEADING = re.compile(r"^### On .*\n+", re.M)
+OLD = re.compile(r"^Measured before blocks named their commit.*\n\n", re.M)
 
 
 def sections_of(page):
@@ -33,6 +35,25 @@ def blocks_of(section):
     return [block.strip("\n") for block in re.split(r"^(?=### On )", section, flags=re.M) if block.strip()]
 
 
+def page_of(head, sections):
+    return head + "\n\n" + "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items()) + "\n"
+
+
+def with_old_marked(page, differences):
+    """The page with a line in each block that does not name its commit: it was measured by an older form of the script; `differences`, by title."""
+    head, sections = sections_of(page)
+    for title, text in sections.items():
+        blocks = []
+        for block in blocks_of(text):
+            block = OLD.sub("", block)
+            if not re.search(r"^Measured at commit ", block, re.M):
+                line = "; ".join(filter(None, ["Measured before blocks named their commit", differences.get(title)])) + "."
+                block = re.sub(r"^(?=Machine: )", lambda _: line + "\n\n", block, count=1, flags=re.M)
+            blocks.append(block)
+        sections[title] = "\n\n".join(blocks)
+    return page_of(head, sections)
+
+
 def add_block(page, title, lines, titles):
     """The page with the block `lines` of section `title`, in the order of `titles`."""
     head, sections = sections_of(page)
@@ -50,4 +71,4 @@ def add_block(page, title, lines, titles):
         blocks.append(f"### On {kind}\n\n{new}" if blocks else new)
     sections[title] = "\n\n".join(blocks)
     order = [*(t for t in titles if t in sections), *(t for t in sections if t not in titles)]
-    return head + "\n\n" + "\n\n".join(f"## {t}\n\n{sections[t]}" for t in order) + "\n"
+    return page_of(head, {t: sections[t] for t in order})

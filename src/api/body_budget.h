@@ -21,7 +21,6 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
 
   std::shared_ptr<BodyLease> lease(std::string owner);
   std::int64_t most_bytes() const { return most_; }    // of all; who plans the memory of the process counts them
-  std::int64_t share_bytes() const { return share_; }  // of one owner
   std::int64_t bytes() const;                          // taken now
   void append_metrics(PrometheusText& text) const;
 

@@ -38,6 +38,8 @@ struct ApiRequest {
   // The first ?name=value, percent-decoded ('+' is a space); "" for ?name. Nothing when it is not there.
   // Throws RequestError (api/errors.h) when it is not percent-encoded UTF-8.
   std::optional<std::string> query_value(std::string_view name) const;
+  // RequestError for a ?name of the query that is none of `known`: it would have no effect.
+  void check_query(const std::vector<std::string>& known) const;
 };
 
 struct ApiResponse {

@@ -91,16 +91,12 @@ void JsonFields::choice(std::string name, std::string* value, std::vector<std::s
 
 void JsonFields::harmless(std::string name) {
   if (harmless_reason(name).empty()) fail(ErrorCode::internal, "the field {} is on no list of harmless ones", name);
-  ignored(std::move(name));
+  custom(std::move(name), [](const Json&, const std::string&) {});
 }
 
 void JsonFields::harmless(std::string name, std::vector<Json> values) {
   if (harmless_reason(name).empty()) fail(ErrorCode::internal, "the field {} is on no list of harmless ones", name);
   only(std::move(name), std::move(values));
-}
-
-void JsonFields::ignored(std::string name) {
-  custom(std::move(name), [](const Json&, const std::string&) {});
 }
 
 void JsonFields::only(std::string name, std::vector<Json> harmless) {
@@ -117,7 +113,7 @@ void JsonFields::only(std::string name, std::vector<Json> harmless) {
 void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
 
 void JsonFields::taken(std::initializer_list<const char*> names) {
-  for (const char* name : names) ignored(name);
+  for (const char* name : names) custom(name, [](const Json&, const std::string&) {});
 }
 
 void JsonFields::inside(std::string name, JsonFields inner) {

@@ -29,8 +29,6 @@ class JsonFields {
   void boolean(std::string name, std::optional<bool>* value);
   void text(std::string name, std::string* value);
   void choice(std::string name, std::string* value, std::vector<std::string> allowed);
-  // Any value, which changes nothing: of the answers of ours that come back, and of parts that another row reads.
-  void ignored(std::string name);
   // A field of the list of those that may be given and change nothing (api/harmless_fields.h), which says why.
   void harmless(std::string name);
   // The same for some values alone; others are refused.

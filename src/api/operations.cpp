@@ -147,7 +147,8 @@ void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> ser
                 .path = path,
                 .handler = [operations, handler](const ApiRequest&, const std::shared_ptr<Responder>& out) { handler(*operations, out); },
                 .needs_key = needs_key,
-                .while_draining = true});
+                .while_draining = true,
+                .query = std::nullopt});  // what watches servers has its own
   };
   row("/healthz", [](Operations& o, const auto& out) { o.health(out); }, false);
   row("/readyz", [](Operations& o, const auto& out) { o.ready(out); }, false);

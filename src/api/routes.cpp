@@ -150,6 +150,7 @@ void Routes::handle(ApiRequest request, std::shared_ptr<Responder> responder) {
       if (!decoded) throw RequestError(ErrorCode::invalid_argument, name, fmt::format("{} in the path is not percent-encoded UTF-8 without NUL", name));
       request.parameters.emplace_back(name, std::move(*decoded));
     }
+    if (found.row->route.query) request.check_query(*found.row->route.query);
     found.row->route.handler(request, responder);
   } catch (const std::exception& e) {
     responder->send(lockstep::error_response(e));

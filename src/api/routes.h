@@ -23,6 +23,8 @@ struct Route {
   std::function<void(ApiRequest&, const std::shared_ptr<Responder>&)> handler;
   bool needs_key = true;        // where the server has keys
   bool while_draining = false;  // answered while the server takes no new work
+  // What of ?name=value the handler reads: another name is refused, since it would have no effect. None: the handler sees to that, or takes any.
+  std::optional<std::vector<std::string>> query = std::vector<std::string>{};
 };
 
 class Routes : public Api {

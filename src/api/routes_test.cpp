@@ -40,7 +40,7 @@ class RoutesTest : public testing::Test {
                    std::string text = path;
                    for (const auto& [name, value] : request.parameters) text += " " + name + "=" + value;
                    out->send({200, "text/plain", text, {}});
-                 }});
+                 }, true, false, std::nullopt});
   }
   ApiResponse call(const std::string& method, const std::string& path, const std::string& query = "") {
     const auto answer = std::make_shared<Answer>();
@@ -97,6 +97,25 @@ TEST_F(RoutesTest, RowsThatCannotBe) {
   EXPECT_THROW(row("GET", "/v1/models"), Error);
   EXPECT_THROW(row("GET", "models"), Error);
   EXPECT_THROW(row("GET", "/{all...}/more"), Error);
+}
+
+// What nobody reads would be without effect.
+TEST_F(RoutesTest, AQueryThatTheHandlerDoesNotReadIsRefused) {
+  const auto say = [](const ApiRequest&, const std::shared_ptr<Responder>& out) { out->send({200, "text/plain", "yes", {}}); };
+  routes_.add({.method = "GET", .path = "/pages", .handler = say, .query = std::vector<std::string>{"limit", "after"}});
+  routes_.add({"GET", "/none", say});
+  for (const char* fine : {"", "limit=1", "after=x&limit=", "&limit=1&", "%6cimit=1"}) EXPECT_EQ(call("GET", "/pages", fine).status, 200) << fine;
+  EXPECT_EQ(call("HEAD", "/none").status, 200);
+  const auto refused = [&](const char* path, const char* query, const char* message) {
+    const ApiResponse response = call("GET", path, query);
+    EXPECT_EQ(response.status, 400) << query;
+    EXPECT_NE(response.body.find(message), std::string::npos) << response.body;
+  };
+  refused("/pages", "limt=1", "unknown query parameter 'limt'; did you mean 'limit'?; allowed are limit, after");
+  refused("/pages", "limit=1&Limit=2", "unknown query parameter 'Limit'");
+  refused("/pages", "limit%5b%5d=1", "unknown query parameter 'limit[]'");
+  refused("/pages", "%ff=1", "unknown query parameter");
+  refused("/none", "limit", "unknown query parameter 'limit'; allowed is none");
 }
 
 TEST(ApiRequestTest, QueryValues) {

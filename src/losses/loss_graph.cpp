@@ -146,6 +146,9 @@ LossGraph read_loss_graph(const GraphJson& inputs, const GraphJson& json) {
     node.target = text_of(one, "target", at);
     const std::string op = text_of(one, "op", at), where = fmt::format("node '{}' ({})", shown_text(node.name), shown_text(node.target));
     if (ended) wrong_graph(where, "comes after the output");
+    const auto given = [&](const char* name) { return one.contains(name) && !one[name].is_null() && !one[name].empty(); };
+    if ((op == "placeholder" && (given("args") || given("kwargs"))) || (op == "output" && given("kwargs")))
+      wrong_graph(where, op == "output" ? "is the output with kwargs, allowed is one argument" : "is a placeholder with args or kwargs, allowed are none: an input has no default");
     if (op == "placeholder") {
       const std::size_t number = graph.nodes.size();
       if (number >= graph.inputs.size() || node.target != graph.inputs[number].name)

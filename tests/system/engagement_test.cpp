@@ -6,43 +6,20 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "kernels/launch.h"
-#include "kernels/planted_kernel_test_tools.h"
 #include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "system/golden_tools.h"
+#include "system/planted_work.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
 
-using Attention = PlantedKernel<AttentionForward>;
-using Linear = PlantedKernel<LinearForward>;
-
-void read_all_keys(const AttentionForward& op, ThreadPool& pool) {
-  AttentionForward dense = op;
-  dense.selection = dense.count = View();
-  Attention::right(dense, pool);
-}
-
-// The right outputs, after every expert has had every row.
-void compute_all_experts(const LinearForward& op, ThreadPool& pool) {
-  LinearForward one = op;
-  one.w.count = 1;
-  one.offsets = one.ends = View();
-  if (op.offsets)
-    for (std::int64_t g = 0; g < op.w.count; ++g) {
-      Linear::right(one, pool);
-      one.w.data.address += static_cast<std::uint64_t>(op.w.packed_size() * op.w.data.element_bytes);
-    }
-  Linear::right(op, pool);
-}
-
 // Rows of serving alone, and there with four threads.
 void wrong_with_four_threads(const AttentionForward& op, ThreadPool& pool) {
   AttentionForward other = op;
   if (!op.rows.segment && pool.threads() == 4) other.shape.scale *= 1.015625f;
-  Attention::right(other, pool);
+  PlantedAttention::right(other, pool);
 }
 
 struct BothWork {
@@ -80,7 +57,7 @@ TEST(Engagement, WhatKernelsCountIsWhatLengthsAskFor) {
 }
 
 TEST(Engagement, AttentionThatReadsAllKeysIsNoticed) {
-  const Attention planted(&KernelTable::attention_forward, read_all_keys);
+  const PlantedAttention planted(&KernelTable::attention_forward, read_all_keys);
   const BothWork run = run_both();
   for (const ForwardCounts& work : {run.serving, run.training}) {
     EXPECT_EQ(work.pairs_skipped(), 0);
@@ -90,7 +67,7 @@ TEST(Engagement, AttentionThatReadsAllKeysIsNoticed) {
 }
 
 TEST(Engagement, ExpertsThatAreAllComputedAreNoticed) {
-  const Linear planted(&KernelTable::linear_forward, compute_all_experts);
+  const PlantedLinear planted(&KernelTable::linear_forward, compute_all_experts);
   const BothWork run = run_both();
   const std::int64_t experts = golden_config("glm_moe_dsa/sharing")["n_routed_experts"].get<std::int64_t>();
   for (const ForwardCounts& work : {run.serving, run.training}) {
@@ -110,7 +87,7 @@ ParityReport parity_of_tiny() {
 }
 
 TEST(Engagement, ParityFailsWhereAllKeysAreRead) {
-  const Attention planted(&KernelTable::attention_forward, read_all_keys);
+  const PlantedAttention planted(&KernelTable::attention_forward, read_all_keys);
   const ParityReport report = parity_of_tiny();
   EXPECT_EQ(report.mismatches, 0) << "all places do the same";
   EXPECT_FALSE(report.miscounts.empty());
@@ -120,7 +97,7 @@ TEST(Engagement, ParityFailsWhereAllKeysAreRead) {
 }
 
 TEST(Engagement, ParityFailsWhereAllExpertsAreComputed) {
-  const Linear planted(&KernelTable::linear_forward, compute_all_experts);
+  const PlantedLinear planted(&KernelTable::linear_forward, compute_all_experts);
   const ParityReport report = parity_of_tiny();
   EXPECT_EQ(report.mismatches, 0) << to_text(report);
   EXPECT_FALSE(report.miscounts.empty());
@@ -129,7 +106,7 @@ TEST(Engagement, ParityFailsWhereAllExpertsAreComputed) {
 
 // Four threads are a place of parity, and a fault of serving alone is one of its findings.
 TEST(Engagement, ParityFailsWhereServingOnFourThreadsIsWrong) {
-  const Attention planted(&KernelTable::attention_forward, wrong_with_four_threads);
+  const PlantedAttention planted(&KernelTable::attention_forward, wrong_with_four_threads);
   const ParityReport report = parity_of_tiny();
   EXPECT_GT(report.mismatches, 0);
   ASSERT_TRUE(report.first_mismatch);

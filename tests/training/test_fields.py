@@ -20,6 +20,7 @@ import tinker
 from fireworks.training.sdk.deployment import DeploymentConfig, DeploymentManager
 from fireworks.training.sdk.trainer import TrainerJobConfig, TrainerJobManager
 from fireworks.types import completion_create_params as fireworks_completions
+from tinker.types import search_owner, session_search_cursor, session_status_query
 
 from test_wire import BASE, TOKENS, Client
 
@@ -54,11 +55,15 @@ class Wire:
         self.model = client.model(700)
         self.number = 1  # of the model's next operation; one that was not taken is used again
         self.sampler = client.post("create_sampling_session", session_id=client.session, sampling_session_seq_id=700, base_model=BASE)["sampling_session_id"]
-        self.checkpoint = client.result(client.post("save_weights", model_id=self.model, seq_id=1, path="fields")["request_id"])["path"]
-        self.number = 2
+        self.finished = client.post("save_weights", model_id=self.model, seq_id=1, path="fields")["request_id"]
+        self.checkpoint = client.result(self.finished)["path"]
+        client.result(client.post("save_weights_for_sampler", model_id=self.model, seq_id=2, path="fields-sampler")["request_id"])
+        self.number = 3
+        self.session = client.post("create_session", tags=[], user_metadata={})["session_id"]  # that may be finished
 
     def said(self, route, body, method="POST"):
         """None: accepted, whole result and all; else the error."""
+        route = route.format(session=self.session, run=self.model)
         url = self.root + route if route.startswith("/") else self.client.url + route
         headers = {"X-API-Key": self.client.key, "fireworks-deployment": "accounts/local/deployments/fields"}
         answer = requests.request(method, url, json=body, headers=headers, timeout=60)
@@ -130,11 +135,24 @@ def sampled(w):
 SESSION = lambda w: {"session_id": w.client.session}  # noqa: E731
 MODEL = lambda w: {"session_id": w.client.session, "model_seq_id": next(NUMBERS), "base_model": BASE, "lora_config": {"rank": 2}}  # noqa: E731
 TYPE = {"type": "whatever"}
+
+
+def custom_loss(w):
+    return {"session_id": w.client.session, "custom_loss_seq_id": next(NUMBERS), "name": "n", "inputs": [{"name": "logprobs", "rank": 1}], "graph": {"format": 1, "nodes": [
+        {"op": "placeholder", "name": "logprobs", "target": "logprobs", "args": [], "kwargs": {}},
+        {"op": "call_method", "name": "end", "target": "sum", "args": [{"ref": "logprobs"}], "kwargs": {}},
+        {"op": "output", "name": "output", "target": "output", "args": [{"tuple": [{"ref": "end"}, {"dict": {}}]}], "kwargs": {}}]}}
+
+
+def targets(w):
+    return {**sampled(w), "target_prompt_logprobs": {"dtype": "int64", "data": TOKENS[1:3], "shape": [2, 1]}}
+
+
 ROWS = [
     Row("client/config", lambda w: {}, both("ClientConfigRequest"), harmless={"sdk_version": "9"}),
     Row("create_session", lambda w: {}, both("CreateSessionRequest"), objects=("user_metadata",), harmless={"sdk_version": "9", **TYPE}),
     Row("session_heartbeat", SESSION, both("SessionHeartbeatRequest"), harmless=TYPE),
-    Row("telemetry", SESSION, both("TelemetrySendRequest"), values={"session_id": None}, harmless={"events": [{}], "platform": "x", "sdk_version": "9", "process_uuid": "u"}),
+    Row("telemetry", SESSION, both("TelemetrySendRequest"), harmless={"session_id": "s", "events": [{}], "platform": "x", "sdk_version": "9", "process_uuid": "u"}),
     Row("create_model", MODEL, both("CreateModelRequest"), objects=("user_metadata", "lora_config", "optimizer_config"), values={"projection_head_dim": 4}, harmless=TYPE),
     Row("create_model", MODEL, both("LoraConfig"), inside="lora_config"),
     Row("create_model", lambda w: {**MODEL(w), "optimizer_config": {"type": "dimuon"}}, (tinker.types.DimuonOptimizerConfig,), inside="optimizer_config", values={"type": 7}),
@@ -147,30 +165,47 @@ ROWS = [
     Row("forward_backward", numbered(**envelope("forward_backward_input")), (fireworks_types.ModelInput,), inside="forward_backward_input.data.0.model_input",
         refused={"routing_references": {"a": 1}, "routing_matrix_format": "parquet_v1", "top_sampling_references": {"a": 1}, "sampling_mask_references": {"a": 1}}),
     Row("forward_backward", numbered(**envelope("forward_backward_input")), (fireworks_types.TensorData,), inside="forward_backward_input.data.0.loss_fn_inputs.target_tokens", more=("data",),
-        values={"sparse_crow_indices": None, "sparse_col_indices": None}),
+        values={"sparse_crow_indices": None}),
+    Row("forward_backward", numbered(**envelope("forward_backward_input")), both("EncodedTextChunk"), inside="forward_backward_input.data.0.model_input.chunks.0"),
     Row("optim_step", stepped, (fireworks_types.OptimStepRequest, tinker.types.OptimStepRequest), more=("grad_accumulation_normalization", "optimizer_params"),
         objects=("adam_params", "optimizer_params"), names={"optim_params": "adam_params"}, harmless=TYPE),
     Row("optim_step", stepped, (fireworks_types.AdamParams, tinker.types.AdamParams), inside="adam_params"),
     Row("save_weights", lambda w: {**numbered()(w), "path": f"w{next(NUMBERS)}"}, both("SaveWeightsRequest"), objects=("user_metadata",), harmless=TYPE),
     Row("save_weights_for_sampler", lambda w: {**numbered()(w), "path": f"s{next(NUMBERS)}"}, both("SaveWeightsForSamplerRequest"), more=("checkpoint_type", "metadata"),
-        objects=("user_metadata", "metadata"), values={"kind": None}, harmless={"sampling_session_seq_id": 3, **TYPE}),
+        objects=("user_metadata", "metadata"), harmless={"sampling_session_seq_id": 3, **TYPE}),
     Row("save_weights_external", lambda w: {**numbered()(w), "path": f"e{next(NUMBERS)}"}, both("SaveWeightsExternalRequest"), harmless=TYPE, refused={"age_encryption_recipients": ["age1x"]}),
     Row("load_weights", lambda w: {"session_id": w.client.session, "model_seq_id": next(NUMBERS), "path": w.checkpoint}, both("LoadWeightsRequest"), objects=("user_metadata", "optimizer_config"),
-        values={"model_id": 7, "seq_id": None}, harmless=TYPE, refused={"weights_access_token": "t"}),
+        values={"model_id": 7}, harmless=TYPE, refused={"weights_access_token": "t"}),
     Row("weights_info", lambda w: {"tinker_path": w.checkpoint}, more=("tinker_path",)),
-    Row("copy_weights", lambda w: {"source_path": w.checkpoint}, both("CopyWeightsRequest"), values={"model_seq_id": None, "destination_project_id": None}, refused={"weights_access_token": "t"}),
+    Row("copy_weights", lambda w: {"source_path": w.checkpoint}, both("CopyWeightsRequest"), refused={"weights_access_token": "t"}),
     Row("create_sampling_session", lambda w: {"session_id": w.client.session, "sampling_session_seq_id": next(NUMBERS), "base_model": BASE}, both("CreateSamplingSessionRequest"), harmless=TYPE),
     Row("join_sampling_session", lambda w: {"sampling_session_id": w.sampler}, both("JoinSamplingSessionRequest"), harmless=TYPE),
     Row("asample", sampled, both("SampleRequest"), objects=("prompt", "sampling_params"), values={"target_prompt_logprobs": 7}, harmless={"record_stability_info": True, **TYPE}, refused={"base_model": BASE, "model_path": "x"}),
     Row("asample", sampled, both("SamplingParams"), inside="sampling_params"),
-    Row("create_custom_loss", lambda w: {"session_id": w.client.session, "custom_loss_seq_id": next(NUMBERS), "name": "n", "inputs": [{"name": "logprobs", "rank": 1}], "graph": {"format": 1, "nodes": [
-        {"op": "placeholder", "name": "logprobs", "target": "logprobs", "args": [], "kwargs": {}},
-        {"op": "call_method", "name": "end", "target": "sum", "args": [{"ref": "logprobs"}], "kwargs": {}},
-        {"op": "output", "name": "output", "target": "output", "args": [{"tuple": [{"ref": "end"}, {"dict": {}}]}], "kwargs": {}}]}}, both("CreateCustomLossRequest"),
-        values={"inputs": None, "graph": None}, harmless=TYPE),
+    Row("asample", sampled, (tinker.types.ModelInput,), inside="prompt"),
+    Row("asample", sampled, (tinker.types.EncodedTextChunk,), inside="prompt.chunks.0"),
+    Row("asample", targets, (fireworks_types.TensorData,), inside="target_prompt_logprobs", more=("data",)),
+    Row("create_custom_loss", custom_loss, both("CreateCustomLossRequest"),
+        objects=("graph",), harmless=TYPE),
+    Row("create_custom_loss", custom_loss, (tinker.types.CustomLossInput,), inside="inputs.0"),
+    Row("create_custom_loss", custom_loss, (tinker.types.CustomLossGraph,), inside="graph"),
+    Row("create_custom_loss", custom_loss, (tinker.types.CustomLossNode,), inside="graph.nodes.1", values={"args": 5, "kwargs": 5}),
     Row("retrieve_futures", lambda w: {"target": {"type": "sampling_session", "sampling_session_id": w.sampler, "cloned_sampler_id": 0}, "timeout": 0}, both("FuturesRetrieveRequest"), objects=("target",),
         harmless={"retrieved_request_ids": ["a"]}),
+    Row("retrieve_future", lambda w: {"request_id": w.finished}, both("FutureRetrieveRequest"), harmless={"allow_metadata_only": True}),
+    Row("cancel_future", lambda w: {"request_id": w.client.post("asample", **sampled(w))["request_id"]}, more=("request_id",)),
+    Row("client/dynamic_config", lambda w: {}, more=("sdk_version",), harmless={"sdk_version": "9"}),
     Row("sessions/search", lambda w: {}, both("SessionSearchRequest"), objects=("user_metadata", "owner", "cursor")),
+    Row("sessions/search", lambda w: {"owner": {"type": "user", "owner_urns": ["a"]}}, (search_owner.UserSearchOwner,), inside="owner"),
+    Row("sessions/search", lambda w: {"statuses": [{"type": "client_finished", "reasons": ["success"]}]}, (session_status_query.ClientFinishedSessionStatusQuery,), inside="statuses.0"),
+    Row("sessions/search", lambda w: {"cursor": {"last_session_id": "s"}}, (session_search_cursor.SessionSearchCursor,), inside="cursor", harmless={"last_created_at": "2026-01-01T00:00:00Z"}),
+    Row("sessions/{session}/project", lambda w: {"project_id": "p"}, more=("project_id",), method="PUT"),
+    Row("training_runs/{run}/checkpoints/weights/fields/ttl", lambda w: {"ttl_seconds": 9999}, more=("ttl_seconds",), method="PUT"),
+    Row("sessions/{session}/finish", lambda w: {}, more=("detail", "reason"), objects=("reason",)),
+    Row("sessions/{session}/finish", lambda w: {"reason": {"type": "success"}}, more=("type", "request_id", "request_type"), inside="reason"),
+    Row("create_sampling_route", lambda w: {"base_model": BASE}, more=("base_model", "training_run")),
+    Row("/v1/accounts/local/checkpoints/fields-sampler:promote", lambda w: {"output_model": f"accounts/local/models/m{next(NUMBERS)}"},
+        more=("output_model", "outputModel", "trainer_job_id", "base_model", "async_promotion", "hot_load_deployment_id"), harmless={"hot_load_deployment_id": "d"}),
     Row("/hot_load/v1/models/hot_load", lambda w: {"identity": "absent"}, more=("identity", "reset_prompt_cache", "incremental_snapshot_metadata"),
         harmless={"reset_prompt_cache": True, "incremental_snapshot_metadata": {"previous_snapshot_identity": "a"}}),
 ]  # fmt: skip
@@ -197,22 +232,22 @@ def put(body, place, name, value):
 def test_training_routes(wire, row):
     for values in (row.harmless, row.refused, row.values):
         assert set(values) <= set(fields_of(row)) | set(row.more), set(values) - set(fields_of(row))
-    assert wire.said(row.route, row.body(wire)) is None
+    assert wire.said(row.route, row.body(wire), row.method) is None
     unread = []
     for name in fields_of(row):
         known = re.sub(r"s?$", "", name)
-        misspelt = wire.said(row.route, put(row.body(wire), row.inside, name + "z", 1))
+        misspelt = wire.said(row.route, put(row.body(wire), row.inside, name + "z", 1), row.method)
         if misspelt is None or f"{name}z" not in misspelt or "did you mean" not in misspelt:
             unread.append((name, "misspelt", misspelt))
         if name in row.harmless:
-            said = wire.said(row.route, put(row.body(wire), row.inside, name, row.harmless[name]))
+            said = wire.said(row.route, put(row.body(wire), row.inside, name, row.harmless[name]), row.method)
             if said is not None or name not in documented():
                 unread.append((name, "harmless", said))
             continue
         if name in row.values and row.values[name] is None:
             continue  # is checked where others use it
         wrong = row.refused.get(name, row.values.get(name, "text" if name in row.objects else WRONG))
-        said = wire.said(row.route, put(row.body(wire), row.inside, name, wrong))
+        said = wire.said(row.route, put(row.body(wire), row.inside, name, wrong), row.method)
         if said is None or known not in said:
             unread.append((name, "refused" if name in row.refused else "honoured", said))
     assert not unread, unread

@@ -51,7 +51,9 @@ ResponseFormat read_format(Json value, const std::string& field) {
     if (const Json type = value.value("type", Json()); type != "json_object" && type != "json_schema") fail_field(field + ".schema", fmt::format("is given with type {}, allowed are json_object and json_schema", describe_json(type)));
     Json schema = value["schema"];
     parsed(schema, "schema");
-    value = {{"type", "json_schema"}, {"json_schema", {{"schema", schema}}}};
+    value.erase("schema");
+    value["type"] = "json_schema";
+    value["json_schema"] = {{"schema", std::move(schema)}};
   } else if (value.contains("json_schema")) {
     Json& given = value["json_schema"];
     parsed(given, "json_schema");

@@ -1,4 +1,8 @@
 // Deployments: names under which models are sampled. One is ready at once.
+#include <algorithm>
+#include <map>
+#include <sstream>
+
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
 
@@ -29,6 +33,30 @@ void take_fields(const TrainingJson& json, Deployment& d) {
   d.max_replicas = integer_field(json, "maxReplicaCount", d.max_replicas);
 }
 
+// With ?updateMask=description,min_replica_count,...: of the body these alone, emptied where the body has none.
+TrainingJson masked(const TrainingCall& call, const TrainingJson& json) {
+  const std::optional<std::string> mask = call.request.query_value("updateMask");
+  if (!mask) return json;
+  const std::map<std::string, std::pair<std::string, TrainingJson>> known = {{"hot_load_trainer_job", {"hotLoadTrainerJob", ""}},
+                                                                             {"hot_load_transition_type", {"hotLoadTransitionType", ""}},
+                                                                             {"description", {"description", ""}},
+                                                                             {"min_replica_count", {"minReplicaCount", 0}},
+                                                                             {"max_replica_count", {"maxReplicaCount", 0}}};
+  TrainingJson out = TrainingJson::object();
+  std::istringstream paths(*mask);
+  for (std::string path; std::getline(paths, path, ',');) {
+    const auto found = std::find_if(known.begin(), known.end(), [&](const auto& row) { return row.first == path || row.second.first == path; });
+    if (found == known.end()) {
+      std::vector<std::string> names;
+      for (const auto& [name, row] : known) names.push_back(name);
+      fail_value("updateMask", fmt::format("names '{}', allowed are {}{}", shown(path), fmt::join(names, ", "), did_you_mean(path, names)));
+    }
+    const auto& [name, empty] = found->second;
+    out[name] = json.contains(name) && !json[name].is_null() ? json[name] : empty;
+  }
+  return out;
+}
+
 void create_deployment(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string id = call.request.query_value("deploymentId").value_or("");
@@ -57,21 +85,22 @@ void add_deployment_routes(TrainingRoutes& routes) {
     known.only("extraValues", {Json::object()});
     return known;
   };
-  routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment);
+  routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment,
+                     known_query({"deploymentId"}, {"skipShapeValidation", "acceptShapelessRisk", "disableSpeculativeDecoding"}));
   routes.add_at_root("GET", all, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
     for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
     answer_page(call, kDeployments, rows);
-  });
+  }, page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(deployment_json(deployment_at(call))); });
   routes.add_at_root("PATCH", one, fields({}), [](const TrainingCall& call) {
-    const TrainingJson json = call.json();
+    const TrainingJson json = masked(call, call.json());
     call.answer(deployment_json(call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
-  });
+  }, {"updateMask"});
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     call.service.control().deployments.remove(call.owner, deployment_at(call).name);
     call.answer(TrainingJson::object());
-  });
+  }, known_query({}, {"ignoreChecks", "hard"}));
 }
 
 }  // namespace lockstep

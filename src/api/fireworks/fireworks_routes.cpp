@@ -49,6 +49,14 @@ void answer_page(const TrainingCall& call, const char* field, const TrainingJson
   call.answer(json);
 }
 
+std::vector<std::string> page_query() { return {"pageSize", "pageToken"}; }
+
+bool query_flag(const TrainingCall& call, std::string_view name) {
+  const std::string text = call.request.query_value(name).value_or("false");
+  if (text != "true" && text != "false") fail_value(std::string(name), fmt::format("is '{}', allowed are true and false", shown(text)));
+  return text == "true";
+}
+
 TrainingJson checkpoint_row(const std::string& parent, const CheckpointRecord& r) {
   const bool lora = r.settings.rank > 0, state = r.kind == "weights";
   const char* type = state ? (lora ? "TRAINING_LORA" : "TRAINING") : lora ? "INFERENCE_LORA" : r.type == "delta" ? "INFERENCE_ARC_V2" : "INFERENCE_BASE";
@@ -63,7 +71,9 @@ void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>&
   TrainingRoutes routes(table, service);
   const auto shapes = std::make_shared<const ShapeCatalog>(with_base_shapes(listed, service->base()));
   // One account, whose trainer is this server.
-  routes.add_at_root("GET", "/v1/accounts", [](const TrainingCall& call) { call.answer({{"accounts", {{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}}}); });
+  routes.add_at_root("GET", "/v1/accounts", [](const TrainingCall& call) {
+    answer_page(call, "accounts", TrainingJson::array({{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}));
+  }, page_query());
   add_completion_routes(routes);
   add_hot_load_routes(routes);
   add_shape_routes(routes, shapes);

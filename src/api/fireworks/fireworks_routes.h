@@ -30,6 +30,9 @@ void answer_conflict(const TrainingCall& call, const std::string& message);
 void check_base_model(const TrainingCall& call, const std::string& name);
 // One page of rows below `field`, by pageSize and pageToken.
 void answer_page(const TrainingCall& call, const char* field, const TrainingJson& rows);
+std::vector<std::string> page_query();  // what it reads
+// ?name=true or false; false where it is absent.
+bool query_flag(const TrainingCall& call, std::string_view name);
 // A checkpoint as control planes list it; `parent`: the job's or session's name.
 TrainingJson checkpoint_row(const std::string& parent, const CheckpointRecord& record);
 

@@ -83,13 +83,14 @@ void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCat
   config.only("customImageTag", {""});
   config.only("extraArgs", {Json::array()});
   fields.inside("trainingConfig", std::move(config));
-  routes.add_at_root("POST", jobs, std::move(fields), [shapes](const TrainingCall& call) { create_job(call, *shapes); });
+  routes.add_at_root("POST", jobs, std::move(fields), [shapes](const TrainingCall& call) { create_job(call, *shapes); },
+                     known_query({"rlorTrainerJobId", "trainingShape", "skipValidations"}, {"deploymentId"}));
   routes.add_at_root("GET", jobs, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
     for (const TrainerJob& job : call.service.control().jobs.all(call.owner))
       if (job.state != "JOB_STATE_DELETED") rows.push_back(job_json(call, job));
     answer_page(call, kJobs, rows);
-  });
+  }, page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(job_json(call, living_job(call, path_segment(call, "job")))); });
   routes.add_at_root("POST", one, change_job);
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
@@ -102,7 +103,7 @@ void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCat
     TrainingJson rows = TrainingJson::array();
     for (const CheckpointRecord& r : call.service.checkpoints_of_job(call.owner, id)) rows.push_back(checkpoint_row(job.name, r));
     answer_page(call, "checkpoints", rows);
-  });
+  }, page_query());
 }
 
 }  // namespace lockstep

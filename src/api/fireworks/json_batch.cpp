@@ -49,6 +49,8 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
   tensor.is_float = dtype == "float32";
   if (json.contains("shape") && !json["shape"].is_null()) tensor.shape = numbers<std::int64_t>(json["shape"], where + ".shape");
   const bool sparse = json.contains("sparse_crow_indices") && !json["sparse_crow_indices"].is_null();
+  if (!sparse && is_given(json, "sparse_col_indices"))
+    fail(ErrorCode::invalid_argument, "{}.sparse_col_indices is given without sparse_crow_indices, allowed are both or none", where);
   const TrainingJson none, &data = json.contains("data") ? json["data"] : none;
   const auto read = [&]<class T>(std::vector<T>& into) {
     into = numbers<T>(data, where + ".data");
@@ -93,6 +95,7 @@ TrainingDatum datum_of_json(TrainingJson& json, const std::string& where, DenseR
     const std::string name = fmt::format("{}.model_input.chunks[{}]", where, c);
     if (!chunks[c].is_object() || text_field(chunks[c], "type", "encoded_text") != "encoded_text")
       fail(ErrorCode::unsupported, "{} is no encoded_text; the model takes tokens only", name);
+    check_text_chunk(chunks[c], name);
     for (const std::int64_t token : numbers<std::int64_t>(chunks[c].contains("tokens") ? chunks[c]["tokens"] : TrainingJson(), name + ".tokens"))
       datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
   }
@@ -116,6 +119,7 @@ JsonFields batch_fields() {
   datum.inside("model_input", std::move(input));
   tensor.taken({"data", "dtype", "shape", "sparse_crow_indices", "sparse_col_indices"});
   datum.inside_all("loss_fn_inputs", std::move(tensor));
+  for (const char* name : {"model_input_spans", "loss_fn_input_spans"}) datum.harmless(name);
   batch.each("data", std::move(datum));
   batch.taken({"loss_fn", "loss_fn_config"});
   return batch;

@@ -43,6 +43,10 @@ TEST(JsonBatch, WhatIsWrongIsNamed) {
   EXPECT_EQ(error_of("[" + datum_of("[1]", R"("w":{"dtype":"int64","data":[1,2,0.5]})") + "]"), "data[0].loss_fn_inputs.w.data[2] is no whole number");
   EXPECT_EQ(error_of("[" + datum_of("[1]", R"("w":{"data":[1,"a"]})") + "]"), "data[0].loss_fn_inputs.w.data[1] is no number");
   EXPECT_EQ(error_of("[" + datum_of("7", "") + "]"), "data[0].model_input.chunks[0].tokens is no list of numbers");
+  EXPECT_EQ(error_of(R"([{"model_input":{"chunks":[{"type":"encoded_text","tokens":[1],"data":"x","format":null}]},"loss_fn_inputs":{}}])"),
+            "data[0].model_input.chunks[0].data is given in a chunk of encoded_text, allowed are type and tokens");
+  EXPECT_EQ(error_of("[" + datum_of("[1]", R"("w":{"data":[1],"sparse_col_indices":[0]})") + "]"),
+            "data[0].loss_fn_inputs.w.sparse_col_indices is given without sparse_crow_indices, allowed are both or none");
   EXPECT_EQ(error_of("[1,2]"), "forward_backward_input.data is missing, or no list");
 }
 

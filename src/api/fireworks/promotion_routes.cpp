@@ -34,7 +34,11 @@ TrainingJson model_at(const TrainingCall& call, const std::string& id) {
   throw RequestError(ErrorCode::not_found, "model", fmt::format("there is no model '{}'", shown(name)), 404);
 }
 
-std::string output_name(const TrainingJson& json) { return json.contains("outputModel") ? required_text(json, "outputModel") : required_text(json, "output_model"); }
+std::string output_name(const TrainingJson& json) {
+  const bool is_both = is_given(json, "outputModel") && is_given(json, "output_model");
+  if (is_both && json["outputModel"] != json["output_model"]) fail_value("outputModel", "is given beside another output_model, allowed is one of the two");
+  return required_text(json, is_given(json, "outputModel") ? "outputModel" : "output_model");
+}
 
 // As a job's: an operation that is done already, where the client asks for one.
 void promote_of_job(const TrainingCall& call) {
@@ -75,7 +79,7 @@ void add_promotion_routes(TrainingRoutes& routes) {
     rows.push_back(base_json(call, resource_name(call, kModels, call.service.base().name)));
     for (const PromotedModel& model : call.service.control().models.all(call.owner)) rows.push_back(model_json(call, model));
     answer_page(call, kModels, rows);
-  });
+  }, page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(model_at(call, path_segment(call, "model"))); });
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     call.service.control().remove_model(call.owner, resource_name(call, kModels, path_segment(call, "model")));

@@ -20,6 +20,7 @@ SessionRecord serverless_session(const TrainingCall& call) {
 void create_sampling_route(const TrainingCall& call) {
   const TrainingJson json = call.json();
   if (const std::string base = text_field(json, "base_model"); !base.empty()) {
+    if (is_given(json, "training_run")) fail_value("training_run", "is given beside base_model, allowed is one of the two");
     check_base_model(call, base);
     return call.answer(TrainingJson::object());
   }
@@ -38,7 +39,7 @@ void add_serverless_routes(TrainingRoutes& routes) {
     for (const SessionRecord& s : call.service.sessions(call.owner))
       if (s.id.starts_with("ts-")) rows.push_back(session_json(call, s));
     answer_page(call, kSessions, rows);
-  });
+  }, page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(session_json(call, serverless_session(call))); });
   routes.add_at_root("GET", one + "/checkpoints", [](const TrainingCall& call) {
     const SessionRecord session = serverless_session(call);
@@ -46,7 +47,7 @@ void add_serverless_routes(TrainingRoutes& routes) {
     for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
       if (r.session == session.id) rows.push_back(checkpoint_row(resource_name(call, kSessions, session.id), r));
     answer_page(call, "trainingSessionCheckpoints", rows);
-  });
+  }, page_query());
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     const SessionRecord session = serverless_session(call);
     call.service.finish_session(call.owner, session.id, "finished: deleted", {});

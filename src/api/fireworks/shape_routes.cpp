@@ -57,6 +57,7 @@ ShapeCatalog with_base_shapes(const ShapeCatalog& listed, const TrainingBase& ba
 }
 
 std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes) {
+  const bool unchecked = query_flag(call, "skipValidations");
   if (const std::string named = call.request.query_value("trainingShape").value_or(""); !named.empty()) {
     const std::string_view before = "/trainingShapes/";
     const std::size_t at = named.find(before), begin = at == std::string::npos ? 0 : at + before.size();
@@ -64,7 +65,7 @@ std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   }
   const TrainingJson json = call.json();
   const auto config = json.find("trainingConfig");
-  if (call.request.query_value("skipValidations").value_or("") == "true" || config == json.end() || !config->is_object()) return {};
+  if (unchecked || config == json.end() || !config->is_object()) return {};
   const std::string model = text_field(*config, "baseModel");
   if (model.empty()) return {};
   const TrainingBase& base = call.service.base();
@@ -88,7 +89,11 @@ std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes) {
 
 void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes) {
   const std::string versions = "/v1/accounts/{account}/trainingShapes/{shape}/versions";
-  routes.add_at_root("GET", versions, [shapes](const TrainingCall& call) { call.answer({{"trainingShapeVersions", {shape_version(call, *shapes)}}}); });
+  routes.add_at_root("GET", versions, [shapes](const TrainingCall& call) {
+    const std::string filter = call.request.query_value("filter").value_or("");  // a shape's one version is its latest, and good
+    if (!filter.empty() && filter != "latest_validated=true") fail_value("filter", fmt::format("is '{}', allowed is latest_validated=true", shown(filter)));
+    answer_page(call, "trainingShapeVersions", TrainingJson::array({shape_version(call, *shapes)}));
+  }, {"filter", "pageSize", "pageToken"});
   routes.add_at_root("GET", versions + "/{version}", [shapes](const TrainingCall& call) {
     if (path_segment(call, "version") != kShapeVersion) throw RequestError(ErrorCode::not_found, "version", fmt::format("the shape has no version '{}', allowed is {}", shown(path_segment(call, "version")), kShapeVersion), 404);
     call.answer(shape_version(call, *shapes));

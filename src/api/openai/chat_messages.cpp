@@ -20,8 +20,8 @@ std::string content_text(const Json& value, const std::string& field) {
     const std::string type = json_text(value[i]["type"], at + ".type");
     std::optional<std::string> part;
     JsonFields fields;
-    fields.ignored("type");
-    fields.harmless("cache_control");
+    fields.taken({"type"});
+    for (const char* name : {"cache_control", "prompt_cache_breakpoint"}) fields.harmless(name);
     if (type == "text" || type == "refusal") {
       fields.custom(type, [&](const Json& json, const std::string& name) { part = json_text(json, name); });
       fields.read(value[i], at + ".");
@@ -44,7 +44,7 @@ Json tool_call(const Json& value, const std::string& field) {
   JsonFields fields;
   fields.text("id", &id);
   fields.text("type", &type);
-  fields.ignored("index");  // left over from a stream's parts
+  fields.harmless("index");
   fields.custom("function", [&](const Json& json, const std::string& at) {
     require_object(json, at);
     has_function = true;
@@ -88,7 +88,7 @@ Json message(const Json& value, const std::string& field) {
   std::string tool_call_id;
   Json calls = Json::array();
   JsonFields fields;
-  fields.ignored("role");
+  fields.taken({"role"});
   fields.harmless("cache_control");
   fields.custom("content", [&](const Json& json, const std::string& at) { content = content_text(json, at); });
   fields.custom("name", [&](const Json& json, const std::string& at) { out["name"] = json_text(json, at); });

@@ -67,7 +67,7 @@ class OpenAiApi {
     fields.text("lora_name", &name);
     fields.text("lora_path", &path);
     fields.boolean("load_inplace", &in_place);
-    fields.ignored("lora_int_id");
+    fields.harmless("lora_int_id");
     fields.read(parse_object(request.body));
     if (name.empty()) fail_field("lora_name", "is missing");
     if (path.empty()) fail_field("lora_path", "is missing");
@@ -77,7 +77,7 @@ class OpenAiApi {
     std::string name;
     JsonFields fields;
     fields.text("lora_name", &name);
-    fields.ignored("lora_int_id");
+    fields.harmless("lora_int_id");
     fields.read(parse_object(request.body));
     if (name.empty()) fail_field("lora_name", "is missing");
     service_->adapters().unload(name);
@@ -164,9 +164,9 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   post("/v1/chat/completions", starts(&OpenAiApi::chat));
   post("/v1/embeddings", starts(&OpenAiApi::embeddings));
   post("/v1/responses", starts(&OpenAiApi::create_response));
-  routes.add({"GET", "/v1/responses/{response_id}", answers(&OpenAiApi::response)});
+  routes.add({.method = "GET", .path = "/v1/responses/{response_id}", .handler = answers(&OpenAiApi::response), .query = std::vector<std::string>{"stream", "include_obfuscation"}});
   routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});
-  routes.add({"GET", "/v1/responses/{response_id}/input_items", answers(&OpenAiApi::response_items)});
+  routes.add({.method = "GET", .path = "/v1/responses/{response_id}/input_items", .handler = answers(&OpenAiApi::response_items), .query = std::vector<std::string>{"order", "limit", "after"}});
   post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
   post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
   post("/v1/tokenize", answers(&OpenAiApi::tokenize));

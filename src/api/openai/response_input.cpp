@@ -28,10 +28,10 @@ std::string text_of(const Json& value, const std::string& field) {
       fail_field(at + ".type", fmt::format("is {}, allowed are input_text, output_text and refusal{}", describe_json(value[i]["type"]), did_you_mean(type, texts)));
     std::optional<std::string> part;
     JsonFields fields;
-    fields.ignored("type");
+    fields.taken({"type"});
     fields.custom(type == "refusal" ? "refusal" : "text", [&](const Json& json, const std::string& name) { part = json_text(json, name); });
-    for (const char* name : {"annotations", "logprobs"}) fields.ignored(name);  // of an answer that comes back
-    fields.harmless("cache_control");
+    for (const char* name : {"annotations", "logprobs"}) fields.harmless(name);
+    for (const char* name : {"cache_control", "prompt_cache_breakpoint"}) fields.harmless(name);
     fields.read(value[i], at + ".");
     if (!part) fail_field(at + (type == "refusal" ? ".refusal" : ".text"), "is missing");
     text += (i > 0 ? "\n" : "") + *part;
@@ -69,7 +69,8 @@ void ResponseInput::message(const Json& value, const std::string& field) {
   std::string role;
   std::optional<std::string> content;
   JsonFields fields;
-  for (const char* name : {"type", "id", "status", "phase"}) fields.ignored(name);
+  fields.taken({"type"});
+  for (const char* name : {"id", "status", "phase"}) fields.harmless(name);
   fields.choice("role", &role, {"user", "assistant", "system", "developer"});
   fields.custom("content", [&](const Json& json, const std::string& at) { content = text_of(json, at); });
   fields.read(value, field + ".");
@@ -95,7 +96,8 @@ void ResponseInput::message(const Json& value, const std::string& field) {
 void ResponseInput::reasoning(const Json& value, const std::string& field) {
   std::string text, summary;
   JsonFields fields;
-  for (const char* name : {"type", "id", "status"}) fields.ignored(name);
+  fields.taken({"type"});
+  for (const char* name : {"id", "status"}) fields.harmless(name);
   fields.custom("content", [&](const Json& json, const std::string& at) { text = text_of(json, at); });
   fields.custom("summary", [&](const Json& json, const std::string& at) { summary = text_of(json, at); });
   fields.only("encrypted_content", {""});
@@ -108,7 +110,8 @@ void ResponseInput::reasoning(const Json& value, const std::string& field) {
 void ResponseInput::function_call(const Json& value, const std::string& field) {
   std::string call_id, name, arguments;
   JsonFields fields;
-  for (const char* known : {"type", "id", "status"}) fields.ignored(known);
+  fields.taken({"type"});
+  for (const char* known : {"id", "status"}) fields.harmless(known);
   fields.text("call_id", &call_id);
   fields.text("name", &name);
   fields.text("arguments", &arguments);
@@ -131,7 +134,8 @@ void ResponseInput::function_output(const Json& value, const std::string& field)
   std::string call_id;
   std::optional<std::string> output;
   JsonFields fields;
-  for (const char* known : {"type", "id", "status"}) fields.ignored(known);
+  fields.taken({"type"});
+  for (const char* known : {"id", "status"}) fields.harmless(known);
   fields.text("call_id", &call_id);
   fields.custom("output", [&](const Json& json, const std::string& at) { output = text_of(json, at); });
   fields.read(value, field + ".");

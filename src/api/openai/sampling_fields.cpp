@@ -79,12 +79,10 @@ ResponseFormat response_format_value(const Json& value, const std::string& field
     return format;
   }
   if (given.is_null()) fail_field(field + ".json_schema", "is missing");
-  std::string name;
   bool strict = true;
   format.field = field + ".json_schema.schema";
   JsonFields inner;
-  inner.text("name", &name);
-  inner.ignored("description");
+  for (const char* label : {"name", "description"}) inner.harmless(label);
   inner.boolean("strict", &strict);  // the grammar holds always
   inner.custom("schema", [&](const Json& json, const std::string& at) {
     if (!json.is_object() && !json.is_boolean()) fail_field(at, fmt::format("is {}, allowed is a JSON schema", describe_json(json)));

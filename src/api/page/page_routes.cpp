@@ -101,10 +101,13 @@ void add_page_routes(Routes& routes, PageOptions options) {
     const std::string path = file.name == "index.html" ? "/" : "/" + std::string(file.name);
     routes.add({"GET", path, [file, tag](const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
                   responder->send(file_response(file, tag, request));
-                }, false});
+                }, false, false, std::nullopt});
   }
-  const auto add = [&](const char* path, Ask ask) {
-    routes.add({"GET", path, [page, ask = std::move(ask)](const ApiRequest& request, const std::shared_ptr<Responder>& responder) { answer(page, ask, request, responder); }});
+  const auto add = [&](const char* path, Ask ask, std::vector<std::string> query = {}) {
+    routes.add({.method = "GET",
+                .path = path,
+                .handler = [page, ask = std::move(ask)](const ApiRequest& request, const std::shared_ptr<Responder>& responder) { answer(page, ask, request, responder); },
+                .query = std::move(query)});
   };
   const auto run = [](const ApiRequest& request) { return std::string(request.parameter("run")); };
   const auto arm = [](const ApiRequest& request) { return request.query_value("arm").value_or(""); };
@@ -118,11 +121,11 @@ void add_page_routes(Routes& routes, PageOptions options) {
     from.points = integer_of(request, "points", from.points);
     from.file = request.query_value("file").value_or("");
     return reader.metrics(run(request), arm(request), from);
-  });
+  }, {"arm", "from", "points", "file"});
   add("/api/runs/{run}/transcripts", [=](const RunReader& reader, const ApiRequest& request) {
     if (request.query_value("step")) return reader.transcripts(run(request), arm(request), integer_of(request, "step", 0));
     return reader.transcript_steps(run(request), arm(request));
-  });
+  }, {"arm", "step"});
 }
 
 }  // namespace lockstep

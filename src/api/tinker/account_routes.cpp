@@ -37,9 +37,9 @@ void add_account_routes(TrainingRoutes& routes) {
     routes.add(method, "auth/apikey/me", [](const TrainingCall&) {
       refuse_account(501, "this server has no accounts: keys are the lines of its --api-key-file, and nothing is known of them but their names; use the key itself (TINKER_API_KEY), which needs no login");
     });
-  routes.add("GET", "audit", [](const TrainingCall&) { refuse_account(400, "this server keeps no audit log; `lockstep serve --access-log` writes a line a request, with the name of its key"); });
-  routes.add("GET", "billing/usage/events", [](const TrainingCall&) { refuse_account(400, "this server bills nothing and keeps no usage by the hour; GET /metrics counts tokens and operations since its start"); });
-  routes.add("GET", "billing/usage/checkpoints/current", checkpoint_storage);
+  routes.add_with_query("GET", "audit", known_query({"event_type", "day"}), [](const TrainingCall&) { refuse_account(400, "this server keeps no audit log; `lockstep serve --access-log` writes a line a request, with the name of its key"); });
+  routes.add_with_query("GET", "billing/usage/events", known_query({"starting_on", "ending_before"}), [](const TrainingCall&) { refuse_account(400, "this server bills nothing and keeps no usage by the hour; GET /metrics counts tokens and operations since its start"); });
+  routes.add_with_query("GET", "billing/usage/checkpoints/current", known_query({"project_id"}), checkpoint_storage);
 }
 
 }  // namespace lockstep

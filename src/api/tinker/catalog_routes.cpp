@@ -63,6 +63,11 @@ CatalogPage page_of(const TrainingCall& call, std::size_t total) {
   page.count = std::min(number("limit", 100, 10'000), total - page.begin);
   return page;
 }
+// What a key may see is what it owns, so both scopes of the package are one.
+void check_scope(const TrainingCall& call) {
+  if (const std::string scope = call.request.query_value("access_scope").value_or("owned"); scope != "owned" && scope != "accessible")
+    fail_value("access_scope", fmt::format("is '{}', allowed are owned and accessible", shown(scope)));
+}
 TrainingJson cursor(const CatalogPage& page, std::size_t total) { return {{"offset", page.begin}, {"limit", page.count}, {"total_count", total}}; }
 
 template <class T, class F>
@@ -100,6 +105,25 @@ bool holds_text(const TrainingJson& list, const std::string& text) {
   return list.is_array() && std::any_of(list.begin(), list.end(), [&](const TrainingJson& one) { return one.is_string() && one.get<std::string>() == text; });
 }
 
+void check_kind(const TrainingJson& json, const std::string& where, const std::vector<std::string>& allowed) {
+  const std::string type = text_field(json, "type");
+  if (!type.empty() && std::find(allowed.begin(), allowed.end(), type) == allowed.end())
+    fail_value(where + ".type", fmt::format("is '{}', allowed are {}{}", shown(type), fmt::join(allowed, ", "), did_you_mean(type, allowed)));
+}
+// Of the kinds of a search: one that is not known would find what was not asked for.
+void check_kinds(const TrainingJson& json) {
+  const TrainingJson owner = object_field(json, "owner");
+  check_kind(owner, "owner", {"own", "accessible", "user"});
+  if (!list_field(owner, "owner_urns").is_null() && text_field(owner, "type") != "user") fail_value("owner.owner_urns", "is given with another type than user");
+  std::size_t number = 0;
+  for (const TrainingJson& query : list_field(json, "statuses")) {
+    const std::string where = fmt::format("statuses[{}]", number++);
+    if (!query.is_object()) fail_value(where, fmt::format("is {}, allowed is an object", describe_json(query)));
+    check_kind(query, where, {"active", "cancelled", "failed", "client_finished"});
+    if (!list_field(query, "reasons").is_null() && text_field(query, "type") != "client_finished") fail_value(where + ".reasons", "is given with another type than client_finished");
+  }
+}
+
 bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
   const std::string id = text_field(json, "session_id"), name = text_field(json, "display_name");
   if ((!id.empty() || !name.empty()) && !(s.id == id || (!name.empty() && named_like(s.display_name, name)))) return false;
@@ -118,6 +142,7 @@ bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
 void search_sessions(const TrainingCall& call) {
   const TrainingJson json = call.json();
   for (const char* name : {"project_ids", "statuses"}) list_field(json, name);
+  check_kinds(json);
   const std::int64_t limit = integer_field(json, "limit", 50);
   if (limit < 1 || limit > 200) fail_value("limit", fmt::format("is {}, allowed is 1 to 200", limit));
   const TrainingJson cursor = object_field(json, "cursor"), owner = object_field(json, "owner");
@@ -152,7 +177,8 @@ void search_sessions(const TrainingCall& call) {
 
 void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("weights_info", known_fields({"tinker_path"}), weights_info);
-  routes.add("GET", "training_runs", [](const TrainingCall& call) {
+  routes.add_with_query("GET", "training_runs", known_query({"limit", "offset", "project_id", "access_scope"}), [](const TrainingCall& call) {
+    check_scope(call);
     std::vector<ModelRecord> all = call.service.models(call.owner);
     const std::optional<std::string> project = call.request.query_value("project_id");
     if (project && !project->empty())
@@ -165,14 +191,17 @@ void add_catalog_routes(TrainingRoutes& routes) {
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })}, {"cursor", cursor(page, all.size())}});
   });
-  routes.add("GET", "training_runs/{run}", [](const TrainingCall& call) { call.answer(run_json(call.service, call.owner, run_of(call, parameter(call, "run")))); });
+  routes.add_with_query("GET", "training_runs/{run}", known_query({"access_scope"}), [](const TrainingCall& call) {
+    check_scope(call);
+    call.answer(run_json(call.service, call.owner, run_of(call, parameter(call, "run"))));
+  });
   routes.add("GET", "training_runs/{run}/checkpoints", [](const TrainingCall& call) {
     const std::string run = parameter(call, "run");
     const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner, run);
     if (all.empty()) call.service.model(call.owner, run);  // an error where there is no such run
     call.answer({{"checkpoints", listed(all, {0, all.size()}, checkpoint_json)}});
   });
-  routes.add("GET", "checkpoints", [](const TrainingCall& call) {
+  routes.add_with_query("GET", "checkpoints", known_query({"limit", "offset"}), [](const TrainingCall& call) {
     const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner);
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"checkpoints", listed(all, page, checkpoint_json)}, {"cursor", cursor(page, all.size())}});
@@ -194,12 +223,14 @@ void add_catalog_routes(TrainingRoutes& routes) {
     call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
     call.answer(TrainingJson::object());
   });
-  routes.add("GET", "sessions", [](const TrainingCall& call) {
+  routes.add_with_query("GET", "sessions", known_query({"limit", "offset", "access_scope"}), [](const TrainingCall& call) {
+    check_scope(call);
     const std::vector<SessionRecord> all = call.service.sessions(call.owner);
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"sessions", listed(all, page, [](const SessionRecord& s) { return TrainingJson(s.id); })}});
   });
-  routes.add("GET", "sessions/{session}", [](const TrainingCall& call) {
+  routes.add_with_query("GET", "sessions/{session}", known_query({"access_scope"}), [](const TrainingCall& call) {
+    check_scope(call);
     const SessionRecord session = call.service.session(call.owner, parameter(call, "session"));
     TrainingJson runs = TrainingJson::array(), samplers = TrainingJson::array();
     for (const ModelRecord& m : call.service.models(call.owner))
@@ -210,7 +241,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
   JsonFields search = known_fields({"session_id", "project_ids", "user_metadata", "display_name", "limit"});
   search.inside("owner", known_fields({"type", "owner_urns"}));
   search.each("statuses", known_fields({"type", "reasons"}));
-  search.inside("cursor", known_fields({"last_created_at", "last_session_id"}));
+  search.inside("cursor", known_fields({"last_session_id"}, {"last_created_at"}));
   routes.post("sessions/search", std::move(search), search_sessions);
   routes.add("PUT", "sessions/{session}/project", known_fields({"project_id"}), [](const TrainingCall& call) {
     call.service.assign_session(call.owner, parameter(call, "session"), required_text(call.json(), "project_id"));

@@ -98,6 +98,7 @@ void copy_weights(const TrainingCall& call) {
   wanted.session = text_field(json, "session_id");
   wanted.project = text_field(json, "destination_project_id");
   if (!wanted.project.empty() && !wanted.session.empty()) fail_value("destination_project_id", "is given beside session_id, allowed is one of the two: a session has its own project");
+  if (wanted.session.empty() && is_given(json, "model_seq_id")) fail_value("model_seq_id", "is given without session_id, allowed are both or none");
   wanted.number = wanted.session.empty() ? 0 : required_integer(json, "model_seq_id");
   wanted.ttl_seconds = optional_number(json, "ttl_seconds");
   wanted.idempotency_key = call.text_header("x-idempotency-key");

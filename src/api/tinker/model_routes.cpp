@@ -198,9 +198,12 @@ void load_weights(const TrainingCall& call) {
   };
   if (!text_field(json, "model_id").empty())
     return call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
+      for (const char* name : {"session_id", "model_seq_id", "base_model", "base_only", "user_metadata", "lora_config", "optimizer_config"})
+        if (is_given(json, name)) fail_value(name, "is given beside model_id, allowed is without: the model is there, and keeps its settings");
       const std::string path = required_text(json, "path");
       return call.service.load(call.owner, model, sequence, path, boolean_field(json, "optimizer", false), loaded(path));
     });
+  if (is_given(json, "seq_id")) fail_value("seq_id", "is given without model_id, allowed are both, or session_id and model_seq_id");
   const std::string path = required_text(json, "path");
   const bool optimizer = boolean_field(json, "optimizer", false);
   TrainingService::CreateModel wanted;

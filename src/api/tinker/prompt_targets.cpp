@@ -40,6 +40,7 @@ PromptTargets decode_prompt_targets(const TrainingJson& json, std::size_t prompt
   if (rows < 0 || out.shape.size() != 2 || out.shape[0] != rows || out.shape[1] < 0)
     fail_value(kTargetField + ".shape", fmt::format("is [{}], allowed is [{}, K], one row a prompt token after the first", fmt::join(out.shape, ", "), rows));
   out.sparse = json.contains("sparse_crow_indices") && !json["sparse_crow_indices"].is_null();
+  if (!out.sparse && is_given(json, "sparse_col_indices")) fail_value(kTargetField + ".sparse_col_indices", "is given without sparse_crow_indices, allowed are both or none");
   const auto cells = static_cast<std::int64_t>(data.size());
   if (out.sparse) {
     out.row_begin = whole_numbers(json, "sparse_crow_indices");

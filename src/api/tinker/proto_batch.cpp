@@ -42,7 +42,9 @@ struct RawTensor {
   void add_dimension(std::uint64_t n) {
     if (++dimensions <= 3) shape.push_back(static_cast<std::int64_t>(n));
   }
-  void read(ProtoReader& reader) {
+  // `unknown`: called for a field that the message of that name does not have.
+  template <class Unknown>
+  void read(ProtoReader& reader, const Unknown& unknown) {
     if (reader.is(1, ProtoReader::bytes)) {
       reader.read(dense);
       sparse = false;
@@ -54,7 +56,7 @@ struct RawTensor {
         if (reader.is(1, ProtoReader::bytes)) reader.read(values);
         else if (reader.is(2, ProtoReader::bytes)) reader.read(crow_indices);
         else if (reader.is(3, ProtoReader::bytes)) reader.read(col_indices);
-        else reader.skip();
+        else unknown("SparseCsr");
       });
     } else if (reader.is(3, ProtoReader::varint)) {
       dtype = static_cast<int>(reader.number());
@@ -63,7 +65,7 @@ struct RawTensor {
     } else if (reader.is(4, ProtoReader::bytes)) {
       reader.packed([&](std::uint64_t n) { add_dimension(n); });
     } else {
-      reader.skip();
+      unknown("Tensor");
     }
   }
 };
@@ -108,19 +110,26 @@ class BatchReader {
     else if (reader_.is(4, ProtoReader::bytes)) out_.batch.loss.name = utf8_field(reader_);
     else if (reader_.is(5, ProtoReader::bytes)) entry(config_, [&](double& value) {
       if (reader_.is(2, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
-      else reader_.skip();
+      else unknown("loss_fn_config");
     });
     else if (reader_.is(6, ProtoReader::varint)) out_.batch.forward_only = reader_.number() != 0;
     else if (reader_.is(7, ProtoReader::bytes)) entry(config_v2_, [&](LossValue& value) {
       value = 0.0;
-      if (!reader_.is(2, ProtoReader::bytes)) return reader_.skip();
+      if (!reader_.is(2, ProtoReader::bytes)) return unknown("loss_fn_config_v2");
       reader_.message([&] {
         if (reader_.is(1, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
         else if (reader_.is(2, ProtoReader::bytes)) value = utf8_field(reader_);
-        else reader_.skip();
+        else unknown("LossConfigValue");
       });
     });
-    else reader_.skip();
+    else unknown(kBatchMessage);
+  }
+
+  // A field that a message does not have would be without effect, so it is the batch's error. (The message is read to its end: its model and
+  // number may stand behind.)
+  void unknown(const char* message) {
+    noted([&] { fail(ErrorCode::invalid_argument, "{} has a field {} that is not known", message, reader_.number_of_field()); });
+    reader_.skip();
   }
 
   // An entry of a map: its key is field 1, what else there is goes to `read`.
@@ -146,7 +155,8 @@ class BatchReader {
     reader_.message([&] {
       if (reader_.is(1, ProtoReader::bytes)) add_chunk(datum, where, chunks++);
       else if (reader_.is(2, ProtoReader::bytes)) add_tensor(datum, where);
-      else reader_.skip();
+      else if (reader_.is(3, ProtoReader::bytes) || reader_.is(4, ProtoReader::bytes)) reader_.skip();  // *_spans: of the list of harmless fields
+      else unknown("Datum");
     });
     out_.batch.data.push_back(std::move(datum));
   }
@@ -169,11 +179,13 @@ class BatchReader {
         is_text = true;
         reader_.message([&] {
           if (reader_.is(1, ProtoReader::bytes)) reader_.read(tokens);
-          else reader_.skip();
+          else unknown("EncodedTextChunk");
         });
-      } else {
-        if (reader_.is(2, ProtoReader::bytes) || reader_.is(3, ProtoReader::bytes)) is_text = false;
+      } else if (reader_.is(2, ProtoReader::bytes) || reader_.is(3, ProtoReader::bytes)) {
+        is_text = false;
         reader_.skip();
+      } else {
+        unknown("Chunk");
       }
     });
     noted([&] {
@@ -188,8 +200,8 @@ class BatchReader {
     RawTensor raw;
     reader_.message([&] {
       if (reader_.is(1, ProtoReader::bytes)) name = utf8_field(reader_);
-      else if (reader_.is(2, ProtoReader::bytes)) reader_.message([&] { raw.read(reader_); });
-      else reader_.skip();
+      else if (reader_.is(2, ProtoReader::bytes)) reader_.message([&] { raw.read(reader_, [&](const char* message) { unknown(message); }); });
+      else unknown("loss_fn_inputs");
     });
     ClientWork::take(kEntryBytes + name.size());
     noted([&] { datum.inputs[name] = tensor_of(std::move(raw), fmt::format("{}.loss_fn_inputs.{}", where, name), room_); });

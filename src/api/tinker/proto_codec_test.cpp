@@ -55,6 +55,39 @@ TEST(ProtoCodec, TextThatIsNotUtf8IsAnErrorAndNoLineOnStderr) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+std::string field_of_bytes(int number, const std::string& bytes) { return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes; }
+
+// A field that a message does not have is the batch's error, in whatever message; its model and number are known all the same, since the number
+// is taken. Where a sample's tokens came from is harmless (docs/fields.md).
+TEST(ProtoCodec, FieldsThatAreNotKnownAreNotTakenInSilence) {
+  const std::string strange = field_of_bytes(9, "x"), head = field_of_bytes(1, "m"), tail = std::string("\x10\x07", 2);
+  const auto datum = [](const std::string& inside) { return field_of_bytes(3, inside); };
+  const auto tensor = [&](const std::string& inside) { return datum(field_of_bytes(2, field_of_bytes(1, "w") + field_of_bytes(2, inside))); };
+  const std::pair<std::string, std::string> messages[] = {
+      {"ForwardBackwardRequest", strange},
+      {"Datum", datum(strange)},
+      {"Chunk", datum(field_of_bytes(1, strange))},
+      {"EncodedTextChunk", datum(field_of_bytes(1, field_of_bytes(1, strange)))},
+      {"loss_fn_inputs", datum(field_of_bytes(2, strange))},
+      {"Tensor", tensor(strange)},
+      {"SparseCsr", tensor(field_of_bytes(2, strange))},
+      {"loss_fn_config", field_of_bytes(5, strange)},
+      {"loss_fn_config_v2", field_of_bytes(7, strange)},
+      {"LossConfigValue", field_of_bytes(7, field_of_bytes(2, strange))},
+  };
+  for (const auto& [name, bytes] : messages) {
+    const BatchMessage batch = decode_batch(head + bytes + tail);
+    ASSERT_TRUE(batch.error) << name;
+    EXPECT_EQ(batch.error->message(), name + " has a field 9 that is not known");
+    EXPECT_EQ(batch.model, "m") << name;
+    EXPECT_EQ(batch.sequence, 7) << name;
+  }
+  const BatchMessage other = decode_batch(head + std::string("\x1d\x01\x00\x00\x00", 5) + tail);  // a number of a known field, of another wire type
+  ASSERT_TRUE(other.error);
+  EXPECT_EQ(other.error->message(), "ForwardBackwardRequest has a field 3 that is not known");
+  for (const int spans : {3, 4}) EXPECT_FALSE(decode_batch(head + datum(field_of_bytes(spans, field_of_bytes(1, "")))).error) << spans;
+}
+
 RC_GTEST_PROP(ProtoCodec, AnyBytesAreAMessageOrAnError, ()) {
   const auto bytes = *rc::gen::container<std::string>(rc::gen::arbitrary<char>());
   try {

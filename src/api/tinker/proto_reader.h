@@ -31,6 +31,7 @@ class ProtoReader {
     return tag_ != 0;
   }
   bool is(int number, int wire) const { return tag_ == static_cast<std::uint32_t>(number << 3 | wire); }
+  int number_of_field() const { return static_cast<int>(tag_ >> 3); }
   void skip() { require(google::protobuf::internal::WireFormatLite::SkipField(&in_, tag_)); }
 
   std::uint64_t number() {

@@ -17,6 +17,7 @@ std::vector<std::int32_t> prompt_tokens(const TrainingJson& prompt) {
     const std::string name = fmt::format("prompt.chunks[{}]", c);
     if (!chunk.is_object()) fail_value(name, "is no object");
     if (const std::string type = text_field(chunk, "type", "encoded_text"); type != "encoded_text") fail_value(name + ".type", fmt::format("is '{}', allowed is encoded_text: the model takes tokens only", shown(type)));
+    check_text_chunk(chunk, name);
     if (!chunk.contains("tokens") || !chunk["tokens"].is_array()) fail_value(name + ".tokens", "is missing, or no list");
     read_value(chunk, "tokens", name + ".", [&](const TrainingJson& value, const std::string& field) {
       for (const std::int32_t id : json_token_ids(value, field)) tokens.push_back(id);

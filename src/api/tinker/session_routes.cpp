@@ -26,7 +26,8 @@ void create_session(const TrainingCall& call) {
 // What the client says, and the request that ended it where it names one.
 std::string finish_detail(const TrainingJson& json, const TrainingJson& reason) {
   std::string detail = text_field(json, "detail");
-  if (const std::string id = text_field(reason, "request_id"); !id.empty()) detail += fmt::format("{}{} {}", detail.empty() ? "" : "; ", text_field(reason, "request_type", "request"), id);
+  const std::string id = text_field(reason, "request_id"), kind = text_field(reason, "request_type");
+  if (!id.empty() || !kind.empty()) detail += fmt::format("{}{}{}{}", detail.empty() ? "" : "; ", kind.empty() ? "request" : kind, id.empty() ? "" : " ", id);
   return detail;
 }
 
@@ -120,11 +121,15 @@ void add_session_routes(TrainingRoutes& routes, const TrainingRouteOptions& opti
   JsonFields finish = known_fields({"detail"});
   finish.inside("reason", known_fields({"type", "request_id", "request_type"}));
   routes.post("sessions/{session}/finish", std::move(finish), finish_session);
-  routes.post_quick("telemetry", known_fields({"session_id"}, {"events", "platform", "sdk_version", "process_uuid", "type"}), [](const TrainingCall& call) {
+  routes.post_quick("telemetry", known_fields({}, {"session_id", "events", "platform", "sdk_version", "process_uuid", "type"}), [](const TrainingCall& call) {
     call.json();
     call.answer({{"status", "accepted"}});
   });
-  routes.post("create_custom_loss", known_fields({"session_id", "custom_loss_seq_id", "name", "inputs", "graph"}, {"type"}), create_custom_loss);
+  JsonFields loss = known_fields({"session_id", "custom_loss_seq_id", "name"}, {"type"}), graph = known_fields({"format"});
+  graph.each("nodes", known_fields({"op", "name", "target", "args", "kwargs"}));
+  loss.inside("graph", std::move(graph));
+  loss.each("inputs", known_fields({"name", "rank"}));
+  routes.post("create_custom_loss", std::move(loss), create_custom_loss);
   routes.post_quick("retrieve_future", known_fields({"request_id"}, {"allow_metadata_only"}), retrieve);
   JsonFields many = known_fields({"prev_cursor", "timeout"}, {"retrieved_request_ids"});
   many.inside("target", known_fields({"type", "sampling_session_id", "cloned_sampler_id"}));

@@ -77,6 +77,27 @@ TEST(TrainingFields, AModelHasNoHeadThatIsNotThere) {
   EXPECT_NE(api.error_of(api.ask("POST", "create_model", none)).find("--metadata-kilobytes"), std::string::npos);
 }
 
+// Of two ways to call a route, the fields of the one are not taken and forgotten in the other.
+TEST(TrainingFields, FieldsOfAnotherWayAreRefused) {
+  FieldApi api;
+  EXPECT_EQ(api.operation("save_weights", {{"path", "s"}}), "");
+  const std::string source = "tinker://" + api.model + "/weights/s";
+  EXPECT_EQ(api.operation("load_weights", {{"path", source}, {"lora_config", {{"rank", 4}}}}), "lora_config is given beside model_id, allowed is without: the model is there, and keeps its settings");
+  EXPECT_EQ(api.operation("load_weights", {{"path", source}, {"session_id", nullptr}}), "");
+  EXPECT_NE(api.error_of(api.ask("POST", "load_weights", {{"session_id", api.session}, {"model_seq_id", 9}, {"path", source}, {"seq_id", 4}})).find("seq_id is given without model_id"), std::string::npos);
+  EXPECT_NE(api.error_of(api.ask("POST", "copy_weights", {{"source_path", source}, {"model_seq_id", 9}})).find("model_seq_id is given without session_id"), std::string::npos);
+}
+
+TEST(TrainingFields, OfAPathToo) {
+  FieldApi api;
+  const auto said = [&](const std::string& path, const std::string& query) { return api.error_of(api.ask("GET", path, Json::object(), query)); };
+  EXPECT_EQ(said("training_runs", "limit=1&offset=0&access_scope=accessible&project_id="), "");
+  EXPECT_EQ(said("training_runs", "limt=1"), "unknown query parameter 'limt'; did you mean 'limit'?; allowed are limit, offset, project_id, access_scope");
+  EXPECT_EQ(said("sessions", "access_scope=all"), "access_scope is 'all', allowed are owned and accessible");
+  EXPECT_EQ(said("sessions/" + api.session, "limit=1"), "unknown query parameter 'limit'; allowed is access_scope");
+  EXPECT_EQ(said("get_server_capabilities", "x=1"), "unknown query parameter 'x'; allowed is none");
+}
+
 TEST(TrainingFields, ACopyIsInItsProject) {
   FieldApi api;
   EXPECT_EQ(api.operation("save_weights", {{"path", "s"}}), "");

@@ -23,26 +23,35 @@ const char* const kPrefixes[] = {"", "/training/v1/rlorTrainerJobs/{account}/{jo
 
 TrainingRoutes::TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service) : routes_(routes), service_(std::move(service)) {}
 
-void TrainingRoutes::add(const std::string& method, const std::string& path, JsonFields fields, Handler handler, bool quick) {
-  const auto shared = std::make_shared<const JsonFields>(std::move(fields));
-  for (const char* prefix : kPrefixes) add_row(method, fmt::format("{}/api/v1/{}", prefix, path), shared, handler, true, quick);
+void TrainingRoutes::add_under_prefixes(const Row& row, const Handler& handler) {
+  for (const char* prefix : kPrefixes) {
+    Row one = row;
+    one.path = fmt::format("{}/api/v1/{}", prefix, row.path);
+    add_row(std::move(one), handler);
+  }
 }
 
-void TrainingRoutes::add_row(const std::string& method, const std::string& path, std::shared_ptr<const JsonFields> fields, Handler handler, bool needs_key, bool quick) {
-  routes_.add({method, path, [service = service_, lanes = &routes_.lanes(), quick, fields = std::move(fields), handler = std::move(handler)](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+void TrainingRoutes::add_row(Row row, Handler handler) {
+  const auto shared = std::make_shared<const Row>(std::move(row));
+  routes_.add({.method = shared->method,
+               .path = shared->path,
+               .handler = [service = service_, lanes = &routes_.lanes(), row = shared, handler = std::move(handler)](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                  // Bodies are long, and the store writes to disk: neither on the server's own thread.
-                 RequestPool& lane = !TrainingCall::is_short(request) ? lanes->large : quick ? lanes->quick : lanes->small;
+                 RequestPool& lane = !TrainingCall::is_short(request) ? lanes->large : row->quick ? lanes->quick : lanes->small;
                  const auto came = std::chrono::steady_clock::now();
-                 const auto work = [service, out, fields, handler, came](ApiRequest& its) {
-                   const TrainingCall call{its, out, *service, its.owner, came, fields.get()};
+                 const auto work = [service, out, row, handler, came](ApiRequest& its) {
+                   const TrainingCall call{its, out, *service, its.owner, came, row->fields.get()};
                    try {
+                     its.check_query(row->query);
                      handler(call);
                    } catch (const UnknownFieldOfOperation& e) {
                      call.answer_future(service->refuse(call.owner, e.model, e.sequence, e), e.model);
                    }
                  };
                  lane.post(std::move(request), out, work, detail_response);
-               }, needs_key});
+               },
+               .needs_key = shared->needs_key,
+               .query = std::nullopt});  // checked where its error is told as these clients show it
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include "api/body_budget.h"
 #include "api/errors.h"
+#include "api/harmless_fields.h"
 #include "api/json_fields.h"
 #include "api/percent.h"
 #include "api/tinker/zstd_body.h"
@@ -97,6 +98,13 @@ std::int64_t required_integer(const TrainingJson& json, const std::string& name)
   return integer_field(json, name, 0);
 }
 
+bool is_given(const TrainingJson& json, const std::string& name) { return field(json, name) != nullptr; }
+
+void check_text_chunk(const TrainingJson& chunk, const std::string& name) {
+  for (const auto& [key, value] : chunk.items())
+    if (key != "type" && key != "tokens" && !value.is_null()) fail_value(fmt::format("{}.{}", name, shown(key)), "is given in a chunk of encoded_text, allowed are type and tokens");
+}
+
 bool TrainingCall::is_protobuf() const { return ascii_lower(request.content_type).find("protobuf") != std::string::npos; }
 
 bool TrainingCall::is_short(const ApiRequest& request) { return request.body.size() <= kShortBody && is_plain(request); }
@@ -160,6 +168,15 @@ void TrainingCall::answer_future(const std::string& request_id, const std::strin
 }
 
 Outcome json_outcome(const TrainingJson& json) { return {"application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}, {}}; }
+
+std::vector<std::string> known_query(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless) {
+  std::vector<std::string> all(names.begin(), names.end());
+  for (const char* name : harmless) {
+    if (harmless_reason(name).empty()) fail(ErrorCode::internal, "the query parameter {} is on no list of harmless ones", name);
+    all.emplace_back(name);
+  }
+  return all;
+}
 
 JsonFields known_fields(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless) {
   JsonFields fields;

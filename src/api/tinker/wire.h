@@ -30,6 +30,9 @@ void read_value(const TrainingJson& json, const std::string& name, const std::st
 // Errors invalid_argument: "session_id is missing".
 std::string required_text(const TrainingJson& json, const std::string& name);
 std::int64_t required_integer(const TrainingJson& json, const std::string& name);
+bool is_given(const TrainingJson& json, const std::string& name);  // there, and not null
+// Of a chunk of tokens: the fields of other kinds of chunks would be without effect.
+void check_text_chunk(const TrainingJson& chunk, const std::string& name);
 [[noreturn]] void fail_value(const std::string& name, const std::string& problem);
 
 // One request and where its answer goes.
@@ -87,6 +90,9 @@ struct UnknownFieldOfOperation : RequestError {
 // The fields of a body, as TrainingCall::json() checks them: `names` and those that are harmless.
 JsonFields known_fields(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless = {});
 
+// What of ?name=value a route reads, and what of it is harmless.
+std::vector<std::string> known_query(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless = {});
+
 class TrainingRoutes {
  public:
   using Handler = std::function<void(const TrainingCall&)>;
@@ -96,20 +102,35 @@ class TrainingRoutes {
   void post(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler)); }
   // What is done at once, without the disk, by clients who wait for it: nobody's body, and no write, stands before it.
   void post_quick(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler), true); }
-  void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler, bool quick = false);
-  void add(const std::string& method, const std::string& path, Handler handler) { add(method, path, JsonFields(), std::move(handler)); }
-  // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
-  void add_at_root(const std::string& method, const std::string& path, JsonFields fields, Handler handler) {
-    add_row(method, path, std::make_shared<const JsonFields>(std::move(fields)), std::move(handler), true);
+  void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler, bool quick = false) {
+    add_under_prefixes({method, path, std::make_shared<const JsonFields>(std::move(fields)), {}, true, quick}, handler);
   }
-  void add_at_root(const std::string& method, const std::string& path, Handler handler) { add_at_root(method, path, JsonFields(), std::move(handler)); }
+  void add(const std::string& method, const std::string& path, Handler handler) { add(method, path, JsonFields(), std::move(handler)); }
+  // For a route whose body has no field; `query`: of known_query().
+  void add_with_query(const std::string& method, const std::string& path, std::vector<std::string> query, Handler handler) {
+    add_under_prefixes({method, path, std::make_shared<const JsonFields>(), std::move(query)}, handler);
+  }
+  // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
+  void add_at_root(const std::string& method, const std::string& path, JsonFields fields, Handler handler, std::vector<std::string> query = {}) {
+    add_row({method, path, std::make_shared<const JsonFields>(std::move(fields)), std::move(query)}, std::move(handler));
+  }
+  void add_at_root(const std::string& method, const std::string& path, Handler handler, std::vector<std::string> query = {}) {
+    add_at_root(method, path, JsonFields(), std::move(handler), std::move(query));
+  }
   // For a body that its handler's own decoder checks.
-  void add_decoded(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, nullptr, std::move(handler), true); }
+  void add_decoded(const std::string& method, const std::string& path, Handler handler) { add_row({method, path, nullptr}, std::move(handler)); }
   // The same for callers without a key: the path itself says who may ask.
-  void add_open(const std::string& method, const std::string& path, Handler handler) { add_row(method, path, nullptr, std::move(handler), false); }
+  void add_open(const std::string& method, const std::string& path, Handler handler) { add_row({method, path, nullptr, {}, false}, std::move(handler)); }
 
  private:
-  void add_row(const std::string& method, const std::string& path, std::shared_ptr<const JsonFields> fields, Handler handler, bool needs_key, bool quick = false);
+  struct Row {
+    std::string method, path;
+    std::shared_ptr<const JsonFields> fields;
+    std::vector<std::string> query = {};
+    bool needs_key = true, quick = false;
+  };
+  void add_under_prefixes(const Row& row, const Handler& handler);
+  void add_row(Row row, Handler handler);
   Routes& routes_;
   std::shared_ptr<TrainingService> service_;
 };

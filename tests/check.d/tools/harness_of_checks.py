@@ -1,5 +1,6 @@
 """./check's own behaviour, with stand-in programs: seeds of fuzzing, what it says of tests that were skipped, the parts of a night."""
 import contextlib
+import fnmatch
 import io
 import os
 import re
@@ -84,6 +85,11 @@ def the_end_names_the_way_to_skipped_tests(folder):
     assert "--oracle" not in printed.getvalue()
 
 
+def the_readme_counts_what_is_skipped(folder):
+    said, count = re.search(r"skips those in Python, more than (\d+)", (ROOT / "README.md").read_text()), len(run_checks.oracle_names())
+    assert said and int(said[1]) <= count <= 1.25 * int(said[1]), f"README says {said and said[1]}, and {count} tests in Python are skipped on a bare machine"
+
+
 PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
 
 
@@ -150,9 +156,22 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+    # docs/ci.md says which parts there are, and which take turns.
+    text = (ROOT / "docs/ci.md").read_text()
+    def meant(said):
+        patterns = [pattern.replace("...", "*") for pattern in re.findall(r"`([^`]+)`", said)]
+        unknown = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
+        assert not unknown, f"docs/ci.md names {unknown}, which are no parts of a night"
+        return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
+    table = re.search(r"\| parts \| what \|\n\|[-|]+\n((?:\|.*\n)+)", text)[1]
+    assert meant(" ".join(row.split("|")[1] for row in table.splitlines())) == set(names), "the table of docs/ci.md has other parts"
+    found = re.search(r"`./check --night next`\): of (.*?)\. The others", text, re.S)
+    assert found, "docs/ci.md does not say which parts take turns"
+    turns = found[1]
+    assert meant(turns) == {part.name for part in night.PARTS if part.in_turn}, f"docs/ci.md says that {turns} take turns"
 
 
-CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
+CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests, the_readme_counts_what_is_skipped,
           a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
