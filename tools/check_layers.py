@@ -250,6 +250,16 @@ def self_test():
         "src/text/template/through.cpp": ('#include "text/tokenizer/through.h"\n', 1),
         "src/text/tokenizer/through.h": ('#include "text/message/ok.h"\n', 1),
         "src/engine/room.cpp": ('#include "text/grammar/ok.h"\n', 1),
+        # Folders of use cases: the lower ones know nothing of the upper.
+        "src/serving/a.cpp": ('#include "planning/memory_plan.h"\n', 1),
+        "src/losses/a.cpp": ('#include "serving/serving.h"\n', 1),
+        "src/planning/a.cpp": ('#include "host/sessions.h"\n', 1),
+        "src/parity/a.cpp": ('#include "runs/run.h"\n', 1),
+        "src/runs/a.cpp": ('#include "rl/settings.h"\n', 1),
+        "src/host/a.cpp": ('#include "runs/run.h"\n', 1),
+        "src/jobs/a.cpp": ('#include "engine/engine.h"\n', 1),
+        "src/cli/a.cpp": ('#include "api/routes.h"\n', 1),
+        "src/kernels/planted/i.cu": ("float f(float x) { return expf(x); }\n", 1),
         "src/kernels/b.cpp": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
         "src/numerics/b.cpp": ("#include <immintrin.h>\n", 1),
         "src/base/thread_pool.cpp": ("#include <immintrin.h>\nvoid f() { _mm_pause(); }\n__m256 x;\n", 3),
@@ -282,6 +292,8 @@ def self_test():
         "src/tensor/through.h": ('#include "numerics/element.h"\n', 1),
         "src/cli/long.cpp": ("\n" * 601, 601),
         "tools/long.py": ("\n" * 700, 700),
+        "tests/long.sh": ("\n" * 700, 700),
+        "cmake/long.cmake": ("\n" * 700, 700),
     }
     clean = {
         "src/engine/ok.cpp": '#include "model/model.h"\n#include "base/error.h"\n#include <vector>\n',

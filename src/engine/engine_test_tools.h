@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "base/philox.h"
 #include "engine/engine.h"
 
 namespace lockstep {
