@@ -1,10 +1,8 @@
 #include "checkpoint/model_folder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <set>
 
 #include "base/error.h"
@@ -20,38 +18,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-
-// `model.layers.3.mlp.experts.7.gate_proj.weight` as its parts.
-struct ExpertName {
-  std::string experts;  // "model.layers.3.mlp.experts"
-  std::int64_t expert = 0;
-  enum class Part { gate, up, down } part = Part::gate;
-};
-
-std::optional<ExpertName> expert_name(const std::string& name) {
-  constexpr std::string_view parts[] = {".gate_proj.weight", ".up_proj.weight", ".down_proj.weight"};
-  for (int i = 0; i < 3; ++i) {
-    if (!name.ends_with(parts[i])) continue;
-    const std::string prefix = name.substr(0, name.size() - parts[i].size());
-    const std::size_t dot = prefix.rfind('.');
-    if (dot == std::string::npos || !prefix.substr(0, dot).ends_with(".experts")) return {};
-    ExpertName result{prefix.substr(0, dot), 0, static_cast<ExpertName::Part>(i)};
-    const char* end = prefix.data() + prefix.size();
-    if (std::from_chars(prefix.data() + dot + 1, end, result.expert).ptr != end || dot + 1 == prefix.size()) return {};
-    return result;
-  }
-  return {};
-}
-
-// The layer's number of `model.layers.N.…`, or -1.
-std::int64_t layer_of(const std::string& name) {
-  constexpr std::string_view prefix = "model.layers.";
-  if (!name.starts_with(prefix)) return -1;
-  std::int64_t layer = -1;
-  const char* end = name.data() + name.size();
-  const auto result = std::from_chars(name.data() + prefix.size(), end, layer);
-  return result.ec == std::errc() && result.ptr != end && *result.ptr == '.' ? layer : -1;
-}
 
 std::string first_few(const std::vector<std::string>& names) {
   std::string text;
@@ -71,11 +37,7 @@ std::vector<std::string> of_like_length(const std::string& name, const std::vect
 class Loader {
  public:
   Loader(const fs::path& path, const Model& model)
-      : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {
-    for (const FileTensor& file : manifest_.files())
-      if (const auto name = expert_name(file.name))
-        expert_counts_[name->experts] = std::max(expert_counts_[name->experts], name->expert + 1);
-  }
+      : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {}
 
   LoadedModel load() {
     for (const FileTensor& file : manifest_.files()) place(file);
@@ -120,7 +82,7 @@ class Loader {
   // What Hugging Face folders of block-128 FP8 have beside a matrix: `scale_inv`, by which its numbers are multiplied.
   ModelFiles::Found scales_of(const FileTensor& file, const ModelFiles::Found& found) {
     if (found.tensor->type != SafetensorsType::f8_e4m3) return {};
-    const std::string name = file.name + "_scale_inv";
+    const std::string name = Manifest::block_scales_of(file.name);
     const auto scales = files_.find(name);
     if (!scales || file.shape.size() != 2) fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", found.file->label(), quoted_name(file.name), quoted_name(name));
     const auto blocks = [](std::int64_t n) { return (n + kPackedBlock - 1) / kPackedBlock; };
@@ -139,18 +101,14 @@ class Loader {
   }
 
   bool place_fused(const FileTensor& file) {
-    const auto name = expert_name(file.name);
-    if (!name) return false;
-    const bool down = name->part == ExpertName::Part::down;
-    const std::string fused = name->experts + (down ? ".down_proj" : ".gate_up_proj");
-    const auto found = files_.find(fused);
+    if (file.fused < 0) return false;
+    const FusedTensor& fused = manifest_.fused()[static_cast<std::size_t>(file.fused)];
+    const auto found = files_.find(fused.name);
     if (!found) return false;
-    if (found.tensor->type == SafetensorsType::f8_e4m3) fail(ErrorCode::unsupported, "'{}': tensor {} holds all experts in F8_E4M3; allowed are F32, BF16 and F16, or a tensor an expert", found.file->label(), quoted_name(fused));
-    const std::int64_t rows = down ? file.rows() : 2 * file.rows();
-    check_shape(*found.file, *found.tensor, {expert_counts_[name->experts], rows, file.columns()});
-    used_.insert(fused);
-    const std::int64_t row = name->expert * rows + (name->part == ExpertName::Part::up ? file.rows() : 0);
-    placed_.push_back({&file, found, row * file.columns()});
+    if (found.tensor->type == SafetensorsType::f8_e4m3) fail(ErrorCode::unsupported, "'{}': tensor {} holds all experts in F8_E4M3; allowed are F32, BF16 and F16, or a tensor an expert", found.file->label(), quoted_name(fused.name));
+    check_shape(*found.file, *found.tensor, fused.shape);
+    used_.insert(fused.name);
+    placed_.push_back({&file, found, file.fused_begin});
     return true;
   }
 
@@ -184,8 +142,8 @@ class Loader {
     std::map<std::int64_t, std::int64_t> beyond;  // layer -> tensors
     for (const std::string& name : files_.names()) {
       if (used_.contains(name)) continue;
-      const std::int64_t layer = layer_of(name);
-      if (layer >= layers_) ++beyond[layer];
+      const std::int64_t layer = manifest_.layer_passed_over(name);
+      if (layer >= 0) ++beyond[layer];
       else surplus.push_back(name);
     }
     if (!missing_.empty()) {
@@ -201,8 +159,8 @@ class Loader {
     }
     for (const auto& [layer, count] : beyond) {
       notes_.push_back(fmt::format(
-          "{} tensors of model.layers.{} were passed over: the model has {} layers (multi-token prediction)", count,
-          layer, layers_));
+          "{} tensors of {}{} were passed over: the model has {} layers (multi-token prediction)", count,
+          manifest_.layer_prefix(), layer, layers_));
       log_info(notes_.back(), {{"path", path_.string()}});
     }
   }
@@ -219,7 +177,6 @@ class Loader {
   const Manifest& manifest_;
   std::int64_t layers_;
   ModelFiles files_;
-  std::map<std::string, std::int64_t> expert_counts_;
   std::vector<Placed> placed_;
   std::set<std::string> used_;
   std::vector<std::string> missing_, notes_;

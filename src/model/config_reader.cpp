@@ -1,5 +1,7 @@
 #include "model/config_reader.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace lockstep {
@@ -71,6 +73,17 @@ std::vector<std::string> ConfigReader::texts(const std::string& key) const {
     result.push_back(item.get<std::string>());
   }
   return result;
+}
+
+std::vector<std::string> ConfigReader::layer_texts(const std::string& key, std::int64_t layers, const std::vector<std::string>& allowed) const {
+  const std::vector<std::string> list = texts(key);
+  if (list.empty()) return list;
+  if (static_cast<std::int64_t>(list.size()) != layers)
+    fail(ErrorCode::invalid_argument, "config.json: '{}' has {} entries, 'num_hidden_layers' is {}", key, list.size(), layers);
+  for (const std::string& item : list)
+    if (std::find(allowed.begin(), allowed.end(), item) == allowed.end())
+      fail(ErrorCode::invalid_argument, "config.json: '{}' contains '{}', allowed are {}{}", key, item, fmt::join(allowed, ", "), did_you_mean(item, allowed));
+  return list;
 }
 
 std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {

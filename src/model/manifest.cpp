@@ -1,5 +1,8 @@
 #include "model/manifest.h"
 
+#include <algorithm>
+#include <charconv>
+
 namespace lockstep {
 
 ParameterId Manifest::add(Parameter parameter) {
@@ -35,6 +38,31 @@ ParameterId Manifest::untrained_vector(const std::string& file, std::int64_t n) 
   const ParameterId id = add({file, ParameterLayout::table, 1, 1, n, false});
   files_.push_back({file, {n}, true, {{id, 0, 0, 1, false}}});
   return id;
+}
+
+void Manifest::fuse(const std::string& name, std::initializer_list<ParameterId> ids) {
+  const Parameter& first = parameter(*ids.begin());
+  std::vector<std::int64_t> before{0};  // of an item, the rows of the parameters before each
+  for (const ParameterId id : ids) before.push_back(before.back() + parameter(id).outputs);
+  // They were declared last, or nearly: from the end on, for a config may list many layers.
+  std::int64_t left = first.count * static_cast<std::int64_t>(ids.size());
+  for (auto file = files_.rbegin(); left > 0 && file != files_.rend(); ++file) {
+    const Piece& piece = file->pieces[0];
+    const auto found = std::find(ids.begin(), ids.end(), piece.parameter);
+    if (found == ids.end()) continue;
+    file->fused = static_cast<std::int32_t>(fused_.size());
+    file->fused_begin = (piece.item * before.back() + before[static_cast<std::size_t>(found - ids.begin())]) * first.inputs;
+    --left;
+  }
+  fused_.push_back({name, {first.count, before.back(), first.inputs}});
+}
+
+std::int64_t Manifest::layer_passed_over(const std::string& name) const {
+  if (layer_prefix_.empty() || !name.starts_with(layer_prefix_)) return -1;
+  std::int64_t layer = -1;
+  const char* end = name.data() + name.size();
+  const auto number = std::from_chars(name.data() + layer_prefix_.size(), end, layer);
+  return number.ec == std::errc() && number.ptr != end && *number.ptr == '.' && layer >= layers_ ? layer : -1;
 }
 
 std::int64_t Manifest::trained_size() const {

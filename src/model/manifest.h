@@ -1,7 +1,7 @@
 // The tensors of a model: what each is called in a Hugging Face folder, and how it lies in memory here.
 // A Parameter is what kernels see (packed panels, experts stacked, kv_b cut in two); a Piece says which rows of which file
-// tensor fill which item of it. Names and shapes of files appear in archs/ only; importers, exporters, hashes, gradients and
-// initialisation all walk this list.
+// tensor fill which item of it. Names and shapes of files are known to blocks/ and archs/ alone, which declare them here; importers, exporters,
+// hashes, gradients and initialisation all walk this list.
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -60,12 +60,24 @@ struct Piece {
 
 struct FileTensor {
   std::string name;                  // Hugging Face name
-  std::vector<std::int64_t> shape;   // [rows, columns] or [n]
+  std::vector<std::int64_t> shape;   // of any rank; seen here as rows of the last dimension
   bool fp32 = false;                 // stays fp32 in a bf16 file
   std::vector<Piece> pieces;
-  std::int64_t rows() const { return shape.size() == 2 ? shape[0] : 1; }
+  // Files may hold it as a part of a larger tensor instead: Manifest::fused()[fused], from element `fused_begin` on. -1: they may not.
+  std::int32_t fused = -1;
+  std::int64_t fused_begin = 0;
   std::int64_t columns() const { return shape.back(); }
-  std::int64_t size() const { return rows() * columns(); }
+  std::int64_t size() const {
+    std::int64_t n = 1;
+    for (const std::int64_t extent : shape) n *= extent;
+    return n;
+  }
+  std::int64_t rows() const { return size() / columns(); }
+};
+
+struct FusedTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;
 };
 
 class Manifest {
@@ -75,7 +87,7 @@ class Manifest {
   const std::vector<FileTensor>& files() const { return files_; }  // in the order of the model
   std::int64_t trained_size() const;  // number of trained weights without padding
 
-  // For archs/: each declares a parameter and the file tensors that fill it.
+  // For blocks/ and archs/: each declares a parameter and the file tensors that fill it.
   ParameterId matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer = false);
   ParameterId vector(const std::string& file, std::int64_t n, bool indexer = false);
   ParameterId table(const std::string& file, std::int64_t rows, std::int64_t columns);
@@ -89,6 +101,17 @@ class Manifest {
     for (std::int64_t g = 0; g < count; ++g) files_.push_back({file_of(g), {outputs, inputs}, false, {{id, g, 0, outputs, false}}});
     return id;
   }
+  // Files may hold all items of these stacked matrices in one tensor [count, rows of all, inputs] called `name`: of each item first the rows
+  // of the first parameter, then those of the next.
+  void fuse(const std::string& name, std::initializer_list<ParameterId> ids);
+  const std::vector<FusedTensor>& fused() const { return fused_; }
+  // Tensors of layers from `layers` on, called `prefix` and their number and '.', are no part of the model: files may hold them.
+  void pass_over_layers(const std::string& prefix, std::int64_t layers) { layer_prefix_ = prefix, layers_ = layers; }
+  const std::string& layer_prefix() const { return layer_prefix_; }
+  // The number of such a layer, for the name of one of its tensors; -1: it is none.
+  std::int64_t layer_passed_over(const std::string& name) const;
+  // What files in block-128 FP8 call the scales beside a matrix.
+  static std::string block_scales_of(const std::string& name) { return name + "_scale_inv"; }
   // Declares that adapters may stand on these parameters.
   void adapt(AdapterKind kind, std::initializer_list<ParameterId> ids) {
     for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].adapted = kind;
@@ -113,6 +136,9 @@ class Manifest {
  private:
   std::vector<Parameter> parameters_;
   std::vector<FileTensor> files_;
+  std::vector<FusedTensor> fused_;
+  std::string layer_prefix_;
+  std::int64_t layers_ = 0;
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
 

@@ -2,31 +2,32 @@
 // expression, and those of the hidden states and of every parameter's gradient are equal, whichever layout made them.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <numeric>
 
+#include "base/error.h"
 #include "base/philox.h"
+#include "model/archs/registry.h"
 #include "model/runtime.h"
 #include "parallel/thread_ranks.h"
 
 namespace lockstep {
 namespace {
 
-constexpr const char* kGlm = R"({
-  "model_type": "glm_moe_dsa", "vocab_size": 40, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-  "num_key_value_heads": 4, "max_position_embeddings": 64, "q_lora_rank": 12, "kv_lora_rank": 12, "qk_nope_head_dim": 12,
-  "qk_rope_head_dim": 4, "v_head_dim": 16, "intermediate_size": 128, "moe_intermediate_size": 8, "n_routed_experts": 5,
-  "num_experts_per_tok": 2, "n_shared_experts": 8, "norm_topk_prob": true, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-5,
-  "index_n_heads": 2, "index_head_dim": 8, "index_topk": 4, "indexer_types": ["full", "shared"],
-  "mlp_layer_types": ["dense", "sparse"], "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
-  "hidden_act": "silu", "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1})";
-constexpr const char* kQwen = R"({
-  "model_type": "qwen3", "vocab_size": 40, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 6,
-  "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 64, "intermediate_size": 160, "rms_norm_eps": 1e-6,
-  "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
-constexpr const char* kLlama = R"({
-  "model_type": "llama", "vocab_size": 40, "hidden_size": 96, "num_hidden_layers": 1, "num_attention_heads": 4,
-  "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 64, "intermediate_size": 264, "rms_norm_eps": 1e-5,
-  "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
+
+// A family's small model whose sums have several leaves and whose heads some layouts divide and some do not.
+std::shared_ptr<const Model> ranks_model(const std::string& family) {
+  const std::string path = LOCKSTEP_SOURCE_DIR "/tests/golden/" + family + "/ranks.json";
+  std::ifstream file(path);
+  if (!file) fail(ErrorCode::not_found, "the family '{}' has no {}", family, path);
+  return make_model(Json::parse(file));
+}
+
+std::vector<std::string> all_families() {
+  std::vector<std::string> names;
+  for (const Family& family : families()) names.push_back(family.model_type);
+  return names;
+}
 
 using Hashes = std::vector<std::uint64_t>;
 struct Outcome {
@@ -66,10 +67,10 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   return outcome;
 }
 
-class RanksTraced : public ::testing::TestWithParam<const char*> {};
+class RanksTraced : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
-  const std::shared_ptr<const Model> model = make_model(Json::parse(GetParam()));
+  const std::shared_ptr<const Model> model = ranks_model(GetParam());
   const Profile& profile = profile_by_name("cpu-bf16w");
   const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
   const Outcome whole = run(model, images, profile, nullptr);
@@ -108,7 +109,7 @@ TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
 
 // The control: the same ranks under another leaf count make other expressions.
 TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
-  const std::shared_ptr<const Model> model = make_model(Json::parse(kQwen));
+  const std::shared_ptr<const Model> model = ranks_model("qwen3");
   const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
   const Outcome whole = run(model, images, profile_by_name("cpu-bf16w"), nullptr);
   ThreadRanks ranks({2, 1, 1});
@@ -118,7 +119,7 @@ TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, RanksTraced, ::testing::Values(kGlm, kQwen, kLlama));
+INSTANTIATE_TEST_SUITE_P(Families, RanksTraced, ::testing::ValuesIn(all_families()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lockstep

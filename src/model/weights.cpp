@@ -169,7 +169,7 @@ WeightImages initial_weights(const Manifest& manifest, std::uint64_t seed, doubl
   for (const FileTensor& file : manifest.files()) {
     values.assign(static_cast<std::size_t>(file.size()), 0.0f);
     const Parameter& p = manifest.parameter(file.pieces[0].parameter);
-    if (file.shape.size() == 2) {
+    if (file.shape.size() >= 2) {
       NamedUniform uniform(seed, file.name);
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform(i) * amplitude;
     } else if (p.trained && !file.name.ends_with(".bias")) {

@@ -1,6 +1,7 @@
 // Models for the system tests: the goldens with what transformers says of them, and architectures of theirs with random weights.
 // Tests only.
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "checkpoint/safetensors.h"
+#include "model/archs/registry.h"
 #include "model/runtime.h"
 
 namespace lockstep {
@@ -66,32 +68,35 @@ inline Golden load_golden(const std::string& name) {
   return golden;
 }
 
-// A model of every mechanism that is small enough for the traced backend: an index-sharing group, dense and sparse layers, a
-// selection shorter than the context, sums long enough to have several leaves (K = 128), a context of more than one block of
-// gradient chains.
-inline Json tiny_config() {
-  return Json::parse(R"({
-    "model_type": "glm_moe_dsa", "architectures": ["GlmMoeDsaForCausalLM"], "vocab_size": 37, "hidden_size": 128,
-    "num_hidden_layers": 3, "num_attention_heads": 3, "num_key_value_heads": 3, "max_position_embeddings": 640,
-    "q_lora_rank": 17, "kv_lora_rank": 18, "qk_nope_head_dim": 5, "qk_rope_head_dim": 4, "v_head_dim": 6,
-    "intermediate_size": 19, "moe_intermediate_size": 9, "n_routed_experts": 5, "num_experts_per_tok": 2, "n_shared_experts": 1,
-    "norm_topk_prob": true, "routed_scaling_factor": 1.5, "rms_norm_eps": 1e-5, "index_n_heads": 3, "index_head_dim": 10,
-    "index_topk": 5, "indexer_types": ["full", "shared", "full"], "mlp_layer_types": ["dense", "sparse", "sparse"],
-    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "tie_word_embeddings": false, "eos_token_id": 36,
-    "n_group": 1, "topk_group": 1, "hidden_act": "silu"})");
+// Small enough for the traced backend (tests/golden/FAMILY/tiny.json): sums long enough to have several leaves (K = 128), contexts of more
+// than one block of gradient chains, positions beyond the original context where RoPE is scaled, 37 tokens. glm_moe_dsa's has every mechanism: an
+// index-sharing group, dense and sparse layers, a selection shorter than the context. llama's is tied.
+inline Json tiny_config(const std::string& family = "glm_moe_dsa") {
+  const std::filesystem::path path = golden_folder(family) / "tiny.json";
+  std::ifstream file(path);
+  if (!file) fail(ErrorCode::not_found, "the family '{}' has no {}", family, path.string());
+  return Json::parse(file);
 }
 
-// The same of a dense family: groups of three heads, positions beyond the original context of the scaling, a sum of several leaves.
-inline Json tiny_dense_config(const std::string& family, bool tied) {
-  Json config = Json::parse(R"({
-    "vocab_size": 37, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
-    "intermediate_size": 19, "max_position_embeddings": 640, "rms_norm_eps": 1e-5, "eos_token_id": 36, "hidden_act": "silu",
-    "rope_parameters": {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-                        "original_max_position_embeddings": 64}})");
-  config["model_type"] = family;
-  config["architectures"] = {family == "llama" ? "LlamaForCausalLM" : "Qwen3ForCausalLM"};
-  config["tie_word_embeddings"] = tied;
-  return config;
+// The family that tests have beside those of the program (toy_family_test.cpp); it has no golden.
+inline constexpr const char* kToyFamily = "toy";
+
+// Every family of the registry but those left out.
+inline std::vector<std::string> all_families(const std::vector<std::string>& without = {}) {
+  std::vector<std::string> names;
+  for (const Family& family : families())
+    if (std::find(without.begin(), without.end(), family.model_type) == without.end()) names.push_back(family.model_type);
+  return names;
+}
+
+// "FAMILY/NAME" of every golden.
+inline std::vector<std::string> all_goldens() {
+  std::vector<std::string> names;
+  for (const std::string& family : all_families({kToyFamily}))
+    for (const auto& entry : std::filesystem::directory_iterator(golden_folder(family)))
+      if (entry.is_directory()) names.push_back(family + "/" + entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 inline std::vector<std::int32_t> random_tokens(RandomSequence& draws, std::int64_t n, std::int64_t vocabulary) {

@@ -10,8 +10,10 @@
 namespace lockstep {
 namespace {
 
-TEST(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
-  const std::shared_ptr<const Model> model = make_model(tiny_config());
+class Memorise : public testing::TestWithParam<std::string> {};
+
+TEST_P(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
+  const std::shared_ptr<const Model> model = make_model(tiny_config(GetParam()));
   constexpr std::int32_t kEnd = 36;
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
   Trainer trainer(runtime, initial_weights(model->manifest(), 4, 0.06), {});
@@ -51,6 +53,8 @@ TEST(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
   engine.set_weights(trainer.weights());
   for (std::size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(repeats(i), texts[i]) << "text " << i;
 }
+
+INSTANTIATE_TEST_SUITE_P(Families, Memorise, testing::ValuesIn(all_families()), [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace lockstep

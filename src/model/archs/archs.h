@@ -1,11 +1,16 @@
-// The makers of all families, for registry.cpp.
+// The families: X(model_type) names one, whose maker stands in its file of this folder.
 #pragma once
 #include "model/model.h"
 
+#define LOCKSTEP_FAMILIES(X) \
+  X(glm_moe_dsa)             \
+  X(llama)                   \
+  X(qwen3)
+
 namespace lockstep {
 
-std::unique_ptr<Model> make_glm_moe_dsa(const Json& config, const ModelOptions& options);
-std::unique_ptr<Model> make_llama(const Json& config, const ModelOptions& options);
-std::unique_ptr<Model> make_qwen3(const Json& config, const ModelOptions& options);
+#define LOCKSTEP_DECLARE_FAMILY(model_type) std::unique_ptr<Model> make_##model_type(const Json& config, const ModelOptions& options);
+LOCKSTEP_FAMILIES(LOCKSTEP_DECLARE_FAMILY)
+#undef LOCKSTEP_DECLARE_FAMILY
 
 }  // namespace lockstep

@@ -1,26 +1,29 @@
+#include "model/archs/registry.h"
+
 #include <algorithm>
 
 #include "base/error.h"
 #include "model/archs/archs.h"
-#include "model/archs/config_keys.h"
-#include "model/model.h"
+#include "model/config_keys.h"
 
 namespace lockstep {
 
 namespace {
-struct Family {
-  std::string model_type;
-  std::unique_ptr<Model> (*make)(const Json&, const ModelOptions&);
-};
-const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      {"glm_moe_dsa", make_glm_moe_dsa},
-      {"llama", make_llama},
-      {"qwen3", make_qwen3},
-  };
+std::vector<Family>& all_families() {
+#define LOCKSTEP_FAMILY_ROW(model_type) {#model_type, make_##model_type},
+  static std::vector<Family> all = {LOCKSTEP_FAMILIES(LOCKSTEP_FAMILY_ROW)};
+#undef LOCKSTEP_FAMILY_ROW
   return all;
 }
 }  // namespace
+
+std::span<const Family> families() { return all_families(); }
+
+bool plant_family(Family family) {
+  const bool fresh = std::none_of(families().begin(), families().end(), [&](const Family& f) { return f.model_type == family.model_type; });
+  if (fresh) all_families().push_back(std::move(family));
+  return fresh;
+}
 
 bool Model::has_indexer() const {
   const std::vector<Parameter>& all = manifest_.parameters();
@@ -33,7 +36,7 @@ std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& option
   std::vector<std::string> known;
   for (const Family& family : families()) {
     if (family.model_type == type) {
-      refuse_other_arithmetic(reader, type);
+      refuse_other_arithmetic(reader);
       return family.make(config, options);
     }
     known.push_back(family.model_type);

@@ -1,4 +1,4 @@
-#include "model/archs/rope_config.h"
+#include "model/rope_config.h"
 
 #include <algorithm>
 

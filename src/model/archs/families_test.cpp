@@ -1,4 +1,4 @@
-// Configs of llama and qwen3: what is read, what is refused, and that no config at all crashes.
+// Configs of families: what is read, what is refused, and that no config at all crashes.
 #include <gtest/gtest.h>
 
 #include "base/error.h"

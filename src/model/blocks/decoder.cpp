@@ -1,0 +1,79 @@
+#include "model/blocks/decoder.h"
+
+#include "base/error.h"
+#include "model/operations/add.h"
+#include "model/operations/embedding.h"
+#include "model/operations/rms_norm.h"
+
+namespace lockstep {
+
+Decoder::Decoder(const Json& config, const DecoderTraits& traits) : Model(config), traits_(traits) {
+  const ConfigReader c = reader();
+  for (const auto& [key, allowed] : traits.only) c.only(key, allowed);
+  model_type = traits.model_type;
+  vocabulary = c.integer("vocab_size", 2, kLargestDimension);
+  hidden = c.integer("hidden_size", 1, kLargestDimension);
+  layers = c.integer("num_hidden_layers", 1, 4096);
+  max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30, traits.max_positions);
+  eps_ = static_cast<float>(c.number("rms_norm_eps", 1e-12, 1, traits.norm_eps));
+  if (traits.may_tie) tied_ = c.boolean("tie_word_embeddings", false);
+  else c.only("tie_word_embeddings", {false});
+  c.only("attention_bias", {false});
+  c.only("hidden_act", {"silu"});
+  eos_tokens = c.integers("eos_token_id");
+}
+
+void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward) {
+  Manifest& m = manifest_;
+  std::int64_t idle = 0;
+  embedding_ = tied_ ? m.tied_table(traits_.table, vocabulary, hidden) : m.table(traits_.table, vocabulary, hidden);
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const std::string prefix = fmt::format("{}{}.", traits_.layer, i);
+    Layer& l = layers_.emplace_back();
+    l.input_norm = m.vector(prefix + traits_.input_norm, hidden);
+    l.attention = attention(m, i, prefix);
+    l.post_norm = m.vector(prefix + traits_.post_norm, hidden);
+    l.feed_forward = feed_forward(m, i, prefix);
+    idle += l.feed_forward->idle_size();
+  }
+  if (layers_[0].attention->shares_selection()) fail(ErrorCode::invalid_argument, "config.json: the first layer shares an indexer; it must own one ('full')");
+  final_norm_ = m.vector(traits_.final_norm, hidden);
+  head = tied_ ? embedding_ : m.matrix(traits_.head, vocabulary, hidden);
+  if (tied_) m.add_alias(traits_.head, traits_.table);
+  else m.split(ParameterSplit::columns, {embedding_});
+  m.split(ParameterSplit::vocabulary, {head});
+  m.adapt(AdapterKind::unembedding, {head});
+  m.pass_over_layers(traits_.layer, layers);
+  active_size = m.trained_size() - idle - (tied_ ? 0 : vocabulary * hidden);
+}
+
+std::vector<CacheShape> Decoder::cache_shapes() const {
+  std::vector<CacheShape> shapes;
+  for (const Layer& l : layers_) shapes.push_back(l.attention->cache_shape());
+  return shapes;
+}
+
+Tensor Decoder::forward(Context& ctx) const {
+  Tensor x = embedding(ctx, embedding_);
+  for (std::size_t begin = 0; begin < layers_.size();) {
+    std::size_t end = begin + 1;
+    while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
+    x = ctx.segment(x, [this, begin, end](Context& c, const Tensor& input) {
+      Tensor h = input;
+      Selection selection;
+      for (std::size_t i = begin; i < end; ++i) h = layer(c, h, i, selection);
+      return h;
+    });
+    begin = end;
+  }
+  return rms_norm(ctx, x, final_norm_, eps_);
+}
+
+Tensor Decoder::layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const {
+  const Layer& l = layers_[index];
+  const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
+  const Tensor after = add(ctx, x, l.attention->forward(ctx, h, static_cast<int>(index), selection));
+  return add(ctx, after, l.feed_forward->forward(ctx, rms_norm(ctx, after, l.post_norm, eps_)));
+}
+
+}  // namespace lockstep

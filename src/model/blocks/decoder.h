@@ -1,0 +1,60 @@
+// A decoder: input embedding, layers of attention and feed-forward with residuals and norms before each, final norm, head. It reads the
+// keys of config.json that all families have; a family adds its blocks layer by layer.
+//   auto model = std::make_unique<Decoder>(config, traits);
+//   model->build([&](Manifest& m, std::int64_t i, const std::string& prefix) { return std::make_unique<Mlp>(m, prefix + "mlp.", settings); }, ...);
+// Shapes: T rows, h hidden.
+#pragma once
+#include <functional>
+#include <optional>
+
+#include "model/blocks/block.h"
+#include "model/model.h"
+
+namespace lockstep {
+
+// Keys of config.json that a family reads as one value alone, and the values allowed; absent and null always are.
+using OnlyValues = std::vector<std::pair<std::string, std::vector<Json>>>;
+
+struct DecoderTraits {
+  std::string_view model_type;
+  std::optional<std::int64_t> max_positions = {};  // where 'max_position_embeddings' is left out; none: it may not be
+  double norm_eps = 1e-6;                          // where 'rms_norm_eps' is left out
+  bool may_tie = true;                             // whether the head may be the input embedding
+  OnlyValues only = {};
+  // Tensors; those of a layer stand after `layer` + its number + '.'.
+  std::string table = "model.embed_tokens.weight", layer = "model.layers.", final_norm = "model.norm.weight", head = "lm_head.weight";
+  std::string input_norm = "input_layernorm.weight", post_norm = "post_attention_layernorm.weight";
+};
+
+class Decoder final : public Model {
+ public:
+  template <class Block>
+  using MakeBlock = std::function<std::unique_ptr<Block>(Manifest& manifest, std::int64_t layer, const std::string& prefix)>;
+
+  // Reads the common keys; errors invalid_argument and unsupported name the key.
+  Decoder(const Json& config, const DecoderTraits& traits);
+  ConfigReader reader() const { return ConfigReader(config_); }
+  float norm_eps() const { return eps_; }
+  ModelFacts& facts_to_fill() { return *this; }
+  // Declares all tensors in order, then the facts stand.
+  void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
+
+  std::vector<CacheShape> cache_shapes() const override;
+  Tensor forward(Context& ctx) const override;
+
+ private:
+  struct Layer {
+    ParameterId input_norm, post_norm;
+    std::unique_ptr<AttentionBlock> attention;
+    std::unique_ptr<FeedForwardBlock> feed_forward;
+  };
+  Tensor layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const;
+
+  DecoderTraits traits_;
+  bool tied_ = false;
+  float eps_ = 1e-6f;
+  ParameterId embedding_ = 0, final_norm_ = 0;
+  std::vector<Layer> layers_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The indexer of sparse attention: selects the keys that a layer and those after it that share its selection attend to. It sees detached
+// inputs: no gradient leaves it, and only its own loss enters it.
+// Keys: index_n_heads, index_head_dim, index_topk; which layers own one: indexer_types, index_topk_pattern, index_topk_freq, index_skip_topk_offset.
+#pragma once
+#include "model/blocks/block.h"
+#include "model/config_reader.h"
+#include "model/model_facts.h"
+
+namespace lockstep {
+
+class Indexer {
+ public:
+  // Tensors after the attention's prefix.
+  struct Traits {
+    std::string q = "indexer.wq_b.weight", k = "indexer.wk.weight", norm = "indexer.k_norm.weight", norm_bias = "indexer.k_norm.bias",
+                weights = "indexer.weights_proj.weight";
+  };
+  struct Settings {
+    std::int64_t heads = 0, size = 0, top_k = 0, rotary = 0, hidden = 0, q_latent = 0;
+    std::vector<bool> owners;  // by layer; the others share the selection of the last one that owns an indexer
+    Traits traits;
+  };
+  static Settings read(const ConfigReader& config, const Traits& traits, ModelFacts& facts, std::int64_t rotary, std::int64_t q_latent);
+
+  Indexer(Manifest& manifest, const std::string& prefix, const Settings& settings);
+  std::int64_t key_size() const { return size_; }
+  // h [T, hidden] and the query's latent [T, q_latent].
+  Selection forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const;
+
+ private:
+  std::int64_t heads_, size_, top_k_, rotary_;
+  ParameterId q_, k_, norm_, norm_bias_, weights_;
+};
+
+}  // namespace lockstep

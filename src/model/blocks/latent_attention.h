@@ -1,0 +1,42 @@
+// Multi-head latent attention in the absorbed form (docs/numerics.md), over keys that an indexer selects.
+// Keys: num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, those of RoPE
+// and of the indexer.
+// Shapes: H heads, L kv_lora_rank, R rotary.
+#pragma once
+#include <optional>
+
+#include "model/blocks/indexer.h"
+
+namespace lockstep {
+
+class LatentAttention final : public AttentionBlock {
+ public:
+  // Tensors after the block's prefix. kv_b [H * (nope + v), L] is two parameters here: W_uk (the transpose) and W_uv.
+  struct Traits {
+    std::string q_a = "q_a_proj.weight", q_a_norm = "q_a_layernorm.weight", q_b = "q_b_proj.weight", kv_a = "kv_a_proj_with_mqa.weight",
+                kv_a_norm = "kv_a_layernorm.weight", kv_b = "kv_b_proj.weight", o = "o_proj.weight";
+    Indexer::Traits indexer = {};
+  };
+  struct Settings {
+    std::int64_t hidden = 0, heads = 0, q_latent = 0, latent = 0, nope = 0, rotary = 0, value = 0;
+    float norm_eps = 1e-6f;
+    Indexer::Settings indexer;
+    Traits traits;
+  };
+  // Fills in the facts that it reads. `norm_eps` is that of the norms of latents.
+  static Settings read(const ConfigReader& config, const Traits& traits, ModelFacts& facts, float norm_eps);
+
+  LatentAttention(Manifest& manifest, std::int64_t layer, const std::string& prefix, const Settings& settings);
+  CacheShape cache_shape() const override { return {shape_.key, indexer_ ? indexer_->key_size() : 0}; }
+  bool shares_selection() const override { return !indexer_; }
+  Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const override;
+
+ private:
+  AttentionShape shape_;
+  std::int64_t rotary_;
+  float norm_eps_;
+  ParameterId q_a_, q_a_norm_, q_b_, kv_a_, kv_a_norm_, w_uk_, w_uv_, o_;
+  std::optional<Indexer> indexer_;
+};
+
+}  // namespace lockstep

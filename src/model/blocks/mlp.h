@@ -1,0 +1,30 @@
+// A SwiGLU MLP: down(silu(gate h) * (up h)).
+// Key: intermediate_size.
+#pragma once
+#include "model/blocks/block.h"
+#include "model/config_reader.h"
+
+namespace lockstep {
+
+class Mlp final : public FeedForwardBlock {
+ public:
+  // Tensors after the block's prefix.
+  struct Traits {
+    std::string gate = "gate_proj.weight", up = "up_proj.weight", down = "down_proj.weight";
+  };
+  struct Settings {
+    std::int64_t hidden = 0, width = 0;
+    Traits traits;
+  };
+  static Settings read(const ConfigReader& config, const Traits& traits, std::int64_t hidden) {
+    return {hidden, config.integer("intermediate_size", 1, kLargestDimension), traits};
+  }
+
+  Mlp(Manifest& manifest, const std::string& prefix, const Settings& settings);
+  Tensor forward(Context& ctx, const Tensor& h) const override;
+
+ private:
+  ParameterId gate_, up_, down_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,81 @@
+#include "model/config_keys.h"
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+struct OtherArithmetic {
+  std::string_view key;
+  std::vector<Json> allowed;  // absent and null always are
+};
+
+// Read by transformers' class, by an older one, or by another engine under the same `model_type`.
+const std::vector<OtherArithmetic>& rows() {
+  static const std::vector<OtherArithmetic> all = {
+      {"attention_dropout", {0}},
+      {"is_encoder_decoder", {false}},
+      {"add_cross_attention", {false}},
+      {"per_layer_config", {Json::object()}},
+      {"compression_config", {Json::object()}},
+      {"bias", {false}},
+      {"qkv_bias", {false}},
+      {"attention_qkv_bias", {false}},
+      {"attention_out_bias", {false}},
+      {"bias_o_proj", {false}},
+      {"mlp_bias", {false}},
+      {"attn_logit_softcapping", {nullptr}},
+      {"final_logit_softcapping", {nullptr}},
+      {"logit_scale", {1}},
+      {"logits_scaling", {1}},
+      {"embedding_multiplier", {1}},
+      {"residual_multiplier", {1}},
+      {"attention_multiplier", {nullptr}},
+      {"query_pre_attn_scalar", {nullptr}},
+      {"clip_qkv", {nullptr}},
+      {"swiglu_limit", {nullptr}},
+      {"attention_chunk_size", {nullptr}},
+      {"sliding_window_pattern", {nullptr}},
+      {"no_rope_layers", {nullptr, Json::array()}},
+      {"no_rope_layer_interval", {nullptr}},
+      {"alibi", {false}},
+      {"use_parallel_residual", {false}},
+      {"use_sliding_window", {false}},
+      {"use_mrope", {false}},
+  };
+  return all;
+}
+
+// Stored numbers are read as what they stand for; only the kind whose tensors are read is let pass.
+void check_quantisation(const ConfigReader& config) {
+  if (!config.has("quantization_config")) return;
+  const Json& given = config.raw().at("quantization_config");
+  if (given.is_object() && given.empty()) return;
+  with_context("reading 'quantization_config'", [&] {
+    const ConfigReader reader(given);
+    reader.only("quant_method", {"fp8"});
+    if (!reader.has("quant_method")) fail(ErrorCode::invalid_argument, "config.json: 'quant_method' is missing, allowed is \"fp8\"");
+    reader.only("fmt", {"e4m3", "float8_e4m3fn"});
+    reader.only("activation_scheme", {"dynamic"});
+    reader.only("weight_block_size", {Json::array({128, 128})});
+    if (!reader.has("weight_block_size")) fail(ErrorCode::invalid_argument, "config.json: 'weight_block_size' is missing, allowed is [128,128]");
+    return 0;
+  });
+}
+
+}  // namespace
+
+void refuse_other_arithmetic(const ConfigReader& config) {
+  for (const OtherArithmetic& row : rows()) config.only(std::string(row.key), row.allowed);
+  check_quantisation(config);
+  if (config.has("auto_map") && config.raw().at("auto_map").is_object())
+    for (const auto& [name, code] : config.raw().at("auto_map").items())
+      if (name.starts_with("AutoModel"))
+        fail(ErrorCode::unsupported, "config.json: 'auto_map' names '{}', code of the folder's own that computes the model; allowed are models without", name);
+  // transformers takes `rope_scaling` where there is one, and `rope_parameters` is forgotten.
+  const auto said = [&](const char* key) { return config.has(key) && !config.raw().at(key).empty(); };
+  if (said("rope_scaling") && said("rope_parameters") && config.raw().at("rope_scaling") != config.raw().at("rope_parameters"))
+    fail(ErrorCode::invalid_argument, "config.json: 'rope_scaling' and 'rope_parameters' are both there and differ, allowed is one of them");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,46 @@
+// A family that the program has not: grouped attention with norms of heads, dense and routed layers, a tied table. This file and its line of
+// the registry are all that it takes: traced order, parity under all layouts, export and memorisation walk the registry, and it is there.
+#include <gtest/gtest.h>
+
+#include "model/archs/registry.h"
+#include "model/blocks/decoder.h"
+#include "model/blocks/grouped_attention.h"
+#include "model/blocks/routed_mlp.h"
+#include "system/golden_tools.h"
+
+namespace lockstep {
+namespace {
+
+std::unique_ptr<Model> make_toy(const Json& config, const ModelOptions&) {
+  auto model = std::make_unique<Decoder>(config, DecoderTraits{.model_type = kToyFamily});
+  const ConfigReader c = model->reader();
+  ModelFacts& facts = model->facts_to_fill();
+  GroupedAttention::Traits heads;
+  heads.q_norm = "q_norm.weight";
+  heads.k_norm = "k_norm.weight";
+  const auto attention = GroupedAttention::read(c, heads, facts, model->norm_eps());
+  const auto dense = Mlp::read(c, {}, facts.hidden);
+  const auto sparse = RoutedMlp::read(c, {}, facts);
+  model->build([&](Manifest& m, std::int64_t, const std::string& prefix) { return std::make_unique<GroupedAttention>(m, prefix + "self_attn.", attention); },
+               [&](Manifest& m, std::int64_t layer, const std::string& prefix) -> std::unique_ptr<FeedForwardBlock> {
+                 if (sparse.sparse[static_cast<std::size_t>(layer)]) return std::make_unique<RoutedMlp>(m, layer, prefix + "mlp.", sparse, facts);
+                 return std::make_unique<Mlp>(m, prefix + "mlp.", dense);
+               });
+  return model;
+}
+
+const bool planted = plant_family({kToyFamily, make_toy});
+
+TEST(ToyFamily, IsWalkedWithTheOthers) {
+  EXPECT_TRUE(planted);
+  const std::vector<std::string> names = all_families();
+  EXPECT_EQ(names, (std::vector<std::string>{"glm_moe_dsa", "llama", "qwen3", kToyFamily}));
+  const auto model = make_model(tiny_config(kToyFamily));
+  EXPECT_EQ(model->facts().sparse_layers, 1);
+  EXPECT_EQ(model->facts().expert_shape(), (ExpertShape{1, 2, 5}));
+  // Weights that a token uses: all but three of five experts in one layer; the table is the head.
+  EXPECT_EQ(model->manifest().trained_size() - model->facts().active_size, 3 * 3 * 128 * 9);
+}
+
+}  // namespace
+}  // namespace lockstep
