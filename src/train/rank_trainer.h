@@ -1,7 +1,7 @@
 // One rank's part of a trainer (train/trainer.h): the sequences that fall to it, its share of gradients, masters and moments.
 // All ranks make the same calls with the same data, each on a thread and a runtime of its own; with one rank this is the trainer.
 // Bits do not depend on the ranks: gradients are order-free accumulators, joined exactly, and a step works on elements alone.
-//   RankTrainer trainer(runtime, images, options, place); trainer.forward_backward(data, loss); trainer.optim_step(adam);
+//   RankTrainer trainer(runtime, images, options, place); trainer.forward_backward(data, loss, {}); trainer.optim_step(adam);
 #pragma once
 #include <memory>
 
