@@ -1,6 +1,6 @@
 // What a server and the routes that speak of it share: whether it drains, and its numbers of requests. Knows no socket and no
 // route. Any thread.
-//   state->begin(); ... state->end("/v1/models", "GET", 200, seconds);  ...  state->append_metrics(text);
+//   state->end({.route = "/v1/models", .method = "GET", .status = 200, .seconds = seconds});  ...  state->append_metrics(text);
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -1,6 +1,6 @@
 // How the work of a reader grows with its input: counted in instructions of the thread where the system tells them, else in its processor
 // time. Tests only.
-//   EXPECT_LT(growth([&](std::size_t size) { return text_of(size); }, [](const std::string& text) { read(text); }), kLinear);
+//   EXPECT_LT(growth([&](std::size_t size) { return text_of(size); }, [](const std::string& text) { read(text); }, 20'000), kLinearGrowth);
 #pragma once
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>

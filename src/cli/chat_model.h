@@ -1,5 +1,5 @@
 // Who answers in a talk: a model in this process, or a server that speaks OpenAI's API. Knows no terminal. One thread; the talk's.
-//   const auto model = local_chat_model(runtime, {}); model->answer(messages, settings, show);
+//   const auto model = local_chat_model(runtime, {}, {}); model->answer(messages, settings, show);
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
 // The live page beside a command that trains: its options, its address on the screen, and no harm to the work when it cannot be
 // had. It reads what the run writes to disk and nothing else, so it changes no bit. One thread.
-//   LivePage page; page.add_options(table); ... const auto server = page.start({.roots = {"runs"}, .live = "demo"}, "demo");
+//   LivePage page; page.add_options(table); ... const auto server = page.start({.roots = {"runs"}, .live = "demo"}, "demo", stdout);
 #pragma once
 #include <cstdio>
 

@@ -1,6 +1,6 @@
 // When each session was last heard from, under a lock of its own: a heartbeat waits for nobody's checkpoint. Times are of a clock that nobody
 // sets; a restart begins them anew. Any thread.
-//   HeardSessions heard; heard.add("s-1", "ann"); if (!heard.hear("s-1", "ann")) ...
+//   HeardSessions heard; heard.add("s-1", "ann", unix_now()); if (!heard.hear("s-1", "ann")) ...
 #pragma once
 #include <chrono>
 #include <mutex>

@@ -1,6 +1,6 @@
 // A model that a client trains: what the operations of a training API do to it, whether all of its parameters move or an adapter's.
 // Executor's thread alone.
-//   model->begin(batch); while (rows are left) model->add(places, piece); result = model->finish();
+//   model->begin(sequences, loss); while (rows are left) model->add(places, piece); result = model->finish();
 #pragma once
 #include <algorithm>
 #include <memory>

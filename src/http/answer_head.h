@@ -1,5 +1,5 @@
 // The head of an answer as bytes: status line, headers, empty line. Knows no socket. Any thread. Internal to http/.
-//   text = answer_head({.status = 200, .content_type = "application/json", .content_length = body.size()}, lists);
+//   text = answer_head({.status = 200, .content_type = "application/json", .content_length = body.size()}, headers, {});
 #pragma once
 #include <optional>
 #include <string>

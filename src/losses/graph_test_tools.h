@@ -1,5 +1,5 @@
 // Traced losses made of any bytes: nodes that call the operations there are with arguments of every kind, mostly wrong ones. Tests only.
-//   const auto json = graph_of_bytes(bytes); run_graph(json) // a result, or a fault of the client's
+//   run_graph(graph_test_inputs(), GraphDraws(bytes).graph());  // a result, or a fault of the client's
 #pragma once
 #include <cmath>
 #include <span>

@@ -5,7 +5,7 @@
 //   whatever uses it is a NaN. No q exceeds the limit; quantising what was dequantised gives the same q and scale.
 //   Kernels quantise the rows of x in the same way, always to 8 bits, with the scale kept in fp32 (kernels/linear/quantised.h).
 // Knows no kernel and no model. Pure functions, any thread.
-//   quantise_panels(image, {.outputs = 1536, .inputs = 576, .bits = 8}, bytes);
+//   const QuantisedShape shape{.outputs = 1536, .inputs = 576, .bits = 8}; quantise_panels(image, shape, bytes, 0, shape.panels());
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
 // A batch whose sequences arrive in pieces (Trainer::begin_batch): which have come, and their results by their place in the batch,
 // whatever the order. Knows no gradient. Host data only.
-//   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, result, sums); batch.finish();
+//   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, piece, std::move(result), sums); batch.finish();
 #pragma once
 #include <set>
 

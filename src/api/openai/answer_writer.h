@@ -1,7 +1,7 @@
 // Writes answers as JSON text: events of a stream and whole answers. What stays the same over a stream is made once. The two
 // APIs differ in the frame's name and in how a choice looks; the rest is here.
 // Knows no service and no responder. One answer, one thread.
-//   writer->set_head(head); writer->append_part(out, index, delta, true); ...  whole = writer->whole(choices, usage);
+//   writer->set_head(head); writer->append_part(out, index, delta, true, prompt); ...  whole = writer->whole(choices, usage);
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
 // POST /v1/chat/completions, decoded: messages become tokens, tools and formats become parsers and constraints, and the answer
 // gets under way. Any thread.
-//   answer_chat(service, decode_chat(body), responder);
+//   answer_chat(service, decode_chat(body), owner, responder, long_writer);
 #pragma once
 #include "api/exchange.h"
 #include "api/openai/answer_writer.h"

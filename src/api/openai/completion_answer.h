@@ -1,5 +1,5 @@
 // POST /v1/completions, decoded: prompts become tokens and the answer gets under way. Any thread.
-//   answer_completion(service, decode_completion(body), responder);
+//   answer_completion(service, decode_completion(body), owner, responder, long_writer);
 #pragma once
 #include "api/exchange.h"
 #include "api/openai/completion_request.h"

@@ -1,5 +1,5 @@
 // Protobuf read field by field from bytes as they come, so that a message that claims much is never held as one. Internal to tinker/.
-//   ProtoReader reader(source); while (reader.field()) if (reader.is(1, ProtoReader::bytes)) reader.read(text); else reader.skip();
+//   ProtoReader reader(source, "Message"); while (reader.field()) if (reader.is(1, ProtoReader::bytes)) reader.read(text); else reader.skip();
 #pragma once
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream.h>

@@ -1,8 +1,7 @@
 // Stacks of a machine: where a text stands in the rules that are open. Frames are nodes of a tree, so that stacks share
 // what lies below; several stacks stand beside each other where a text may still be several things. Knows no tokens.
 // Used by one thread at a time.
-//   Stacks stacks(machine); std::vector<std::int32_t> tops{stacks.push(Stacks::kBottom, start)}; stacks.step(tops, 'x',
-//   next);
+//   Stacks stacks(machine); std::vector<std::int32_t> tops{stacks.push(Stacks::kBottom, machine.start, 0, 0)}; stacks.step(tops, 'x', next);
 #pragma once
 #include <span>
 

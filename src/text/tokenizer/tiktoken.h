@@ -1,6 +1,6 @@
 // Rank files of tiktoken: lines of base64 and a rank; and what the model families that ship them keep in Python code: the
 // splitting pattern and the special tokens. Knows no merging. Thread-safe (pure functions).
-//   const auto settings = tiktoken_settings(ranks.size(), "tokenizer.model", config); Tokenizer::from_tiktoken(text, settings);
+//   const auto settings = tiktoken_settings(ranks, config); Tokenizer::from_tiktoken(text, settings);
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

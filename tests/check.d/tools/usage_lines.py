@@ -103,3 +103,82 @@ with check("control"):
     false = usage_of("//   Device device({.backend = BackendKind::cpu, .threads = 2});\n#pragma once\n")
     done = compiled(program({"tensor/device.h": false}))
     assert done.returncode != 0 and "the line of use in src/tensor/device.h" in done.stderr, done.stderr[:1000]
+
+
+# --- every other header: a call of what it declares has as many arguments as that takes
+
+def within(text, at):
+    """What stands in the brackets that open at `at`; None: they do not close."""
+    depth, quoted = 0, ""
+    for i in range(at, len(text)):
+        c = text[i]
+        if quoted:
+            quoted = "" if c == quoted and text[i - 1] != "\\" else quoted
+        elif c == '"':
+            quoted = c
+        elif c in "([{":
+            depth += 1
+        elif c in ")]}":
+            depth -= 1
+            if depth == 0:
+                return text[at + 1 : i]
+    return None
+
+
+def parts(text):
+    """Split at the commas that stand in no brackets and no text. (<> are brackets behind a name, of a template.)"""
+    out, depth, quoted = [""], 0, ""
+    for i, c in enumerate(text):
+        if quoted:
+            quoted = "" if c == quoted and text[i - 1] != "\\" else quoted
+        elif c == '"':
+            quoted = c
+        elif c in "([{" or (c == "<" and i > 0 and (text[i - 1].isalnum() or text[i - 1] == "_")):
+            depth += 1
+        elif c in ")]}" or (c == ">" and depth > 0 and text[i - 1] not in "- "):
+            depth -= 1
+        if c == "," and depth == 0 and not quoted:
+            out.append("")
+        else:
+            out[-1] += c
+    return [part for part in out if part.strip()]
+
+
+DECLARED = re.compile(r"^[ \t]*(?:(?!(?:return|else|if|for|while|throw|case|fail)\b)[\w:<>,&*\[\] ]*?[ &*])?~?(\w+)\(", re.M)
+
+
+def counts(code):
+    """name -> {(fewest, most arguments)}"""
+    found = {}
+    for declared in DECLARED.finditer(code):
+        inside = within(code, declared.end() - 1)
+        if inside is not None:
+            parameters = parts(inside)
+            found.setdefault(declared[1], set()).add((sum("=" not in p for p in parameters), len(parameters)))
+    return found
+
+
+def wrong_counts(text):
+    """Calls in the lines of use that give another number of arguments than the header's own functions take."""
+    known = counts(re.sub(r"//[^\n]*", "", text.split("#pragma once")[1]))
+    wrong = []
+    for line in re.findall(r"^//   (.*)$", text.split("#pragma once")[0], re.M):
+        line = line.split("  //")[0]
+        for call in re.finditer(r"(?:\b([A-Z]\w*) )?\b(\w+)\(", line):
+            name, inside = call[1] or call[2], within(line, call.end() - 1)  # `Box box(2)` calls Box
+            if name not in known or inside is None or "..." in inside:
+                continue
+            given = len(parts(inside))
+            if not any(fewest <= given <= most for fewest, most in known[name]):
+                wrong.append(f"{name} with {given} arguments, it takes {sorted(known[name])}")
+    return wrong
+
+
+with check("calls-have-their-arguments"):
+    headers = {path: path.read_text() for path in sorted((ROOT / "src").rglob("*.h"))}
+    wrong = [f"src/{path.relative_to(ROOT / 'src')}: {one}" for path, text in headers.items() if "#pragma once" in text for one in wrong_counts(text)]
+    assert not wrong, "\n".join([f"{len(wrong)} lines of use are false", *wrong])
+    header = "//   Box box(2); box.put(1, {3, 4}); box.get(); fill(box, \"a, b\");\n#pragma once\nclass Box {\n public:\n  explicit Box(int size);\n  void put(int at, const Pair<int, int>& what{});\n  int get(int at = 0) const;\n};\nvoid fill(Box& box,\n          const std::string& text);\n"
+    assert wrong_counts(header) == []
+    for old, new, name in (("box(2)", "box(2, 3)", "Box"), ("put(1, {3, 4})", "put({3, 4})", "put"), ("get()", "get(1, 2)", "get"), ("fill(box, ", "fill(", "fill")):
+        assert [one.split()[0] for one in wrong_counts(header.replace(old, new))] == [name], new
