@@ -101,6 +101,8 @@ class Browser:
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
         self.driver.set_script_timeout(WAIT_SECONDS)
+        # A page without the focus tells nobody of focus(); whether Chromium gives it some differs by machine.
+        self.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def close(self):
         self.driver.quit()
