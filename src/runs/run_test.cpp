@@ -85,9 +85,11 @@ TEST_F(RunTest, AStoppedOneIsSavedAndGoesOn) {
   s.resume = true;
   s.stop = {};
   Counting rest(8, 2);  // an older checkpoint: what was logged after it goes
-  TrainingRun run(s);
-  EXPECT_TRUE(run.directory().resumed());
-  EXPECT_TRUE(run.go(rest, {.label = "count", .steps = 8}));
+  {
+    TrainingRun run(s);
+    EXPECT_TRUE(run.directory().resumed());
+    EXPECT_TRUE(run.go(rest, {.label = "count", .steps = 8}));
+  }
   EXPECT_EQ(lines("a/metrics.jsonl"), 8u);
   EXPECT_EQ(rest.saved, (std::vector<std::int64_t>{8}));
   Counting nothing(8, 8);
