@@ -75,7 +75,7 @@ SamplerWeights ControlPlane::weights(const std::string& owner, const std::string
   if (const auto rest = rest_of_name(name, "trainingSessions")) {
     const std::size_t slash = rest->find("/checkpoints/");
     const std::string session = rest->substr(0, slash);
-    service_.session(owner, session);  // an error where there is no such session
+    service_.sessions().find(owner, session);  // an error where there is no such session
     if (slash == std::string::npos) {
       for (const ModelRecord& model : service_.models(owner))  // what its models began with
         if (model.session == session)
@@ -158,7 +158,7 @@ TrainerJob ControlPlane::job(const std::string& owner, const std::string& name) 
 TrainerJob ControlPlane::end_job(const std::string& owner, const std::string& name, const std::string& state) {
   if (!jobs.find(owner, name)) fail(ErrorCode::not_found, "there is no trainer job '{}'", name);
   const std::string label = *rest_of_name(name, "rlorTrainerJobs");
-  for (const SessionRecord& session : service_.sessions(owner))
+  for (const SessionRecord& session : service_.sessions().all(owner))
     if (session.job == label) service_.drop_models(owner, session.id);
   return jobs.change(owner, name, [&](TrainerJob& job) {
     job.state = state;

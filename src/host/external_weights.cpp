@@ -104,10 +104,10 @@ std::string TrainingService::copy_checkpoint(const std::string& owner, const Cop
   record.created = unix_now();
   record.expires = wanted.ttl_seconds ? std::optional(record.created + *wanted.ttl_seconds) : std::nullopt;
   record.is_public = false;
-  check_label("destination_project_id", wanted.project);
+  check_short_text("destination_project_id", wanted.project);
   record.project = wanted.project;
   if (!wanted.session.empty()) {
-    session(owner, wanted.session);
+    sessions_.find(owner, wanted.session);
     record.model = fmt::format("{}:train:{}", wanted.session, wanted.number);
   }
   {

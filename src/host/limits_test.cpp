@@ -80,9 +80,9 @@ TEST(TrainingLimits, AClientsOwnDataHasASize) {
   EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
   wanted.display_name = "d";
   const std::string session = bench.service->create_session("me", wanted);
-  EXPECT_NE(limit_error([&] { bench.service->assign_session("me", session, std::string(5000, 'p')); }), "accepted");
-  EXPECT_NE(limit_error([&] { bench.service->finish_session("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
-  EXPECT_EQ(bench.service->session("me", session).status, "active");
+  EXPECT_NE(limit_error([&] { bench.service->sessions().assign("me", session, std::string(5000, 'p')); }), "accepted");
+  EXPECT_NE(limit_error([&] { bench.service->sessions().finish("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
+  EXPECT_EQ(bench.service->sessions().find("me", session).status, "active");
 }
 
 TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {

@@ -12,8 +12,6 @@ namespace {
 constexpr std::size_t kTogether = 8;  // removed at once: others' work goes between
 }  // namespace
 
-bool TrainingService::is_forgotten(const std::string& session) const { return !sessions_.contains(session) || heard_.is_silent(session, options_.session_seconds); }
-
 // Whoever comes in looks whether it is time, unless others are at work: then who comes next does. The work is done where models are
 // changed and written, so that nobody writes meanwhile.
 void TrainingService::sweep() {
@@ -63,13 +61,11 @@ bool TrainingService::remove_forgotten() {
       occupied.insert(model->record.session);
       if (models.size() < kTogether && unloading_.insert(id).second) models.push_back(model->record);
     }
-    for (auto at = sessions_.begin(); at != sessions_.end() && sessions < kTogether;) {
-      const auto next = std::next(at);
-      if (!occupied.contains(at->first) && heard_.remove_silent(at->first, options_.session_seconds)) {
-        remove_session(SessionRecord(at->second));
-        ++sessions;
-      }
-      at = next;
+    for (const SessionRecord& session : sessions_.silent(options_.session_seconds)) {
+      if (sessions == kTogether) break;
+      if (occupied.contains(session.id) || !sessions_.begin_removal(session.id, options_.session_seconds)) continue;
+      remove_session(session);
+      ++sessions;
     }
   }
   for (const ModelRecord& model : models) drop_model(model);
@@ -100,8 +96,6 @@ void TrainingService::remove_session(const SessionRecord& session) {
   }
   numbers_seen_.forget("create " + session.id);
   numbers_seen_.forget("loss " + session.id);
-  if (!session.idempotency_key.empty()) session_by_key_.erase({session.owner, session.idempotency_key});
-  store_->remove("session", session.id);
   sessions_.erase(session.id);
 }
 

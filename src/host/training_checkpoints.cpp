@@ -90,8 +90,8 @@ CheckpointRecord TrainingService::checkpoint(const std::string& owner, const std
 
 std::string TrainingService::job_of(const CheckpointRecord& record) const {
   if (!record.job.empty()) return record.job;
-  const auto session = sessions_.find(record.session);
-  return session == sessions_.end() || session->second.job.empty() ? "local" : session->second.job;
+  const std::string job = sessions_.job_of(record.session);
+  return job.empty() ? "local" : job;
 }
 
 std::vector<CheckpointRecord> TrainingService::checkpoints_of_job(const std::string& owner, const std::string& job) {
@@ -170,7 +170,7 @@ std::string TrainingService::new_sampler(SamplerRecord record, SamplerWeights we
 }
 
 std::string TrainingService::create_sampler(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path) {
-  this->session(owner, session);
+  sessions_.find(owner, session);
   {
     const std::lock_guard lock(mutex_);
     if (stopping_) fail(ErrorCode::cancelled, "the server stops");
@@ -248,7 +248,7 @@ SamplerWeights TrainingService::weights_of_sampler(const std::string& owner, con
     sampler->used = ++sampler_clock_;
     sampler->used_at = Clock::now();
     record = sampler->record;
-    heard_.hear(record.session, owner);
+    sessions_.hear(owner, record.session);
     if (sampler->weights.weights) return sampler->weights;
     if (!record.inflight_model.empty()) {
       const auto model = models_.find(record.inflight_model);

@@ -61,7 +61,7 @@ TrainingOutput custom_output(const CustomRun& run, const ForwardBackwardResult& 
 }  // namespace
 
 std::string TrainingService::create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode) {
-  this->session(owner, session);
+  sessions_.find(owner, session);
   const std::string id = fmt::format("{}:loss:{}", session, number);
   std::string request;
   {

@@ -77,6 +77,11 @@ void check_ttl(const std::optional<double>& seconds) {
   if (seconds && !(*seconds >= kHour && *seconds <= kTenYears)) fail(ErrorCode::invalid_argument, "ttl_seconds is {}, allowed is {} (an hour) to {} (ten years)", *seconds, kHour, kTenYears);
 }
 
+void check_short_text(const std::string& field, const std::string& text) {
+  constexpr std::size_t kLongest = 4096;
+  if (text.size() > kLongest) fail(ErrorCode::invalid_argument, "{} has {} bytes, allowed are {}", field, text.size(), kLongest);
+}
+
 double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 std::string iso_time(double unix_seconds) {

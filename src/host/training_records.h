@@ -92,6 +92,9 @@ SamplerRecord sampler_record(const TrainingJson& json);
 // Error invalid_argument: less than an hour, more than ten years.
 void check_ttl(const std::optional<double>& seconds);
 
+// Error invalid_argument: a name or a remark of more than 4096 bytes.
+void check_short_text(const std::string& field, const std::string& text);
+
 double unix_now();
 std::string iso_time(double unix_seconds);  // "2026-11-22T06:00:00.123Z"
 

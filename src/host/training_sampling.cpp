@@ -199,7 +199,7 @@ std::string TrainingService::feed_of_sampler(const std::string& owner, const std
   const std::shared_ptr<Sampler> found = find_sampler(owner, id);
   const std::lock_guard lock(mutex_);
   found->used_at = Clock::now();  // who waits for its samples uses it
-  heard_.hear(found->record.session, owner);
+  sessions_.hear(owner, found->record.session);
   return sample_stream(id, clone);
 }
 

@@ -38,6 +38,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       numbers_(options.state / "numbers"),
       feed_(deadlines_),
       futures_(deadlines_, store_ = std::make_shared<TrainingStore>(options.state), most_result_bytes(*base_)),
+      sessions_(store_, limit_of(options.max_sessions)),
       control_(*this, store_, options.state, options.key_share),
       cache_(base_->executor, options.sampler_bytes),
       queue_(std::make_shared<TrainingQueue>(base_->executor, options.share_passes ? options.tokens_a_step : 0)),
@@ -53,12 +54,6 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
 TrainingService::~TrainingService() { stop(); }
 
 void TrainingService::load_records() {
-  store_->each("session", [&](const std::string& id, const std::string& document) {
-    SessionRecord record = session_record(TrainingJson::parse(document));
-    if (!record.idempotency_key.empty()) session_by_key_[{record.owner, record.idempotency_key}] = id;
-    heard_.add(id, record.owner, record.seen);
-    sessions_[id] = std::move(record);
-  });
   store_->each("checkpoint", [&](const std::string& path, const std::string& document) { checkpoints_[path] = checkpoint_record(TrainingJson::parse(document)); });
   store_->each("model", [&](const std::string& id, const std::string& document) {
     const auto model = std::make_shared<Model>();
@@ -75,7 +70,7 @@ void TrainingService::load_records() {
     samplers_[id] = sampler;
   });
   load_custom_losses();
-  if (!models_.empty()) log_info("training state read", {{"sessions", sessions_.size()}, {"models", models_.size()}, {"checkpoints", checkpoints_.size()}});
+  if (!models_.empty()) log_info("training state read", {{"sessions", sessions_.count()}, {"models", models_.size()}, {"checkpoints", checkpoints_.size()}});
 }
 
 void TrainingService::stop() {
@@ -119,11 +114,6 @@ void TrainingService::check_metadata(const std::string& field, const TrainingJso
     fail(ErrorCode::invalid_argument, "{} has {} bytes of JSON, allowed are {} (--metadata-kilobytes)", field, bytes, options_.metadata_bytes);
 }
 
-void TrainingService::check_label(const std::string& field, const std::string& text) const {
-  constexpr std::size_t kLongest = 4096;
-  if (text.size() > kLongest) fail(ErrorCode::invalid_argument, "{} has {} bytes, allowed are {}", field, text.size(), kLongest);
-}
-
 bool TrainingService::is_base(const std::string& name) const { return base_->is_called(name); }
 
 void TrainingService::check_base(const std::string& name) const {
@@ -149,82 +139,22 @@ void TrainingService::check_held(const Model& wanted) {
 
 // --- sessions
 
-std::string TrainingService::create_session(const std::string& owner, SessionRecord wanted) {
+std::string TrainingService::create_session(const std::string& owner, const SessionRecord& wanted) {
   sweep();
   const std::lock_guard lock(mutex_);
   if (stopping_) fail(ErrorCode::cancelled, "the server stops");
-  if (!wanted.idempotency_key.empty())
-    if (const auto same = session_by_key_.find({owner, wanted.idempotency_key}); same != session_by_key_.end()) {
-      heard_.hear(same->second, owner);
-      return same->second;
-    }
-  const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
-  limit_of(options_.max_sessions).check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
+  if (const std::string same = sessions_.again(owner, wanted); !same.empty()) return same;
   check_metadata("user_metadata", wanted.user_metadata);
   check_metadata("tags", wanted.tags);
-  check_label("display_name", wanted.display_name);
-  check_label("project_id", wanted.project);
-  const std::string prefix = wanted.id;  // what the id begins with
-  wanted.id = prefix + hex64(random_bits());
-  wanted.owner = owner;
-  wanted.created = wanted.seen = unix_now();
-  store_->put("session", wanted.id, to_json(wanted).dump());
-  if (!wanted.idempotency_key.empty()) session_by_key_[{owner, wanted.idempotency_key}] = wanted.id;
-  const std::string id = wanted.id;
-  sessions_[id] = std::move(wanted);
-  heard_.add(id, owner, unix_now());
-  return id;
-}
-
-SessionRecord& TrainingService::find_session(const std::string& owner, const std::string& id) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.owner != owner) fail_unknown("session", id);
-  return found->second;
-}
-
-SessionRecord TrainingService::session(const std::string& owner, const std::string& id) {
-  const std::lock_guard lock(mutex_);
-  SessionRecord found = find_session(owner, id);
-  heard_.hear(id, owner);  // whoever asks for it, in whatever call
-  found.seen = heard_.seen(id);
-  return found;
-}
-
-std::vector<SessionRecord> TrainingService::sessions(const std::string& owner) {
-  const std::lock_guard lock(mutex_);
-  std::vector<SessionRecord> out;
-  for (const auto& [id, record] : sessions_)
-    if (record.owner == owner) {
-      out.push_back(record);
-      out.back().seen = heard_.seen(id);
-    }
-  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created > b.created; });
-  return out;
+  check_short_text("display_name", wanted.display_name);
+  check_short_text("project_id", wanted.project);
+  return sessions_.create(owner, wanted);
 }
 
 void TrainingService::heartbeat(const std::string& owner, const std::string& id) {
-  if (!heard_.hear(id, owner)) fail_unknown("session", id);
+  if (!sessions_.hear(owner, id)) fail_unknown("session", id);
   check_gaps(id);
   sweep();
-}
-
-void TrainingService::assign_session(const std::string& owner, const std::string& id, const std::string& project) {
-  check_label("project_id", project);
-  const std::lock_guard lock(mutex_);
-  SessionRecord& record = find_session(owner, id);
-  record.project = project;
-  store_->put("session", id, to_json(record).dump());
-}
-
-void TrainingService::finish_session(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail) {
-  check_label("reason.type", status);
-  check_label("detail", detail);
-  const std::lock_guard lock(mutex_);
-  SessionRecord& record = find_session(owner, id);
-  if (record.status != "active") return;  // the first reason stays
-  record.status = status;
-  record.finish_detail = detail;
-  store_->put("session", id, to_json(record).dump());
 }
 
 // --- models
@@ -260,7 +190,7 @@ std::string TrainingService::model_id(const CreateModel& wanted) {
 }
 
 std::string TrainingService::create_model(const std::string& owner, const CreateModel& wanted, Encode<ModelRecord> encode) {
-  session(owner, wanted.session);
+  sessions_.find(owner, wanted.session);
   const std::string id = model_id(wanted);
   std::string request;
   std::shared_ptr<Model> model;
@@ -422,7 +352,7 @@ std::string TrainingService::place(const std::string& owner, const std::string& 
     request = futures_.create(owner, id);
     numbers_seen_.put(owner, id, sequence, request);
     model->record.used = unix_now();
-    heard_.hear(model->record.session, owner);
+    sessions_.hear(owner, model->record.session);
     if (model->lost.empty() && sequence < model->next) {
       futures_.fail(request, Error(ErrorCode::io, fmt::format("seq_id {} of model '{}' was used before, or lies before one that was; its result is not known any more", sequence, id)));
       return request;

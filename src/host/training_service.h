@@ -17,11 +17,11 @@
 #include "host/acknowledged_numbers.h"
 #include "host/future_feed.h"
 #include "host/futures.h"
-#include "host/heard_sessions.h"
 #include "host/key_limit.h"
 #include "host/loss_inputs.h"
 #include "host/recent_texts.h"
 #include "host/sampling_request.h"
+#include "host/sessions.h"
 #include "host/control_plane.h"
 #include "host/model_memory.h"
 #include "host/trained_model.h"
@@ -115,13 +115,10 @@ class TrainingService {
   FutureFeed& feed() { return feed_; }
   const KeptPasses::Statistics& reuse() const { return base_->kept->statistics(); }
 
-  // --- sessions
-  std::string create_session(const std::string& owner, SessionRecord wanted);
+  // --- sessions, whose beginning and heartbeats also look for what nobody came back for
+  Sessions& sessions() { return sessions_; }
+  std::string create_session(const std::string& owner, const SessionRecord& wanted);
   void heartbeat(const std::string& owner, const std::string& session);
-  void finish_session(const std::string& owner, const std::string& session, const std::string& status, const std::string& detail);
-  void assign_session(const std::string& owner, const std::string& session, const std::string& project);
-  std::vector<SessionRecord> sessions(const std::string& owner);
-  SessionRecord session(const std::string& owner, const std::string& id);
 
   // --- models. Of a serverless session (ts-...) a model is a run: its id is run-<32 hex>:train:N, but for base_only ones.
   // `from` not empty: a checkpoint's path; settings then come from it, but for what is told beside it.
@@ -149,7 +146,6 @@ class TrainingService {
   bool custom_losses() const { return options_.custom_losses; }
   // Error invalid_argument: `field` is larger than what is kept of a client's own data.
   void check_metadata(const std::string& field, const TrainingJson& value) const;
-  void check_label(const std::string& field, const std::string& text) const;
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
@@ -278,13 +274,12 @@ class TrainingService {
   void check_gaps(const std::string& session);
   // Errors not_found. They may be removed at any time (retention.cpp): who looked one up holds it, or the lock.
   std::shared_ptr<Sampler> find_sampler(const std::string& owner, const std::string& id);
-  SessionRecord& find_session(const std::string& owner, const std::string& id);  // mutex_ is held
   void drop_model(const ModelRecord& model);  // unloads it; nobody is told
   // retention.cpp
   void sweep();
   bool remove_forgotten();  // executor
-  bool is_forgotten(const std::string& session) const;  // mutex_ is held, as below
-  void remove_session(const SessionRecord& session);
+  bool is_forgotten(const std::string& session) const { return sessions_.is_silent(session, options_.session_seconds); }
+  void remove_session(const SessionRecord& session);  // mutex_ is held
   void load_records();
   void write_living(Model& model);
   static std::string folder_of_id(const std::string& id);  // a model's or sampler's, as a folder's name
@@ -352,6 +347,7 @@ class TrainingService {
   std::shared_ptr<Deadlines> deadlines_ = std::make_shared<Deadlines>();
   FutureFeed feed_;
   Futures futures_;
+  Sessions sessions_;
   ControlPlane control_;
   WeightCache cache_;
   TrainingStatistics statistics_;
@@ -365,8 +361,6 @@ class TrainingService {
   std::vector<const Model*> busy_;           // by the rooms of what runs
 
   std::mutex mutex_;  // what follows
-  std::map<std::string, SessionRecord> sessions_;
-  std::map<std::pair<std::string, std::string>, std::string> session_by_key_;  // owner, idempotency key
   std::map<std::string, std::shared_ptr<Model>> models_;
   RecentTexts numbers_seen_;  // scope (a model, a sampler, "create SESSION", "loss SESSION"), number -> request id
   RecentTexts unmade_;        // model -> why it could not be made
@@ -380,7 +374,6 @@ class TrainingService {
   Clock::time_point swept_ = Clock::now();
   std::set<std::string> unloading_;                           // models of forgotten sessions
   bool stopping_ = false;
-  HeardSessions heard_;
 };
 
 }  // namespace lockstep

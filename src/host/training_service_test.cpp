@@ -232,7 +232,7 @@ TEST(TrainingService, OneKeyLeavesOthersTheirShareOfTheLimits) {
 // The session `s` of "me", its models and samplers, as far as they are there; without being heard.
 std::string what_is_left(TrainingBench& bench, const std::string& s) {
   std::string left;
-  for (const SessionRecord& session : bench.service->sessions("me")) left += session.id == s ? "session " : "";
+  for (const SessionRecord& session : bench.service->sessions().all("me")) left += session.id == s ? "session " : "";
   for (const ModelRecord& model : bench.service->models("me")) left += model.session == s ? "model " : "";
   for (std::size_t i = 0; i < bench.service->samplers("me", s).size(); ++i) left += "sampler ";
   return left;
@@ -278,7 +278,7 @@ TEST(TrainingService, WhatNobodyCameBackForGoes) {
   bench.service = std::make_shared<TrainingService>(bench.base, bench.generation, options);
   EXPECT_EQ(what_is_left(bench, s), "");
   EXPECT_EQ(bench.service->checkpoints("me").size(), 1u);
-  EXPECT_EQ(bench.service->session("me", again).id, again);
+  EXPECT_EQ(bench.service->sessions().find("me", again).id, again);
 }
 
 // What a kill leaves is what the folder holds at that moment.

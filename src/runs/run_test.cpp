@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
+using TrainingRun = lockstep::Run;  // within a test Run is gtest's
 
 // Counts to `last`; its checkpoints are files with the count.
 class Counting final : public RunWork {
@@ -63,7 +64,7 @@ TEST_F(RunTest, SavesInTurnOutOfTurnAndAtTheEnd) {
   s.checkpoint_every = 3;
   Counting work(8);
   work.saved_out_of_turn = 4;
-  EXPECT_TRUE(Run(s).go(work, {.label = "count", .steps = 8}));
+  EXPECT_TRUE(TrainingRun(s).go(work, {.label = "count", .steps = 8}));
   EXPECT_EQ(work.saved, (std::vector<std::int64_t>{3, 4, 6, 8}));
   EXPECT_EQ(lines("a/metrics.jsonl"), 8u);
   EXPECT_EQ(lines("a/transcripts.jsonl"), 8u);
@@ -77,20 +78,22 @@ TEST_F(RunTest, AStoppedOneIsSavedAndGoesOn) {
     if (step == 3) source.stop();
   };
   Counting work(8);
-  EXPECT_FALSE(Run(s).go(work, {.label = "count", .steps = 8}));
+  EXPECT_FALSE(TrainingRun(s).go(work, {.label = "count", .steps = 8}));
   EXPECT_EQ(work.step(), 3);
   EXPECT_EQ(work.saved, (std::vector<std::int64_t>{3}));
-  EXPECT_THROW(Run again(s), Error);  // it exists
+  EXPECT_THROW(TrainingRun again(s), Error);  // it exists
   s.resume = true;
   s.stop = {};
   Counting rest(8, 2);  // an older checkpoint: what was logged after it goes
-  Run run(s);
-  EXPECT_TRUE(run.directory().resumed());
-  EXPECT_TRUE(run.go(rest, {.label = "count", .steps = 8}));
+  {
+    TrainingRun run(s);
+    EXPECT_TRUE(run.directory().resumed());
+    EXPECT_TRUE(run.go(rest, {.label = "count", .steps = 8}));
+  }
   EXPECT_EQ(lines("a/metrics.jsonl"), 8u);
   EXPECT_EQ(rest.saved, (std::vector<std::int64_t>{8}));
   Counting nothing(8, 8);
-  Run(s).go(nothing, {.label = "count", .steps = 8});
+  TrainingRun(s).go(nothing, {.label = "count", .steps = 8});
   EXPECT_TRUE(nothing.saved.empty());
 }
 
@@ -103,8 +106,8 @@ TEST_F(RunTest, ATokenStopsItsOwnRunAlone) {
   b.name = "b";
   b.stop = second.token();
   Counting stopped(5), whole(5);
-  EXPECT_FALSE(Run(a).go(stopped, {.label = "a", .steps = 5}));
-  EXPECT_TRUE(Run(b).go(whole, {.label = "b", .steps = 5}));
+  EXPECT_FALSE(TrainingRun(a).go(stopped, {.label = "a", .steps = 5}));
+  EXPECT_TRUE(TrainingRun(b).go(whole, {.label = "b", .steps = 5}));
   EXPECT_EQ(stopped.step(), 0);
   EXPECT_EQ(whole.step(), 5);
 }
@@ -116,7 +119,7 @@ TEST_F(RunTest, AStepThatWasCancelledWasNotTaken) {
   Counting work(8);
   work.stopping = &source;
   work.cancelled_at = 3;
-  EXPECT_FALSE(Run(s).go(work, {.label = "count", .steps = 8}));
+  EXPECT_FALSE(TrainingRun(s).go(work, {.label = "count", .steps = 8}));
   EXPECT_EQ(work.saved, (std::vector<std::int64_t>{2}));
   // Nobody stopped these: what they throw is told.
   s.name = "c";
@@ -125,7 +128,7 @@ TEST_F(RunTest, AStepThatWasCancelledWasNotTaken) {
     Counting other(8);
     (cancelled ? other.cancelled_at : other.failing_at) = 4;
     s.resume = !cancelled;
-    Run run(s);
+    TrainingRun run(s);
     EXPECT_THROW(run.go(other, {.label = "count", .steps = 8}), Error);
     EXPECT_TRUE(other.saved.empty());
   }
@@ -134,7 +137,7 @@ TEST_F(RunTest, AStepThatWasCancelledWasNotTaken) {
 TEST_F(RunTest, BesideOthersItSavesNothing) {
   fs::create_directories(root_);
   Counting work(4);
-  Run run(settings(), root_);
+  TrainingRun run(settings(), root_);
   EXPECT_FALSE(run.saves());
   EXPECT_TRUE(run.go(work, {.label = "count", .steps = 4}));
   EXPECT_TRUE(work.saved.empty());

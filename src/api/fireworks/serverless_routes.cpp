@@ -13,7 +13,7 @@ TrainingJson session_json(const TrainingCall& call, const SessionRecord& s) {
 SessionRecord serverless_session(const TrainingCall& call) {
   const std::string id = path_segment(call, "session");
   if (!id.starts_with("ts-")) throw RequestError(ErrorCode::not_found, "session", fmt::format("there is no training session '{}'", shown(id)), 404);
-  return call.service.session(call.owner, id);
+  return call.service.sessions().find(call.owner, id);
 }
 
 // A route to sample without a session of one's own: every name is routed here, so that it is only looked up.
@@ -36,7 +36,7 @@ void add_serverless_routes(TrainingRoutes& routes) {
   const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kSessions), one = all + "/{session}";
   routes.add_at_root("GET", all, [](const TrainingCall& call) {
     TrainingJson rows = TrainingJson::array();
-    for (const SessionRecord& s : call.service.sessions(call.owner))
+    for (const SessionRecord& s : call.service.sessions().all(call.owner))
       if (s.id.starts_with("ts-")) rows.push_back(session_json(call, s));
     answer_page(call, kSessions, rows);
   }, page_query());
@@ -50,7 +50,7 @@ void add_serverless_routes(TrainingRoutes& routes) {
   }, page_query());
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     const SessionRecord session = serverless_session(call);
-    call.service.finish_session(call.owner, session.id, "finished: deleted", {});
+    call.service.sessions().finish(call.owner, session.id, "finished: deleted", {});
     call.service.drop_models(call.owner, session.id);  // its checkpoints stay
     call.answer(TrainingJson::object());
   });

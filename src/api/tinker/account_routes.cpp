@@ -14,7 +14,7 @@ namespace {
 void checkpoint_storage(const TrainingCall& call) {
   const std::optional<std::string> wanted = call.request.query_value("project_id");
   std::map<std::string, std::string> project_of;
-  for (const SessionRecord& s : call.service.sessions(call.owner)) project_of[s.id] = s.project;
+  for (const SessionRecord& s : call.service.sessions().all(call.owner)) project_of[s.id] = s.project;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // project -> checkpoints, bytes
   for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) {
     auto& [count, bytes] = kept[project_of[r.session]];

@@ -146,7 +146,7 @@ void search_sessions(const TrainingCall& call) {
   const std::int64_t limit = integer_field(json, "limit", 50);
   if (limit < 1 || limit > 200) fail_value("limit", fmt::format("is {}, allowed is 1 to 200", limit));
   const TrainingJson cursor = object_field(json, "cursor"), owner = object_field(json, "owner");
-  std::vector<SessionRecord> all = call.service.sessions(call.owner);
+  std::vector<SessionRecord> all = call.service.sessions().all(call.owner);
   if (text_field(owner, "type", "own") == "user" && !(owner.contains("owner_urns") && holds_text(owner["owner_urns"], call.owner))) all.clear();
   std::erase_if(all, [&](const SessionRecord& s) { return !wanted_session(s, json); });
   std::size_t begin = 0;
@@ -182,7 +182,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
     std::vector<ModelRecord> all = call.service.models(call.owner);
     const std::optional<std::string> project = call.request.query_value("project_id");
     if (project && !project->empty())
-      std::erase_if(all, [&](const ModelRecord& m) { return call.service.session(call.owner, m.session).project != *project; });
+      std::erase_if(all, [&](const ModelRecord& m) { return call.service.sessions().find(call.owner, m.session).project != *project; });
     if (project && !project->empty()) {  // and runs that are copies alone, whose project is their own
       std::set<std::string> copies;
       for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
@@ -225,13 +225,13 @@ void add_catalog_routes(TrainingRoutes& routes) {
   });
   routes.add_with_query("GET", "sessions", known_query({"limit", "offset", "access_scope"}), [](const TrainingCall& call) {
     check_scope(call);
-    const std::vector<SessionRecord> all = call.service.sessions(call.owner);
+    const std::vector<SessionRecord> all = call.service.sessions().all(call.owner);
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"sessions", listed(all, page, [](const SessionRecord& s) { return TrainingJson(s.id); })}});
   });
   routes.add_with_query("GET", "sessions/{session}", known_query({"access_scope"}), [](const TrainingCall& call) {
     check_scope(call);
-    const SessionRecord session = call.service.session(call.owner, parameter(call, "session"));
+    const SessionRecord session = call.service.sessions().find(call.owner, parameter(call, "session"));
     TrainingJson runs = TrainingJson::array(), samplers = TrainingJson::array();
     for (const ModelRecord& m : call.service.models(call.owner))
       if (m.session == session.id) runs.push_back(m.id);
@@ -244,11 +244,11 @@ void add_catalog_routes(TrainingRoutes& routes) {
   search.inside("cursor", known_fields({"last_session_id"}, {"last_created_at"}));
   routes.post("sessions/search", std::move(search), search_sessions);
   routes.add("PUT", "sessions/{session}/project", known_fields({"project_id"}), [](const TrainingCall& call) {
-    call.service.assign_session(call.owner, parameter(call, "session"), required_text(call.json(), "project_id"));
+    call.service.sessions().assign(call.owner, parameter(call, "session"), required_text(call.json(), "project_id"));
     call.answer(TrainingJson::object());
   });
   routes.add("GET", "sessions/{session}/trace_export", [](const TrainingCall& call) {
-    call.service.session(call.owner, parameter(call, "session"));
+    call.service.sessions().find(call.owner, parameter(call, "session"));
     call.answer({{"status", "failed"}, {"error", "this server keeps no traces of sessions"}});
   });
   routes.add("GET", "list_checkpoints", [](const TrainingCall& call) {

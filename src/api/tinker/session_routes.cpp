@@ -34,7 +34,7 @@ std::string finish_detail(const TrainingJson& json, const TrainingJson& reason) 
 void finish_session(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const TrainingJson reason = object_field(json, "reason");
-  call.service.finish_session(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), finish_detail(json, reason));
+  call.service.sessions().finish(call.owner, std::string(call.request.parameter("session")), "finished: " + text_field(reason, "type", "success"), finish_detail(json, reason));
   call.answer(TrainingJson::object());
 }
 

@@ -1,0 +1,56 @@
+// Sessions of clients: each in the store before anyone sees it, and when it was last heard from, under locks of their own. Owners do not see each
+// other's. Any thread.
+//   Sessions sessions(store, KeyLimit(1024, 50)); const std::string id = sessions.create("ann", {}); sessions.find("ann", id);
+#pragma once
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "host/heard_sessions.h"
+#include "host/key_limit.h"
+#include "host/training_records.h"
+#include "store/training_store.h"
+
+namespace lockstep {
+
+class Sessions {
+ public:
+  Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit);
+
+  // The one that was made under the same idempotency key, which is heard; none: empty.
+  std::string again(const std::string& owner, const SessionRecord& wanted);
+  // wanted.id is what the id begins with. Errors: resource_exhausted; the store's.
+  std::string create(const std::string& owner, SessionRecord wanted);
+  // Whoever asks for it is heard. Error not_found.
+  SessionRecord find(const std::string& owner, const std::string& id);
+  std::vector<SessionRecord> all(const std::string& owner) const;  // newest first
+  void assign(const std::string& owner, const std::string& id, const std::string& project);  // errors: invalid_argument, not_found
+  // The first reason stays. Errors: invalid_argument, not_found.
+  void finish(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail);
+
+  // False: there is none, or it is another owner's. Waits for nobody who writes.
+  bool hear(const std::string& owner, const std::string& id) { return heard_.hear(id, owner); }
+  // Not heard for so long; one that is not there too.
+  bool is_silent(const std::string& id, double seconds) const { return heard_.is_silent(id, seconds); }
+  // Those of anyone that were not heard for so long. Whoever removes them calls begin_removal first, does what must be done before they are gone,
+  // and erases them: a server that is killed between finds them again.
+  std::vector<SessionRecord> silent(double seconds) const;
+  bool begin_removal(const std::string& id, double seconds) { return heard_.remove_silent(id, seconds); }  // false: it was heard, and stays
+  void erase(const std::string& id);
+
+  std::string job_of(const std::string& id) const;  // the trainer job that it was made through; empty: none
+  std::size_t count() const;
+
+ private:
+  SessionRecord& at(const std::string& owner, const std::string& id);  // mutex_ is held; error not_found
+  void keep(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
+
+  const std::shared_ptr<TrainingStore> store_;
+  const KeyLimit limit_;
+  HeardSessions heard_;
+  mutable std::mutex mutex_;  // what follows
+  std::map<std::string, SessionRecord> sessions_;
+  std::map<std::pair<std::string, std::string>, std::string> by_key_;  // owner, idempotency key
+};
+
+}  // namespace lockstep
