@@ -1,22 +1,25 @@
 #include "engine/rank_steps.h"
 
+#include "parallel/thread_ranks.h"
+
 namespace lockstep {
 
-RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options)
-    : runtime_(runtime), ranks_({options.ranks.tp, 1, options.ranks.ep}), parts_(static_cast<std::size_t>(ranks_.size())) {
-  ranks_.run([&](int rank) {
-    Rank& part = parts_[static_cast<std::size_t>(rank)];
+RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks)
+    : runtime_(runtime), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(RankLayout{options.ranks.tp, 1, options.ranks.ep})),
+      parts_(static_cast<std::size_t>(ranks_->local())) {
+  ranks_->run([&](int local) {
+    Rank& part = parts_[static_cast<std::size_t>(local)];
     Backend& like = runtime_.backend;
-    if (rank > 0)
+    if (local > 0)
       part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()},
                                                runtime_.model, runtime_.profile, runtime_.max_positions);
-    if (ranks_.size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, place_of(ranks_, rank));
-    part.runner = std::make_unique<StepRunner>(runtime_of(rank), options.cache_pages, options.page_size, part.sharding.get());
+    if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local));
+    part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
   });
 }
 
 void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
-  if (ranks_.size() == 1) {
+  if (ranks_->size() == 1) {
     parts_[0].weights = std::move(weights);
     return;
   }
@@ -24,35 +27,28 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
   const WeightImages whole = runtime_.backend.device().counting()
                                  ? WeightImages(runtime_.model->manifest().parameters().size())
                                  : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
-  ranks_.run([&](int rank) {
-    Rank& part = parts_[static_cast<std::size_t>(rank)];
-    part.weights = make_weight_set(runtime_of(rank).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,
+  ranks_->run([&](int local) {
+    Rank& part = parts_[static_cast<std::size_t>(local)];
+    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,
                                    weights->version);
   });
 }
 
 void RankSteps::run(const std::vector<PlannedSlice>& plan, StepResult& result) {
   const WeightSet* own = plan[0].sequence->weights.get();
+  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, result);
   std::vector<StepResult> others(parts_.size());
-  ranks_.run([&](int rank) {
-    Rank& part = parts_[static_cast<std::size_t>(rank)];
-    part.runner->run(own ? *own : *part.weights, plan, rank == 0 ? result : others[static_cast<std::size_t>(rank)]);
+  ranks_->run([&](int local) {
+    const Rank& part = parts_[static_cast<std::size_t>(local)];
+    part.runner->run(own ? *own : *part.weights, plan, local == 0 ? result : others[static_cast<std::size_t>(local)]);
   });
-  for (int rank = 1; rank < ranks_.size(); ++rank) {
-    const ForwardCounts& work = others[static_cast<std::size_t>(rank)].work;
-    if (rank < ranks_.layout().tp) result.work.pairs_read += work.pairs_read;  // expert-parallel ranks attend alike
-    result.work.expert_rows += work.expert_rows;
+  const auto work = ranks_->gather<ForwardCounts>([&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
+  result.work = work[0];
+  for (int rank = 1; rank < ranks_->size(); ++rank) {
+    const ForwardCounts& theirs = work[static_cast<std::size_t>(rank)];
+    if (rank < ranks_->layout().tp) result.work.pairs_read += theirs.pairs_read;  // expert-parallel ranks attend alike
+    result.work.expert_rows += theirs.expert_rows;
   }
-}
-
-CommunicatorCounters RankSteps::traffic() const {
-  CommunicatorCounters sum;
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    for (const Communicator* group : {&ranks_.tensor(rank), &ranks_.model(rank)}) {
-      sum.calls += group->counters().calls;
-      sum.bytes += group->counters().bytes;
-    }
-  return sum;
 }
 
 }  // namespace lockstep

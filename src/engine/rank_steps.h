@@ -1,5 +1,6 @@
-// The steps of an engine on all its ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a
-// share of the weights and of the cache a rank, and the first one's record is the step's. Bits do not depend on it.
+// The steps of an engine on its local ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a share of
+// the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans.
+// Bits do not depend on it.
 // Used by one thread at a time.
 //   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, result);
 #pragma once
@@ -7,20 +8,21 @@
 
 #include "engine/options.h"
 #include "engine/step_runner.h"
+#include "parallel/ranks.h"
 
 namespace lockstep {
 
 class RankSteps {
  public:
-  // `runtime` is the first rank's; the others get one like it, with as many threads.
-  RankSteps(Runtime& runtime, const EngineOptions& options);
-  // A whole compute copy on the first rank's runtime. Several ranks copy their shares of it and do not keep it.
+  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: threads of this process.
+  RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
+  // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
   // Under the weights that the plan's sequences bring (one rank alone), else the newest ones.
   void run(const std::vector<PlannedSlice>& plan, StepResult& result);
 
-  const MemoryAccounts& memory(int rank) const { return runtime_of(rank).backend.device().memory(); }
-  CommunicatorCounters traffic() const;  // of all ranks
+  const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
+  CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
 
  private:
   struct Rank {
@@ -29,14 +31,14 @@ class RankSteps {
     std::unique_ptr<StepRunner> runner;
     std::shared_ptr<const WeightSet> weights;
   };
-  Runtime& runtime_of(int rank) const {
-    const Rank& r = parts_[static_cast<std::size_t>(rank)];
+  Runtime& runtime_of(int local) const {
+    const Rank& r = parts_[static_cast<std::size_t>(local)];
     return r.runtime ? *r.runtime : runtime_;
   }
 
   Runtime& runtime_;
-  ThreadRanks ranks_;
-  std::vector<Rank> parts_;
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<Rank> parts_;  // local ones
 };
 
 }  // namespace lockstep

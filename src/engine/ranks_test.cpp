@@ -1,6 +1,7 @@
 // Generation and scoring on ranks that share the model have the bits of one rank.
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
+#include "parallel/some_ranks_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -52,6 +53,44 @@ TEST(EngineRanks, NewWeightsReachEveryRank) {
   two.set_weights(next);
   EXPECT_GT(different_bits(prompt_scores(one, tokens), before), 0u);
   EXPECT_EQ(different_bits(prompt_scores(two, tokens), prompt_scores(one, tokens)), 0u);
+}
+
+// Owners of some ranks each run the same plans; who has the first rank has the step's record, and all have its counts.
+TEST(EngineRanks, OwnersOfSomeRanksRunTheStepsOfOne) {
+  Plant plant("sharing", "cpu-f32", {.threads = 1});
+  const EngineOptions options{.page_size = 4, .cache_pages = 30};
+  const auto steps_of = [&](const EngineOptions& of, Runtime& runtime, std::unique_ptr<Ranks> ranks) {
+    RankSteps steps(runtime, of, std::move(ranks));
+    steps.set_weights(make_weight_set(runtime.backend, runtime.model->manifest(), plant.images, runtime.profile, 1));
+    EngineCounters counters;
+    Scheduler scheduler(of, of.cache_pages, counters);
+    std::vector<Sequence> sequences(3);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      sequences[i].id = i + 1;
+      for (std::size_t t = 0; t < 5 + 4 * i; ++t) sequences[i].tokens.push_back(static_cast<std::int32_t>((7 * t + i) % 60));
+      sequences[i].prompt_length = sequences[i].decode_from = sequences[i].known();
+      scheduler.add(sequences[i]);
+    }
+    StepResult result;
+    steps.run(scheduler.plan(), result);
+    std::vector<float> told;
+    for (const StepResult::Sampled& s : result.sampled) told.insert(told.end(), {static_cast<float>(s.token), s.raw_logprob, s.sampling_logprob});
+    return std::pair(told, result.work);
+  };
+  const auto want = steps_of(options, plant.runtime, nullptr);
+  ASSERT_EQ(want.first.size(), 9u);
+  EngineOptions shared = options;
+  shared.ranks = {2, 1, 2};
+  std::vector<std::pair<std::vector<float>, ForwardCounts>> got(2);
+  beside_each_other(shared.ranks, {1, 3}, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) {
+    Runtime runtime({.threads = 1}, plant.runtime.model, plant.runtime.profile, 128);
+    got[owner] = steps_of(shared, runtime, std::move(ranks));
+  });
+  EXPECT_EQ(got[0].first, want.first);
+  EXPECT_TRUE(got[1].first.empty());
+  EXPECT_EQ(got[0].second, got[1].second);
+  EXPECT_EQ(got[0].second.expert_rows, want.second.expert_rows);
+  EXPECT_EQ(got[0].second.pairs_read, want.second.pairs_read);
 }
 
 TEST(EngineRanks, ARankHoldsItsShareAlone) {

@@ -87,7 +87,7 @@ TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
     std::vector<std::string> first(compared.size());
     ranks.run([&](int rank) {
       const auto at = static_cast<std::size_t>(rank);
-      const Sharding sharding(*model, profile, place_of(ranks, rank));
+      const Sharding sharding(*model, profile, ranks.place(rank));
       const Outcome own = run(model, images, profile, &sharding);
       if (own.hidden != whole.hidden) ++different[at], first[at] = "hidden states";
       const WeightImages of = sharding.shares_of(places);
@@ -114,7 +114,7 @@ TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
   const Outcome whole = run(model, images, profile_by_name("cpu-bf16w"), nullptr);
   ThreadRanks ranks({2, 1, 1});
   ranks.run([&](int rank) {
-    const Sharding sharding(*model, profile_by_name("study-leaves"), place_of(ranks, rank));
+    const Sharding sharding(*model, profile_by_name("study-leaves"), ranks.place(rank));
     EXPECT_NE(run(model, images, profile_by_name("study-leaves"), &sharding).hidden, whole.hidden);
   });
 }

@@ -191,6 +191,11 @@ ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std
 
 ThreadRanks::~ThreadRanks() { state_->end(); }
 
+RankPlace ThreadRanks::place(int rank) const {
+  if (size() == 1) return {};
+  return {layout_, rank, &world(rank), &tensor(rank), &model(rank), &data(rank)};
+}
+
 void ThreadRanks::run(const std::function<void(int)>& work) {
   if (size() == 1) return work(0);
   State& s = *state_;

@@ -1,5 +1,5 @@
-// Ranks as threads of this process: a thread a rank (rank 0 is the caller's), and their communicators. Each rank brings a device of
-// its own. An error of one rank releases all others and is what run() throws; the next run() starts afresh.
+// Ranks as threads of this process: a thread a rank (rank 0 is the caller's), and their communicators; all of them are local. Each rank
+// brings a device of its own. An error of one rank releases all others and is what run() throws; the next run() starts afresh.
 // One caller at a time.
 //   ThreadRanks ranks(layout); ranks.run([&](int rank) { ranks.data(rank).barrier(); });
 #pragma once
@@ -7,22 +7,21 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/communicator.h"
-#include "parallel/layout.h"
+#include "parallel/ranks.h"
 
 namespace lockstep {
 
-class ThreadRanks {
+class ThreadRanks final : public Ranks {
  public:
   explicit ThreadRanks(const RankLayout& layout);
-  ~ThreadRanks();
+  ~ThreadRanks() override;
   ThreadRanks(const ThreadRanks&) = delete;
   ThreadRanks& operator=(const ThreadRanks&) = delete;
 
-  const RankLayout& layout() const { return layout_; }
-  int size() const { return layout_.size(); }
-  // Calls work(rank) on every rank's thread, and returns when all are done. Throws the error of the rank that failed first.
-  void run(const std::function<void(int)>& work);
+  const RankLayout& layout() const override { return layout_; }
+  int local() const override { return layout_.size(); }
+  RankPlace place(int rank) const override;
+  void run(const std::function<void(int)>& work) override;
 
   Communicator& world(int rank) const { return *ends_[static_cast<std::size_t>(rank)].world; }
   Communicator& tensor(int rank) const { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks

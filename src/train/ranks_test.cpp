@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "parallel/some_ranks_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -13,6 +14,9 @@ struct Outcome {
   std::vector<WeightImages> gradients;
   std::vector<double> norms;
   TrainerState state;
+  WeightImages published;
+  ForwardCounts work;
+  CommunicatorCounters traffic;
 };
 
 struct Case {
@@ -23,10 +27,10 @@ struct Case {
   std::int64_t micro_batch = 0;
 };
 
-Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data, int steps = 2) {
+Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data, int steps = 2, std::unique_ptr<Ranks> ranks = nullptr) {
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
   Trainer trainer(runtime, bench.masters,
-                  {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks});
+                  {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks}, std::move(ranks));
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.results.push_back(trainer.forward_backward(data, {}, {.dense_attention = c.indexer && step == 0, .index_loss = c.indexer}));
@@ -34,6 +38,9 @@ Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSeque
     outcome.norms.push_back(trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3}).gradient_norm);
   }
   outcome.state = trainer.state();
+  outcome.work = trainer.work();
+  outcome.traffic = trainer.traffic();
+  outcome.published = weight_images(runtime.backend, bench.model->manifest(), *trainer.weights(), runtime.profile);
   return outcome;
 }
 
@@ -53,11 +60,12 @@ void expect_same(const Manifest& manifest, const Outcome& got, const Outcome& wa
   EXPECT_EQ(difference(manifest, got.state.first_moments, want.state.first_moments), "") << "first moments";
   EXPECT_EQ(difference(manifest, got.state.second_moments, want.state.second_moments), "") << "second moments";
   EXPECT_EQ(got.state.step, want.state.step);
+  EXPECT_EQ(difference(manifest, got.published, want.published), "") << "weights";
 }
 
-class Ranks : public ::testing::TestWithParam<const char*> {};
+class TrainerRanks : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Ranks, DataParallelStepsHaveTheBitsOfOneRank) {
+TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->vocabulary);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
@@ -72,7 +80,7 @@ TEST_P(Ranks, DataParallelStepsHaveTheBitsOfOneRank) {
   expect_same(bench.model->manifest(), run(bench, {.ranks = {1, 3, 1}, .indexer = true}, data), want, "indexer");
 }
 
-TEST_P(Ranks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
+TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
@@ -88,7 +96,25 @@ TEST_P(Ranks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   expect_same(bench.model->manifest(), run(bench, {.ranks = {2, 2, 2}, .indexer = true}, data), want, "indexer");
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, Ranks, ::testing::Values(kGlm, kLlama, kQwen));
+INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama, kQwen));
+
+// Owners that hold some ranks each, and learn of the others' through their groups alone.
+TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
+  const TrainBench bench(kLlama);
+  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  for (const auto& [layout, counts] : {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}}, {RankLayout{1, 3, 1}, {1, 1, 1}}, {RankLayout{2, 1, 1}, {1, 1}}}) {
+    const Case c{.ranks = layout, .profile = "cpu-bf16w"};
+    const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data), all = run(bench, c, data);
+    std::vector<Outcome> got(counts.size());
+    beside_each_other(layout, counts, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) { got[owner] = run(bench, c, data, 2, std::move(ranks)); });
+    for (std::size_t owner = 0; owner < got.size(); ++owner) {
+      expect_same(bench.model->manifest(), got[owner], want, fmt::format("{}, owner {}", layout.text(), owner));
+      EXPECT_EQ(got[owner].work, all.work);
+      EXPECT_EQ(got[owner].traffic.bytes, all.traffic.bytes);
+      EXPECT_GT(got[owner].traffic.bytes, 0);
+    }
+  }
+}
 
 // The control: another summation (another leaf count) is another outcome, in data-parallel ranks too.
 TEST(RanksControl, AnotherLeafCountIsSeen) {

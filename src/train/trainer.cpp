@@ -4,22 +4,24 @@
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/thread_ranks.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
+#include "train/whole_images.h"
 
 namespace lockstep {
 
-Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options)
-    : runtime_(runtime), ranks_(options.ranks), runtimes_(static_cast<std::size_t>(ranks_.size() - 1)), parts_(static_cast<std::size_t>(ranks_.size())) {
-  ranks_.run([&](int rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    if (rank > 0) {
-      Backend& like = runtime_.backend;
-      runtimes_[at - 1] = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model,
-                                                    runtime_.profile, runtime_.max_positions);
-    }
-    parts_[at] = std::make_unique<RankTrainer>(rank > 0 ? *runtimes_[at - 1] : runtime_, masters, options,
-                                               ranks_.size() > 1 ? place_of(ranks_, rank) : RankPlace());
+Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks)
+    : runtime_(runtime), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)), runtimes_(static_cast<std::size_t>(ranks_->local() - 1)),
+      parts_(static_cast<std::size_t>(ranks_->local())) {
+  if (ranks_->layout() != options.ranks)
+    fail(ErrorCode::invalid_argument, "ranks is {} and the ranks that were given are {}; allowed is one layout", options.ranks.text(), ranks_->layout().text());
+  ranks_->run([&](int local) {
+    Backend& like = runtime_.backend;
+    if (local > 0)
+      runtimes_[static_cast<std::size_t>(local - 1)] = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()},
+                                                                                 runtime_.model, runtime_.profile, runtime_.max_positions);
+    parts_[static_cast<std::size_t>(local)] = std::make_unique<RankTrainer>(runtime_of(local), masters, options, ranks_->place(local));
   });
 }
 
@@ -163,8 +165,8 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
       if (&part == parts_[0].get()) result = own;
     });
   } catch (...) {
-    // A rank that counts one step more had begun to write, and may even be done: no rank can go on.
-    const bool wrote = std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
+    // A rank that counts one step more had begun to write, and may even be done: no rank can go on. How far others are is not known.
+    const bool wrote = !ranks_->all_here() || std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
     for (const auto& part : parts_)
       if (wrote) part->state().break_off();
     abandon_gradients();
@@ -182,19 +184,10 @@ const std::shared_ptr<const WeightSet>& Trainer::weights() {
   return whole_weights_;
 }
 
-// The ranks of the first replica have all there is of a model, each its share.
 template <class F>
 WeightImages Trainer::images(const F& of) {
   check_usable();
-  std::vector<WeightImages> parts(static_cast<std::size_t>(ranks_.layout().model()));
-  ranks_.run([&](int rank) {
-    WeightImages own = of(*parts_[static_cast<std::size_t>(rank)]);
-    if (ranks_.layout().data_of(rank) == 0) parts[static_cast<std::size_t>(rank)] = std::move(own);
-  });
-  if (!parts_[0]->sharding()) return std::move(parts[0]);
-  WeightImages whole;
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) parts_[rank]->sharding()->put_into(whole, std::exchange(parts[rank], {}));
-  return whole;
+  return whole_images(*ranks_, *runtime_.model, runtime_.profile, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
 }
 
 WeightImages Trainer::gradient_images() {
@@ -211,7 +204,7 @@ TrainerState Trainer::state() {
 
 std::vector<float> Trainer::state_image(StatePart part, std::size_t parameter) {
   check_usable();
-  if (parts_.size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", parts_.size());
+  if (ranks_->size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", ranks_->size());
   return parts_[0]->state().image(part, parameter);
 }
 
@@ -225,15 +218,14 @@ void Trainer::restore(const TrainerState& state) {
 std::uint64_t Trainer::gradient_hash() { return images_hash(runtime_.model->manifest(), gradient_images()); }
 std::uint64_t Trainer::master_hash() { return images_hash(runtime_.model->manifest(), master_images()); }
 
-const MemoryAccounts& Trainer::memory(int rank) const {
-  return (rank > 0 ? *runtimes_[static_cast<std::size_t>(rank - 1)] : runtime_).backend.device().memory();
-}
+const MemoryAccounts& Trainer::memory(int local) const { return runtime_of(local).backend.device().memory(); }
 
 ForwardCounts Trainer::work() const {
-  const RankLayout& layout = ranks_.layout();
+  const RankLayout& layout = ranks_->layout();
+  const auto all = ranks_->gather<ForwardCounts>([&](int local) { return parts_[static_cast<std::size_t>(local)]->work(); });
   ForwardCounts sum;
   for (int rank = 0; rank < layout.size(); ++rank) {
-    ForwardCounts own = parts_[static_cast<std::size_t>(rank)]->work();
+    ForwardCounts own = all[static_cast<std::size_t>(rank)];
     const int place = layout.model_of(rank);
     if (place >= layout.tp) own.pairs_read = 0;  // expert-parallel ranks attend alike
     if (place > 0) own.pairs_visible = own.pairs_selected = own.expert_rows_chosen = 0;
@@ -242,14 +234,6 @@ ForwardCounts Trainer::work() const {
   return sum;
 }
 
-CommunicatorCounters Trainer::traffic() {
-  CommunicatorCounters sum;
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    for (const Communicator* group : {&ranks_.world(rank), &ranks_.tensor(rank), &ranks_.model(rank), &ranks_.data(rank)}) {
-      sum.calls += group->counters().calls;
-      sum.bytes += group->counters().bytes;
-    }
-  return sum;
-}
+CommunicatorCounters Trainer::traffic() const { return traffic_of(*ranks_); }
 
 }  // namespace lockstep

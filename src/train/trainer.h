@@ -1,6 +1,7 @@
 // The trainer: the same forward as the engine's, with a tape; gradients; AdamW; the next version of the weights.
 // Bits depend on the data alone: not on its order, its split into micro-batches, packing, checkpointing, threads, ranks.
-// With several ranks (TrainerOptions::ranks) each is a thread with a backend of its own beside the caller's (docs/ranks.md).
+// With several ranks (TrainerOptions::ranks) each has a backend of its own (docs/ranks.md). A trainer holds the local ones alone; where
+// others are elsewhere, their owners make the same calls.
 // Knows no files, no text, no environment. One thread at a time.
 //   Trainer trainer(runtime, images, {}); trainer.forward_backward(data, loss); trainer.optim_step(adam);
 //   engine.set_weights(trainer.weights());
@@ -11,6 +12,7 @@
 #include <memory>
 #include <optional>
 
+#include "parallel/ranks.h"
 #include "train/open_batch.h"
 #include "train/rank_trainer.h"
 
@@ -18,8 +20,9 @@ namespace lockstep {
 
 class Trainer {
  public:
-  // `runtime` is rank 0's; the others get one like it, with as many threads.
-  Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options);
+  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: threads of this process; else
+  // options.ranks is their layout.
+  Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
   ~Trainer();
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
@@ -58,19 +61,19 @@ class Trainer {
   std::uint64_t gradient_hash();
   std::uint64_t master_hash();
 
-  const MemoryAccounts& memory(int rank) const;
+  const MemoryAccounts& memory(int local) const;  // of a local rank
   // What ranks have sent each other so far: calls and bytes, of all groups and ranks.
-  CommunicatorCounters traffic();
+  CommunicatorCounters traffic() const;
   // What the kernels of all forwards so far counted of themselves, on all ranks.
   ForwardCounts work() const;
 
  private:
-  // work(part) on every rank's thread.
+  // work(part) on every local rank's thread.
   template <class F>
   void each(const F& work) {
-    ranks_.run([&](int rank) { work(*parts_[static_cast<std::size_t>(rank)]); });
+    ranks_->run([&](int local) { work(*parts_[static_cast<std::size_t>(local)]); });
   }
-  // The same of what makes a result and row sums on each: rank 0's are all there is.
+  // The same of what makes a result and row sums on each: the first one's are all there is.
   template <class F>
   std::pair<ForwardBackwardResult, RowSums> results(const F& work);
   // work(), which makes gradients: an error drops them on every rank.
@@ -82,10 +85,11 @@ class Trainer {
   std::shared_ptr<const std::vector<TrainSequence>> held(const std::vector<TrainSequence>& data) const;
   template <class F>
   WeightImages images(const F& of);  // of the whole model, put together from of(RankTrainer&)
+  Runtime& runtime_of(int local) const { return local > 0 ? *runtimes_[static_cast<std::size_t>(local - 1)] : runtime_; }
 
   Runtime& runtime_;
-  ThreadRanks ranks_;
-  std::vector<std::unique_ptr<Runtime>> runtimes_;  // of ranks 1 and up
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;  // of local ranks 1 and up
   std::vector<std::unique_ptr<RankTrainer>> parts_;
   // A batch that comes in pieces. Its gradients are opened by the first of them.
   struct Batch {

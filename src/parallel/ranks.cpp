@@ -1,0 +1,19 @@
+#include "parallel/ranks.h"
+
+namespace lockstep {
+
+CommunicatorCounters traffic_of(Ranks& ranks) {
+  CommunicatorCounters sum;
+  const auto add = [](CommunicatorCounters& to, const CommunicatorCounters& from) { to.calls += from.calls, to.bytes += from.bytes; };
+  const auto own = [&](int local) {
+    const RankPlace place = ranks.place(local);
+    CommunicatorCounters counters;
+    for (const Communicator* group : {place.world, place.tensor, place.model, place.data})
+      if (group) add(counters, group->counters());
+    return counters;
+  };
+  for (const CommunicatorCounters& rank : ranks.gather<CommunicatorCounters>(own)) add(sum, rank);
+  return sum;
+}
+
+}  // namespace lockstep

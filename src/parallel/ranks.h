@@ -1,0 +1,56 @@
+// The ranks of a run, to whoever owns some of them: how many there are, which of them are here, and where each of those stands. An owner
+// makes devices and state for its local ranks alone, and learns of the others by their groups, so ranks may be threads of one process
+// (thread_ranks.h), which then has them all, or be spread over processes. Every owner makes the same calls in the same order.
+// One caller at a time.
+//   ranks.run([&](int local) { ranks.place(local).data->barrier(); });
+#pragma once
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "parallel/rank_place.h"
+
+namespace lockstep {
+
+class Ranks {
+ public:
+  virtual ~Ranks() = default;
+  virtual const RankLayout& layout() const = 0;
+  // Ranks that are here, 1 or more: local rank 0, 1, ... by ascending number.
+  virtual int local() const = 0;
+  virtual RankPlace place(int local) const = 0;
+  // Calls work(local) of every local rank, each on a thread of its own, and returns when all are done. An error of one rank, here or
+  // elsewhere, releases the others; what is thrown is that of the rank that failed first.
+  virtual void run(const std::function<void(int)>& work) = 0;
+
+  int size() const { return layout().size(); }
+  bool all_here() const { return local() == size(); }
+  // of(local) of every rank, by rank, whoever owns it. T: numbers alone.
+  template <class T, class F>
+  std::vector<T> gather(const F& of);
+};
+
+// What all ranks have sent each other so far, of all groups.
+CommunicatorCounters traffic_of(Ranks& ranks);
+
+template <class T, class F>
+std::vector<T> Ranks::gather(const F& of) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all;
+  if (all_here()) {
+    for (int rank = 0; rank < local(); ++rank) all.push_back(of(rank));
+    return all;
+  }
+  run([&](int mine) {
+    const T own = of(mine);
+    const std::vector<std::string> told = place(mine).world->gather_host(std::string(reinterpret_cast<const char*>(&own), sizeof(T)));
+    if (mine != 0) return;
+    for (const std::string& record : told) std::memcpy(&all.emplace_back(), record.data(), sizeof(T));
+  });
+  return all;
+}
+
+}  // namespace lockstep
