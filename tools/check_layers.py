@@ -39,7 +39,7 @@ LAYERS = {
     "api": ["service"],
     "http": ["api"],
     "benchmark": ["service", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "rl", "service", "benchmark"],
+    "cli": ["http", "api", "rl", "service", "benchmark"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
 SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}

@@ -1,6 +1,7 @@
 // `lockstep train sft`: supervised fine-tuning from a JSONL file or from an environment's reference completions.
 #include <cstdio>
 
+#include "api/openai/chat_messages.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
@@ -140,7 +141,7 @@ double eval_share_of(const SftSettings& s, std::size_t sequences) {
 
 SftInput read_sft_input(const SftSettings& s, const OpenedModel& opened) {
   const Model& model = *opened.loaded.model;
-  const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template);
+  const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template, {chat_messages, chat_tools});
   const auto read = [&](const std::string& file) {
     SftData data = read_training_file(file, reader, model.vocabulary, opened.runtime->max_positions);
     if (data.untrained > 0) log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});
@@ -174,20 +175,23 @@ int train_sft(const Arguments& arguments) {
   page_server.reset();
   const std::string report = write_report_beside(std::filesystem::path(s.config.runs) / s.config.name);
   if (s.json) {
-    nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", summary.loss},
-                                         {"index_loss", summary.index_loss}, {"seconds", summary.seconds},
+    const auto of_steps = [&](double value) { return summary.was_finished ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
+    nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", of_steps(summary.loss)},
+                                         {"index_loss", of_steps(summary.index_loss)}, {"seconds", summary.seconds},
                                          {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}, {"report", report}};
     if (summary.eval_before) json["eval_loss_before"] = *summary.eval_before;
     if (summary.eval_loss) json["eval_loss"] = *summary.eval_loss;
     if (summary.stopped_early) json["stopped_early"] = true, json["best_step"] = summary.best_step;
     std::printf("%s\n", json.dump().c_str());
   } else {
-    std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\nweights sha256 %s\nexported to %s\n", static_cast<long long>(summary.steps),
-                static_cast<long long>(summary.tokens), summary.seconds, summary.loss, summary.weights_sha256.c_str(), summary.exported.c_str());
+    if (!summary.was_finished)
+      std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens), summary.seconds, summary.loss);
+    std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
     if (summary.eval_before && summary.eval_loss) std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
     const std::string name = s.config.name;
     if (s.config.adapter_rank > 0)
       std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", s.config.runtime.model.c_str(), name.c_str(), summary.exported.c_str());
+    else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
   }
   return kExitOk;
 }
