@@ -25,6 +25,7 @@ constexpr const char* kHelp =
     "  /set [NAME [VALUE]]    show or change temperature, top_p, top_k, min_p, repetition_penalty, max_tokens, seed\n"
     "  /save FILE             write the talk as JSON\n"
     "  /exit, /quit, /bye     end the program, as Ctrl-D does\n"
+    "A line that begins with / is a command; behind a blank it is said.\n"
     "Ctrl-C stops an answer. In a terminal the arrow keys edit the line and bring back earlier ones, which are kept until the end alone.\n";
 
 // What the command line sets and `/set` changes.

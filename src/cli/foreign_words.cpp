@@ -18,8 +18,9 @@ constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
     {"lr-scheduler-type", "schedule"}, {"max-grad-norm", "max-norm"}, {"eval-steps", "eval-every"}, {"save-steps", "checkpoint-every"}, {"num-generations", "rollouts"},
     {"resume-from-checkpoint", "resume"}, {"verbose", "log-level"}, {"kv-cache-dtype", "profile"}, {"dtype", "profile"}};
 constexpr std::pair<std::string_view, std::string_view> kCommands[] = {
-    {"run", "`lockstep chat --model DIR`"}, {"sft", "`lockstep train sft`"}, {"rl", "`lockstep train rl`"}, {"grpo", "`lockstep train rl`"}, {"show", "`lockstep info DIR`"},
-    {"pull", "nothing: a model is a folder on this machine (`hf download ORGANISATION/MODEL --local-dir DIR`)"}, {"list", "nothing: a model is a folder on this machine"}};
+    {"run", "here it is `lockstep chat --model DIR`"}, {"sft", "here it is `lockstep train sft`"}, {"rl", "here it is `lockstep train rl`"},
+    {"grpo", "here it is `lockstep train rl`"}, {"show", "here it is `lockstep info DIR`"},
+    {"pull", "a model is a folder on this machine, which `hf download ORGANISATION/MODEL --local-dir DIR` makes"}, {"list", "a model is a folder on this machine, and nobody keeps a list"}};
 }  // namespace
 
 std::string own_option(std::string_view name, const std::vector<std::string>& names) {
@@ -32,7 +33,7 @@ std::string own_option(std::string_view name, const std::vector<std::string>& na
 
 std::string own_command(std::string_view name) {
   for (const auto& [foreign, own] : kCommands)
-    if (foreign == name) return fmt::format("; here it is {}", own);
+    if (foreign == name) return fmt::format("; {}", own);
   return {};
 }
 

@@ -9,7 +9,7 @@ namespace lockstep {
 
 // "; here it is --context", where one of `names` (with dashes, as on the command line) does what the option does elsewhere; else "".
 std::string own_option(std::string_view name, const std::vector<std::string>& names);
-// "; here it is `lockstep chat --model DIR`"; else "".
+// "; here it is `lockstep chat --model DIR`", or what takes its place; else "".
 std::string own_command(std::string_view name);
 
 }  // namespace lockstep
