@@ -143,7 +143,7 @@ void refuse_other_forms(std::ifstream& in, const std::string& path) {
   in.clear();
 }
 
-nlohmann::ordered_json read_line(const std::string& text) {
+nlohmann::ordered_json read_object_line(const std::string& text) {
   try {
     return read_json(text);
   } catch (const Error& e) {
@@ -163,7 +163,7 @@ void each_training_line(const std::string& path, const ChatData& data, const std
   for (std::int64_t number = 1; std::getline(in, text); ++number) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     with_context(fmt::format("reading line {} of '{}'", number, path), [&] {
-      take(number, read_training_line(read_line(text), data));
+      take(number, read_training_line(read_object_line(text), data));
     });
   }
 }

@@ -67,7 +67,7 @@ def test_a_text_is_the_same_ids_by_every_way(place, tmp_path, text):
         "POST /v1/tokenize": post("/v1/tokenize", prompt=text)["tokens"],
         "openai, completions": client.completions.create(**ask, extra_body={"return_token_ids": True}).choices[0].model_extra["prompt_token_ids"],
         "POST /inference/v1/completions": post("/inference/v1/completions", prompt=text, max_tokens=1, return_token_ids=True)["choices"][0]["prompt_token_ids"],
-        "tinker, get_tokenizer": tinker.ServiceClient(base_url=server.url, api_key="tml-none").create_sampling_client(base_model=str(folder)).get_tokenizer().encode(text),
+        "tinker, get_tokenizer": tinker.ServiceClient(base_url=server.url, api_key="tml-none").create_sampling_client(base_model=str(folder)).result().get_tokenizer().encode(text),
     }
     ids, learned = learned_line(folder, tmp_path, {"prompt": text, "completion": "1"})
     ways["a prompt of training data"] = ids[:learned]

@@ -113,6 +113,8 @@ with check("messages"):
 with check("tools"):
     called = learned(QWEN, CALLED)
     assert len(called) == 2 and called[0].startswith("<tool_call>") and called[0].endswith("</tool_call><|im_end|>") and called[1].endswith("two<|im_end|>"), called
+    unnamed = {**CALLED, "messages": [{k: v for k, v in m.items() if k != "tool_call_id"} for m in CALLED["messages"]]}  # as TRL's data are
+    assert shown(QWEN, unnamed) == shown(QWEN, CALLED)
     called = learned(GLM, CALLED)
     assert called[0].endswith("</tool_call><|observation|>") and called[1].endswith("two<|user|>"), called
     assert "adds" in "".join(shown(QWEN, CALLED)["pieces"])
