@@ -20,16 +20,17 @@ void Error::add_context(std::string doing) {
 }
 
 namespace {
+// Letters put in, left out or changed, and neighbours that changed places.
 int edit_distance(std::string_view a, std::string_view b) {
-  std::vector<int> row(b.size() + 1);
+  std::vector<int> before, last, row(b.size() + 1);  // of the prefixes of a: two shorter, one shorter, this one
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (std::size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
+    before = std::move(last);
+    last = row;
     row[0] = static_cast<int>(i);
     for (std::size_t j = 1; j <= b.size(); ++j) {
-      const int substitute = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+      row[j] = std::min({last[j - 1] + (a[i - 1] != b[j - 1]), last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }
   return row[b.size()];
@@ -38,7 +39,9 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates) {
   if (got.size() > 100) return "";
-  int best = 4;
+  // Of a short word another one that shares a letter or two is no likely slip: a third of it may differ.
+  const std::size_t letters = got.size() - std::min(got.find_first_not_of("-/"), got.size());
+  int best = std::clamp(static_cast<int>(letters + 1) / 3, 1, 3) + 1;
   const std::string* nearest = nullptr;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(got, candidate);
@@ -47,6 +50,10 @@ std::string did_you_mean(std::string_view got, const std::vector<std::string>& c
       nearest = &candidate;
     }
   }
+  // A word's beginning is that word.
+  if (!nearest && letters >= 3)
+    for (const std::string& candidate : candidates)
+      if (candidate.starts_with(got)) nearest = nearest ? nearest : &candidate;
   return nearest ? fmt::format("; did you mean '{}'?", *nearest) : "";
 }
 

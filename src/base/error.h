@@ -60,7 +60,7 @@ auto with_context(std::string doing, F&& work) -> decltype(work()) {
   }
 }
 
-// "; did you mean 'temperature'?" for the nearest candidate within an edit distance of 3, else "".
+// "; did you mean 'temperature'?" for the nearest candidate, of which at most a third is another (3 letters at most), or that begins so; else "".
 std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

@@ -12,7 +12,33 @@ bool is_part(std::string_view part) {
   return !part.empty() && std::isalnum(static_cast<unsigned char>(part[0])) &&
          std::all_of(part.begin(), part.end(), [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_' || c == '.'; });
 }
+
+constexpr const char* kModelFolder = "a model is a folder with config.json, safetensors and tokenizer.json, as Hugging Face has it";
+
+bool is_gguf(const std::filesystem::path& file) { return file.extension() == ".gguf"; }
+
+bool holds_gguf(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (is_gguf(entry->path())) return true;
+  return false;
+}
 }  // namespace
+
+void refuse_other_model(const std::string& model) {
+  refuse_hub_name(model);
+  const std::filesystem::path path = model;
+  std::error_code error;
+  const char* const gguf = "GGUF is not read: take the model's safetensors";
+  if (std::filesystem::is_regular_file(path, error)) {
+    if (is_gguf(path)) fail(ErrorCode::unsupported, "'{}' is a GGUF file; {}, and {}", model, kModelFolder, gguf);
+    if (path.extension() != ".json") fail(ErrorCode::unsupported, "'{}' is a file; {}", model, kModelFolder);
+  }
+  if (!std::filesystem::is_directory(path, error) || std::filesystem::exists(path / "config.json", error)) return;
+  if (std::filesystem::exists(path / "adapter_config.json", error))
+    fail(ErrorCode::unsupported, "'{}' is an adapter, no model: `lockstep serve --model BASE --adapter NAME={}` serves it over the model that it was trained on", model, model);
+  if (holds_gguf(path)) fail(ErrorCode::unsupported, "'{}' holds GGUF files and no config.json; {}, and {}", model, kModelFolder, gguf);
+}
 
 void refuse_hub_name(const std::string& model) {
   const std::size_t slash = model.find('/');

@@ -17,8 +17,9 @@ ModelFiles::ModelFiles(const fs::path& folder) {
   } else if (fs::exists(index, error)) {
     open_shards(folder, index);
   } else {
-    fail(ErrorCode::not_found, "'{}' holds neither model.safetensors nor model.safetensors.index.json",
-         folder.string());
+    const bool pickled = fs::exists(folder / "pytorch_model.bin", error) || fs::exists(folder / "pytorch_model.bin.index.json", error);
+    fail(ErrorCode::not_found, "'{}' holds neither model.safetensors nor model.safetensors.index.json{}", folder.string(),
+         pickled ? "; pytorch_model.bin is not read: `AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(NEW)` of transformers writes safetensors" : "");
   }
 }
 

@@ -187,7 +187,7 @@ class Loader {
 LoadedModel load_model_folder(const fs::path& path, const ModelOptions& options) {
   return with_context(fmt::format("reading the model '{}'", path.string()), [&] {
     std::error_code error;
-    refuse_hub_name(path.string());
+    refuse_other_model(path.string());
     if (!fs::is_directory(path, error)) fail(ErrorCode::not_found, "there is no folder '{}'", path.string());
     if (!fs::exists(path / "config.json", error))
       fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());

@@ -20,11 +20,12 @@ using Json = ChatModel::Json;
 
 constexpr const char* kHelp =
     "  /help                  this text\n"
-    "  /reset                 forget the talk, keep the system message\n"
+    "  /reset, /clear         forget the talk, keep the system message\n"
     "  /system [TEXT]         show or set the system message; the talk begins anew\n"
     "  /set [NAME [VALUE]]    show or change temperature, top_p, top_k, min_p, repetition_penalty, max_tokens, seed\n"
     "  /save FILE             write the talk as JSON\n"
-    "  /exit, /quit           end the program, as Ctrl-D does\n"
+    "  /exit, /quit, /bye     end the program, as Ctrl-D does\n"
+    "A line that begins with / is a command; behind a blank it is said.\n"
     "Ctrl-C stops an answer. In a terminal the arrow keys edit the line and bring back earlier ones, which are kept until the end alone.\n";
 
 // What the command line sets and `/set` changes.
@@ -112,7 +113,7 @@ bool Talk::command(const std::string& line) {
   const std::string name = line.substr(0, space), rest = space == std::string::npos ? "" : line.substr(line.find_first_not_of(' ', space));
   if (name == "/help") {
     std::fputs(kHelp, stderr);
-  } else if (name == "/reset") {
+  } else if (name == "/reset" || name == "/clear") {
     reset();
   } else if (name == "/system") {
     if (rest.empty()) {
@@ -125,11 +126,11 @@ bool Talk::command(const std::string& line) {
     set(rest);
   } else if (name == "/save") {
     save(rest);
-  } else if (name == "/exit" || name == "/quit") {
+  } else if (name == "/exit" || name == "/quit" || name == "/bye") {
     over_ = true;
   } else {
     fail(ErrorCode::invalid_argument, "unknown command '{}'{}; /help lists them", name.substr(0, 60),
-         did_you_mean(name, {"/help", "/reset", "/system", "/set", "/save", "/exit", "/quit"}));
+         did_you_mean(name, {"/help", "/reset", "/clear", "/system", "/set", "/save", "/exit", "/quit", "/bye"}));
   }
   return true;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/signals.h"
+#include "cli/foreign_words.h"
 #include "cli/options.h"
 
 namespace lockstep {
@@ -20,7 +21,7 @@ const std::vector<Command>& commands() {
       {"generate", "continue a prompt, text as it comes", generate_command},
       {"train", "supervised fine-tuning, reinforcement learning", train_command},
       {"eval", "how often a model solves an environment's held-out problems", eval_command},
-      {"serve", "answer OpenAI's completions API over HTTP", serve_command},
+      {"serve", "answer OpenAI's API over HTTP", serve_command},
       {"render", "messages through a model's chat template, to text and token ids", render_command},
       {"watch", "runs in a browser: curves, transcripts, parity", watch_command},
       {"report", "one HTML file of a run", report_command},
@@ -54,7 +55,8 @@ const Command& find_command(const std::string& name) {
     if (command.name == name) return command;
     names.emplace_back(command.name);
   }
-  throw UsageError(fmt::format("unknown command '{}'{}; `lockstep help` lists them", name.substr(0, 60), did_you_mean(name, names)));
+  const std::string ours = own_command(name);
+  throw UsageError(fmt::format("unknown command '{}'{}; `lockstep help` lists them", name.substr(0, 60), ours.empty() ? did_you_mean(name, names) : ours));
 }
 
 int dispatch(const Arguments& arguments) {

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/foreign_words.h"
 #include "cli/shipped.h"
 #include "cli/toml.h"
 
@@ -364,9 +365,10 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
     const Row* row = find(name);
     const bool negated = !row && name.starts_with("no-") && find(name.substr(3)) && find(name.substr(3))->is_flag;
     if (negated) row = find(name.substr(3));
-    if (!own && (!row || row->positional || !shown.starts_with("--")))
-      throw UsageError(fmt::format("unknown option '{}'{}; `lockstep {} --help` lists them", shown_value(shown), did_you_mean(shown, names()),
-                                   command_));
+    if (!own && (!row || row->positional || !shown.starts_with("--"))) {
+      const std::string ours = own_option(name, names());
+      throw UsageError(fmt::format("unknown option '{}'{}; `lockstep {} --help` lists them", shown_value(shown), ours.empty() ? did_you_mean(shown, names()) : ours, command_));
+    }
     std::string value = "true";
     if (equals != std::string::npos) value = argument.substr(equals + 1);
     else if (own || !row->is_flag) {

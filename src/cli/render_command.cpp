@@ -3,6 +3,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "api/openai/chat_messages.h"
 #include "base/bounded_json.h"
 #include "base/file.h"
 #include "cli/commands.h"
@@ -30,7 +31,7 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
   const auto with_lines = [&] { table.refused("with --jsonl, whose lines say it", [&s] { return s.jsonl; }); };
   table.model("model", &s.model, "Model folder, for its template and tokenizer; this or --template");
   table.input("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
-  table.input("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools; -: standard input");
+  table.input("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools, read as the server reads them; -: standard input");
   with_lines();
   table.input("tools", &s.tools, "FILE", "A JSON array of tools");
   with_lines();
@@ -45,7 +46,7 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
   table.texts("set", &s.variables, "NAME=VALUE", "A further variable of the template; VALUE is JSON or else a text; may be repeated");
   with_lines();
   table.flag("ids", &s.ids, "Print token ids instead of text");
-  table.flag("jsonl", &s.jsonl, "Standard input is one JSON request a line, standard output one JSON answer a line");
+  table.flag("jsonl", &s.jsonl, "Standard input is one JSON request a line, standard output one JSON answer a line; messages reach the template as they are, as with transformers");
   add_json_option(table, &s.json, "Print one JSON object: text, ids, and the byte ranges that the template did not write itself");
   with_lines();
   if (!table.parse(arguments)) return false;
@@ -67,6 +68,8 @@ ordered_json request_of(const RenderSettings& s) {
   if (request.is_array()) request = {{"messages", std::move(request)}};
   if (!request.is_object()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is an array of messages or an object", s.messages, request.type_name());
   if (!s.tools.empty()) request["tools"] = read_input(s.tools);
+  if (request.contains("messages")) request["messages"] = chat_messages(request["messages"], "messages");
+  if (request.contains("tools") && !request["tools"].is_null()) request["tools"] = chat_tools(request["tools"], "tools");
   if (!s.generation_prompt || s.continue_final) request["add_generation_prompt"] = false;
   if (s.continue_final) request["continue_final_message"] = true;
   for (const std::string& variable : s.variables) {

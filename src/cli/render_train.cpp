@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "api/openai/chat_messages.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -39,7 +40,7 @@ int show_training_data(const ShownTrainingData& wanted) {
   if (wanted.model.empty()) throw UsageError("--train needs --model: its tokenizer makes the tokens");
   const std::shared_ptr<const Tokenizer> tokenizer = load_tokenizer(wanted.model);
   if (!tokenizer) fail(ErrorCode::not_found, "'{}' has no tokenizer.json, so there is no text to show", wanted.model);
-  const ChatData data = open_chat_data(wanted.model, tokenizer, wanted.end_token, wanted.template_file);
+  const ChatData data = open_chat_data(wanted.model, tokenizer, wanted.end_token, wanted.template_file, {chat_messages, chat_tools});
   const bool colours = isatty(STDOUT_FILENO) != 0;
   std::int64_t lines = 0, tokens = 0, learned = 0, untrained = 0;
   each_training_line(wanted.file, data, [&](std::int64_t number, const WeightedTokens& line) {

@@ -1,6 +1,7 @@
 // `lockstep train sft`: supervised fine-tuning from a JSONL file or from an environment's reference completions.
 #include <cstdio>
 
+#include "api/openai/chat_messages.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
 #include "cli/live_page.h"
@@ -91,6 +92,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   if (!table.parse(arguments)) return false;
   if (job.data.empty() == job.environment.empty()) throw UsageError("exactly one of --data and --environment is needed");
   c.overwrite = table.overwrite();
+  job.reading = {chat_messages, chat_tools};
   run.transcript_bytes = s.transcript_megabytes << 20;
   if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
   if (!job.environment.empty() && !steps) throw UsageError("--environment needs --steps: its problems have no end");
@@ -130,19 +132,22 @@ int train_sft(const Arguments& arguments) {
   page_server.reset();
   const std::string report = write_report_beside(std::filesystem::path(run.runs) / run.name);
   if (s.json) {
-    nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", summary.loss},
-                                         {"index_loss", summary.index_loss}, {"seconds", summary.seconds},
+    const auto of_steps = [&](double value) { return summary.was_finished ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
+    nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", of_steps(summary.loss)},
+                                         {"index_loss", of_steps(summary.index_loss)}, {"seconds", summary.seconds},
                                          {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}, {"report", report}};
     if (summary.eval_before) json["eval_loss_before"] = *summary.eval_before;
     if (summary.eval_loss) json["eval_loss"] = *summary.eval_loss;
     if (summary.stopped_early) json["stopped_early"] = true, json["best_step"] = summary.best_step;
     std::printf("%s\n", json.dump().c_str());
   } else {
-    std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\nweights sha256 %s\nexported to %s\n", static_cast<long long>(summary.steps),
-                static_cast<long long>(summary.tokens), summary.seconds, summary.loss, summary.weights_sha256.c_str(), summary.exported.c_str());
+    if (!summary.was_finished)
+      std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens), summary.seconds, summary.loss);
+    std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
     if (summary.eval_before && summary.eval_loss) std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
     if (s.job.config.adapter_rank > 0)
       std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", s.job.config.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
+    else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
   }
   return kExitOk;
 }

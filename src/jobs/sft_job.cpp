@@ -34,7 +34,7 @@ double eval_share_of(const SftJob& s, std::size_t sequences) {
 
 SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
   const Model& model = *opened.loaded.model;
-  const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template);
+  const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template, s.reading);
   const auto read = [&](const std::string& file) {
     SftData data = read_training_file(file, reader, model.vocabulary, opened.runtime->max_positions);
     if (data.untrained > 0) log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});

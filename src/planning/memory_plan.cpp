@@ -36,7 +36,7 @@ std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& mod
 }  // namespace
 
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings) {
-  refuse_hub_name(settings.model);
+  refuse_other_model(settings.model);
   std::error_code error;
   fs::path config = settings.model;
   if (fs::is_directory(config, error)) config /= "config.json";

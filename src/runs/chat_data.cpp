@@ -52,16 +52,21 @@ float take_weight(ordered_json& message, std::size_t k) {
   return weight;
 }
 
-// config.json's eos_token_id: an integer or several; none where there is no config.json (a folder with a tokenizer alone).
-std::vector<std::int64_t> read_eos_ids(const std::filesystem::path& folder) {
+// What a file of the folder gives as eos_token_id: an integer or several; none where there is no such file (a folder with a tokenizer alone).
+void add_eos_ids(const std::filesystem::path& file, std::vector<std::int64_t>& ids) {
   std::error_code error;
-  std::vector<std::int64_t> ids;
-  if (!std::filesystem::exists(folder / "config.json", error)) return ids;
-  const Json config = read_json_file(folder / "config.json");
-  if (!config.is_object() || !config.contains("eos_token_id")) return ids;
+  if (!std::filesystem::exists(file, error)) return;
+  const Json config = read_json_file(file);
+  if (!config.is_object() || !config.contains("eos_token_id")) return;
   const Json& given = config.at("eos_token_id");
   for (const Json& id : given.is_array() ? given : Json::array({given}))
-    if (id.is_number_integer()) ids.push_back(id.get<std::int64_t>());
+    if (id.is_number_integer() && std::find(ids.begin(), ids.end(), id.get<std::int64_t>()) == ids.end()) ids.push_back(id.get<std::int64_t>());
+}
+
+// The ids at which serving ends a turn: those of both files.
+std::vector<std::int64_t> read_eos_ids(const std::filesystem::path& folder) {
+  std::vector<std::int64_t> ids;
+  for (const char* name : {"config.json", "generation_config.json"}) add_eos_ids(folder / name, ids);
   return ids;
 }
 
@@ -92,19 +97,19 @@ EndTokens end_tokens(const std::filesystem::path& folder, const Tokenizer* token
   if (ends.own && std::find(ends.turn.begin(), ends.turn.end(), *ends.own) == ends.turn.end()) ends.turn.push_back(*ends.own);
   if (!ends.own && config_eos.size() == 1) ends.own = static_cast<std::int32_t>(config_eos[0]);
   if (!ends.own)
-    ends.unknown = fmt::format("tokenizer_config.json names no eos_token of this tokenizer, and config.json has {}",
+    ends.unknown = fmt::format("tokenizer_config.json names no eos_token of this tokenizer, and config.json and generation_config.json have {}",
                                config_eos.empty() ? std::string("no eos_token_id") : fmt::format("several eos_token_id ({})", fmt::join(config_eos, ", ")));
   return ends;
 }
 
-ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end, const std::string& template_file) {
+ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end, const std::string& template_file, ChatReading reading) {
   constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
   std::shared_ptr<const ChatTemplate> chat;
   if (!template_file.empty())
     chat = std::make_shared<const ChatTemplate>(ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), special_tokens_of(folder)));
   else if (auto own = ChatTemplate::from_folder(folder)) chat = std::make_shared<const ChatTemplate>(std::move(*own));
   EndTokens ends = end_tokens(folder, tokenizer.get(), wanted_end);
-  return ChatData({std::move(tokenizer), std::move(chat), std::move(ends)});
+  return ChatData({std::move(tokenizer), std::move(chat), std::move(ends), std::move(reading)});
 }
 
 ChatData::ChatData(ChatDataSettings settings) : settings_(std::move(settings)) {}
@@ -197,7 +202,20 @@ ChatData::Turn ChatData::marked(std::size_t k, bool last, const RenderedPrompt& 
   return turn;
 }
 
-WeightedTokens ChatData::conversation(const ordered_json& given, const ordered_json& tools, const ordered_json& extra) const {
+// As the server reads them. Data often leave out which call a tool's message answers, which templates seldom show.
+ordered_json ChatData::read_messages(ordered_json messages) const {
+  std::vector<std::size_t> unnamed;
+  for (std::size_t k = 0; k < messages.size(); ++k)
+    if (messages[k]["role"] == "tool" && !messages[k].contains("tool_call_id")) {
+      unnamed.push_back(k);
+      messages[k]["tool_call_id"] = "none";
+    }
+  messages = settings_.reading.messages(messages, "messages");
+  for (const std::size_t k : unnamed) messages[k].erase("tool_call_id");
+  return messages;
+}
+
+WeightedTokens ChatData::conversation(const ordered_json& given, const ordered_json& given_tools, const ordered_json& extra) const {
   if (!settings_.tokenizer) fail(ErrorCode::unsupported, "has messages, and the model folder has no tokenizer.json");
   if (!settings_.chat) fail(ErrorCode::unsupported, "has messages, and the model has no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)");
   if (!given.is_array() || given.empty()) fail(ErrorCode::invalid_argument, "'messages' must be a list of at least one message");
@@ -210,7 +228,8 @@ WeightedTokens ChatData::conversation(const ordered_json& given, const ordered_j
     wanted.push_back(take_weight(messages[k], k));
     turns += is_assistant(messages[k]);
   }
-  parse_tool_call_arguments(messages);
+  messages = read_messages(std::move(messages));
+  const ordered_json tools = given_tools.is_null() ? given_tools : settings_.reading.tools(given_tools, "tools");
   RenderedPrompt text;
   WeightedTokens result;
   result.tokens = ids_of(messages, false, tools, extra, &text);

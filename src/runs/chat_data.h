@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,31 +25,38 @@ struct WeightedTokens {
   std::vector<float> weights;  // of each token as something to predict; that of the first token means nothing
 };
 
-// How texts end. For a model whose config.json lists several ids the first is none to choose blindly: in Llama 3 it ends documents,
+// How texts end. For a model whose files list several ids the first is none to choose blindly: in Llama 3 it ends documents,
 // while a turn ends with another.
 struct EndTokens {
-  std::optional<std::int32_t> own;   // of a completion or a text: --end-token, else tokenizer_config.json's eos_token, else config.json's if it is one
+  std::optional<std::int32_t> own;   // of a completion or a text: --end-token, else tokenizer_config.json's eos_token, else the only eos_token_id
   std::vector<std::int32_t> turn;    // any of these ends a turn: --end-token alone, else all that the folder names
   std::string unknown;               // why there is no own one
 };
 // `wanted`: a token's text or its id; empty: none. Errors: invalid_argument for one that the tokenizer lacks.
 EndTokens end_tokens(const std::filesystem::path& folder, const Tokenizer* tokenizer, const std::string& wanted);
 
+// Messages and tools as the server reads them of a request: checked, and in the form that templates are given. So a conversation in training data
+// is one that can be asked. Each gets the value and its name for errors.
+struct ChatReading {
+  std::function<nlohmann::ordered_json(const nlohmann::ordered_json& value, const std::string& name)> messages, tools;
+};
+
 struct ChatDataSettings {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat;  // null: no conversations
   EndTokens ends;
+  ChatReading reading;
 };
 
 class ChatData;
 // Of a model's folder: its chat template, or that of a file; its end tokens, or the one that is wanted (end_tokens).
-ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end, const std::string& template_file);
+ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end, const std::string& template_file, ChatReading reading);
 
 class ChatData {
  public:
   explicit ChatData(ChatDataSettings settings);
 
-  // OpenAI's messages; one of the assistant may have "weight" (0 or more) or "train" (true, false). `extra`: chat_template_kwargs. What
+  // OpenAI's messages, of which a tool's need no tool_call_id; one of the assistant may have "weight" (0 or more) or "train" (true, false). `extra`: chat_template_kwargs. What
   // stands behind the last trained token is left out. Errors: invalid_argument with the message's place, for what cannot be
   // proved; unsupported without a template.
   WeightedTokens conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, const nlohmann::ordered_json& extra) const;
@@ -65,6 +73,7 @@ class ChatData {
     std::size_t begin = 0, end = 0;         // tokens
     std::optional<std::int32_t> behind;     // to be put there: how the template ends a turn that nothing follows yet
   };
+  nlohmann::ordered_json read_messages(nlohmann::ordered_json messages) const;
   bool ends_turn(std::int32_t id) const;
   std::size_t first_end(const std::vector<std::int32_t>& ids, std::size_t from) const;
   Turn proved(const nlohmann::ordered_json& messages, std::size_t k, const std::vector<std::int32_t>& ids, const nlohmann::ordered_json& tools, const nlohmann::ordered_json& extra) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -9,6 +10,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "text/utf8.h"
 
 namespace lockstep {
 
@@ -114,7 +116,7 @@ std::string text_of(const nlohmann::ordered_json& line, const char* key) {
 
 WeightedTokens read_training_line(const nlohmann::ordered_json& line, const ChatData& data) {
   constexpr const char* kForms = "messages (and tools, chat_template_kwargs), prompt and completion, text, or tokens and weights";
-  if (!line.is_object()) fail(ErrorCode::corrupt_file, "is not a JSON object");
+  if (!line.is_object()) fail(ErrorCode::corrupt_file, "is {}, allowed is a JSON object{}", line.type_name(), line.is_array() ? " (jq -c '.[]' FILE makes lines of a list)" : "");
   std::vector<std::string> keys;
   for (const LineForm& form : line_forms()) {
     keys.insert(keys.end(), form.needed.begin(), form.needed.end());
@@ -132,20 +134,36 @@ WeightedTokens read_training_line(const nlohmann::ordered_json& line, const Chat
   return data.conversation(line["messages"], take("tools"), take("chat_template_kwargs"));
 }
 
+namespace {
+// What is often taken for JSON Lines and is not, told before its first line is called broken.
+void refuse_other_forms(std::ifstream& in, const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) fail(ErrorCode::invalid_argument, "the data file '{}' is a folder, allowed is a file of JSON objects, one a line", path);
+  if (const int first = in.peek(); first == 0xff || first == 0xfe) fail(ErrorCode::corrupt_file, "the data file '{}' is UTF-16, allowed is UTF-8", path);
+  in.clear();
+}
+
+nlohmann::ordered_json read_object_line(const std::string& text) {
+  try {
+    return read_json(text);
+  } catch (const Error& e) {
+    if (!utf8_valid(text)) fail(ErrorCode::corrupt_file, "is not UTF-8 (iconv -f latin1 -t utf8 FILE makes it of Latin-1)");
+    const std::size_t begin = text.find_first_not_of(" \t\r");
+    const bool part = text[begin] == '[' || text.find_first_not_of(" \t\r{[", begin) == std::string::npos;
+    fail(ErrorCode::corrupt_file, "{}{}", e.message(), part ? "; a line is one whole JSON object, and the file is no list of them (jq -c '.[]' FILE makes lines of a list)" : "");
+  }
+}
+}  // namespace
+
 void each_training_line(const std::string& path, const ChatData& data, const std::function<void(std::int64_t, const WeightedTokens&)>& take) {
   std::ifstream in(path);
   if (!in) fail(ErrorCode::not_found, "the data file '{}' cannot be opened", path);
+  refuse_other_forms(in, path);
   std::string text;
   for (std::int64_t number = 1; std::getline(in, text); ++number) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
     with_context(fmt::format("reading line {} of '{}'", number, path), [&] {
-      nlohmann::ordered_json line;
-      try {
-        line = read_json(text);
-      } catch (const Error& e) {
-        fail(ErrorCode::corrupt_file, "{}", e.message());
-      }
-      take(number, read_training_line(line, data));
+      take(number, read_training_line(read_object_line(text), data));
     });
   }
 }

@@ -9,6 +9,7 @@ import jsonschema
 import openai
 import pydantic
 import pytest
+import requests
 
 MODEL = "countdown-chat"
 MESSAGES = [{"role": "user", "content": "3 7 12=48:"}]
@@ -234,6 +235,29 @@ def test_strict_tools_hold_calls_that_the_model_begins_by_itself(calling_server,
         jsonschema.validate(json.loads(call.function.arguments), schemas[call.function.name])
     # The same without the word: nothing holds them, and this model cannot write one.
     assert not any(call.function.name in schemas for seed in range(6) for call in called(seed, [strict(ADD, False), SAY]))
+
+
+LLAMA = """{% if tools %}{"name": function name, "parameters": dictionary of argument name and its value}. {% for t in tools %}{{ t.function.name }} {% endfor %}{% endif %}
+{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% endfor %}assistant: """
+
+
+def test_strict_tools_of_a_family_whose_calls_have_no_mark(chat_folder, tmp_path, own_server):
+    """What clients such as openai-agents send: strict tools that the model may call or not."""
+    folder = tmp_path / "countdown-chat"
+    shutil.copytree(chat_folder, folder)
+    (folder / "chat_template.jinja").write_text(LLAMA)
+    server = own_server(model=folder)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    [brace] = requests.post(server.url + "/v1/tokenize", json={"prompt": "{"}, timeout=60).json()["tokens"]
+    for seed in range(4):
+        begun = chat(client, tools=[strict(ADD)], seed=seed, max_tokens=200, parallel_tool_calls=False, logit_bias={str(brace): 100}).choices[0]
+        jsonschema.validate(json.loads(begun.message.tool_calls[0].function.arguments), ADD["function"]["parameters"])
+        assert begun.finish_reason == "tool_calls"
+        text = chat(client, tools=[strict(ADD)], seed=seed, max_tokens=40, logit_bias={str(brace): -100}).choices[0]
+        assert not text.message.tool_calls and text.message.content
+    # The control: nothing holds them without the word, and this model cannot write one.
+    assert not chat(client, tools=[strict(ADD, False)], seed=0, max_tokens=200, logit_bias={str(brace): 100}).choices[0].message.tool_calls
 
 
 def test_strict_leaves_text_as_it_is(client):

@@ -33,9 +33,10 @@ def test_a_pipe(chat_folder, tmp_path):
     assert piped(chat_folder, text, "--max-tokens", "12", "--system", "s").stdout == ran.stdout
 
 
-def test_reset_and_system(chat_folder, tmp_path):
+@pytest.mark.parametrize("word", ["/reset", "/clear"])
+def test_reset_and_system(chat_folder, tmp_path, word):
     saved = tmp_path / "talk.json"
-    ran = piped(chat_folder, f"a\n/reset\n/system be kind\nb\n/save {saved}", "--max-tokens", "4")
+    ran = piped(chat_folder, f"a\n{word}\n/system be kind\nb\n/save {saved}", "--max-tokens", "4")
     assert ran.returncode == 0, ran.stderr
     messages = json.loads(saved.read_text())["messages"]
     assert [m["role"] for m in messages] == ["system", "user", "assistant"] and messages[0]["content"] == "be kind" and messages[1]["content"] == "b"
@@ -117,6 +118,8 @@ def terminal():
 
 def test_a_terminal(terminal, chat_folder):
     shell = terminal(chat_folder, "--temperature", "0")
+    shell.wait_for(f"loading {chat_folder} ...")  # told before the model is there, and over it when it is
+    shell.wait_for(f"\rloaded {chat_folder} in ")
     shell.wait_for("> ")
     shell.type("/help\n")
     shell.wait_for("/save FILE")
@@ -146,7 +149,7 @@ def test_lines_are_edited_and_come_back(terminal, chat_folder, tmp_path):
     assert [m["content"] for m in json.loads(saved.read_text())["messages"] if m["role"] == "user"] == ["hi", "hi there", "\u00e9"]
 
 
-@pytest.mark.parametrize("word", ["/exit", "/quit"])
+@pytest.mark.parametrize("word", ["/exit", "/quit", "/bye"])
 def test_words_that_end_it(chat_folder, word):
     ran = piped(chat_folder, f"a\n{word}\nb\n", "--max-tokens", "2")
     assert ran.returncode == 0 and ran.stdout.count("\n") == 1, ran

@@ -42,6 +42,30 @@ def test_defaults_come_from_the_file_and_a_request_overrides_them(tmp_path, own_
     assert complete(none) != plain
 
 
+SAID = {"temperature": 2.5, "top_p": 0.8, "top_k": 12, "min_p": 0.05, "repetition_penalty": 1.5, "presence_penalty": 0.5, "frequency_penalty": 0.25}
+
+
+def test_every_word_of_the_file_counts_on_every_route(tmp_path, own_server, chat_folder):
+    """What a request leaves out is what the file says: on each route the same tokens as with the words in the request and no file. Any one of them left out is another answer."""
+    folder = folder_with(tmp_path, {**SAID, "do_sample": True}, template=(chat_folder / "chat_template.jinja").read_text())
+    by_file, by_request = (client_of(own_server(*options, model=folder)) for options in ((), ("--generation-config", "none")))
+    assert by_file.models.retrieve("m").model_extra["generation_config"] == SAID
+
+    def answers(client, **fields):
+        talk, told = {"model": "m", "messages": [{"role": "user", "content": PROMPT}]}, []
+        for seed in range(4):
+            told += (client.completions.create(model="m", prompt=PROMPT, max_tokens=60, extra_body={"seed": seed, **fields}).choices[0].text,
+                     client.chat.completions.create(**talk, max_tokens=60, extra_body={"seed": seed, **fields}).choices[0].message.content,
+                     client.responses.create(model="m", input=PROMPT, max_output_tokens=60, extra_body={"seed": seed, **fields}).output_text)
+        return told
+
+    plain = answers(by_file)
+    assert plain == answers(by_request, **SAID)
+    for name in SAID:
+        others = answers(by_request, **{key: value for key, value in SAID.items() if key != name})
+        assert others != plain, name
+
+
 def test_greedy_where_the_file_says_so(tmp_path, own_server):
     server = own_server(model=folder_with(tmp_path, {"do_sample": False, "temperature": 0.6}))
     assert complete(server) == complete(server, temperature=0) != complete(server, temperature=9)

@@ -1,6 +1,7 @@
 #include "text/grammar/call_grammar.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/ascii.h"
 #include "base/error.h"
@@ -86,7 +87,28 @@ GrammarPart calls_grammar(const CallMarkup& markup, const ordered_json& tools, c
   return GrammarPart::sequence(std::move(all));
 }
 
+namespace {
+// The special tokens but those that spell one of `but`.
+std::vector<std::int32_t> special_tokens(const Tokenizer& tokenizer, const std::vector<std::string>& but) {
+  std::vector<std::int32_t> ids;
+  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+    if (tokenizer.is_special(id) && std::find(but.begin(), but.end(), tokenizer.token_text(id)) == but.end()) ids.push_back(id);
+  return ids;
+}
+
+// Llama: a message that begins with { is calls, any other is text.
+GrammarPart calls_or_text(const CallMarkup& markup, const ordered_json& tools, const Tokenizer& tokenizer, bool several) {
+  const GrammarPart space = GrammarPart::repeat(GrammarPart::alternatives({GrammarPart::literal(" "), GrammarPart::literal("\n")}), 0, 4);
+  const GrammarPart tag = GrammarPart::repeat(markup_part(tokenizer, kPythonTag), 0, 1);
+  // Behind reasoning of its own a message begins anew, which nothing would hold.
+  const std::vector<std::string> never = {std::string(kPythonTag), "<think>"};
+  return GrammarPart::alternatives({GrammarPart::sequence({space, tag, space, calls_grammar(markup, tools, tokenizer, several)}),
+                                    GrammarPart::text_unless("{", never, special_tokens(tokenizer, never))});
+}
+}  // namespace
+
 GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, const ordered_json& tools, const Tokenizer& tokenizer, bool several) {
+  if (format == MessageFormat::llama) return calls_or_text(markup, tools, tokenizer, several);
   CallMarkup rest = markup;
   std::string mark;
   std::vector<std::string> never;
@@ -100,17 +122,12 @@ GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, cons
     }
   }
   if (mark.empty()) fail(ErrorCode::unsupported, "calls of this model begin with no mark of their own");
-  std::vector<std::int32_t> others;
-  std::int32_t mark_token = -1;
-  for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (!tokenizer.is_special(id)) continue;
-    const std::string text = tokenizer.token_text(id);
-    if (text == mark) mark_token = id;
-    else if (std::find(never.begin(), never.end(), text) == never.end()) others.push_back(id);
-  }
+  const std::optional<std::int32_t> id = tokenizer.token_id(mark);
+  std::vector<std::string> not_free = never;
+  not_free.push_back(mark);
   // Where each call has a mark of its own, the next one is found by it.
   GrammarPart calls = calls_grammar(rest, tools, tokenizer, several && !markup.begin.empty());
-  return GrammarPart::text_with(std::move(mark), mark_token, std::move(calls), std::move(never), std::move(others));
+  return GrammarPart::text_with(std::move(mark), id && tokenizer.is_special(*id) ? *id : -1, std::move(calls), std::move(never), special_tokens(tokenizer, not_free));
 }
 
 }  // namespace lockstep

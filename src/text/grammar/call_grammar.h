@@ -17,8 +17,8 @@ nlohmann::ordered_json arguments_schema(const nlohmann::ordered_json& tool);
 // be those tokens. Arguments that the family's tags cannot hold are refused when the grammar is compiled.
 GrammarPart calls_grammar(const CallMarkup& markup, const nlohmann::ordered_json& tools, const Tokenizer& tokenizer, bool several);
 
-// Any text, in which the family's mark of calls is followed by calls to `tools` and nothing else. Error unsupported for a family whose calls
-// begin with no mark of their own.
+// Any text, in which the family's mark of calls is followed by calls to `tools` and nothing else; of Llama, whose calls have none, calls alone or
+// a text that does not begin as they do. Error unsupported for a family whose calls are not known.
 GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, const nlohmann::ordered_json& tools, const Tokenizer& tokenizer, bool several);
 
 }  // namespace lockstep

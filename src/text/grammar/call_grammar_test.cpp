@@ -174,10 +174,7 @@ TEST(CallGrammar, CallsAmidTextAreHeld) {
   for (const Family& family : families()) {
     SCOPED_TRACE(family.name);
     const CallMarkup markup = call_markup(family.format, source_of(family));
-    if (family.format == MessageFormat::llama) {
-      EXPECT_THROW(text_with_calls(family.format, markup, tools(), tokenizer, true), Error);
-      continue;
-    }
+    if (family.format == MessageFormat::llama) continue;  // its calls have no mark: the next test
     const auto grammar = TokenGrammar::from_part(text_with_calls(family.format, markup, tools(), tokenizer, true), bytes(), {.closed_objects = true});
     const std::string call = rendered(family, one), mark = mark_of(family, markup);
     for (const std::string& text : {std::string(), std::string("a < b {} \xff"), call, "so: " + call, call + " and" , call + "\n" + call + mark.substr(0, 3)}) EXPECT_TRUE(holds(grammar, text)) << text;
@@ -188,6 +185,33 @@ TEST(CallGrammar, CallsAmidTextAreHeld) {
     EXPECT_FALSE(holds(grammar, call.substr(0, call.size() - 2)));  // begun, and not ended
     for (const CallBlock& block : tool_call_format(family.format).blocks)
       if (block.begin != mark) EXPECT_FALSE(holds(grammar, block.begin)) << block.begin;
+  }
+}
+
+// Llama's calls are the whole message: what begins as they do is held to be calls, and read as such; everything else is text.
+TEST(CallGrammar, AMessageThatBeginsAsACallIsCalls) {
+  static const Tokenizer tokenizer = Tokenizer::from_file(LOCKSTEP_SOURCE_DIR "/models/countdown-glm/tokenizer.json");
+  const std::string one = R"({"name": "get_weather", "parameters": {"city": "Rome", "days": 3}})", none = R"({"name": "none", "parameters": {}})";
+  const CallMarkup markup = call_markup(MessageFormat::llama, "");
+  const auto several = TokenGrammar::from_part(text_with_calls(MessageFormat::llama, markup, tools(), tokenizer, true), bytes(), {.closed_objects = true});
+  const auto single = TokenGrammar::from_part(text_with_calls(MessageFormat::llama, markup, tools(), tokenizer, false), bytes(), {.closed_objects = true});
+  for (const std::string& text : {std::string(), std::string("It is {warm} \xff"), std::string("<b> {"), "so: " + one, std::string(100, ' ') + "x {", std::string("  \n")}) {
+    EXPECT_TRUE(holds(single, text)) << text;
+    MessageParser parser(MessageFormat::llama, tools(), false);
+    MessageDelta delta = parser.push(text), rest = parser.flush();
+    EXPECT_TRUE(delta.tool_calls.empty() && rest.tool_calls.empty()) << text;
+  }
+  for (const std::string& text : {one, "\n\n" + one, "<|python_tag|>" + one, one + "; " + none}) {
+    EXPECT_TRUE(holds(several, text)) << text;
+    EXPECT_EQ(holds(single, text), text.find(';') == std::string::npos) << text;
+    MessageParser parser(MessageFormat::llama, tools(), false);
+    std::size_t calls = parser.push(text).tool_calls.size() + parser.flush().tool_calls.size();
+    EXPECT_GE(calls, 1u) << text;
+  }
+  for (const std::string& text : {std::string("{\"a\""), std::string(" \t{x"), std::string(80, ' ') + "{\"b\"", one + " and", std::string(R"({"name": "get_weather", "parameters": {"city": "Rome", "days": "m)"),
+                                  std::string(R"({"name": "get_water")"), std::string("see <|python_tag|>"), std::string("<think>")}) {
+    GrammarMatcher m(several);
+    EXPECT_FALSE(m.accept_bytes(text)) << text;
   }
 }
 

@@ -56,6 +56,14 @@ GrammarPart GrammarPart::text_with(std::string mark, std::int32_t mark_token, Gr
   part.tokens = std::move(tokens);
   return part;
 }
+GrammarPart GrammarPart::text_unless(std::string first, std::vector<std::string> never, std::vector<std::int32_t> tokens) {
+  GrammarPart part;
+  part.kind = Kind::text_unless;
+  part.text = std::move(first);
+  part.never = std::move(never);
+  part.tokens = std::move(tokens);
+  return part;
+}
 GrammarPart GrammarPart::sequence(std::vector<GrammarPart> parts) {
   GrammarPart part;
   part.kind = Kind::sequence;
@@ -123,48 +131,72 @@ class PartWriter {
           from = next;
         }
         return builder_.epsilon(rule, from, to);
-      case GrammarPart::Kind::text_with: return write_text_with(part, rule, from, to);
+      case GrammarPart::Kind::text_with: {
+        if (part.text.empty()) fail(ErrorCode::invalid_argument, "the grammar has an empty mark, allowed is one of at least a byte");
+        const int behind = builder_.add_state(rule), start = write_text(part, part.text, behind, rule, to)[""];
+        builder_.epsilon(rule, from, start);
+        return write(part.parts[0], rule, behind, start);
+      }
+      case GrammarPart::Kind::text_unless: return write_text_unless(part, rule, from, to);
     }
   }
 
  private:
-  // A state for each beginning of the mark and of what is never written: the longest that the text so far ends with (Aho and Corasick).
-  void write_text_with(const GrammarPart& part, int rule, int from, int to) {
-    std::vector<std::string> words = part.never;
-    words.push_back(part.text);
-    std::vector<std::string> beginnings;  // proper ones
-    for (const std::string& word : words) {
-      if (word.empty()) fail(ErrorCode::invalid_argument, "the grammar has an empty mark, allowed is one of at least a byte");
-      for (std::size_t n = 0; n < word.size(); ++n) beginnings.push_back(word.substr(0, n));
+  using TextStates = std::map<std::string, int>;
+
+  // Where a byte leads behind the text `seen`: to the state of the longest beginning that it now ends with; -1: it may not stand there.
+  static int target(const TextStates& states, const GrammarPart& part, const std::string& mark, int behind, std::string seen, int byte) {
+    for (seen += static_cast<char>(byte);; seen.erase(0, 1)) {
+      if (!mark.empty() && seen == mark) return behind;
+      if (std::find(part.never.begin(), part.never.end(), seen) != part.never.end()) return -1;
+      if (const auto found = states.find(seen); found != states.end()) return found->second;
     }
-    std::sort(beginnings.begin(), beginnings.end());
-    beginnings.erase(std::unique(beginnings.begin(), beginnings.end()), beginnings.end());
-    std::map<std::string, int> state_of;
-    for (const std::string& beginning : beginnings) state_of[beginning] = builder_.add_state(rule);
-    const int behind = builder_.add_state(rule), start = state_of[""];
-    const auto target = [&](std::string text) {
-      for (;; text.erase(0, 1)) {
-        if (text == part.text) return behind;
-        if (std::find(part.never.begin(), part.never.end(), text) != part.never.end()) return -1;
-        if (const auto found = state_of.find(text); found != state_of.end()) return found->second;
-      }
-    };
-    for (const auto& [beginning, state] : state_of) {
-      int before = -1, low = 0;
-      for (int byte = 0; byte <= 256; ++byte) {
-        const int next = byte < 256 ? target(beginning + static_cast<char>(byte)) : -2;
-        if (byte > 0 && next == before) continue;
-        if (byte > 0 && before >= 0) builder_.bytes(rule, state, before, static_cast<std::uint8_t>(low), static_cast<std::uint8_t>(byte - 1));
-        before = next;
-        low = byte;
-      }
+  }
+  // An edge for each run of bytes that lead to the same state.
+  template <class F>
+  void write_bytes(int rule, int state, const F& next_of) {
+    for (int low = 0; low < 256;) {
+      const int next = next_of(low);
+      int high = low;
+      while (high < 255 && next_of(high + 1) == next) ++high;
+      if (next >= 0) builder_.bytes(rule, state, next, static_cast<std::uint8_t>(low), static_cast<std::uint8_t>(high));
+      low = high + 1;
+    }
+  }
+  void write_tokens(const GrammarPart& part, int rule, int state, int to) {
+    for (const std::int32_t id : part.tokens)
+      if (id >= 0 && id < tokens_.size() && !tokens_.is_end(id)) builder_.token(rule, state, to, id);
+  }
+
+  // A state for each beginning of the mark (empty: there is none) and of what is never written: the longest that the text so far ends with
+  // (Aho and Corasick). That of "" is where a text begins; it may end anywhere.
+  TextStates write_text(const GrammarPart& part, const std::string& mark, int behind, int rule, int to) {
+    TextStates states;
+    std::vector<std::string> words = part.never;
+    words.push_back(mark);
+    for (const std::string& word : words)
+      for (std::size_t n = 0; n < std::max<std::size_t>(word.size(), 1); ++n) states[word.substr(0, n)] = 0;
+    for (auto& [beginning, state] : states) state = builder_.add_state(rule);
+    for (const auto& [beginning, state] : states) {
+      write_bytes(rule, state, [&](int byte) { return target(states, part, mark, behind, beginning, byte); });
       builder_.epsilon(rule, state, to);
       if (part.id >= 0) builder_.token(rule, state, behind, part.id);
-      for (const std::int32_t id : part.tokens)
-        if (id >= 0 && id < tokens_.size() && !tokens_.is_end(id)) builder_.token(rule, state, start, id);
+      write_tokens(part, rule, state, states[""]);
     }
-    builder_.epsilon(rule, from, start);
-    write(part.parts[0], rule, behind, start);
+    return states;
+  }
+
+  void write_text_unless(const GrammarPart& part, int rule, int from, int to) {
+    const TextStates states = write_text(part, {}, -1, rule, to);
+    const int begin = builder_.add_state(rule);
+    constexpr std::string_view kSpace = " \t\n\v\f\r";
+    write_bytes(rule, begin, [&](int byte) {
+      const char c = static_cast<char>(byte);
+      return kSpace.find(c) != std::string_view::npos ? begin : part.text.find(c) != std::string::npos ? -1 : target(states, part, {}, -1, {}, byte);
+    });
+    write_tokens(part, rule, begin, begin);
+    builder_.epsilon(rule, begin, to);
+    builder_.epsilon(rule, from, begin);
   }
   MachineBuilder& builder_;
   JsonText json_, tag_json_;

@@ -27,14 +27,14 @@ struct GrammarOptions {
 //   GrammarPart call = GrammarPart::sequence({GrammarPart::literal("<call>"), GrammarPart::schema(parameters),
 //   GrammarPart::literal("</call>")});
 struct GrammarPart {
-  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat, text_with } kind = Kind::literal;
-  std::string text;                                    // of a literal: these bytes, whatever tokens spell them
+  enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat, text_with, text_unless } kind = Kind::literal;
+  std::string text;                                    // of a literal: these bytes, whatever tokens spell them; of a text_unless: what none begins with
   std::int32_t id = -1;                                // of a token: this one, special or not
   std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema, and of tags
   std::vector<GrammarPart> parts;
   std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
-  std::vector<std::string> never;    // of a text_with: texts that it holds nowhere
-  std::vector<std::int32_t> tokens;  // of a text_with: special ones that may stand in it
+  std::vector<std::string> never;    // of a text_with and a text_unless: texts that it holds nowhere
+  std::vector<std::int32_t> tokens;  // of both: special ones that may stand in it
 
   static GrammarPart literal(std::string text);
   static GrammarPart token(std::int32_t id);
@@ -48,6 +48,8 @@ struct GrammarPart {
   // Any bytes at all, also none, in which `behind` follows wherever `mark` has been written (by its bytes, or by the token `mark_token`;
   // -1: there is none), and any bytes follow that. What stands in `never` is not written outside of `behind`.
   static GrammarPart text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens);
+  // Any bytes at all, also none, but what begins with a byte of `first` behind white space and special tokens.
+  static GrammarPart text_unless(std::string first, std::vector<std::string> never, std::vector<std::int32_t> tokens);
   static GrammarPart sequence(std::vector<GrammarPart> parts);
   static GrammarPart alternatives(std::vector<GrammarPart> parts);
   static GrammarPart repeat(GrammarPart part, std::int64_t least, std::int64_t most);  // most up to 64

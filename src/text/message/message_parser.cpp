@@ -5,7 +5,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>", kPythonTag = "<|python_tag|>";
+constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>";
 // White space in front of a marker goes with it, up to so much.
 constexpr std::size_t kMostSpace = 64;
 

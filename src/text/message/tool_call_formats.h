@@ -27,6 +27,9 @@ std::vector<std::string> message_format_names();
 // The family whose markers a chat template's source holds; plain when there is none.
 MessageFormat detect_message_format(std::string_view chat_template_source);
 
+// What Llama's calls may have in front.
+inline constexpr std::string_view kPythonTag = "<|python_tag|>";
+
 // One kind of block: what stands behind `begin`, up to the reader's block_end.
 struct CallBlock {
   std::string_view begin;

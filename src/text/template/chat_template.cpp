@@ -237,19 +237,4 @@ RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const
   return {rendering.text.bytes(), rendering.text.foreign(), std::move(rendering.generations)};
 }
 
-void parse_tool_call_arguments(ordered_json& messages) {
-  if (!messages.is_array()) return;
-  for (ordered_json& message : messages) {
-    if (!message.is_object() || !message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
-    for (ordered_json& call : message["tool_calls"]) {
-      if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-      ordered_json& function = call["function"];
-      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-      // There may be many in one request, so each is held to a thousand keys.
-      ordered_json parsed = read_json_or_null(function["arguments"].get_ref<const std::string&>(), {.key_comparisons = 500'000});
-      if (parsed.is_object()) function["arguments"] = std::move(parsed);
-    }
-  }
-}
-
 }  // namespace lockstep

@@ -58,8 +58,4 @@ class ChatTemplate {
   std::shared_ptr<const State> state_;
 };
 
-// OpenAI's messages as templates want them: the arguments of tool calls, which arrive as JSON text, become objects where
-// they are one.
-void parse_tool_call_arguments(nlohmann::ordered_json& messages);
-
 }  // namespace lockstep

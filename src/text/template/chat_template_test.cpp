@@ -322,23 +322,5 @@ TEST(RoundTrip, ToolCallsComeBackFromEveryFamily) {
   }
 }
 
-TEST(ToolCallArguments, TextBecomesAnObjectWhereItIsOne) {
-  ordered_json messages = ordered_json::parse(R"([{"tool_calls": [{"function": {"arguments": "{\"a\": 1}"}}, {"function": {"arguments": "[1]"}}, {"function": {}}, 5]}, 7])");
-  parse_tool_call_arguments(messages);
-  EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"], ordered_json::parse(R"({"a": 1})"));
-  EXPECT_EQ(messages[0]["tool_calls"][1]["function"]["arguments"], "[1]");
-}
-
-// A request may bring what is slow to read, or so deep that copying it ends the process: that stays the text it came as.
-TEST(ToolCallArguments, WhatIsTooDeepOrTooLargeStaysText) {
-  std::string wide = "{";
-  for (int i = 0; i < 60'000; ++i) wide += fmt::format("{}\"k{}\":1", i > 0 ? "," : "", i);
-  wide += '}';
-  const std::string deep = "{\"a\":" + std::string(200'000, '[') + std::string(200'000, ']') + "}";
-  ordered_json messages = {{{"tool_calls", {{{"function", {{"arguments", wide}}}}, {{"function", {{"arguments", deep}}}}}}}};
-  parse_tool_call_arguments(messages);
-  EXPECT_EQ(messages[0]["tool_calls"][0]["function"]["arguments"], wide);
-  EXPECT_EQ(messages[0]["tool_calls"][1]["function"]["arguments"], deep);
-}
 }  // namespace
 }  // namespace lockstep

@@ -92,6 +92,23 @@ with check("unknown-flag"):
     refused("generate", "--model", MODEL, "--prompt", "x", "-x", status=2, words=["unknown option '-x'"])
     refused("generate", "--model", MODEL, "--prompt", "x", "surplus", status=2, words=["unexpected argument 'surplus'"])
 
+with check("words-of-other-programs"):
+    # src/cli/foreign_words.cpp: each is no word of ours, and what it names is; a stranger is told it.
+    source = (ROOT / "src/cli/foreign_words.cpp").read_text()
+    options = dict(re.findall(r'\{"([\w-]+)", "([\w-]+)"\}', source.split("kOptions[]")[1].split("kCommands[]")[0]))
+    has = {" ".join(words): {o["name"] for o in json.loads(done(*words, "--help=json").stdout)["options"]} for words in help_names()}
+    known = set().union(*has.values())
+    assert len(options) > 30 and {"--" + ours for ours in options.values()} <= known, {"--" + ours for ours in options.values()} - known
+    for words, names in has.items():
+        assert not any("--" + foreign in names and "--" + ours in names for foreign, ours in options.items()), words
+    for words, foreign, ours in ((["serve"], "--max-model-len", "--context"), (["serve"], "--tensor-parallel-size", "--ranks"), (["chat"], "--temp", "--temperature"),
+                                 (["train", "sft"], "--lr", "--learning-rate"), (["train", "sft"], "--num_train_epochs", "--epochs"), (["train", "sft"], "--lora-rank", "--adapter-rank")):
+        refused(*words, foreign, "1", status=2, words=[f"unknown option '{foreign}'", ours])
+    refused("run", "x", status=2, words=["unknown command 'run'", "lockstep chat --model DIR"])
+    refused("pull", "x", status=2, words=["hf download"])
+    assert "did you mean" not in refused("list", status=2, words=["a model is a folder"]).stderr
+    assert "did you mean" not in refused("generate", "--lr", "1", status=2, words=["unknown option '--lr'"]).stderr
+
 with check("unknown-key"):
     refused("train", "sft", "--config", write("typo.toml", 'learning_rat = 1e-3\n'), status=2,
             words=["typo.toml", "unknown key 'learning_rat'", "did you mean", "learning_rate"])

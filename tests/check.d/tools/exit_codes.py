@@ -102,6 +102,24 @@ with check("a-name-of-a-hub"):
     outcome = refused("info", f"{MODEL.parent.name}/no-such-model", status=1, words=["no-such-model"])
     assert "hf download" not in outcome.stderr, "a misspelt folder is no name of a hub"
 
+with check("what-is-a-model-elsewhere"):
+    gguf, adapter, pickled = TMP / "gguf", TMP / "an-adapter", TMP / "pickled"
+    for folder in (gguf, adapter):
+        folder.mkdir()
+    (gguf / "model-Q4_0.gguf").write_bytes(b"GGUF")
+    (adapter / "adapter_config.json").write_text("{}")
+    shutil.copytree(MODEL, pickled)
+    (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
+    for words in (["generate", "--prompt", "x"], ["info"], ["plan"], ["serve", "--port", "0"], ["chat"], ["train", "sft", "--data", "x", "--runs", TMP / "elsewhere"]):
+        named = lambda model: [*words, model] if words == ["info"] else [*words, "--model", model]  # noqa: B023, E731
+        refused(*named(gguf / "model-Q4_0.gguf"), status=1, words=["is a GGUF file", "a model is a folder", "take the model's safetensors"])
+        refused(*named(gguf), status=1, words=["holds GGUF files", "take the model's safetensors"])
+        refused(*named(MODEL / "model.safetensors"), status=1, words=["is a file", "a model is a folder"])
+        refused(*named(adapter), status=1, words=["is an adapter, no model", f"--adapter NAME={adapter}"])
+        if words != ["plan"]:  # which reads no weights
+            refused(*named(pickled), status=1, words=["pytorch_model.bin is not read", "save_pretrained"])
+    done("plan", "--model", MODEL / "config.json")
+
 with check("a-pointer-of-git-lfs"):
     for file in ("config.json", "tokenizer.json", "model.safetensors"):
         folder = TMP / f"lfs-{file}"

@@ -5,11 +5,12 @@ without an option (chat's /save) stands at the end.
 """
 import json
 import os
+import re
 import shutil
+import subprocess
 
-from harness import MODEL, TMP, Skip, check, done, lockstep, refused, sft_arguments, start
+from harness import BINARY, MODEL, TMP, Skip, check, done, lockstep, refused, sft_arguments, start
 
-KINDS = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train"]}
 TOKENS = TMP / "tokens.jsonl"
 TOKENS.write_text('{"tokens": [1, 5, 7]}\n')
 # What an export may write; a file of somebody's by such a name goes with --overwrite, and no other.
@@ -46,11 +47,19 @@ WRITERS = {
 KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): "."}
 
 
+def kinds_of(name):
+    """Of a command that has kinds: `usage: lockstep train sft|rl [options]`, or KIND and a row for each."""
+    text = done(name, "--help").stdout
+    named = re.match(rf"usage: lockstep {name} ([a-z]+(?:\|[a-z]+)+)", text)
+    return named[1].split("|") if named else re.findall(r"^  ([a-z]+)  ", text, re.M) if text.startswith("usage:") else []
+
+
 def options():
     lines = done("help").stdout.splitlines()
     names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1 and line.split()[0].isalpha() and line.split()[0] not in ("help", "lockstep")]
+    assert len(names) > 10, names
     for name in names:
-        for words in [[name, kind] for kind in KINDS[name]] if name in KINDS else [[name]]:
+        for words in [[name, kind] for kind in kinds_of(name)] or [[name]]:
             for option in json.loads(done(*words, "--help=json").stdout)["options"]:
                 yield " ".join(words), option
 
@@ -157,8 +166,21 @@ with check("resume-of-somebody's-folder"):
     refused(*sft(runs=root), "--resume", status=1, words=["mine"])
     assert seen(root) == before
 
+with check("chat-save"):
+    root = place("chat")
+    theirs = plant(root / "theirs")
+    (root / "nowhere").symlink_to("not-there")
+    before = seen(root)
+    template = TMP / "template.jinja"
+    template.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+    say = lambda text: subprocess.run([BINARY, "chat", "--model", MODEL, "--chat-template", template], input=text, capture_output=True, text=True, timeout=120)  # noqa: E731
+    for path in (theirs, theirs / ".env", theirs / "link", root / "nowhere"):
+        outcome = say(f"/save {path}\n")
+        assert outcome.returncode == 1 and str(path) in outcome.stderr and "exists" in outcome.stderr, outcome
+        assert seen(root) == before
+    assert say(f"/save {root / 'new.json'}\n").returncode == 0 and set(seen(root)) - set(before) == {"new.json"}
+
 with check("tools"):
-    import subprocess
     import sys
     from harness import ROOT
     python = os.environ.get("LOCKSTEP_ORACLE_PYTHON") or ROOT / ".oracle/bin/python"

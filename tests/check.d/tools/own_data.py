@@ -6,11 +6,12 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import time
 import urllib.request
 
-from harness import BINARY, MODEL, ROOT, TMP, check, done, finish, lockstep, refused, sft_arguments, start
+from harness import BINARY, MODEL, ROOT, TMP, Skip, check, done, finish, lockstep, refused, sft_arguments, start
 
 TEMPLATES = ROOT / "tests/templates"
 
@@ -21,7 +22,7 @@ def byte_alphabet():
     return [chr(byte) if byte in kept else chr(next(other)) for byte in range(256)]
 
 
-def model_folder(name, template, specials, config, tokenizer_config):
+def model_folder(name, template, specials, config, tokenizer_config, generation=None):
     """A folder without weights: a tokenizer of bytes (two newlines are one token), special tokens, a template."""
     folder = TMP / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -37,7 +38,10 @@ def model_folder(name, template, specials, config, tokenizer_config):
                            "byte_fallback": False, "ignore_merges": False, "vocab": vocabulary, "merges": [[newline, newline]]}}
     ids = {text: 257 + i for i, text in enumerate(specials)}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    (folder / "config.json").write_text(json.dumps({"eos_token_id": [ids[text] for text in config] if isinstance(config, list) else ids[config]}))
+    eos = lambda texts: json.dumps({"eos_token_id": [ids[text] for text in texts] if isinstance(texts, list) else ids[texts]})  # noqa: E731
+    (folder / "config.json").write_text(eos(config))
+    if generation:
+        (folder / "generation_config.json").write_text(eos(generation))
     (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     (folder / "chat_template.jinja").write_text((TEMPLATES / template).read_text() if template.endswith(".jinja") else template)
     return folder
@@ -50,6 +54,9 @@ SMOL = model_folder("smol", PLAIN, CHATML, "<|im_end|>", {"eos_token": "<|im_end
 QWEN = model_folder("qwen", "real/Qwen-Qwen3-0.6B.jinja", CHATML, ["<|im_end|>", "<|endoftext|>"], {"eos_token": "<|im_end|>"})
 LLAMA = model_folder("llama", "made/llama.jinja", ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"],
                      ["<|end_of_text|>", "<|eom_id|>", "<|eot_id|>"], {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"})
+# As the first Llama 3 came: what ends a turn stands in generation_config.json alone.
+FIRST_LLAMA = model_folder("first-llama", "made/llama.jinja", ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>"],
+                           "<|end_of_text|>", {"bos_token": "<|begin_of_text|>", "eos_token": "<|end_of_text|>"}, generation=["<|end_of_text|>", "<|eot_id|>"])
 GLM = model_folder("glm", "real/GLM-4.6.jinja", ["<|endoftext|>", "[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"],
                    ["<|endoftext|>", "<|user|>", "<|observation|>"], {"eos_token": "<|endoftext|>"})
 MARKED = model_folder("marked", PLAIN.replace("message['content'] + '<|im_end|>\\n' }}", "''}}{% generation %}{{ message['content'] }}{% endgeneration %}{{ '<|im_end|>\\n' }}")
@@ -98,13 +105,16 @@ CALLED = {"messages": [user("a?"), CALL, {"role": "tool", "tool_call_id": "c1", 
 with check("messages"):
     assert learned(SMOL, TWO) == learned(MARKED, TWO) == ["first<|im_end|>", "second<|im_end|>"], learned(SMOL, TWO)
     assert learned(QWEN, TWO) == ["first<|im_end|>", "<think>\n\n</think>\n\nsecond<|im_end|>"], learned(QWEN, TWO)
-    assert learned(LLAMA, TWO) == ["first<|eot_id|>", "second<|eot_id|>"], learned(LLAMA, TWO)
+    for model in (LLAMA, FIRST_LLAMA):
+        assert learned(model, TWO) == ["first<|eot_id|>", "second<|eot_id|>"], learned(model, TWO)
     # GLM writes no token behind a turn: the next speaker's ends it, and serving stops there.
     assert learned(GLM, TWO) == ["\n<think></think>\nfirst<|user|>", "\n<think></think>\nsecond<|user|>"], learned(GLM, TWO)
 
 with check("tools"):
     called = learned(QWEN, CALLED)
     assert len(called) == 2 and called[0].startswith("<tool_call>") and called[0].endswith("</tool_call><|im_end|>") and called[1].endswith("two<|im_end|>"), called
+    unnamed = {**CALLED, "messages": [{k: v for k, v in m.items() if k != "tool_call_id"} for m in CALLED["messages"]]}  # as TRL's data are
+    assert shown(QWEN, unnamed) == shown(QWEN, CALLED)
     called = learned(GLM, CALLED)
     assert called[0].endswith("</tool_call><|observation|>") and called[1].endswith("two<|user|>"), called
     assert "adds" in "".join(shown(QWEN, CALLED)["pieces"])
@@ -154,6 +164,49 @@ with check("what-cannot-be-proved-is-refused"):
     refused("render", "--model", SMOL, "--train", data_file({"messages": [user("q")], "prompt": "x"}), status=1, words=["line 1"])
     refused("render", "--model", SMOL, "--train", data_file({"mesages": []}), status=1, words=["did you mean", "messages"])
     refused("render", "--model", SMOL, "--train", data_file({"messages": [{"content": "x"}]}), status=1, words=["messages[0]", "role"])
+
+with check("files-that-are-no-lines"):
+    pair = json.dumps({"prompt": "q", "completion": "a"})
+    path = TMP / "form.jsonl"
+
+    def told(content, *words):
+        path.write_bytes(content)
+        refused("render", "--model", SMOL, "--train", path, status=1, words=words)
+
+    path.write_bytes(b"\xef\xbb\xbf" + f"{pair}\r\n\r\n   \n{pair}".encode())  # a mark of the byte order, carriage returns, blanks, no last line end
+    assert "2 lines, " in done("render", "--model", SMOL, "--train", path).stdout
+    told(f"[{pair}]\n".encode(), "is array, allowed is a JSON object", "jq -c")
+    told(json.dumps([json.loads(pair)], indent=1).encode(), "line 1", "one whole JSON object")
+    told(json.dumps(json.loads(pair), indent=1).encode(), "line 1", "one whole JSON object")
+    told(pair.encode("utf-16"), "UTF-16")
+    told(b'{"prompt": "caf\xe9", "completion": "a"}\n', "line 1", "not UTF-8")
+    told(f"{pair}\n{pair[:-1]}\n".encode(), "line 2", "is not JSON")
+    refused("render", "--model", SMOL, "--train", TMP, status=1, words=["is a folder"])
+    for empty in (b"", b"\n \r\n"):
+        path.write_bytes(empty)
+        refused("train", "sft", "--model", MODEL, "--data", path, "--runs", TMP / "runs", "--name", "nothing", "--no-page", status=1, words=["no sequences"])
+    # From a pipe, as `<(zcat data.gz)` gives one.
+    read, write = os.pipe()
+    os.write(write, f"{pair}\n".encode())
+    os.close(write)
+    assert "1 lines, " in done("render", "--model", SMOL, "--train", f"/dev/fd/{read}", pass_fds=[read]).stdout
+    os.close(read)
+
+with check("other-forms"):
+    if not shutil.which("jq"):
+        raise Skip("no jq here")
+    commands = re.findall(r"^(jq -c .+?)(?: +#.*)?$", (ROOT / "docs/own-data.md").read_text(), re.M)
+    say = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    theirs = [[{"messages": say}], {"messages": say, "id": 7}, {"prompt": say[:1], "completion": say[1:]}, {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+              {"instruction": "q", "input": "", "output": "a"}]
+    assert len(commands) == len(theirs), commands
+    place = TMP / "forms"
+    place.mkdir()
+    for command, form in zip(commands, theirs):
+        for name in ("theirs.json", "theirs.jsonl"):
+            (place / name).write_text(json.dumps(form) + "\n")
+        subprocess.run(["sh", "-c", command], cwd=place, check=True)
+        assert json.loads((place / "my.jsonl").read_text()) == {"messages": say}, command
 
 with check("end-tokens"):
     pair, text = {"prompt": "q", "completion": "a"}, {"text": "ab"}
