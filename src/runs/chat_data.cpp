@@ -218,6 +218,7 @@ ordered_json ChatData::read_messages(ordered_json messages) const {
 WeightedTokens ChatData::conversation(const ordered_json& given, const ordered_json& given_tools, const ordered_json& extra) const {
   if (!settings_.tokenizer) fail(ErrorCode::unsupported, "has messages, and the model folder has no tokenizer.json");
   if (!settings_.chat) fail(ErrorCode::unsupported, "has messages, and the model has no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)");
+  if (!settings_.reading.messages || !settings_.reading.tools) fail(ErrorCode::unsupported, "has messages, and whoever started this training reads none");
   if (!given.is_array() || given.empty()) fail(ErrorCode::invalid_argument, "'messages' must be a list of at least one message");
   ordered_json messages = given;
   std::vector<float> wanted;
