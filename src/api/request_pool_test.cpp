@@ -161,6 +161,8 @@ TEST(RequestPoolTest, InNoLaneHasOneOwnerAllThreads) {
       told.push_back(std::make_shared<Recorder>());
       lane->post(request_of("a"), told.back(), [&gate, out = told.back()](ApiRequest& r) { gate.work()(r), out->send({}); }, kTold);
     }
+    for (int i = 0; i < 5000 && gate.entered == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all that may have begun by now
     const auto other = std::make_shared<Recorder>();
     lane->post(request_of("b"), other, [other](ApiRequest&) { other->send({}); }, kTold);
     EXPECT_EQ(other->wait().status, 200);
