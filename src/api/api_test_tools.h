@@ -70,7 +70,11 @@ class Recorder : public Responder {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return done_; }));
     return response_;
   }
-  Json json() { return Json::parse(wait().body); }
+  bool told() {
+    const std::lock_guard lock(mutex_);
+    return done_;
+  }
+  Json json() { return Json::parse(std::string(wait().bytes())); }
 
  private:
   void end() {

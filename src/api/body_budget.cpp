@@ -65,6 +65,13 @@ void BodyLease::take(std::size_t bytes) {
   bytes_ += more;
 }
 
+std::shared_ptr<void> BodyLease::split(std::size_t bytes) {
+  auto part = std::make_shared<BodyLease>(budget_, owner_);
+  part->bytes_ = std::min(bytes_, static_cast<std::int64_t>(std::min<std::size_t>(bytes, std::size_t{1} << 60)));
+  bytes_ -= part->bytes_;
+  return part;
+}
+
 void BodyLease::settle(std::size_t bytes) {
   const auto wanted = static_cast<std::int64_t>(bytes);
   if (wanted > bytes_) return take(bytes - static_cast<std::size_t>(bytes_));

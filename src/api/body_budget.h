@@ -46,6 +46,7 @@ class BodyLease : public MemoryAccount {
   // So much more. Errors (RequestError), which change nothing: 413 when this request alone is beyond its owner's share, 429 when it is
   // with the owner's others, 503 when it is with everybody's.
   void take(std::size_t bytes) override;
+  std::shared_ptr<void> split(std::size_t bytes) override;
   // So much in all, more or less than before. Errors as take().
   void settle(std::size_t bytes);
   std::int64_t bytes() const { return bytes_; }

@@ -39,11 +39,21 @@ Json parse_object(std::string_view body) {
   try {
     json = read_json(body);
   } catch (const Error& e) {
+    if (e.code() != ErrorCode::invalid_argument) throw;  // of who asks: he has gone, or has no memory left
     throw RequestError(e.code(), {}, "the body " + e.message());
   }
   if (!json.is_object())
     throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
   return json;
+}
+
+Json json_in_text(std::string_view text, const std::string& name, const char* allowed) {
+  try {
+    return read_json(text);
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::invalid_argument) throw;
+    fail_field(name, e.message() + "; allowed is " + allowed);
+  }
 }
 
 void JsonFields::integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high) {

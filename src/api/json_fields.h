@@ -62,5 +62,7 @@ std::string json_text(const Json& value, const std::string& name);
 void require_object(const Json& value, const std::string& name);
 // An object from a body. RequestError when it is not JSON, not UTF-8 or no object.
 Json parse_object(std::string_view body);
+// A text that is JSON itself. RequestError: "messages[1].tool_calls[0].function.arguments is not JSON: fault at byte 3 of 9; allowed is " and `allowed`.
+Json json_in_text(std::string_view text, const std::string& name, const char* allowed);
 
 }  // namespace lockstep

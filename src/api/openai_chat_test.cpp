@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <future>
 #include <set>
+#include <thread>
 
 #include "api/api_test_tools.h"
+#include "api/body_budget.h"
 #include "api/openai/answer_run.h"
 #include "api/openai/native_parser.h"
 #include "api/openai/openai_api.h"
@@ -314,6 +317,95 @@ TEST_F(OpenAiChat, AModelWithoutATemplateSaysSo) {
   const auto other = std::make_shared<Recorder>();
   routes_.handle({"GET", "/v1/models/chaty"}, other);
   EXPECT_EQ(other->wait().status, 404);
+}
+
+// Notes on which thread it is told.
+class ThreadRecorder : public Recorder {
+ public:
+  void send(ApiResponse response) override {
+    thread_ = std::this_thread::get_id();
+    Recorder::send(std::move(response));
+  }
+  std::thread::id thread() {
+    wait();
+    return thread_;
+  }
+
+ private:
+  std::atomic<std::thread::id> thread_{};
+};
+
+// Talks that were kept may be megabytes, and the server's own thread is everybody's.
+TEST_F(OpenAiChat, AKeptTalkIsReadOnNoThreadOfTheServer) {
+  const Json first = call("/v1/responses", R"({"model":"chatty","input":"3 7 12=48:","max_output_tokens":4,"seed":1})")->json();
+  ASSERT_TRUE(first.contains("id")) << first.dump();
+  const std::string id = first["id"];
+  const auto ask = [&](const std::string& method, const std::string& path, const std::string& body) {
+    const auto recorder = std::make_shared<ThreadRecorder>();
+    routes_.handle({method, path, "", "application/json", body}, recorder);
+    return recorder;
+  };
+  const auto items = ask("GET", "/v1/responses/" + id + "/input_items", "");
+  EXPECT_NE(items->thread(), std::this_thread::get_id());
+  EXPECT_EQ(items->json().at("data").size(), 1u);
+  // What is wrong with it is told where it was read.
+  const auto wrong = ask("POST", "/v1/responses", R"({"model":"chatty","previous_response_id":")" + id + R"(","input":5})");
+  EXPECT_NE(wrong->thread(), std::this_thread::get_id());
+  EXPECT_EQ(wrong->wait().status, 400);
+  // The talk goes on from what was kept.
+  const Json next = call("/v1/responses", R"({"model":"chatty","input":"and?","max_output_tokens":4,"seed":1,"previous_response_id":")" + id + "\"}")->json();
+  EXPECT_EQ(next.at("previous_response_id"), id);
+  EXPECT_GT(next.at("usage").at("input_tokens"), first.at("usage").at("input_tokens"));
+  EXPECT_EQ(ask("GET", "/v1/responses/" + id, "")->json(), first);
+}
+
+TEST_F(OpenAiChat, WhatARequestHoldsIsCountedUntilItsAnswer) {
+  const auto budget = std::make_shared<BodyBudget>(std::int64_t{64} << 20, 100);
+  Json tools = Json::array();
+  for (int t = 0; t < 32; ++t) {
+    Json properties = Json::object();
+    for (int i = 0; i < 500; ++i) properties[fmt::format("a property with a long name, number {}", i)] = {{"type", "string"}};
+    tools.push_back({{"type", "function"}, {"name", fmt::format("f{}", t)}, {"parameters", {{"type", "object"}, {"properties", properties}}}});
+  }
+  const Json body{{"model", "chatty"}, {"input", "3 7 12=48:"}, {"tools", tools}, {"tool_choice", "none"}, {"store", false}, {"max_output_tokens", 400}, {"temperature", 0}};
+  const std::string text = body.dump();
+  ASSERT_GT(text.size(), std::size_t{900'000});
+  const auto ask = [&] {
+    ApiRequest request{"POST", "/v1/responses", "", "application/json", text};
+    request.lease = budget->lease("a");
+    request.lease->settle(text.size());
+    const auto recorder = std::make_shared<Recorder>();
+    routes_.handle(std::move(request), recorder);
+    return recorder;
+  };
+  std::promise<void> begun, go_on;
+  const auto gate = go_on.get_future().share();
+  // The engine stands still while requests come in.
+  service()->snapshot([&](const ServiceSnapshot&) { begun.set_value(), gate.wait(); });
+  begun.get_future().wait();
+  std::vector<std::shared_ptr<Recorder>> asked;
+  for (int i = 0; i < 3; ++i) asked.push_back(ask());
+  for (int i = 0; i < 5000 && service()->open() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(service()->open(), 3) << (asked[0]->told() ? std::string(asked[0]->wait().bytes()) : "");
+  // Bodies and trees of values are gone; what the answers will repeat, and the types of the tools' arguments, are there.
+  for (int i = 0; i < 5000 && budget->bytes() > static_cast<std::int64_t>(6 * 3 * text.size()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_GE(budget->bytes(), static_cast<std::int64_t>(3 * text.size()));
+  std::vector<std::shared_ptr<Recorder>> more;
+  for (int i = 0; i < 20; ++i) more.push_back(ask());
+  int refused = 0;
+  for (int i = 0; i < 5000 && service()->open() + refused < 23; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    refused = 0;
+    for (const auto& one : more) refused += one->told();
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LE(budget->bytes(), budget->most_bytes());
+  go_on.set_value();
+  for (const auto& one : asked) EXPECT_EQ(one->wait().status, 200);
+  for (const auto& one : more) EXPECT_TRUE(one->wait().status == 200 || one->wait().status == 429 || one->wait().status == 413) << one->wait().body;
+  asked.clear(), more.clear();
+  for (int i = 0; i < 5000 && budget->bytes() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(budget->bytes(), 0);
 }
 
 }  // namespace

@@ -44,6 +44,9 @@ struct RequestPool::Task {
       work(request);
     } catch (const std::exception& e) {
       try {
+        // First: who is told tries again, and finds room.
+        std::string().swap(request.body);
+        if (request.lease) request.lease->settle(0);
         out->send(failed(e));
       } catch (const std::exception& again) {  // no memory, say
         log_error("an answer could not be made", {{"reason", again.what()}});

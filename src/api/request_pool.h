@@ -34,10 +34,10 @@ class RequestPool {
   std::shared_ptr<State> state_;
 };
 
-// Of a server: what is short, what may wait for the disk, what may be long. None waits for another.
+// Of a server: what is short, what may wait for the disk, what may be long. None waits for another, and in none has one owner all threads.
 struct RequestLanes {
   RequestPool quick{{.threads = 2, .most_of_owner = 1}};
-  RequestPool small{{.threads = 2, .most_of_owner = 2}};
+  RequestPool small{{.threads = 4, .most_of_owner = 2}};
   RequestPool large{{.threads = 4, .most_of_owner = 3}};
 };
 

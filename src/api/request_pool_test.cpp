@@ -152,5 +152,43 @@ TEST(BodyBudgetTest, AShareATotalAndWhatOneRequestMayTake) {
   EXPECT_EQ(budget->bytes(), 0);
 }
 
+TEST(RequestPoolTest, InNoLaneHasOneOwnerAllThreads) {
+  RequestLanes lanes;
+  for (RequestPool* lane : {&lanes.quick, &lanes.small, &lanes.large}) {
+    Gate gate;
+    std::vector<std::shared_ptr<Recorder>> told;
+    for (int i = 0; i < 8; ++i) {
+      told.push_back(std::make_shared<Recorder>());
+      lane->post(request_of("a"), told.back(), [&gate, out = told.back()](ApiRequest& r) { gate.work()(r), out->send({}); }, kTold);
+    }
+    for (int i = 0; i < 5000 && gate.entered == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all that may have begun by now
+    const auto other = std::make_shared<Recorder>();
+    lane->post(request_of("b"), other, [other](ApiRequest&) { other->send({}); }, kTold);
+    EXPECT_EQ(other->wait().status, 200);
+    gate.promise.set_value();
+    for (const auto& one : told) one->wait();
+  }
+}
+
+TEST(BodyBudgetTest, APartOutlivesItsRequest) {
+  const auto budget = std::make_shared<BodyBudget>(std::int64_t{100} << 20, 50);
+  auto lease = budget->lease("a");
+  lease->settle(10 << 20);
+  std::shared_ptr<void> part;
+  {
+    const ClientWork scope(nullptr, lease);
+    ClientWork::take(20 << 20);
+    part = ClientWork::keep(15 << 20);
+  }
+  EXPECT_EQ(lease->bytes(), 15 << 20);
+  lease.reset();
+  EXPECT_EQ(budget->bytes(), 15 << 20);
+  EXPECT_THROW(budget->lease("a")->settle(40 << 20), Error);  // the part is of the owner's share
+  part.reset();
+  EXPECT_EQ(budget->bytes(), 0);
+  EXPECT_EQ(ClientWork::keep(1), nullptr);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // What a thread does for one client: whether anybody still waits for it, and what memory it may take. Loops over a client's bytes ask
 // now and then, however deep they stand, so that a client who leaves is not worked for. Where no scope is open nothing is asked.
-//   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);
+// What outlives the work (a compiled grammar) keeps its part of that memory: it is counted until that goes.
+//   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);  made->memory = ClientWork::keep(bytes);
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -16,6 +17,8 @@ class MemoryAccount {
   virtual ~MemoryAccount() = default;
   // Throws Error resource_exhausted when so much more may not be taken.
   virtual void take(std::size_t bytes) = 0;
+  // So much of what was taken belongs to the result from here on, and is given back with it. Null: it is not told apart.
+  virtual std::shared_ptr<void> split(std::size_t bytes) { return nullptr; }
 };
 
 class ClientWork {
@@ -36,6 +39,8 @@ class ClientWork {
   static void take(std::size_t bytes) {
     if (current_ && current_->memory_) current_->memory_->take(bytes);
   }
+  // Null where nothing is counted.
+  static std::shared_ptr<void> keep(std::size_t bytes) { return current_ && current_->memory_ ? current_->memory_->split(bytes) : nullptr; }
 
  private:
   const std::shared_ptr<const std::atomic<bool>> gone_;

@@ -63,6 +63,17 @@ class MemoryLedger {
   std::shared_ptr<Books> books_;
 };
 
+// One pointer that holds a thing and its room: the room is given back when the last of its users has let go.
+template <class T>
+std::shared_ptr<const T> with_claim(std::shared_ptr<const T> thing, MemoryLedger::Claim&& room) {
+  struct Both {
+    MemoryLedger::Claim room;  // goes after the thing
+    std::shared_ptr<const T> thing;
+  };
+  const auto both = std::make_shared<Both>(Both{std::move(room), std::move(thing)});
+  return std::shared_ptr<const T>(both, both->thing.get());
+}
+
 // "1234.5 MB", of 2^20 bytes: the unit of the options that limit memory.
 std::string megabytes_text(std::int64_t bytes);
 

@@ -87,7 +87,7 @@ void export_adapter_folder(const files::path& path, const AdapterLayout& layout,
   with_context(fmt::format("saving the adapter to '{}'", path.string()), [&] { fill_adapter_folder(OutputFolder(path, overwrite), layout, images, base); });
 }
 
-LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model) {
+LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model, const std::function<void(const AdapterLayout&)>& begins) {
   return with_context(fmt::format("reading the adapter '{}'", path.string()), [&] {
     const Json config = read_json_file(path / "adapter_config.json");
     if (!config.is_object()) fail(ErrorCode::corrupt_file, "adapter_config.json is no object");
@@ -95,6 +95,7 @@ LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model
     LoadedAdapter out;
     out.layout = std::make_shared<const AdapterLayout>(model, settings_of(config, file, model));
     const Manifest& manifest = out.layout->manifest();
+    if (begins) begins(*out.layout);
     for (const Parameter& parameter : manifest.parameters()) out.images.emplace_back(static_cast<std::size_t>(parameter.size()), 0.0f);
     std::set<std::string> known;
     for (const FileTensor& tensor : manifest.files()) {

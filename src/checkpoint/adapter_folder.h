@@ -3,6 +3,7 @@
 //   save_adapter_folder("adapter", layout, images, "Qwen/Qwen3-8B"); auto [layout, images] = load_adapter_folder("adapter", model->manifest());
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@ struct LoadedAdapter {
 // Modules of a group (attention, MLP) that the folder leaves alone are zeros. Errors: not_found; corrupt_file for half a module, a surplus
 // tensor, a wrong shape, a value that is no number; unsupported for what an
 // adapter here cannot be (another PEFT type, DoRA, rank patterns, biases, modules that are kept whole).
-LoadedAdapter load_adapter_folder(const std::filesystem::path& path, const Manifest& model);
+// `begins` is told the layout before its numbers take memory, and may throw.
+LoadedAdapter load_adapter_folder(const std::filesystem::path& path, const Manifest& model, const std::function<void(const AdapterLayout&)>& begins = {});
 
 }  // namespace lockstep

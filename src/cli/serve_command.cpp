@@ -200,6 +200,9 @@ int serve_command(const Arguments& arguments) {
   const ServingMemory memory = admit_serving(runtime, planned, wanted_memory);
   serving.engine.cache_bytes = memory.cache_bytes;
   http.max_held_bytes = memory.answer_bytes;
+  serving.adapters.ledger = memory.ledger;
+  serving.response_bytes = static_cast<std::size_t>(memory.response_bytes);
+  serving.grammar_bytes = static_cast<std::size_t>(memory.grammar_bytes());
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
   std::int64_t model_positions = 0, position_bytes = 0;

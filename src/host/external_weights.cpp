@@ -116,7 +116,7 @@ std::string TrainingService::copy_checkpoint(const std::string& owner, const Cop
     if (wanted.session.empty()) record.model = "copy-" + hex64(random_bits());
     if (checkpoints_.contains(record.path())) fail(ErrorCode::already_exists, "the checkpoint {} exists already", record.path());
   }
-  check_checkpoint_room(owner, record.path(), from.bytes);
+  check_checkpoint_room(owner, record.path(), from.bytes, record.user_metadata.bytes() + record.settings.user_metadata.bytes());
   const std::filesystem::path to = checkpoint_folder(record), source = checkpoint_folder(from);
   std::error_code error;
   std::filesystem::create_directories(to.parent_path(), error);

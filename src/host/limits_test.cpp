@@ -33,7 +33,7 @@ TEST(TrainingLimits, ModelsThatCouldNotBeMadeLeaveAWordBehind) {
   TrainingService::CreateModel wanted;
   wanted.session = session;
   wanted.settings.base_model = "teny";
-  wanted.settings.user_metadata = {{"notes", std::string(400'000, 'n')}};
+  wanted.settings.user_metadata = KeptJson(TrainingJson{{"notes", std::string(400'000, 'n')}});
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
   const auto fail_one = [&](std::int64_t number) {
     wanted.number = number;
@@ -70,12 +70,12 @@ TEST(TrainingLimits, ModelsThatAreStillToBeMadeCountToo) {
 TEST(TrainingLimits, AClientsOwnDataHasASize) {
   const TrainingBench bench({.metadata_bytes = 1000});
   SessionRecord wanted;
-  wanted.user_metadata = {{"a", std::string(2000, 'a')}};
+  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(2000, 'a')}});
   EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "user_metadata has 2008 bytes of JSON, allowed are 1000 (--metadata-kilobytes)");
-  wanted.user_metadata = {{"a", std::string(900, 'a')}};
-  wanted.tags = TrainingJson::array({std::string(2000, 'a')});
+  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(900, 'a')}});
+  wanted.tags = KeptJson(TrainingJson::array({std::string(2000, 'a')}));
   EXPECT_NE(limit_error([&] { bench.service->create_session("me", wanted); }).find("tags has 2004 bytes"), std::string::npos);
-  wanted.tags = {"a"};
+  wanted.tags = KeptJson(TrainingJson::array({"a"}));
   wanted.display_name = std::string(5000, 'd');
   EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
   wanted.display_name = "d";
@@ -83,6 +83,52 @@ TEST(TrainingLimits, AClientsOwnDataHasASize) {
   EXPECT_NE(limit_error([&] { bench.service->sessions().assign("me", session, std::string(5000, 'p')); }), "accepted");
   EXPECT_NE(limit_error([&] { bench.service->sessions().finish("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
   EXPECT_EQ(bench.service->sessions().find("me", session).status, "active");
+}
+
+// A tree of values takes some thirty times its text.
+TEST(TrainingLimits, AClientsOwnDataIsKeptAsItsText) {
+  const TrainingBench bench;
+  SessionRecord wanted;
+  TrainingJson empties = TrainingJson::array();
+  for (int i = 0; i < 5000; ++i) empties.push_back(TrainingJson::array());
+  wanted.tags = KeptJson(empties);
+  bench.service->create_session("me", wanted);
+  const std::int64_t before = resident_megabytes();
+  for (int i = 0; i < 500; ++i) {
+    wanted.tags = KeptJson(empties);
+    bench.service->create_session("me", wanted);
+  }
+  EXPECT_LT(resident_megabytes() - before, 40);  // 7.5 MB of text
+  EXPECT_EQ(bench.service->sessions("me").front().tags.value(), empties);
+}
+
+TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
+  TrainingBench bench({.metadata_bytes = 20 << 20});
+  SessionRecord wanted;
+  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
+  for (int i = 0; i < 6; ++i) bench.service->create_session("me", wanted);
+  const std::string refusal = limit_error([&] { bench.service->create_session("me", wanted); });
+  EXPECT_NE(refusal.find("this API key has 114.0 MB of user_metadata and tags and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB (--key-share"), std::string::npos) << refusal;
+  bench.service->create_session("you", wanted);  // has a share of its own
+  wanted.user_metadata = {};
+  const std::string session = bench.service->create_session("me", wanted);
+  TrainingService::CreateModel model;
+  model.session = session;
+  model.settings.base_model = "tiny";
+  model.settings.rank = 2;
+  model.settings.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
+  const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
+  EXPECT_EQ(bench.result(bench.service->create_model("me", model, made)).message, refusal);
+  model.number = 1;
+  model.settings.user_metadata = {};
+  EXPECT_FALSE(bench.result(bench.service->create_model("me", model, made)).failed());
+  SaveRequest save;
+  save.name = "a";
+  save.user_metadata = {{"a", std::string(19 << 20, 'a')}};
+  const auto saved = [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; };
+  EXPECT_EQ(bench.result(bench.service->save("me", TrainingService::model_id(model), 1, save, saved)).message, refusal);
+  save.user_metadata = {{"a", "b"}};
+  EXPECT_FALSE(bench.result(bench.service->save("me", TrainingService::model_id(model), 2, save, saved)).failed());
 }
 
 TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {

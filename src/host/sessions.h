@@ -40,6 +40,12 @@ class Sessions {
 
   std::string job_of(const std::string& id) const;  // the trainer job that it was made through; empty: none
   std::size_t count() const;
+  // Calls what(owner, bytes of tags and user_metadata) for each.
+  template <class What>
+  void each_metadata(const What& what) const {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, one] : sessions_) what(one.owner, one.tags.bytes() + one.user_metadata.bytes());
+  }
 
  private:
   SessionRecord& at(const std::string& owner, const std::string& id);  // mutex_ is held; error not_found

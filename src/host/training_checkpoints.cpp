@@ -66,7 +66,7 @@ CheckpointRecord TrainingService::checkpoint_at(const std::string& owner, const 
   return found->second;
 }
 
-void TrainingService::check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes) {
+void TrainingService::check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes, std::int64_t metadata) {
   const auto [promoted, own_promoted] = control_.promoted_bytes(owner);
   const std::lock_guard lock(mutex_);
   std::int64_t all = promoted, own = own_promoted, count = 0, own_count = 0;
@@ -75,6 +75,7 @@ void TrainingService::check_checkpoint_room(const std::string& owner, const std:
     all += record.bytes, ++count;
     if (record.owner == owner) own += record.bytes, ++own_count;
   }
+  check_metadata_room(owner, metadata);
   const char* const remedy = "delete some, or let them expire";
   limit_of(options_.max_checkpoints).check_room(count, own_count, "checkpoints", remedy);
   std::int64_t most = options_.checkpoint_bytes;
@@ -184,6 +185,7 @@ std::string TrainingService::create_sampler(const std::string& owner, const std:
     const CheckpointRecord from = checkpoint_at(owner, path);
     record.model_path = from.path();
     record.settings = from.settings;
+    record.settings.user_metadata = {};
     record.base_model = from.settings.base_model;
   } else {
     check_base(base_model);

@@ -23,17 +23,6 @@ constexpr TrainingRemedy kTrainingRemedies[] = {
     {"kept forwards", "they go by themselves (--reuse-megabytes)"},
     {"samplers", "those that no request uses go by themselves (--sampler-megabytes)"},
 };
-
-// One pointer that holds the weights and their room: the room is given back when the last of its users has let go.
-template <class T>
-std::shared_ptr<const T> with_room(std::shared_ptr<const T> weights, MemoryLedger::Claim&& room) {
-  struct Both {
-    MemoryLedger::Claim room;  // goes after the weights
-    std::shared_ptr<const T> weights;
-  };
-  const auto both = std::make_shared<Both>(Both{std::move(room), std::move(weights)});
-  return std::shared_ptr<const T>(both, both->weights.get());
-}
 }  // namespace
 
 std::int64_t TrainingService::most_result_bytes(const TrainingBase& base) {
@@ -70,6 +59,8 @@ void TrainingService::claim_fixed_room() {
   const Manifest& manifest = base_->opened.loaded.model->manifest();
   planner_ = std::make_unique<ModelMemoryPlanner>(*base_);
   writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(manifest) + (std::int64_t{1} << 20), "room to write a model down");
+  metadata_room_ = std::min(kMostMetadata, ledger.total() / 64);
+  records_ = ledger.claim("records", {}, metadata_room_, "user_metadata and tags of sessions, models and checkpoints");
   results_ = ledger.claim("results", {}, most_result_bytes(*base_), "results that wait for their clients");
   std::int64_t turn = 0;
   std::vector<ModelSettings> kinds(1);
@@ -197,8 +188,8 @@ SamplerWeights TrainingService::sampled_weights(const std::string& owner, const 
 
 SamplerWeights TrainingService::hold_room(SamplerWeights weights, MemoryLedger::Claim&& room) {
   if (!limited_) return weights;
-  if (weights.adapter) weights.adapter = with_room(std::move(weights.adapter), std::move(room));
-  else weights.weights = with_room(std::move(weights.weights), std::move(room));
+  if (weights.adapter) weights.adapter = with_claim(std::move(weights.adapter), std::move(room));
+  else weights.weights = with_claim(std::move(weights.weights), std::move(room));
   return weights;
 }
 

@@ -158,7 +158,7 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   record.name = wanted.name;
   record.settings = model.record.settings;
   record.optimizer = wanted.kind == "weights";
-  record.user_metadata = wanted.user_metadata;
+  record.user_metadata = KeptJson(wanted.user_metadata);
   record.session = model.record.session;
   record.type = wanted.type;
   record.profile = base_->opened.runtime->profile.digest();
@@ -177,7 +177,7 @@ CheckpointRecord TrainingService::write_checkpoint(Model& model, const SaveReque
   std::int64_t bytes = 0;  // in fp32, which nothing exceeds
   for (const FileTensor& tensor : (merged ? base_->opened.loaded.model->manifest() : trained.manifest()).files()) bytes += tensor.size() * static_cast<std::int64_t>(sizeof(float));
   if (record.optimizer) bytes *= 3;
-  check_checkpoint_room(record.owner, record.path(), bytes);
+  check_checkpoint_room(record.owner, record.path(), bytes, record.user_metadata.bytes() + record.settings.user_metadata.bytes());
   const std::filesystem::path folder = checkpoint_folder(record);
   const bool external = record.kind == "external_weights";
   // Other programs' formats want all weights at once; our own is written a few parameters at a time, in room that is always there.
@@ -236,6 +236,7 @@ std::string TrainingService::save_sampler(const std::string& owner, const std::s
     record.owner = owner;
     record.base_model = model.record.settings.base_model;
     record.settings = model.record.settings;
+    record.settings.user_metadata = {};
     if (inflight) {
       const std::lock_guard lock(mutex_);
       model.inflight = weights;

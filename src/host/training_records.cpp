@@ -10,7 +10,7 @@ namespace lockstep {
 
 TrainingJson to_json(const ModelSettings& s) {
   TrainingJson json{{"base_model", s.base_model}, {"rank", s.rank}, {"alpha", s.alpha}, {"train_attn", s.train_attn}, {"train_mlp", s.train_mlp},
-                    {"train_unembed", s.train_unembed}, {"base_only", s.base_only}, {"optimizer", s.optimizer}, {"init_method", s.init_method}, {"user_metadata", s.user_metadata}};
+                    {"train_unembed", s.train_unembed}, {"base_only", s.base_only}, {"optimizer", s.optimizer}, {"init_method", s.init_method}, {"user_metadata", s.user_metadata.value()}};
   if (s.seed) json["seed"] = *s.seed;
   return json;
 }
@@ -24,7 +24,7 @@ ModelSettings model_settings_of(const TrainingJson& json) {
   s.train_unembed = json.at("train_unembed");
   s.base_only = json.at("base_only");
   s.optimizer = json.at("optimizer");
-  s.user_metadata = json.at("user_metadata");
+  s.user_metadata = KeptJson(json.at("user_metadata"));
   s.init_method = json.value("init_method", "kaiming");
   if (json.contains("seed")) s.seed = json["seed"].get<std::uint64_t>();
   return s;
@@ -32,10 +32,10 @@ ModelSettings model_settings_of(const TrainingJson& json) {
 
 TrainingJson to_json(const SessionRecord& r) {
   return {{"id", r.id}, {"owner", r.owner}, {"project", r.project}, {"display_name", r.display_name}, {"status", r.status}, {"finish_detail", r.finish_detail},
-          {"created", r.created}, {"seen", r.seen}, {"tags", r.tags}, {"user_metadata", r.user_metadata}, {"idempotency_key", r.idempotency_key}, {"job", r.job}};
+          {"created", r.created}, {"seen", r.seen}, {"tags", r.tags.value()}, {"user_metadata", r.user_metadata.value()}, {"idempotency_key", r.idempotency_key}, {"job", r.job}};
 }
 SessionRecord session_record(const TrainingJson& j) {
-  return {j.at("id"), j.at("owner"), j.at("project"), j.at("display_name"), j.at("status"), j.at("finish_detail"), j.at("created"), j.at("seen"), j.at("tags"), j.at("user_metadata"),
+  return {j.at("id"), j.at("owner"), j.at("project"), j.at("display_name"), j.at("status"), j.at("finish_detail"), j.at("created"), j.at("seen"), KeptJson(j.at("tags")), KeptJson(j.at("user_metadata")),
           j.at("idempotency_key"), j.value("job", "")};
 }
 
@@ -52,7 +52,7 @@ std::string CheckpointRecord::reference() const { return run().empty() ? name : 
 
 TrainingJson to_json(const CheckpointRecord& r) {
   TrainingJson json{{"model", r.model}, {"owner", r.owner}, {"kind", r.kind}, {"name", r.name}, {"settings", to_json(r.settings)}, {"created", r.created}, {"bytes", r.bytes},
-                    {"steps", r.steps}, {"optimizer", r.optimizer}, {"public", r.is_public}, {"user_metadata", r.user_metadata}, {"session", r.session}, {"type", r.type}, {"profile", r.profile},
+                    {"steps", r.steps}, {"optimizer", r.optimizer}, {"public", r.is_public}, {"user_metadata", r.user_metadata.value()}, {"session", r.session}, {"type", r.type}, {"profile", r.profile},
                     {"job", r.job},
                     {"project", r.project}};
   if (r.expires) json["expires"] = *r.expires;
@@ -60,7 +60,7 @@ TrainingJson to_json(const CheckpointRecord& r) {
 }
 CheckpointRecord checkpoint_record(const TrainingJson& j) {
   CheckpointRecord r{j.at("model"), j.at("owner"), j.at("kind"), j.at("name"), model_settings_of(j.at("settings")), j.at("created"), std::nullopt, j.at("bytes"), j.at("steps"),
-                     j.at("optimizer"), j.at("public"), j.at("user_metadata"), j.value("session", ""), j.value("type", ""), j.value("profile", ""), j.value("job", ""), j.value("project", "")};
+                     j.at("optimizer"), j.at("public"), KeptJson(j.at("user_metadata")), j.value("session", ""), j.value("type", ""), j.value("profile", ""), j.value("job", ""), j.value("project", "")};
   if (j.contains("expires")) r.expires = j["expires"].get<double>();
   return r;
 }
@@ -69,7 +69,9 @@ TrainingJson to_json(const SamplerRecord& r) {
   return {{"id", r.id}, {"session", r.session}, {"owner", r.owner}, {"base_model", r.base_model}, {"model_path", r.model_path}, {"inflight_model", r.inflight_model}, {"spilled", r.spilled}, {"snapshot", r.snapshot}, {"settings", to_json(r.settings)}};
 }
 SamplerRecord sampler_record(const TrainingJson& j) {
-  return {model_settings_of(j.at("settings")), j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled"), j.value("snapshot", false)};
+  ModelSettings settings = model_settings_of(j.at("settings"));
+  settings.user_metadata = {};  // an older version wrote it
+  return {settings, j.at("id"), j.at("session"), j.at("owner"), j.at("base_model"), j.at("model_path"), j.at("inflight_model"), j.at("spilled"), j.value("snapshot", false)};
 }
 
 void check_ttl(const std::optional<double>& seconds) {

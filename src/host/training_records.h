@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "service/training/kept_json.h"
+
 namespace lockstep {
 
 using TrainingJson = nlohmann::ordered_json;
@@ -15,7 +17,7 @@ inline constexpr const char* kTrainingAccount = "local";
 struct SessionRecord {
   std::string id, owner, project, display_name, status = "active", finish_detail;
   double created = 0, seen = 0;  // Unix seconds
-  TrainingJson tags = TrainingJson::array(), user_metadata = TrainingJson::object();
+  KeptJson tags{TrainingJson::array()}, user_metadata;
   std::string idempotency_key;
   std::string job;  // the trainer job that it was made through; empty: none
 };
@@ -30,7 +32,7 @@ struct ModelSettings {
   bool base_only = false;       // the frozen base, forward only
   std::string optimizer = "adamw";
   std::string init_method = "kaiming";  // of an adapter: kaiming, nora
-  TrainingJson user_metadata = TrainingJson::object();
+  KeptJson user_metadata;
 };
 
 struct ModelRecord {
@@ -51,7 +53,7 @@ struct CheckpointRecord {
   std::optional<double> expires;
   std::int64_t bytes = 0, steps = 0;
   bool optimizer = false, is_public = false;
-  TrainingJson user_metadata = TrainingJson::object();
+  KeptJson user_metadata;
   std::string session;  // of the model
   // What the client asked a sampler's checkpoint to be: base, delta, merged_base; empty: it did not say. All hold whole weights;
   // merged_base holds a Hugging Face folder, the others our own files.
@@ -70,7 +72,7 @@ struct CheckpointRecord {
 };
 
 struct SamplerRecord {
-  ModelSettings settings;      // of the model it is a snapshot of
+  ModelSettings settings;      // of the model it is a snapshot of; without its user_metadata
   std::string id, session, owner, base_model, model_path;
   std::string inflight_model;  // not empty: it follows that model's inflight saves
   bool spilled = false;        // its weights are on disk

@@ -108,10 +108,23 @@ void TrainingService::stop() {
   }
 }
 
-void TrainingService::check_metadata(const std::string& field, const TrainingJson& value) const {
-  const std::size_t bytes = value.dump(-1, ' ', false, TrainingJson::error_handler_t::replace).size();
-  if (static_cast<std::int64_t>(bytes) > options_.metadata_bytes)
-    fail(ErrorCode::invalid_argument, "{} has {} bytes of JSON, allowed are {} (--metadata-kilobytes)", field, bytes, options_.metadata_bytes);
+void TrainingService::check_metadata(const std::string& field, const KeptJson& value) const {
+  if (value.bytes() > options_.metadata_bytes)
+    fail(ErrorCode::invalid_argument, "{} has {} bytes of JSON, allowed are {} (--metadata-kilobytes)", field, value.bytes(), options_.metadata_bytes);
+}
+
+void TrainingService::check_metadata_room(const std::string& owner, std::int64_t more) const {
+  constexpr std::int64_t kLittle = 64;  // the limits on what it is of hold that
+  if (more <= kLittle) return;
+  std::int64_t all = 0, own = 0;
+  const auto count = [&](const std::string& whose, std::int64_t bytes) {
+    all += bytes;
+    if (whose == owner) own += bytes;
+  };
+  sessions_.each_metadata(count);
+  for (const auto& [id, one] : models_) count(one->record.owner, one->record.settings.user_metadata.bytes());
+  for (const auto& [path, one] : checkpoints_) count(one.owner, one.user_metadata.bytes() + one.settings.user_metadata.bytes());
+  limit_of(metadata_room_).check_bytes(all, own, more, "user_metadata and tags", "give things less of it, or delete checkpoints", "--key-share, --memory-megabytes");
 }
 
 bool TrainingService::is_base(const std::string& name) const { return base_->is_called(name); }
@@ -146,6 +159,7 @@ std::string TrainingService::create_session(const std::string& owner, const Sess
   if (const std::string same = sessions_.again(owner, wanted); !same.empty()) return same;
   check_metadata("user_metadata", wanted.user_metadata);
   check_metadata("tags", wanted.tags);
+  check_metadata_room(owner, wanted.user_metadata.bytes() + wanted.tags.bytes());
   check_short_text("display_name", wanted.display_name);
   check_short_text("project_id", wanted.project);
   return sessions_.create(owner, wanted);
@@ -202,6 +216,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
   numbers_seen_.put(owner, scope, wanted.number, request);
   try {
     check_key_models(owner);
+    check_metadata_room(owner, wanted.settings.user_metadata.bytes());
   } catch (const Error& e) {
     lock.unlock();
     futures_.fail(request, e);
@@ -229,7 +244,7 @@ std::string TrainingService::create_model(const std::string& owner, const Create
       if (!wanted.from.empty()) {
         from = checkpoint_at(owner, wanted.from);
         const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
-        const TrainingJson metadata = settings.user_metadata;
+        const KeptJson metadata = settings.user_metadata;
         const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
         settings = from->settings;
         settings.optimizer = optimizer;

@@ -145,7 +145,7 @@ class TrainingService {
   std::string create_custom_loss(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document, Encode<std::string> encode);
   bool custom_losses() const { return options_.custom_losses; }
   // Error invalid_argument: `field` is larger than what is kept of a client's own data.
-  void check_metadata(const std::string& field, const TrainingJson& value) const;
+  void check_metadata(const std::string& field, const KeptJson& value) const;
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
   // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
@@ -187,7 +187,8 @@ class TrainingService {
   // Where the files of an external checkpoint are. Error invalid_argument for one of another kind.
   std::filesystem::path external_folder(const std::string& owner, const std::string& path);
   // Before a checkpoint of `bytes` is written; of one that it replaces, its files count no more. Error resource_exhausted.
-  void check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes);
+  // `metadata`: bytes of it, of the model too.
+  void check_checkpoint_room(const std::string& owner, const std::string& path, std::int64_t bytes, std::int64_t metadata = 0);
   // Errors not_found.
   void change_checkpoint(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change);
 
@@ -261,6 +262,8 @@ class TrainingService {
   // executor: tokens of the model's next turn
   std::int64_t turn_tokens(const Model& model) const { return model.turn.tokens(options_.tokens_a_step, queue_->others_wait()); }
   KeyLimit limit_of(std::int64_t most) const { return {most, options_.key_share}; }
+  // Of all user_metadata and tags, `more` bytes of an owner. mutex_ is held; errors resource_exhausted.
+  void check_metadata_room(const std::string& owner, std::int64_t more) const;
   void check_key_models(const std::string& owner) const;  // before one more; mutex_ is held; errors resource_exhausted
   // Before gradients, or early work, hold the model in memory. Error resource_exhausted: its owner's share is held.
   void check_held(const Model& model);
@@ -354,8 +357,10 @@ class TrainingService {
   std::shared_ptr<TrainingQueue> queue_;
   // Executor.
   std::unique_ptr<ModelMemoryPlanner> planner_;  // null: the ledger has no limit
+  static constexpr std::int64_t kMostMetadata = std::int64_t{256} << 20;
+  std::int64_t metadata_room_ = kMostMetadata;
   bool limited_ = false;
-  MemoryLedger::Claim writing_, results_, turn_reserve_, turn_extra_, base_room_;
+  MemoryLedger::Claim writing_, records_, results_, turn_reserve_, turn_extra_, base_room_;
   std::int64_t models_bytes_ = 0;            // that were free when the server began
   std::int64_t turn_used_ = 0, base_rows_ = 0;
   std::vector<const Model*> busy_;           // by the rooms of what runs

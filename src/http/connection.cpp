@@ -30,6 +30,7 @@ Connection::Connection(std::shared_ptr<HttpShared> shared, std::unique_ptr<Trans
     : shared_(std::move(shared)), transport_(std::move(transport)), block_(kReadBytes) {}
 
 void Connection::start() {
+  rests_since_ = Clock::now();
   set_deadline(shared_->options.handshake_seconds);
   transport_->open(shared_from_this());
 }
@@ -48,6 +49,7 @@ void Connection::next_request() {
   reader_.emplace(HttpLimits{static_cast<std::size_t>(o.max_header_bytes), static_cast<std::size_t>(o.max_headers),
                              static_cast<std::size_t>(o.max_target_bytes), static_cast<std::size_t>(o.max_body_bytes)});
   phase_ = Phase::idle;
+  rests_since_ = Clock::now();
   examination_ = {};
   lease_.reset();
   request_id_.clear();
@@ -342,6 +344,15 @@ void HttpShared::bound_held_bytes() {
     connection->abandon();
     connection->close();
   }
+}
+
+bool HttpShared::close_resting() {
+  std::shared_ptr<Connection> oldest;
+  for (const auto& connection : connections)
+    if (connection->rests() && (!oldest || connection->rests_since() < oldest->rests_since())) oldest = connection;
+  if (!oldest || seconds_between(oldest->rests_since(), Connection::Clock::now()) < options.rest_seconds) return false;
+  oldest->close();
+  return true;
 }
 
 void Connection::write_next() {

@@ -31,6 +31,8 @@ struct HttpShared {
 
   // Closes those that have waited longest for their clients until the rest is within the limit.
   void bound_held_bytes();
+  // Closes the one that has asked for nothing for longest. False: none has for rest_seconds.
+  bool close_resting();
 };
 
 class Connection : public TransportUser, public std::enable_shared_from_this<Connection> {
@@ -42,6 +44,9 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   void check(Clock::time_point now);
   // The server takes no new work: closes when nothing has begun.
   void drain();
+  // Has asked for nothing yet, or for nothing more: no handshake, no request that is whole up to its headers.
+  bool rests() const { return phase_ == Phase::opening || phase_ == Phase::idle || phase_ == Phase::headers; }
+  Clock::time_point rests_since() const { return rests_since_; }
   bool busy() const { return phase_ != Phase::opening && phase_ != Phase::idle && phase_ != Phase::closed; }
   // Nobody waits for the running answer any more; what the Api makes of it is still sent. by_server: because the server stops, not the client.
   void abandon(bool by_server = false);
@@ -89,7 +94,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   std::shared_ptr<HttpShared> shared_;
   std::unique_ptr<Transport> transport_;
   Phase phase_ = Phase::opening;
-  Clock::time_point deadline_ = Clock::time_point::max();
+  Clock::time_point deadline_ = Clock::time_point::max(), rests_since_{};
   double deadline_seconds_ = 0;
 
   // Reading.

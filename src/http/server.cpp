@@ -104,7 +104,7 @@ void HttpServer::State::accept() {
 void HttpServer::State::take(tcp::socket socket) {
   error_code ignored;
   shared->state->connections_total.fetch_add(1, std::memory_order_relaxed);
-  if (shared->connections.size() >= static_cast<std::size_t>(shared->options.max_connections)) {
+  if (shared->connections.size() >= static_cast<std::size_t>(shared->options.max_connections) && !shared->close_resting()) {
     constexpr std::string_view kBusy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
     if (!tls) send(socket.native_handle(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return;

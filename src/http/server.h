@@ -26,6 +26,7 @@ struct HttpOptions {
   std::int64_t max_held_bytes = 256 << 20;    // of all answers that wait for their clients; beyond, who waits longest is closed
   std::int64_t max_ahead_bytes = 64 << 10;    // sent ahead while a request is answered; more waits in the system
   std::int64_t max_connections = 1000;
+  double rest_seconds = 5;         // where all are taken, one that has asked for nothing for so long gives way to a new one
   double handshake_seconds = 10;   // of TLS
   double idle_seconds = 75;        // between requests
   double header_seconds = 10;      // from the first byte of a request to the end of its headers

@@ -211,6 +211,31 @@ TEST_F(Http, TooManyConnections) {
   EXPECT_TRUE(raw("").starts_with("HTTP/1.1 503 "));
 }
 
+// Who holds connections and asks for nothing keeps nobody out.
+TEST_F(Http, ConnectionsThatRestGiveWay) {
+  serve({.max_connections = 3, .rest_seconds = 0.2});
+  RawSocket silent(server_->port()), slow(server_->port()), used(server_->port());
+  ASSERT_TRUE(slow.say("GET /echo HTTP/1.1\r\nHo"));
+  ASSERT_TRUE(used.say("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"));
+  used.hear("GET||");
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const auto asks = [](RawSocket& socket) {
+    ASSERT_TRUE(socket.say("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"));
+    socket.hear("GET||");
+  };
+  RawSocket first(server_->port());
+  asks(first);
+  RawSocket second(server_->port());
+  asks(second);
+  asks(first);
+  EXPECT_EQ(silent.hear(), "");
+  EXPECT_EQ(slow.hear(), "");
+  RawSocket third(server_->port());
+  asks(third);
+  EXPECT_EQ(used.hear(), "");
+  asks(second);
+}
+
 TEST_F(Http, PlacesThatCannotBeListenedOn) {
   serve();
   EXPECT_THROW(HttpServer(api_, {.port = server_->port()}), Error);

@@ -16,6 +16,8 @@ std::int64_t program_bytes(std::int64_t total) {
   return kProgram + total / 16;  // lost between blocks, and where a host's images and the pool's idle chunks meet
 }
 
+std::int64_t response_bytes_of(std::int64_t total) { return std::min(total / 64, std::int64_t{256} << 20); }
+
 std::int64_t automatic_cache(std::int64_t left, std::int64_t position, std::int64_t context, bool training) {
   const std::int64_t request = position * context;
   const std::int64_t least = std::min(kSmallCache, request), most = std::max(kSmallCache, kCacheRequests * request);
@@ -47,7 +49,7 @@ std::int64_t least_serving_memory(const RuntimeSettings& settings, const Serving
   const RankSums sums = sums_of(plan_serving(settings, plan));
   const std::int64_t masters = loaded_bytes(*planned_model(settings), profile_by_name(settings.profile)).masters;
   const auto fits = [&](std::int64_t total) {
-    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) + std::min(options.upload_bytes, total / 8);
+    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) + std::min(options.upload_bytes, total / 8) + response_bytes_of(total);
     return program_bytes(total) + sums.weights + std::max(masters, running) <= total;
   };
   std::int64_t least = std::int64_t{1} << 20;
@@ -61,6 +63,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   ServingMemory memory;
   memory.answer_bytes = options.answer_bytes;
   memory.upload_bytes = options.upload_bytes;
+  memory.response_bytes = response_bytes_of(MemoryLedger::kUnlimited);
   memory.cache_bytes = options.cache_bytes > 0 ? options.cache_bytes : kSmallCache;
   const FreeMemory free = free_memory();
   if (settings.device != "cpu" || settings.backend == "traced" || (options.megabytes == 0 && free.limit.empty())) {
@@ -73,6 +76,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   MemoryLedger& ledger = *(memory.ledger = std::make_shared<MemoryLedger>(total));
   memory.answer_bytes = std::min(options.answer_bytes, total / 16);
   memory.upload_bytes = std::min(options.upload_bytes, total / 8);
+  memory.response_bytes = response_bytes_of(total);
   ledger.describe("cache", "--cache-megabytes makes it smaller");
   ledger.describe("answers", "--max-held-bytes makes them fewer");
   ledger.describe("uploads", "--body-megabytes makes them fewer");
@@ -93,13 +97,14 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   }
   claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
+  claim("responses", memory.response_bytes, "responses that are kept for their clients");
   if (options.cache_bytes == 0)
     memory.cache_bytes = automatic_cache(ledger.free() - small.steps(), KvCache::bytes_a_position(model->cache_shapes(), profile), positions, options.training);
   plan.engine.cache_pages = 0;
   plan.engine.cache_bytes = memory.cache_bytes;
   claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");
   // What is not in buffers is not the pool's to take.
-  limit_pooled_memory(total - program_bytes(0) - (options.training ? loaded.masters : 0) - memory.answer_bytes - memory.upload_bytes);
+  limit_pooled_memory(total - program_bytes(0) - (options.training ? loaded.masters : 0) - memory.answer_bytes - memory.upload_bytes - memory.response_bytes);
   return memory;
 }
 

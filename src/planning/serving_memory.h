@@ -3,6 +3,8 @@
 // the model leaves, unless it is given. What is left then is for what clients bring. Knows no command line.
 //   ServingMemory memory = admit_serving(settings, engine, {.megabytes = 0, .training = true}); engine.cache_bytes = memory.cache_bytes;
 #pragma once
+#include <algorithm>
+
 #include "base/memory_ledger.h"
 #include "engine/options.h"
 #include "planning/memory_plan.h"
@@ -28,6 +30,9 @@ struct ServingMemoryOptions {
   std::int64_t answer_bytes = 0, upload_bytes = 0;
 };
 
+// Of the total, responses that are kept for their clients (docs/openai-api.md).
+std::int64_t response_bytes_of(std::int64_t total);
+
 // What the program takes of a server's total: threads, text, the store, and what is lost between blocks.
 std::int64_t program_bytes(std::int64_t total);
 
@@ -36,6 +41,8 @@ struct ServingMemory {
   std::vector<MemoryLedger::Claim> fixed;
   std::int64_t cache_bytes = 0;          // for EngineOptions
   std::int64_t answer_bytes = 0, upload_bytes = 0;  // at most a sixteenth, and an eighth, of the total
+  std::int64_t response_bytes = 0;                  // of responses that are kept: response_bytes_of(total)
+  std::int64_t grammar_bytes() const { return std::min(upload_bytes / 8, std::int64_t{64} << 20); }  // of grammars that are kept, which are claimed with the uploads
 };
 
 // `engine.cache_bytes` and cache_pages are not read: options.cache_bytes says it. The weights in fp32 that loading needs are counted beside

@@ -1,5 +1,7 @@
 #include "serving/grammars.h"
 
+#include <typeinfo>
+
 namespace lockstep {
 
 namespace {
@@ -35,13 +37,24 @@ std::shared_ptr<TokenConstraint> make_constraint(std::shared_ptr<const TokenGram
   return std::make_shared<GrammarConstraint>(std::move(grammar));
 }
 
-Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens)
-    : tokenizer_(std::move(tokenizer)), end_tokens_(std::move(end_tokens)) {}
+Grammars::Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, std::size_t most_bytes)
+    : tokenizer_(std::move(tokenizer)), end_tokens_(std::move(end_tokens)), most_bytes_(most_bytes) {}
+
+std::size_t Grammars::kept_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void Grammars::drop_last() {
+  bytes_ -= kept_.back().bytes();
+  places_.erase(kept_.back().key);
+  kept_.pop_back();
+}
 
 std::shared_ptr<const TokenBytes> Grammars::tokens() {
   if (!tokenizer_) fail(ErrorCode::unsupported, "a grammar needs a tokenizer.json, and the model has none");
   const std::lock_guard lock(mutex_);
-  if (!tokens_) tokens_ = TokenBytes::of(*tokenizer_, end_tokens_);
+  if (!tokens_) tokens_ = TokenBytes::of(*tokenizer_, end_tokens_, most_bytes_);
   return tokens_;
 }
 
@@ -67,7 +80,8 @@ std::shared_ptr<const TokenGrammar> Grammars::of_part(const GrammarPart& part, c
   try {
     made.grammar = TokenGrammar::from_part(part, bytes, options);
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::cancelled) throw;  // says nothing of the schema: the next who asks has it compiled
+    // Who has left, or has no memory left, says nothing of the schema: the next who asks has it compiled.
+    if (e.code() == ErrorCode::cancelled || typeid(e) != typeid(Error)) throw;
     made.refusal = e;
   }
   const std::shared_ptr<const TokenGrammar> grammar = made.grammar;
@@ -75,13 +89,11 @@ std::shared_ptr<const TokenGrammar> Grammars::of_part(const GrammarPart& part, c
   {
     const std::lock_guard lock(mutex_);
     if (!places_.contains(key)) {
+      bytes_ += made.bytes();
       kept_.push_front(std::move(made));
       places_.emplace(std::move(key), kept_.begin());
     }
-    if (kept_.size() > kKept) {
-      places_.erase(kept_.back().key);
-      kept_.pop_back();
-    }
+    while (kept_.size() > kKept || bytes_ > most_bytes_) drop_last();
   }
   if (refusal) throw Error(*refusal);
   return grammar;

@@ -1,6 +1,6 @@
 // Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
-// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Also the
-// constraint that an engine takes. Knows no request format. Any thread.
+// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Those that are kept have a
+// size together: what was compiled longest ago goes. Also the constraint that an engine takes. Knows no request format. Any thread.
 //   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
 //   make_constraint(grammars.of_schema(schema));
 #pragma once
@@ -21,8 +21,9 @@ std::shared_ptr<TokenConstraint> make_constraint(std::shared_ptr<const TokenGram
 
 class Grammars {
  public:
-  static constexpr std::size_t kKept = 32;
-  Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens);
+  static constexpr std::size_t kKept = 32, kKeptBytes = std::size_t{64} << 20;
+  // `most_bytes`: of what is kept, and as much again of masks.
+  Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, std::size_t most_bytes = kKeptBytes);
 
   // Errors are those of TokenGrammar; unsupported without a tokenizer.
   std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema,
@@ -30,19 +31,24 @@ class Grammars {
   std::shared_ptr<const TokenGrammar> of_part(const GrammarPart& part, const GrammarOptions& options = {});
   std::shared_ptr<const TokenGrammar> json_object() { return of_part(GrammarPart::json_object()); }
   std::shared_ptr<const TokenBytes> tokens();
+  std::size_t kept_bytes() const;
 
  private:
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::vector<std::int32_t> end_tokens_;
-  std::mutex mutex_;  // all below
+  const std::size_t most_bytes_;
+  mutable std::mutex mutex_;  // all below
   std::shared_ptr<const TokenBytes> tokens_;
   struct Kept {
     std::string key;
     std::shared_ptr<const TokenGrammar> grammar;  // null: it was refused
     std::optional<Error> refusal = {};
+    std::size_t bytes() const { return 2 * key.size() + (grammar ? grammar->bytes() : 0); }
   };
+  void drop_last();
   std::list<Kept> kept_;  // the last used first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <future>
 #include <set>
 
+#include "base/client_work.h"
 #include "base/error.h"
 #include "serving/loading.h"
 
@@ -85,6 +86,56 @@ TEST_F(GrammarsTest, ARefusalIsKept) {
   const auto first = refused(), again = refused();
   EXPECT_EQ(first.first, again.first);
   EXPECT_LT(20 * again.second, first.second);
+}
+
+// Megabytes of states: texts that have nothing in common.
+Schema long_schema(int seed, int texts = 1500) {
+  Schema schema = {{"enum", Schema::array()}};
+  for (int i = 0; i < texts; ++i) schema["enum"].push_back(fmt::format("{:08x}{:08x}{:04d}", (seed + 1) * 2654435761u + static_cast<unsigned>(i) * 40503u, static_cast<unsigned>(i) * 2246822519u, seed));
+  return schema;
+}
+
+TEST_F(GrammarsTest, WhatIsKeptHasASize) {
+  const std::size_t one = grammars_.of_schema(long_schema(0))->bytes();
+  EXPECT_GT(one, std::size_t{1} << 20);
+  Grammars small(opened().tokenizer, service_.end_tokens(), 3 * one);
+  std::weak_ptr<const TokenGrammar> first = small.of_schema(long_schema(0));
+  EXPECT_FALSE(first.expired());
+  for (int seed = 1; seed < 8; ++seed) {
+    small.of_schema(long_schema(seed));
+    EXPECT_LE(small.kept_bytes(), 3 * one);
+  }
+  EXPECT_TRUE(first.expired());
+}
+
+// A grammar is its client's memory from the first state to the last request that has it.
+TEST_F(GrammarsTest, MemoryIsCountedForWhoAsked) {
+  struct NoRoom : Error {
+    using Error::Error;
+  };
+  struct Account : MemoryAccount {
+    std::size_t taken = 0, kept = 0, most = SIZE_MAX;
+    void take(std::size_t bytes) override {
+      if ((taken += bytes) > most) throw NoRoom(ErrorCode::resource_exhausted, "no room");
+    }
+    std::shared_ptr<void> split(std::size_t bytes) override {
+      kept += bytes;
+      return std::shared_ptr<void>(this, [bytes](void* account) { static_cast<Account*>(account)->kept -= bytes; });
+    }
+  };
+  const auto account = std::make_shared<Account>();
+  const ClientWork scope(nullptr, account);
+  account->most = 1 << 20;
+  EXPECT_THROW(grammars_.of_schema(long_schema(0)), NoRoom);
+  EXPECT_LT(account->taken, account->most + (1 << 20));  // refused on the way
+  account->most = SIZE_MAX;
+  std::shared_ptr<const TokenGrammar> grammar = grammars_.of_schema(long_schema(0));  // of the schema that says nothing
+  EXPECT_EQ(account->kept, grammar->bytes());
+  EXPECT_GE(account->taken, grammar->bytes());
+  for (std::size_t i = 0; i < Grammars::kKept; ++i) grammars_.of_schema({{"type", "string"}, {"maxLength", i}});
+  const std::size_t others = account->kept - grammar->bytes();
+  grammar.reset();
+  EXPECT_EQ(account->kept, others);
 }
 
 TEST_F(GrammarsTest, CompiledOnceAndKeptAWhile) {

@@ -22,7 +22,9 @@ std::vector<std::string> names_of(const std::vector<NamedAdapter>& adapters) {
 }  // namespace
 
 NamedAdapters::NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, std::string taken, NamedAdapterOptions options, std::int64_t ranks)
-    : runtime_(std::move(runtime)), executor_(std::move(executor)), taken_(std::move(taken)), options_(std::move(options)), ranks_(ranks) {}
+    : runtime_(std::move(runtime)), executor_(std::move(executor)), taken_(std::move(taken)), options_(std::move(options)), ranks_(ranks) {
+  if (options_.ledger) options_.ledger->describe("adapters", "unload some (POST /v1/unload_lora_adapter)");
+}
 
 NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem::path& folder, bool replace) {
   check_plain_name("the name of an adapter", name);
@@ -40,9 +42,16 @@ NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem:
     check_room();
     version = next_version_++;
   }
-  LoadedAdapter read = load_adapter_folder(folder, runtime_->model->manifest());
+  std::int64_t bytes = 0;
+  MemoryLedger::Claim room;
+  LoadedAdapter read = load_adapter_folder(folder, runtime_->model->manifest(), [&](const AdapterLayout& layout) {
+    for (const Parameter& parameter : layout.manifest().parameters()) bytes += parameter.size() * static_cast<std::int64_t>(sizeof(float));
+    if (options_.ledger) room = options_.ledger->claim("adapters", {}, 2 * bytes, fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
+  });
   NamedAdapter adapter{name, folder, nullptr, std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()};
   adapter.weights = executor_->run(options_.priority, [&] { return make_adapter(runtime_->backend, read.layout, read.images, version); }).get();
+  read.images = {};
+  if (options_.ledger && room.try_resize(bytes)) adapter.weights = with_claim(std::move(adapter.weights), std::move(room));
   {
     const std::lock_guard lock(mutex_);
     check_room();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_ledger.h"
 #include "model/adapter.h"
 #include "model/runtime.h"
 #include "serving/executor.h"
@@ -20,6 +21,7 @@ struct NamedAdapterOptions {
   std::filesystem::path root;     // folders below it may be loaded while the server runs; empty: none
   std::int64_t most = 64;         // at once
   WorkPriority priority = WorkPriority::live;
+  std::shared_ptr<MemoryLedger> ledger = nullptr;  // where their memory is claimed; null: nowhere
 };
 
 struct NamedAdapter {
@@ -35,7 +37,7 @@ class NamedAdapters {
   NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, std::string taken, NamedAdapterOptions options, std::int64_t ranks = 1);
 
   // Errors: those of load_adapter_folder; invalid_argument for a name that is not 1 to 128 letters, digits, '-', '_' and '.';
-  // already_exists without `replace`; resource_exhausted; unsupported over ranks.
+  // already_exists without `replace`; resource_exhausted (too many, or no memory); unsupported over ranks.
   NamedAdapter load(const std::string& name, const std::filesystem::path& folder, bool replace = false);
   // The same for a client: `folder` is below options.root, or taken from there. Errors unsupported without a root; not_found outside it.
   NamedAdapter load_below_root(const std::string& name, const std::string& folder, bool replace);

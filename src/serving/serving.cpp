@@ -33,7 +33,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       fail(ErrorCode::corrupt_file, "generation_config.json: 'eos_token_id' has {}, allowed is below config.json's 'vocab_size' {} (--generation-config none leaves the file out)", id, model_.runtime->model->vocabulary);
     if (std::find(end_tokens_.begin(), end_tokens_.end(), id) == end_tokens_.end()) end_tokens_.push_back(id);
   }
-  grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);
+  grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_, options_.grammar_bytes);
   if (model_.tokenizer && model_.chat_template) prompt_encoder_ = std::make_unique<const PromptEncoder>(model_.tokenizer);
   if (model_.chat_template) {
     call_markup_ = lockstep::call_markup(model_.message_format, model_.tools_in_system ? std::string_view() : model_.chat_template->source());

@@ -45,6 +45,8 @@ struct ServingOptions {
   WorkPriority priority = WorkPriority::live;
   NamedAdapterOptions adapters;
   bool share_prefixes = false;  // all owners find each other's cached prompts (prefix_owner)
+  std::size_t grammar_bytes = Grammars::kKeptBytes;        // of grammars that are kept, and as much of their masks
+  std::size_t response_bytes = std::size_t{256} << 20;     // of answers that an API keeps to be asked for again
 };
 
 class GenerationService {
@@ -100,6 +102,7 @@ class GenerationService {
   std::uint64_t weights_version() const { return version_; }
   std::int64_t open() const { return open_; }
   std::int64_t max_open() const { return options_.max_open; }
+  std::size_t response_bytes() const { return options_.response_bytes; }
   EngineCounters counters();  // waits for the running step; Error cancelled once stopped
   const ServiceStatistics& statistics() const { return statistics_; }
   // Calls back on the executor's thread once the running step has ended: proof that the engine steps. Waits for nothing.

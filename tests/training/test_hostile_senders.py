@@ -15,7 +15,7 @@ import zstandard
 from test_wire import BASE, TOKENS, Client
 
 SENDERS, SECONDS, BODY_MEGABYTES = 50, 10, 256
-TARGET_MS = 50  # of the 99th percentile, where the machine has nothing else to do
+TARGET_MS = 50  # of the 99th percentile, beyond what the machine itself takes: an echo beside it says how much that is
 
 
 def request(path, body, key, encoding="", extra=""):
@@ -66,13 +66,25 @@ def hostile_requests(model, key):
     }
 
 
+# A server that does nothing but answer: what a round trip takes where the machine has others to run.
+ECHO = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+while data := connection.recv(4096):
+    connection.sendall(data)
+"""
+
 HEARTBEATS = """
 import re, socket, sys, time
-port, key, session, seconds = int(sys.argv[1]), sys.argv[2], sys.argv[3], float(sys.argv[4])
+port, echo_port, key, session, seconds = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], float(sys.argv[5])
 body = b'{"session_id":"%s"}' % session.encode()
 wire = f"POST /api/v1/session_heartbeat HTTP/1.1\\r\\nHost: localhost\\r\\nX-API-Key: {key}\\r\\nContent-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n".encode() + body
-connection = socket.create_connection(("127.0.0.1", port), timeout=60)
-connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+connection, echo = (socket.create_connection(("127.0.0.1", p), timeout=60) for p in (port, echo_port))
+for one in (connection, echo):
+    one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 end = time.monotonic() + seconds
 while time.monotonic() < end:
     began = time.monotonic()
@@ -82,16 +94,23 @@ while time.monotonic() < end:
         more = connection.recv(4096)
         assert more and b" 200 " in (text + more)[:20], text + more
         text += more
-    print(f"{(time.monotonic() - began) * 1000:.3f}", flush=True)
+    between = time.monotonic()
+    echo.sendall(b"x")
+    echo.recv(1)
+    print(f"{(between - began) * 1000:.3f} {(time.monotonic() - between) * 1000:.3f}", flush=True)
     time.sleep(0.01)
 """
 
 
 def heartbeats(port, client, seconds):
-    """Milliseconds of each, by a process of its own."""
-    done = subprocess.run([sys.executable, "-c", HEARTBEATS, str(port), client.key, client.session, str(seconds)], capture_output=True, text=True, timeout=120)
+    """Milliseconds of each, and of an echo's round trips in turns with them, by processes of their own."""
+    echo = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
+    echo_port = echo.stdout.readline().strip()
+    done = subprocess.run([sys.executable, "-c", HEARTBEATS, str(port), echo_port, client.key, client.session, str(seconds)], capture_output=True, text=True, timeout=120)
+    echo.wait(timeout=60)
+    echo.stdout.close()
     assert done.returncode == 0, done.stderr
-    return sorted(float(line) for line in done.stdout.split())
+    return [sorted(column) for column in zip(*[map(float, line.split()) for line in done.stdout.splitlines()])]
 
 
 def percentile(sorted_values, percent):
@@ -121,7 +140,7 @@ def send_until(end, port, wires, statuses):
 def test_fifty_hostile_senders(start_server):
     server = start_server("--body-megabytes", str(BODY_MEGABYTES), "--stop-seconds", "2")
     good = Client(server.url, "tml-good")
-    alone = heartbeats(server.port, good, 2)
+    alone, _ = heartbeats(server.port, good, 2)
     before = memory(server.process, "VmRSS")
     wires = []
     for number in range(5):  # keys; of each ten senders
@@ -134,16 +153,16 @@ def test_fifty_hostile_senders(start_server):
     for thread in threads:
         thread.start()
     time.sleep(0.3)
-    beaten = heartbeats(server.port, good, SECONDS - 2)
+    beaten, echoed = heartbeats(server.port, good, SECONDS - 2)
     for thread in threads:
         thread.join()
     peak = memory(server.process, "VmHWM")
     answered = [status for status, _ in statuses if status]
     print(f"\nheartbeats alone: p50 {percentile(alone, 50):.1f} ms, p99 {percentile(alone, 99):.1f} ms; beside {SENDERS} senders: {len(beaten)}, p50 {percentile(beaten, 50):.1f} ms, "
-          f"p99 {percentile(beaten, 99):.1f} ms (target {TARGET_MS}), longest {beaten[-1]:.1f} ms; memory {before:.0f} MB, at most {peak:.0f} MB; answers { {s: answered.count(s) for s in sorted(set(answered))} }")
-    # One decoder for all made this 22 seconds. A machine that others load is slow alone, too.
-    assert len(beaten) > 20 and percentile(beaten, 99) < max(TARGET_MS, 20 * percentile(alone, 99), 1000 if os.environ.get("CI") else 400), beaten[-5:]
-    assert peak < before + BODY_MEGABYTES + 150, (before, peak)
+          f"p99 {percentile(beaten, 99):.1f} ms, longest {beaten[-1]:.1f} ms, an echo's p99 {percentile(echoed, 99):.1f} ms; memory {before:.0f} MB, at most {peak:.0f} MB; answers { {s: answered.count(s) for s in sorted(set(answered))} }")
+    # One decoder for all made this 22 seconds. A heartbeat wakes three threads, an echo one, and each waits for its turn.
+    assert len(beaten) > 20 and percentile(beaten, 99) < TARGET_MS + 5 * percentile(echoed, 99), beaten[-5:]
+    assert peak < before + BODY_MEGABYTES + 100, (before, peak)
     assert 500 not in answered
     refused = [body for status, body in statuses if status in (413, 429, 503)]
     assert refused and all(b"--body-megabytes" in body or b"waiting" in body for body in refused), refused[:3]
@@ -205,6 +224,12 @@ def test_a_body_for_anothers_model_is_refused_before_it_is_read(start_server):
     refused = stranger.raw("forward_backward", data=last, headers={"Content-Type": "application/json"})
     assert refused.status_code == 404 and memory(server.process, "VmHWM") < before + 40
     assert json.loads(refused.text)["detail"]
+    # A sampler's prompt, too.
+    sampler = owner.post("create_sampling_session", session_id=owner.session, sampling_session_seq_id=0, base_model=BASE)["sampling_session_id"]
+    prompt = b'{"prompt":{"chunks":[' + b"{}," * 2_000_000 + b"{}]}," + f'"sampling_session_id":"{sampler}","seq_id":1}}'.encode()
+    before = memory(server.process, "VmHWM")
+    refused = stranger.raw("asample", data=prompt, headers={"Content-Type": "application/json"})
+    assert refused.status_code == 404 and "there is no sampler" in refused.text and memory(server.process, "VmHWM") < before + 40, refused.text
     datum = {"model_input": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:-1]}]}, "loss_fn_inputs": {"target_tokens": {"dtype": "int64", "data": TOKENS[1:]}}}
     right = {"forward_backward_input": {"data": [datum], "loss_fn": "cross_entropy"}, "seq_id": 1, "model_id": model}  # its own, in that order
     assert isinstance(owner.result(owner.post("forward_backward", **right)["request_id"]), bytes)

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/bounded_json.h"
-
 namespace lockstep {
 namespace {
 // What the package's sampler knows a server without files of samples by: it then asks for what comes in the answer itself.
@@ -39,12 +37,7 @@ void read_logprobs(FireworksCompletion& out, const Json& value, const std::strin
 ResponseFormat read_format(Json value, const std::string& field) {
   require_object(value, field);
   const auto parsed = [&](Json& schema, const char* name) {
-    if (!schema.is_string()) return;
-    try {
-      schema = read_json(schema.get<std::string>());
-    } catch (const Error& e) {
-      fail_field(fmt::format("{}.{}", field, name), e.message() + "; allowed is a JSON schema");
-    }
+    if (schema.is_string()) schema = json_in_text(schema.get<std::string>(), fmt::format("{}.{}", field, name), "a JSON schema");
   };
   if (value.contains("schema") && !value["schema"].is_null()) {
     if (value.contains("json_schema") && !value["json_schema"].is_null()) fail_field(field + ".schema", "is given beside json_schema, allowed is one of them");

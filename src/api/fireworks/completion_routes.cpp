@@ -6,6 +6,8 @@
 #include "api/fireworks/completion_request.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/answer_constraint.h"
+#include "api/worker.h"
+#include "base/client_work.h"
 #include "base/entropy.h"
 #include "base/server_paths.h"
 #include "serving/context_limit.h"
@@ -24,6 +26,7 @@ struct CompletionOrder {
   std::string id;
   Clock::time_point came;
   std::int64_t open = 0;  // requests under way when it came, with it
+  std::shared_ptr<void> memory;  // of the prompt, where it is counted
 };
 
 std::vector<std::int32_t> prompt_of(const FireworksCompletion& wanted, const GenerationService& generation) {
@@ -69,6 +72,13 @@ std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
   request.prompt_logprobs = wanted.has_rows() && wanted.echoed(request.prompt.size()) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
   request.experts = wanted.routing_matrices && call.service.base().opened.loaded.model->expert_shape().row() > 0;
+  // What stays while it is made: the body is gone by then.
+  out->wanted.sampling.response_format.schema = nullptr;
+  out->wanted.prompt_text.reset();
+  std::vector<std::int32_t>().swap(out->wanted.prompt);
+  const std::size_t bytes = 2 * request.prompt.size() * sizeof(std::int32_t);
+  ClientWork::take(bytes);
+  out->memory = ClientWork::keep(bytes);
   out->id = call.request.request_id;
   out->came = call.came;
   return out;
@@ -175,7 +185,22 @@ void answer_completed(const TrainingService& service, const CompletionOrder& ord
   out.send(std::move(response));
 }
 
-void complete(const TrainingCall& call) {
+// Rows are long to write: where no other request waits for it. (Of `writer`'s thread or the executor's.)
+void write_answer(const std::weak_ptr<Worker>& writer, const TrainingService* service, const std::shared_ptr<CompletionOrder>& order, Generation&& generation, const std::shared_ptr<Responder>& out) {
+  const std::size_t tokens = generation.tokens.size() + order->wanted.echoed(order->request.prompt.size());
+  const auto write = [service, order, out, g = std::make_shared<const Generation>(std::move(generation))] {
+    try {
+      answer_completed(*service, *order, *g, *out);
+    } catch (const std::exception& e) {
+      out->send(error_response(e));
+    }
+  };
+  constexpr std::size_t kFewTokens = 64;  // written in some tenths of a millisecond
+  const auto worker = tokens > kFewTokens ? writer.lock() : nullptr;
+  if (!worker || !worker->post(write)) write();
+}
+
+void complete(const TrainingCall& call, const std::weak_ptr<Worker>& writer) {
   const std::shared_ptr<CompletionOrder> order = completion_order(call);
   const std::shared_ptr<GenerationService>& generation = call.service.shared_generation();
   GenerationService::OnToken on_token;
@@ -184,13 +209,7 @@ void complete(const TrainingCall& call) {
     on_token = [stops = StopTexts(call.service.base().opened.tokenizer, order->wanted.sampling.stop)](const GeneratedToken& t) mutable { return !stops.ended_by(t.id); };
   }
   order->open = generation->open() + 1;
-  const std::uint64_t id = generation->generate(order->request, std::move(on_token), [out = call.out, service = &call.service, order](Generation&& g) {
-    try {
-      answer_completed(*service, *order, g, *out);
-    } catch (const std::exception& e) {
-      out->send(error_response(e));
-    }
-  });
+  const std::uint64_t id = generation->generate(order->request, std::move(on_token), [out = call.out, service = &call.service, order, writer](Generation&& g) { write_answer(writer, service, order, std::move(g), out); });
   call.out->on_abandoned([id, weak = std::weak_ptr(generation)] {
     if (const auto service = weak.lock()) service->cancel(id);
   });
@@ -198,8 +217,10 @@ void complete(const TrainingCall& call) {
 }  // namespace
 
 void add_completion_routes(TrainingRoutes& routes) {
+  constexpr std::size_t kMostLongAnswers = 1024;
+  const auto writer = std::make_shared<Worker>(kMostLongAnswers, 0);
   for (const char* prefix : {"", "/training/v1/serverless"})
-    routes.add_decoded("POST", fmt::format("{}/inference/v1/completions", prefix), complete);
+    routes.add_decoded("POST", fmt::format("{}/inference/v1/completions", prefix), [writer](const TrainingCall& call) { complete(call, writer); });
 }
 
 }  // namespace lockstep

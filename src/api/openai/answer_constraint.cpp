@@ -19,6 +19,7 @@ MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, 
 }
 
 [[noreturn]] void refuse(const Error& e, const std::string& field) {
+  if (const auto* own = dynamic_cast<const RequestError*>(&e)) throw RequestError(*own);  // of the request's memory, not of the schema
   throw RequestError(e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code(), field, fmt::format("{}: {}", field, e.what()));
 }
 

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "api/openai/answer_constraint.h"
+#include "base/client_work.h"
 #include "base/entropy.h"
 #include "base/hash.h"
 #include "serving/context_limit.h"
@@ -44,6 +45,11 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   head_.seed = order_.sampling.seed.value_or(random_seed());
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
+  // The body is gone when the first token comes; what is made of it stays, with a copy a choice in the engine.
+  std::size_t bytes = 0;
+  for (const AnswerOrder::Prompt& prompt : order_.prompts) bytes += prompt.ids.size() * sizeof(std::int32_t) * static_cast<std::size_t>(1 + order_.sampling.n);
+  ClientWork::take(bytes);
+  memory_ = ClientWork::keep(bytes);
 }
 
 Request AnswerRun::request_of(const AnswerOrder::Prompt& prompt) const {

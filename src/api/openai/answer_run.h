@@ -75,6 +75,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   AnswerOrder order_;
   std::unique_ptr<AnswerWriter> writer_;
   std::shared_ptr<Responder> responder_;
+  std::shared_ptr<void> memory_;  // of the prompts, where it is counted
   AnswerHead head_;
   std::vector<std::int32_t> end_tokens_;  // no text of theirs is shown
   bool keeps_tokens_ = false;

@@ -137,6 +137,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
     order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] { return std::make_unique<NativeParser>(format, types, reasons, forced, one_call); };
   }
   order.sampling = std::move(request.sampling);
+  order.sampling.response_format.schema = nullptr;  // the constraint has what it needs of it
   std::unique_ptr<AnswerWriter> writer = make_writer ? make_writer(tokenizer, order.shape) : std::make_unique<ChatWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/bounded_json.h"
-
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostMessages = 10000, kMostTools = 128, kMostCalls = 128;
@@ -57,11 +55,7 @@ Json tool_call(const Json& value, const std::string& field) {
       }
       arguments = json_text(given, where);
       if (arguments.empty()) return;
-      try {
-        object = read_json(arguments);
-      } catch (const Error& e) {
-        fail_field(where, e.message() + "; allowed is the text of a JSON object");
-      }
+      object = json_in_text(arguments, where, "the text of a JSON object");
       if (!object.is_object()) fail_field(where, fmt::format("is {}, allowed is the text of a JSON object", describe_json(given)));
     });
     inner.read(json, at + ".");

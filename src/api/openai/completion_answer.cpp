@@ -40,6 +40,7 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
   if (request.sampling.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*service, request.sampling, "response_format");
   order.make_constraint = format_constraint(service, request.sampling.response_format, false);
   order.sampling = std::move(request.sampling);
+  order.sampling.response_format.schema = nullptr;  // the constraint has what it needs of it
   auto writer = std::make_unique<CompletionWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }

@@ -8,12 +8,15 @@
 #include "api/json_text.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/no_op_fields.h"
+#include "api/worker.h"
 #include "base/base64.h"
+#include "base/client_work.h"
 
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostInputs = 2048;  // OpenAI's
 constexpr std::size_t kAtOnce = 64;        // inputs of one request that are open
+constexpr std::size_t kFewNumbers = 4096;  // written in some tenths of a millisecond
 
 struct EmbeddingRequest {
   std::string model, encoding = "float", pooling = "last";
@@ -66,8 +69,13 @@ void append_vector(std::string& out, const std::vector<float>& vector, bool base
 // the executor's.
 class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
  public:
-  EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder)
-      : service_(std::move(service)), request_(std::move(request)), prompts_(std::move(prompts)), responder_(std::move(responder)), vectors_(prompts_.size()) {}
+  EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder, std::weak_ptr<Worker> long_writer)
+      : service_(std::move(service)), request_(std::move(request)), prompts_(std::move(prompts)), responder_(std::move(responder)), long_writer_(std::move(long_writer)), vectors_(prompts_.size()) {
+    std::size_t bytes = prompts_.size() * (sizeof(Request) + numbers() * sizeof(float));
+    for (const Request& prompt : prompts_) bytes += prompt.prompt.size() * sizeof(std::int32_t);
+    ClientWork::take(bytes);
+    memory_ = ClientWork::keep(bytes);
+  }
 
   void begin() {
     std::vector<Request> first;
@@ -79,6 +87,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   }
 
  private:
+  std::size_t numbers() const { return static_cast<std::size_t>(request_.dimensions.value_or(service_->hidden())); }
   Request take() {
     tokens_ += static_cast<std::int64_t>(prompts_[next_].prompt.size());
     return std::move(prompts_[next_++]);
@@ -89,14 +98,29 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
     if (generation.finish == FinishReason::error) return end(error_response(Error(ErrorCode::numeric, generation.error)));
     if (generation.finish == FinishReason::cancelled || left_)
       return end(error_response(Error(ErrorCode::cancelled, "the server is stopping, or the client has gone; the request was not finished")));
-    vectors_[index] = normalised(generation.pooled, static_cast<std::size_t>(request_.dimensions.value_or(service_->hidden())));
-    if (++done_ == vectors_.size()) return end({200, "application/json", whole(), {}});
+    vectors_[index] = normalised(generation.pooled, numbers());
+    if (++done_ == vectors_.size()) return finish();
     if (next_ == prompts_.size()) return;
     const std::size_t at = next_;
     try {
       service_->generate(take(), {}, [self = shared_from_this(), at](Generation&& g) { self->done(at, std::move(g)); });
     } catch (const std::exception& e) {
       end(error_response(e));
+    }
+  }
+
+  // A long answer is written where no other request waits for it.
+  void finish() {
+    ended_ = true;
+    const auto worker = vectors_.size() * numbers() > kFewNumbers ? long_writer_.lock() : nullptr;
+    const bool taken = worker && worker->post([self = shared_from_this()] { self->send_whole(); });
+    if (!taken) send_whole();
+  }
+  void send_whole() {
+    try {
+      responder_->send({200, "application/json", whole(), {}});
+    } catch (const std::exception& e) {
+      responder_->send(error_response(e));
     }
   }
 
@@ -123,6 +147,8 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   EmbeddingRequest request_;
   std::vector<Request> prompts_;
   std::shared_ptr<Responder> responder_;
+  std::weak_ptr<Worker> long_writer_;
+  std::shared_ptr<void> memory_;  // of prompts and vectors, where it is counted
   std::vector<std::vector<float>> vectors_;
   std::size_t next_ = 0, done_ = 0;
   std::int64_t tokens_ = 0;
@@ -131,7 +157,8 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
 };
 }  // namespace
 
-void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder) {
+void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder,
+                       const std::weak_ptr<Worker>& long_writer) {
   EmbeddingRequest r = decode(body, service->hidden());
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, r.model);
   std::vector<Request> prompts;
@@ -151,7 +178,7 @@ void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::s
     }
     prompts.push_back(std::move(request));
   }
-  std::make_shared<EmbeddingRun>(service, std::move(r), std::move(prompts), responder)->begin();
+  std::make_shared<EmbeddingRun>(service, std::move(r), std::move(prompts), responder, long_writer)->begin();
 }
 
 }  // namespace lockstep

@@ -11,7 +11,9 @@
 #include "api/openai/token_routes.h"
 #include "api/json_fields.h"
 #include "api/worker.h"
+#include "api/body_budget.h"
 #include "base/ascii.h"
+#include "base/client_work.h"
 #include "serving/context_limit.h"
 
 namespace lockstep {
@@ -32,12 +34,12 @@ void require_json(const ApiRequest& request) {
                        fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415, "unsupported_media_type");
 }
 
-// What may take longer to decode than a server's thread should be away: long texts, and schemas, of whatever spelling. (The
-// backslash: a key may be written with escapes.)
+// What may take longer to decode than a server's thread should be away: long texts, schemas, and talks that were kept, of whatever
+// spelling. (The backslash: a key may be written with escapes.)
 bool takes_long(const ApiRequest& request) {
   constexpr std::size_t kLongBody = 32 << 10;
   if (request.body.size() > kLongBody) return true;
-  for (const char* word : {"response_format", "json_schema", "tool_choice", "strict", "\\u"})
+  for (const char* word : {"response_format", "json_schema", "tool_choice", "strict", "previous_response_id", "\\u"})
     if (request.body.find(word) != std::string::npos) return true;
   return false;
 }
@@ -89,7 +91,7 @@ class OpenAiApi {
     answer_completion(service_, decode_completion(request.body, defaults_), request.key_name, out, writer_);
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_); }
-  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out); }
+  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out, writer_); }
   void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
   ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
   ApiResponse delete_response(const ApiRequest& request) const { return responses_.erase(request); }
@@ -97,7 +99,10 @@ class OpenAiApi {
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
-    if (!elsewhere && !takes_long(request)) return work(request);
+    if (!elsewhere && !takes_long(request)) {
+      const ClientWork scope(nullptr, request.lease);
+      return work(request);
+    }
     lanes_.large.post(std::move(request), out, work, [](const std::exception& e) { return error_response(e); });
   }
 
@@ -147,7 +152,7 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
       api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); });
     };
   };
-  // What reads files, or waits for the device, never on the server's own thread.
+  // What reads files or long texts, or waits for the device, never on the server's own thread.
   const auto in_turn = [&](Answer answer) {
     return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
@@ -166,7 +171,7 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   post("/v1/responses", starts(&OpenAiApi::create_response));
   routes.add({.method = "GET", .path = "/v1/responses/{response_id}", .handler = answers(&OpenAiApi::response), .query = std::vector<std::string>{"stream", "include_obfuscation"}});
   routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});
-  routes.add({.method = "GET", .path = "/v1/responses/{response_id}/input_items", .handler = answers(&OpenAiApi::response_items), .query = std::vector<std::string>{"order", "limit", "after"}});
+  routes.add({.method = "GET", .path = "/v1/responses/{response_id}/input_items", .handler = in_turn(&OpenAiApi::response_items), .query = std::vector<std::string>{"order", "limit", "after"}});
   post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
   post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
   post("/v1/tokenize", answers(&OpenAiApi::tokenize));

@@ -8,6 +8,7 @@
 #include "api/openai/response_request.h"
 #include "api/openai/response_writer.h"
 #include "api/worker.h"
+#include "base/client_work.h"
 
 namespace lockstep {
 namespace {
@@ -15,14 +16,15 @@ constexpr std::int64_t kItemsAPage = 20, kMostItemsAPage = 100;
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-[[noreturn]] void fail_unknown(const std::string& field, const std::string& id, int status) {
+}  // namespace
+
+void ResponseAnswers::fail_unknown(const std::string& field, const std::string& id, int status) const {
   throw RequestError(status == 404 ? ErrorCode::not_found : ErrorCode::invalid_argument, field,
                      fmt::format("{} is {}, of which there is no response: it was made with another key or with \"store\": false, was deleted, or gave way to newer ones "
                                  "(a key keeps its last {}, and {} MiB), or the server was restarted",
-                                 field, shown(id), StoredResponses::kMost, StoredResponses::kMostBytes >> 20),
+                                 field, shown(id), StoredResponses::kMost, kept_->most_bytes_of_key() >> 20),
                      status, "response_not_found");
 }
-}  // namespace
 
 void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
   const std::string owner = request.key_name;
@@ -31,21 +33,31 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
     if (!previous) fail_unknown("previous_response_id", id, 400);
     return Json::parse(previous->messages);
   }, sampling_defaults(service_->defaults()));
-  ResponseWriter::Ended ended = [](const Json&) {};
+  ClientWork::check();
+  const std::string shown = dumped(r.shown);
+  std::string items = dumped(r.items), messages = dumped(r.messages);
+  const std::size_t held_bytes = shown.size() + items.size() + messages.size();
+  for (Json* tree : {&r.shown, &r.items, &r.messages}) *tree = nullptr;
+  ClientWork::check();
+  ClientWork::take(held_bytes);
+  const std::shared_ptr<void> held = ClientWork::keep(held_bytes);  // as long as the answer is made
+  ResponseWriter::Ended ended = [held](const std::string&, const Json&, const std::string&) {};
   if (r.store)
-    ended = [kept = kept_, owner, items = dumped(r.items), messages = std::move(r.messages)](const Json& response) {
-      ResponseInput talk(messages);
-      for (const Json& item : response["output"]) {
+    // Called where nobody should be kept waiting: what came with the request is text already.
+    ended = [kept = kept_, owner, items = std::move(items), messages = std::move(messages), held](const std::string& id, const Json& output, const std::string& response) mutable {
+      ResponseInput talk;  // of the answer alone
+      for (const Json& item : output) {
         try {
           talk.read(Json::array({item}), "output");
         } catch (const RequestError&) {
           // A call whose arguments were cut, and are no JSON: it cannot be shown to a model, and nobody may have run it.
         }
       }
-      kept->put(owner, response["id"], {dumped(response), items, dumped(talk.messages())});
+      if (!talk.messages().empty()) messages.replace(messages.size() - 1, 1, "," + dumped(talk.messages()).substr(1));
+      kept->put(owner, id, {response, std::move(items), std::move(messages)});
     };
   answer_chat(service_, std::move(r.chat), owner, out, {},
-              [&](const Tokenizer& tokenizer, const AnswerShape& shape) { return std::make_unique<ResponseWriter>(tokenizer, shape, std::move(r.shown), std::move(ended)); });
+              [&](const Tokenizer& tokenizer, const AnswerShape& shape) { return std::make_unique<ResponseWriter>(tokenizer, shape, shown.substr(1, shown.size() - 2), std::move(ended)); });
 }
 
 std::shared_ptr<const StoredResponse> ResponseAnswers::kept(const ApiRequest& request) const {
@@ -58,7 +70,11 @@ std::shared_ptr<const StoredResponse> ResponseAnswers::kept(const ApiRequest& re
 ApiResponse ResponseAnswers::retrieve(const ApiRequest& request) const {
   if (request.query_value("stream").value_or("false") != "false")
     fail_field("stream", "is not false, which is not offered: a kept response comes whole", ErrorCode::unsupported);
-  return {200, "application/json", kept(request)->response, {}};
+  const auto found = kept(request);
+  ApiResponse response{200, "application/json", {}, {}};
+  response.static_body = found->response;
+  response.owner = found;
+  return response;
 }
 
 ApiResponse ResponseAnswers::erase(const ApiRequest& request) const {

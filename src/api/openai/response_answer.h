@@ -10,7 +10,7 @@ namespace lockstep {
 
 class ResponseAnswers {
  public:
-  explicit ResponseAnswers(std::shared_ptr<GenerationService> service) : service_(std::move(service)) {}
+  explicit ResponseAnswers(std::shared_ptr<GenerationService> service) : service_(std::move(service)), kept_(std::make_shared<StoredResponses>(service_->response_bytes())) {}
   void create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const;
   ApiResponse retrieve(const ApiRequest& request) const;
   ApiResponse erase(const ApiRequest& request) const;
@@ -18,8 +18,9 @@ class ResponseAnswers {
 
  private:
   std::shared_ptr<const StoredResponse> kept(const ApiRequest& request) const;
+  [[noreturn]] void fail_unknown(const std::string& field, const std::string& id, int status) const;
   std::shared_ptr<GenerationService> service_;
-  std::shared_ptr<StoredResponses> kept_ = std::make_shared<StoredResponses>();
+  std::shared_ptr<StoredResponses> kept_;
 };
 
 }  // namespace lockstep

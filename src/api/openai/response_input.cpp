@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "api/openai/chat_messages.h"
-#include "base/bounded_json.h"
+#include "base/client_work.h"
 #include "base/entropy.h"
 #include "base/hash.h"
 
@@ -40,7 +40,7 @@ std::string text_of(const Json& value, const std::string& field) {
 }
 }  // namespace
 
-void ResponseInput::read(const Json& value, const std::string& field) {
+void ResponseInput::read(Json value, const std::string& field) {
   if (value.is_string()) {
     messages_.push_back({{"role", "user"}, {"content", value}});
     list({{"type", "message"}, {"role", "user"}, {"content", value}}, "msg_");
@@ -48,16 +48,17 @@ void ResponseInput::read(const Json& value, const std::string& field) {
   }
   if (!value.is_array() || value.size() > kMostItems)
     fail_field(field, fmt::format("is {}, allowed is a string or an array of at most {} items", describe_json(value), kMostItems));
-  for (std::size_t i = 0; i < value.size(); ++i) item(value[i], fmt::format("{}[{}]", field, i));
+  for (std::size_t i = 0; i < value.size(); ++i) item(std::move(value[i]), fmt::format("{}[{}]", field, i));
 }
 
-void ResponseInput::item(const Json& value, const std::string& field) {
+void ResponseInput::item(Json&& value, const std::string& field) {
+  ClientWork::check();
   require_object(value, field);
   const std::string type = value.contains("type") ? json_text(value["type"], field + ".type") : "message";
-  if (type == "message") message(value, field);
-  else if (type == "reasoning") reasoning(value, field);
-  else if (type == "function_call") function_call(value, field);
-  else if (type == "function_call_output") function_output(value, field);
+  if (type == "message") message(std::move(value), field);
+  else if (type == "reasoning") reasoning(std::move(value), field);
+  else if (type == "function_call") function_call(std::move(value), field);
+  else if (type == "function_call_output") function_output(std::move(value), field);
   else
     fail_field(field + ".type",
                fmt::format("is {}, which is not offered; allowed are message, reasoning, function_call and function_call_output{}", describe_json(Json(type)),
@@ -65,7 +66,7 @@ void ResponseInput::item(const Json& value, const std::string& field) {
                ErrorCode::unsupported);
 }
 
-void ResponseInput::message(const Json& value, const std::string& field) {
+void ResponseInput::message(Json&& value, const std::string& field) {
   std::string role;
   std::optional<std::string> content;
   JsonFields fields;
@@ -76,9 +77,8 @@ void ResponseInput::message(const Json& value, const std::string& field) {
   fields.read(value, field + ".");
   if (role.empty()) fail_field(field + ".role", "is missing");
   if (!content) fail_field(field + ".content", "is missing");
-  Json shown = value;
-  shown["type"] = "message";
-  list(std::move(shown), "msg_");
+  value["type"] = "message";
+  list(std::move(value), "msg_");
   if (role == "assistant") {
     Json& answer = open_assistant();
     if (!answer["content"].get_ref<const std::string&>().empty() || answer.contains("tool_calls")) {
@@ -93,7 +93,7 @@ void ResponseInput::message(const Json& value, const std::string& field) {
   messages_.push_back({{"role", role == "developer" ? "system" : role}, {"content", *content}});
 }
 
-void ResponseInput::reasoning(const Json& value, const std::string& field) {
+void ResponseInput::reasoning(Json&& value, const std::string& field) {
   std::string text, summary;
   JsonFields fields;
   fields.taken({"type"});
@@ -102,12 +102,12 @@ void ResponseInput::reasoning(const Json& value, const std::string& field) {
   fields.custom("summary", [&](const Json& json, const std::string& at) { summary = text_of(json, at); });
   fields.only("encrypted_content", {""});
   fields.read(value, field + ".");
-  list(value, "rs_");
+  list(std::move(value), "rs_");
   answering_ = false;
   open_assistant()["reasoning_content"] = text.empty() ? summary : text;
 }
 
-void ResponseInput::function_call(const Json& value, const std::string& field) {
+void ResponseInput::function_call(Json&& value, const std::string& field) {
   std::string call_id, name, arguments;
   JsonFields fields;
   fields.taken({"type"});
@@ -119,18 +119,13 @@ void ResponseInput::function_call(const Json& value, const std::string& field) {
   fields.read(value, field + ".");
   if (call_id.empty()) fail_field(field + ".call_id", "is missing");
   check_function_name(name, field + ".name");
-  Json object = Json::object();
-  try {
-    if (!arguments.empty()) object = read_json(arguments);
-  } catch (const Error& e) {
-    fail_field(field + ".arguments", e.message() + "; allowed is the text of a JSON object");
-  }
+  const Json object = arguments.empty() ? Json::object() : json_in_text(arguments, field + ".arguments", "the text of a JSON object");
   if (!object.is_object()) fail_field(field + ".arguments", fmt::format("is {}, allowed is the text of a JSON object", describe_json(Json(arguments))));
-  list(value, "fc_");
+  list(std::move(value), "fc_");
   open_assistant()["tool_calls"].push_back({{"id", call_id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", object}}}});
 }
 
-void ResponseInput::function_output(const Json& value, const std::string& field) {
+void ResponseInput::function_output(Json&& value, const std::string& field) {
   std::string call_id;
   std::optional<std::string> output;
   JsonFields fields;
@@ -141,7 +136,7 @@ void ResponseInput::function_output(const Json& value, const std::string& field)
   fields.read(value, field + ".");
   if (call_id.empty()) fail_field(field + ".call_id", "is missing");
   if (!output) fail_field(field + ".output", "is missing");
-  list(value, "fco_");
+  list(std::move(value), "fco_");
   answering_ = false;
   messages_.push_back({{"role", "tool"}, {"content", *output}, {"tool_call_id", call_id}});
 }

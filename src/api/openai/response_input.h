@@ -11,17 +11,17 @@ class ResponseInput {
  public:
   explicit ResponseInput(Json messages = Json::array()) : messages_(std::move(messages)) {}
   // A text (a message of the user) or an array of items. Throws RequestError with the item's field: "input[2].content[0].text".
-  void read(const Json& value, const std::string& field);
+  void read(Json value, const std::string& field);
   const Json& messages() const { return messages_; }
-  // What read() was given, as GET /v1/responses/{id}/input_items lists it: each with id and type, content as parts.
-  const Json& items() const { return items_; }
+  // What read() was given, as GET /v1/responses/{id}/input_items lists it: each with id and type, content as parts. Once.
+  Json take_items() { return std::move(items_); }
 
  private:
-  void item(const Json& value, const std::string& field);
-  void message(const Json& value, const std::string& field);
-  void reasoning(const Json& value, const std::string& field);
-  void function_call(const Json& value, const std::string& field);
-  void function_output(const Json& value, const std::string& field);
+  void item(Json&& value, const std::string& field);
+  void message(Json&& value, const std::string& field);
+  void reasoning(Json&& value, const std::string& field);
+  void function_call(Json&& value, const std::string& field);
+  void function_output(Json&& value, const std::string& field);
   Json& open_assistant();
   void list(Json item, std::string_view id_prefix);
   Json messages_, items_ = Json::array();

@@ -94,14 +94,14 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
   SamplingFields& s = r.chat.sampling;
   s.max_tokens_field = "max_output_tokens";
   r.chat.prompt.messages_field = "input";
-  const Json object = parse_object(body);
-  Json input, metadata = Json::object();
+  Json object = parse_object(body);
+  Json metadata = Json::object();
   std::string instructions, previous_id;
   std::optional<std::string> effort;
 
   JsonFields fields;
   fields.text("model", &s.model);
-  fields.custom("input", [&](const Json& value, const std::string&) { input = value; });
+  fields.ignored("input");
   fields.text("instructions", &instructions);
   fields.text("previous_response_id", &previous_id);
   fields.boolean("store", &r.store);
@@ -144,8 +144,8 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
   fields.read(object);
 
   ResponseInput talk(previous_id.empty() ? Json::array() : previous(previous_id));
-  if (!input.is_null()) talk.read(input, "input");
-  r.items = talk.items();
+  if (object.contains("input") && !object["input"].is_null()) talk.read(std::move(object["input"]), "input");
+  r.items = talk.take_items();
   r.messages = talk.messages();
   Json& messages = r.chat.prompt.messages;
   if (!instructions.empty()) messages.push_back({{"role", "system"}, {"content", instructions}});

@@ -18,6 +18,10 @@ void ResponseWriter::event(std::string& out, std::string_view type, Json fields)
   out += fmt::format("event: {}\ndata: {}\n\n", type, text_of_json(json));
 }
 
+void ResponseWriter::response_event(std::string& out, std::string_view type, std::string_view response) {
+  if (streams_) out += fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"response\":{2}}}\n\n", type, sequence_++, response);
+}
+
 // The event that comes once a token, without a tree of values.
 void ResponseWriter::text_delta(std::string& out, std::size_t item, std::string_view type, const std::string& text) {
   items_[item].text += text;
@@ -74,9 +78,9 @@ void ResponseWriter::end_all(std::string& out, bool cut) {
 
 void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>&) {
   if (first) {
-    const Json begun = streams_ ? response("in_progress") : Json();
-    event(out, "response.created", {{"response", begun}});
-    event(out, "response.in_progress", {{"response", begun}});
+    const std::string begun = streams_ ? response("in_progress", output()) : std::string();
+    response_event(out, "response.created", begun);
+    response_event(out, "response.in_progress", begun);
   }
   const auto id = [&](std::string_view prefix) { return fmt::format("{}{}_{}", prefix, head_.id.substr(id_prefix().size()), items_.size()); };
   if (!delta.reasoning.empty()) {
@@ -104,15 +108,20 @@ void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDel
   if (!delta.finish.empty()) finish_ = delta.finish;
 }
 
-Json ResponseWriter::response(std::string_view status) const {
+Json ResponseWriter::output() const {
   Json output = Json::array();
   for (const Item& item : items_)
     if (!item.open) output.push_back(item.json);
+  return output;
+}
+
+std::string ResponseWriter::response(std::string_view status, Json output) const {
   Json json{{"id", head_.id}, {"object", "response"}, {"created_at", head_.created}, {"status", status}, {"background", false}, {"error", failure_}};
   json["incomplete_details"] = status == "incomplete" ? Json{{"reason", "max_output_tokens"}} : Json();
   json["model"] = head_.model;
   json["output"] = std::move(output);
-  json.update(shown_);
+  std::string text = text_of_json(json);
+  json = Json::object();
   if (usage_)
     json["usage"] = {{"input_tokens", usage_->prompt},
                      {"input_tokens_details", {{"cached_tokens", usage_->cached}, {"cache_write_tokens", 0}}},  // nothing is charged for writing
@@ -125,7 +134,8 @@ Json ResponseWriter::response(std::string_view status) const {
   json["weights_version"] = head_.weights_version;
   json["profile"] = head_.profile;
   if (head_.mixed_versions) json["mixed_versions"] = true;
-  return json;
+  text.back() = ',';
+  return text + shown_ + "," + text_of_json(json).substr(1);
 }
 
 void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
@@ -136,16 +146,17 @@ void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
   end_all(out, cut);
   usage_ = usage;
   const std::string_view status = cut ? "incomplete" : "completed";
-  Json whole = response(status);
-  ended_(whole);
-  if (!streams_) out = text_of_json(whole);
-  else event(out, fmt::format("response.{}", status), {{"response", std::move(whole)}});
+  const Json items = output();
+  std::string whole = response(status, items);
+  ended_(head_.id, items, whole);
+  if (!streams_) out = std::move(whole);
+  else response_event(out, fmt::format("response.{}", status), whole);
 }
 
 void ResponseWriter::append_failure(std::string& out, const Error& error) {
   end_all(out, true);
   failure_ = {{"code", "server_error"}, {"message", Json::parse(error_body(error))["error"]["message"]}};
-  event(out, "response.failed", {{"response", response("failed")}});
+  response_event(out, "response.failed", response("failed", output()));
 }
 
 std::string ResponseWriter::whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) {

@@ -1,7 +1,7 @@
 // Writes an answer as a Responses API response: a stream of typed events (response.created ... response.completed), or whole. Both come
 // from one way of building: reasoning, the message and function calls become output items, in the order in which they begin.
 // One answer, one thread.
-//   ResponseWriter writer(tokenizer, shape, fields_that_the_response_repeats, [&](const Json& response) { keep(response); });
+//   ResponseWriter writer(tokenizer, shape, R"("tools":[],"top_p":1)", [&](const std::string& id, const Json& output, const std::string& response) { keep(response); });
 #pragma once
 #include <functional>
 #include <map>
@@ -13,9 +13,10 @@ namespace lockstep {
 
 class ResponseWriter : public AnswerWriter {
  public:
-  // `ended` is told the whole response, before anybody else.
-  using Ended = std::function<void(const Json& response)>;
-  ResponseWriter(const Tokenizer& tokenizer, const AnswerShape& shape, Json shown, Ended ended)
+  // `ended` is told the whole response, before anybody else: its id, its output, all of it as text.
+  using Ended = std::function<void(const std::string& id, const Json& output, const std::string& response)>;
+  // `shown`: members of an object, as text: the request's fields, which every response repeats, and which may be long.
+  ResponseWriter(const Tokenizer& tokenizer, const AnswerShape& shape, std::string shown, Ended ended)
       : AnswerWriter(tokenizer, shape), shown_(std::move(shown)), ended_(std::move(ended)) {}
 
   std::string_view id_prefix() const override { return "resp_"; }
@@ -43,9 +44,11 @@ class ResponseWriter : public AnswerWriter {
   std::size_t begin(std::string& out, Item::Kind kind, Json json);
   void end_item(std::string& out, std::size_t item, bool cut);
   void end_all(std::string& out, bool cut);
-  Json response(std::string_view status) const;
+  Json output() const;
+  std::string response(std::string_view status, Json output) const;
+  void response_event(std::string& out, std::string_view type, std::string_view response);
 
-  Json shown_;
+  std::string shown_;
   Ended ended_;
   AnswerHead head_;
   bool streams_ = true;

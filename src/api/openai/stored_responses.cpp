@@ -4,12 +4,18 @@ namespace lockstep {
 
 void StoredResponses::drop(Kept& kept, std::list<Entry>::iterator entry) {
   kept.bytes -= entry->response->bytes();
+  bytes_ -= entry->response->bytes();
   kept.by_id.erase(entry->id);
   kept.entries.erase(entry);
 }
 
+std::size_t StoredResponses::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
 void StoredResponses::put(const std::string& owner, const std::string& id, StoredResponse response) {
-  if (response.bytes() > kMostBytes) return;
+  if (response.bytes() > most_of_key_) return;
   const auto shared = std::make_shared<const StoredResponse>(std::move(response));
   const std::lock_guard lock(mutex_);
   Kept& kept = of_[owner];
@@ -17,7 +23,12 @@ void StoredResponses::put(const std::string& owner, const std::string& id, Store
   kept.entries.push_front({id, shared});
   kept.by_id[id] = kept.entries.begin();
   kept.bytes += shared->bytes();
-  while (kept.entries.size() > kMost || kept.bytes > kMostBytes) drop(kept, std::prev(kept.entries.end()));
+  bytes_ += shared->bytes();
+  while (kept.entries.size() > kMost || kept.bytes > most_of_key_) drop(kept, std::prev(kept.entries.end()));
+  while (bytes_ > most_) {
+    Kept& largest = std::max_element(of_.begin(), of_.end(), [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; })->second;
+    drop(largest, std::prev(largest.entries.end()));
+  }
 }
 
 std::shared_ptr<const StoredResponse> StoredResponses::find(const std::string& owner, const std::string& id) {

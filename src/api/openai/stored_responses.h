@@ -1,7 +1,9 @@
 // The responses that a server keeps (`store`, by default true), until it ends: each belongs to the key that made it, and no other key can read,
-// continue or delete it. Of each key the last used are kept: at most kMost, and kMostBytes together. Any thread.
+// continue or delete it. Of each key the last used are kept: at most kMost, and kMostBytes together. Where those of all keys are more than the
+// limit, the key that holds most loses what it has not used for longest. Any thread.
 //   StoredResponses kept; kept.put("key", id, {response, items, messages}); kept.find("key", id);
 #pragma once
+#include <algorithm>
 #include <list>
 #include <map>
 #include <memory>
@@ -21,7 +23,11 @@ class StoredResponses {
  public:
   static constexpr std::size_t kMost = 1000, kMostBytes = std::size_t{32} << 20;  // of each key
 
-  // One larger than kMostBytes is not kept.
+  explicit StoredResponses(std::size_t most_bytes = std::size_t{256} << 20) : most_(most_bytes), most_of_key_(std::min(kMostBytes, most_bytes)) {}
+  std::size_t most_bytes_of_key() const { return most_of_key_; }
+  std::size_t bytes() const;  // of all
+
+  // One larger than a key may have is not kept.
   void put(const std::string& owner, const std::string& id, StoredResponse response);
   // Null: there is none of that id that `owner` made. Found ones count as used.
   std::shared_ptr<const StoredResponse> find(const std::string& owner, const std::string& id);
@@ -37,9 +43,11 @@ class StoredResponses {
     std::unordered_map<std::string, std::list<Entry>::iterator> by_id;
     std::size_t bytes = 0;
   };
-  static void drop(Kept& kept, std::list<Entry>::iterator entry);
-  std::mutex mutex_;
+  void drop(Kept& kept, std::list<Entry>::iterator entry);
+  const std::size_t most_, most_of_key_;
+  mutable std::mutex mutex_;  // all below
   std::map<std::string, Kept> of_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace lockstep

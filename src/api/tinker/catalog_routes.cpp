@@ -20,7 +20,7 @@ TrainingJson checkpoint_json(const CheckpointRecord& r) {
                     {"tinker_path", r.path()},
                     {"size_bytes", r.bytes},
                     {"public", r.is_public},
-                    {"user_metadata", r.user_metadata}};
+                    {"user_metadata", r.user_metadata.value()}};
   if (r.expires) json["expires_at"] = iso_time(*r.expires);
   return json;
 }
@@ -41,7 +41,7 @@ ModelRecord run_of(const TrainingCall& call, const std::string& id) {
 TrainingJson run_json(TrainingService& service, const std::string& owner, const ModelRecord& model) {
   TrainingJson json{{"training_run_id", model.id},     {"base_model", model.settings.base_model}, {"model_owner", owner},
                     {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},      {"last_request_time", iso_time(model.used)},
-                    {"corrupted", false},                 {"user_metadata", model.settings.user_metadata}};
+                    {"corrupted", false},                 {"user_metadata", model.settings.user_metadata.value()}};
   for (const CheckpointRecord& r : service.checkpoints(owner, model.id)) json[r.kind == "weights" ? "last_checkpoint" : "last_sampler_checkpoint"] = checkpoint_json(r);
   return json;
 }
@@ -127,9 +127,9 @@ void check_kinds(const TrainingJson& json) {
 bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
   const std::string id = text_field(json, "session_id"), name = text_field(json, "display_name");
   if ((!id.empty() || !name.empty()) && !(s.id == id || (!name.empty() && named_like(s.display_name, name)))) return false;
-  const auto metadata = object_field(json, "user_metadata");
+  const TrainingJson metadata = object_field(json, "user_metadata"), its = metadata.empty() ? TrainingJson() : s.user_metadata.value();
   for (const auto& [key, value] : metadata.items())
-    if (!s.user_metadata.contains(key) || s.user_metadata[key] != value) return false;
+    if (!its.contains(key) || its[key] != value) return false;
   if (const TrainingJson projects = list_field(json, "project_ids"); !projects.is_null() && !holds_text(projects, s.project)) return false;
   const TrainingJson statuses = list_field(json, "statuses"), status = status_json(s);
   return statuses.is_null() || std::any_of(statuses.begin(), statuses.end(), [&](const TrainingJson& query) {
@@ -165,7 +165,7 @@ void search_sessions(const TrainingCall& call) {
   for (std::size_t i = begin; i < end; ++i) {
     const SessionRecord& s = all[i];
     TrainingJson one{{"session_id", s.id}, {"created_at", iso_time(s.created)}, {"owner", call.owner}, {"project_id", s.project}, {"checkpoints_count", kept[s.id].first},
-                     {"checkpoint_storage_bytes", kept[s.id].second}, {"status", status_json(s)}, {"user_metadata", s.user_metadata}};
+                     {"checkpoint_storage_bytes", kept[s.id].second}, {"status", status_json(s)}, {"user_metadata", s.user_metadata.value()}};
     if (!s.display_name.empty()) one["display_name"] = s.display_name;
     out["sessions"].push_back(std::move(one));
   }
@@ -236,7 +236,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
     for (const ModelRecord& m : call.service.models(call.owner))
       if (m.session == session.id) runs.push_back(m.id);
     for (const SamplerRecord& s : call.service.samplers(call.owner, session.id)) samplers.push_back(s.id);
-    call.answer({{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata}, {"display_name", session.display_name}});
+    call.answer({{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata.value()}, {"display_name", session.display_name}});
   });
   JsonFields search = known_fields({"session_id", "project_ids", "user_metadata", "display_name", "limit"});
   search.inside("owner", known_fields({"type", "owner_urns"}));

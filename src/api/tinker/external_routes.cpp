@@ -12,20 +12,25 @@
 namespace lockstep {
 namespace {
 constexpr double kUrlSeconds = 3600;
+constexpr std::size_t kMostGrants = 10'000, kMostGrantsOfKey = 1000;
 
-// Who knows the word may fetch the files of a folder, for a while: the client's downloader has no key.
+// Who knows the word may fetch the files of a folder, for a while: the client's downloader has no key. Each owner has a number of words;
+// whoever asks for more loses the oldest of its own, and where all have too many, whoever has most.
 class FileGrants {
  public:
-  std::string grant(std::filesystem::path folder, double now) {
-    constexpr std::size_t kMostGrants = 10'000;
+  std::string grant(const std::string& owner, std::filesystem::path folder, double now) {
     const std::string word = hex64(random_bits()) + hex64(random_bits()) + hex64(random_bits());
     const std::lock_guard lock(mutex_);
-    while (!order_.empty() && (order_.size() >= kMostGrants || grants_[order_.front()].until < now)) {
-      grants_.erase(order_.front());
-      order_.pop_front();
+    for (auto own = by_owner_.begin(); own != by_owner_.end();) {
+      while (!own->second.empty() && grants_[own->second.front()].until < now) drop_oldest(own->second);
+      own = own->second.empty() ? by_owner_.erase(own) : std::next(own);
     }
+    std::deque<std::string>& words = by_owner_[owner];
+    if (words.size() >= kMostGrantsOfKey) drop_oldest(words);
+    if (grants_.size() >= kMostGrants)
+      drop_oldest(std::max_element(by_owner_.begin(), by_owner_.end(), [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); })->second);
     grants_[word] = {std::move(folder), now + kUrlSeconds};
-    order_.push_back(word);
+    words.push_back(word);
     return word;
   }
   std::optional<std::filesystem::path> folder(const std::string& word, double now) {
@@ -40,9 +45,13 @@ class FileGrants {
     std::filesystem::path folder;
     double until = 0;
   };
+  void drop_oldest(std::deque<std::string>& words) {
+    grants_.erase(words.front());
+    words.pop_front();
+  }
   std::mutex mutex_;
   std::map<std::string, Grant> grants_;
-  std::deque<std::string> order_;  // oldest first
+  std::map<std::string, std::deque<std::string>> by_owner_;  // words, oldest first
 };
 
 std::vector<std::string> files_in(const std::filesystem::path& folder) {
@@ -73,7 +82,7 @@ void tell_urls(const TrainingCall& call, FileGrants& grants, bool tls) {
   const std::string path = fmt::format("tinker://{}/external_weights/{}", call.request.parameter("run"), call.request.parameter("name"));
   const std::filesystem::path folder = call.service.external_folder(call.owner, path);
   const double now = unix_now();
-  const std::string word = grants.grant(folder, now);
+  const std::string word = grants.grant(call.owner, folder, now);
   TrainingJson urls = TrainingJson::object();
   for (const std::string& name : files_in(folder)) urls[name] = fmt::format("{}://{}/api/v1/external_files/{}/{}", tls ? "https" : "http", call.request.header("host"), word, name);
   call.answer({{"urls", urls}, {"expires", iso_time(now + kUrlSeconds)}});

@@ -3,6 +3,7 @@
 
 #include "api/errors.h"
 #include "api/sampling_values.h"
+#include "api/tinker/body_head.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
 
@@ -52,7 +53,15 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
   return out;
 }
 
+// Whose sampler it is, before a long prompt takes memory. (The sample looks again.)
+void check_sampler_of_body(const TrainingCall& call) {
+  if (call.is_short()) return;
+  const std::unique_ptr<ByteSource> head = call.body();
+  if (const std::optional<std::string> sampler = json_field(*head, "sampling_session_id")) call.service.sampler(call.owner, *sampler);
+}
+
 void start_sample(const TrainingCall& call) {
+  check_sampler_of_body(call);
   const TrainingJson json = call.json();
   SamplingRequest wanted = sample_request(json, call.service.base().opened.loaded.model->vocabulary);
   SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};

@@ -54,6 +54,7 @@ struct Machine {
   std::int32_t start = 0;
   int depth = 64;  // containers inside each other
 
+  std::size_t bytes() const;  // of memory
   const Step& step(std::int32_t state, std::uint8_t byte) const {
     return steps[static_cast<std::size_t>(state) * classes + class_of[byte]];
   }
@@ -80,7 +81,7 @@ class MachineBuilder {
   std::size_t rules() const { return rules_.size(); }
 
   // Throws invalid_argument when nothing at all is accepted, unsupported for a rule that begins with itself,
-  // resource_exhausted beyond the limits.
+  // resource_exhausted beyond the limits; what ClientWork throws: the memory is counted there.
   Machine build(int start_rule, int depth);
 
  private:
@@ -95,6 +96,7 @@ class MachineBuilder {
     std::vector<std::vector<Edge>> states;
   };
   void add(int rule, int from, const Edge& edge);
+  void count(std::size_t bytes);
   int resolve(int rule) const;
   void find_aliases();
   void choose_classes(Machine& machine) const;
@@ -104,7 +106,7 @@ class MachineBuilder {
   void find_recursion(Machine& machine) const;
 
   Limits limits_;
-  std::size_t states_ = 0, edges_ = 0;
+  std::size_t states_ = 0, edges_ = 0, counted_ = 0;
   std::vector<RuleText> rules_;
   std::vector<int> alias_;
 };

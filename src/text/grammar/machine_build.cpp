@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/client_work.h"
 #include "base/error.h"
 #include "text/grammar/machine.h"
 
@@ -14,7 +15,20 @@ namespace {
   fail(ErrorCode::resource_exhausted, "the grammar is too large: more than {} {}", most, what);
 }
 constexpr std::size_t kMaxSteps = 16'000'000;
+constexpr std::size_t kCountedAtOnce = 64 << 10, kPlaceBytes = 96;  // of a place: a node of a map and two vectors
 }  // namespace
+
+std::size_t Machine::bytes() const {
+  return states.capacity() * sizeof(State) + calls.capacity() * sizeof(Call) + tokens.capacity() * sizeof(Token) + rules.capacity() * sizeof(Rule) +
+         steps.capacity() * sizeof(Step);
+}
+
+// What is built is counted for the client who asked for it, with its copy while vectors grow.
+void MachineBuilder::count(std::size_t bytes) {
+  if ((counted_ += bytes) < kCountedAtOnce) return;
+  ClientWork::check();
+  ClientWork::take(std::exchange(counted_, 0));
+}
 
 int MachineBuilder::add_rule(bool container) {
   if (rules_.size() >= limits_.rules) too_large("rules", limits_.rules);
@@ -29,6 +43,7 @@ void MachineBuilder::set_count(int rule, std::int64_t minimum, std::int64_t maxi
 
 int MachineBuilder::add_state(int rule) {
   if (++states_ > limits_.states) too_large("states", limits_.states);
+  count(2 * sizeof(std::vector<Edge>));
   auto& states = rules_[static_cast<std::size_t>(rule)].states;
   states.emplace_back();
   return static_cast<int>(states.size()) - 1;
@@ -36,6 +51,7 @@ int MachineBuilder::add_state(int rule) {
 
 void MachineBuilder::add(int rule, int from, const Edge& edge) {
   if (++edges_ > limits_.edges) too_large("edges", limits_.edges);
+  count(2 * sizeof(Edge));
   rules_[static_cast<std::size_t>(rule)].states[static_cast<std::size_t>(from)].push_back(edge);
 }
 
@@ -113,7 +129,10 @@ void MachineBuilder::determinise(int r, Machine& machine) {
     edges_ += members.size();
     if (edges_ > limits_.edges) too_large("edges", limits_.edges);
     const auto [it, added] = places.emplace(members, first + static_cast<std::int32_t>(order.size()));
-    if (added) order.push_back(std::move(members));
+    if (added) {
+      count(kPlaceBytes + 2 * members.size() * sizeof(std::int32_t));
+      order.push_back(std::move(members));
+    }
     return it->second;
   };
   place({kStart});
@@ -149,6 +168,7 @@ void MachineBuilder::determinise(int r, Machine& machine) {
       machine.calls.push_back({callee, place({to}), (guards & Machine::kCounts) != 0});
     for (auto& [id, to] : tokens) machine.tokens.push_back({id, place(std::move(to))});
     machine.states.push_back(state);
+    count(2 * (sizeof state + machine.classes * sizeof(Machine::Step)));
     for (std::size_t c = 0; c < machine.classes; ++c) {
       Target& t = targets[c];
       Machine::Step step;
@@ -213,9 +233,11 @@ void MachineBuilder::find_ends(Machine& m) const {
   for (std::size_t s = 0; s < n; ++s)
     if (m.states[s].accepts)
       queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
-  for (; !queue.empty(); queue.pop_front())
+  for (std::size_t rounds = 0; !queue.empty(); queue.pop_front()) {
+    if (++rounds % 4096 == 0) ClientWork::check();
     for (std::int32_t d : dependents[static_cast<std::size_t>(queue.front())])
       if (improve(d)) queue.push_back(d);
+  }
 }
 
 // A rule must say a byte before it can come to itself again, and must say one at all.
@@ -310,6 +332,8 @@ Machine MachineBuilder::build(int start_rule, int depth) {
   end.calls = static_cast<std::uint32_t>(m.calls.size());
   end.tokens = static_cast<std::uint32_t>(m.tokens.size());
   m.states.push_back(end);
+  m.states.shrink_to_fit();
+  m.steps.shrink_to_fit();
   m.start = m.rules[static_cast<std::size_t>(queue[0])].start;
   find_ends(m);
   check_beginnings(m);

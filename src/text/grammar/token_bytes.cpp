@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "text/schema/token_walk.h"
 
 namespace lockstep {
 
@@ -11,16 +12,17 @@ namespace {
 constexpr std::size_t kMaxGrammarTokenBytes = 1024;
 }  // namespace
 
-std::shared_ptr<const TokenBytes> TokenBytes::of(const Tokenizer& tokenizer, std::span<const std::int32_t> end_tokens) {
+std::shared_ptr<const TokenBytes> TokenBytes::of(const Tokenizer& tokenizer, std::span<const std::int32_t> end_tokens, std::size_t mask_bytes) {
   std::vector<std::string> bytes(static_cast<std::size_t>(tokenizer.vocab_size()));
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
     if (!tokenizer.is_special(id)) bytes[static_cast<std::size_t>(id)] = tokenizer.token_bytes(id);
-  return std::make_shared<const TokenBytes>(std::move(bytes),
-                                            std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()));
+  return std::make_shared<const TokenBytes>(std::move(bytes), std::vector<std::int32_t>(end_tokens.begin(), end_tokens.end()), mask_bytes);
 }
 
-TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens)
-    : bytes_(std::move(bytes)), end_tokens_(std::move(end_tokens)) {
+TokenBytes::~TokenBytes() = default;
+
+TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens, std::size_t mask_bytes)
+    : bytes_(std::move(bytes)), end_tokens_(std::move(end_tokens)), masks_(std::make_unique<MaskStore>(mask_bytes)) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
   if (end_tokens_.empty())
     fail(ErrorCode::invalid_argument, "end_tokens is empty, allowed is at least one token that ends a text");

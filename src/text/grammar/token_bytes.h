@@ -1,5 +1,6 @@
 // The bytes of each token of a tokenizer, as a tree, so that a mask looks at each common beginning once.
-// Special tokens stand for no text here; end tokens are named apart. Immutable; any thread.
+// Special tokens stand for no text here; end tokens are named apart. Immutable, but for the masks that grammars over these tokens
+// share (token_walk.h); any thread.
 //   auto tokens = TokenBytes::of(tokenizer, end_tokens);
 #pragma once
 #include <memory>
@@ -11,12 +12,16 @@
 
 namespace lockstep {
 
+class MaskStore;
+
 class TokenBytes {
  public:
+  static constexpr std::size_t kMaskBytes = std::size_t{64} << 20;  // of all grammars' masks
   // invalid_argument when `end_tokens` is empty or names no token: no text could end.
-  static std::shared_ptr<const TokenBytes> of(const Tokenizer& tokenizer, std::span<const std::int32_t> end_tokens);
+  static std::shared_ptr<const TokenBytes> of(const Tokenizer& tokenizer, std::span<const std::int32_t> end_tokens, std::size_t mask_bytes = kMaskBytes);
   // By id; an empty text is a token that is never allowed.
-  TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens);
+  TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens, std::size_t mask_bytes = kMaskBytes);
+  ~TokenBytes();
 
   // The tree in the order of a walk from its root, node 0: children follow their node, `end` is the next that is not
   // below.
@@ -35,6 +40,7 @@ class TokenBytes {
   bool is_end(std::int32_t token) const;
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   std::size_t longest() const { return longest_; }
+  MaskStore& masks() const { return *masks_; }
 
  private:
   std::vector<std::string> bytes_;
@@ -42,6 +48,7 @@ class TokenBytes {
   std::vector<Node> nodes_;
   std::vector<std::int32_t> order_;
   std::size_t longest_ = 0;
+  const std::unique_ptr<MaskStore> masks_;
 };
 
 }  // namespace lockstep

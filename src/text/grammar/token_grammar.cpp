@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/client_work.h"
 #include "base/error.h"
 #include "text/grammar/schema_rules.h"
 #include "text/grammar/token_walk.h"
@@ -15,8 +16,9 @@ struct TokenGrammar::Compiled {
   Machine machine;
   std::shared_ptr<const TokenBytes> tokens;
   MaskCache masks;
+  std::shared_ptr<void> memory;  // of the machine, where it is counted
   Compiled(Machine m, std::shared_ptr<const TokenBytes> t)
-      : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens) {}
+      : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens), memory(ClientWork::keep(machine.bytes())) {}
 };
 
 GrammarPart GrammarPart::literal(std::string text) {
@@ -210,6 +212,7 @@ TokenGrammar::TokenGrammar(std::unique_ptr<const Compiled> compiled) : compiled_
 TokenGrammar::~TokenGrammar() = default;
 const TokenBytes& TokenGrammar::tokens() const { return *compiled_->tokens; }
 std::size_t TokenGrammar::states() const { return compiled_->machine.states.size() - 1; }
+std::size_t TokenGrammar::bytes() const { return compiled_->machine.bytes(); }
 
 std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& part,
                                                             std::shared_ptr<const TokenBytes> tokens,

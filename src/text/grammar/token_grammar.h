@@ -2,7 +2,7 @@
 // with the tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
 // Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema (a text_with: what follows its marks is); what cannot be
 // guaranteed is refused when it is compiled, with the place in the schema. The forms of output are in docs/schemas.md.
-// Immutable; any thread (masks found once are kept inside, under a lock).
+// Immutable; any thread (masks found once are kept beside the tokens, under a lock). Its memory is its client's while it lives (base/client_work.h).
 //   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words);
 //   m.accept(token);
 #pragma once
@@ -70,6 +70,7 @@ class TokenGrammar {
 
   const TokenBytes& tokens() const;
   std::size_t states() const;  // of the machine
+  std::size_t bytes() const;   // of its memory
 
   struct Compiled;
   const Compiled& compiled() const { return *compiled_; }

@@ -11,6 +11,7 @@
 #include "base/philox.h"
 #include "text/grammar/numbers.h"
 #include "text/grammar/pattern.h"
+#include "text/grammar/token_walk.h"
 
 namespace lockstep {
 namespace {
@@ -352,5 +353,29 @@ TEST(TokenGrammar, ASchemaNestedTooDeepIsRefused) {
   for (int i = 0; i < 2000; ++i) inner = &((*inner)["items"] = Json::object());
   EXPECT_THROW(TokenGrammar::from_schema(schema, tokens()), Error);
 }
+// Masks of all grammars over the same tokens have one size; those that went are found again, the same.
+TEST(TokenGrammar, MasksHaveASize) {
+  std::vector<std::string> bytes;
+  for (std::int32_t id = 0; id < tokens()->size(); ++id) bytes.push_back(tokens()->bytes(id));
+  constexpr std::size_t kMost = 8 << 10;
+  const auto few = std::make_shared<const TokenBytes>(bytes, std::vector<std::int32_t>{end_token()}, kMost);
+  std::vector<std::shared_ptr<const TokenGrammar>> all;
+  for (int g = 0; g < 6; ++g) {
+    const Json schema = {{"type", "object"}, {"properties", {{fmt::format("a{}", g), {{"type", "string"}, {"maxLength", 40}}}, {"b", {{"type", "array"}, {"items", {{"type", "integer"}}}}}}}};
+    all.push_back(TokenGrammar::from_schema(schema, few));
+    GrammarMatcher with_few(all.back()), with_many(TokenGrammar::from_schema(schema, tokens()));
+    RandomSequence draws(static_cast<std::uint64_t>(g), RandomStream::fuzz);
+    for (int step = 0; step < 200 && !with_few.ended(); ++step) {
+      const std::vector<std::uint32_t> mask = mask_of(with_many);
+      ASSERT_EQ(mask_of(with_few), mask);
+      ASSERT_LE(few->masks().bytes(), kMost);
+      std::int32_t token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(tokens()->size())));
+      while (!stands(mask, token)) token = (token + 1) % tokens()->size();
+      ASSERT_TRUE(with_few.accept(token) && with_many.accept(token));
+    }
+  }
+  EXPECT_GT(few->masks().bytes(), kMost / 4);
+}
+
 }  // namespace
 }  // namespace lockstep

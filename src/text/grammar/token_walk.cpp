@@ -10,17 +10,50 @@ void set_bit(std::span<std::uint32_t> words, std::int32_t token) {
 }
 }  // namespace
 
-std::size_t MaskCache::KeyHash::operator()(const Key& k) const {
-  std::size_t h = static_cast<std::size_t>(k.state);
+std::size_t MaskStore::KeyHash::operator()(const Key& k) const {
+  std::size_t h = static_cast<std::size_t>(k.machine) * 0x9e3779b97f4a7c15u ^ static_cast<std::size_t>(k.state);
   for (std::int32_t x : {k.depth, k.need, k.room}) h = (h ^ static_cast<std::size_t>(x)) * 0x9e3779b97f4a7c15u;
   return h ^ (h >> 31);
 }
 
-MaskCache::Key MaskCache::key_of(const Stacks::Frame& f) const {
+std::uint64_t MaskStore::new_machine() {
+  const std::lock_guard lock(mutex_);
+  return ++machines_;
+}
+
+std::shared_ptr<const LocalMask> MaskStore::find(const Key& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = places_.find(key);
+  if (found == places_.end()) return nullptr;
+  entries_.splice(entries_.begin(), entries_, found->second);
+  return found->second->mask;
+}
+
+void MaskStore::put(const Key& key, std::shared_ptr<const LocalMask> mask) {
+  const std::lock_guard lock(mutex_);
+  if (mask->bytes() > most_ || places_.contains(key)) return;
+  bytes_ += mask->bytes();
+  entries_.push_front({key, std::move(mask)});
+  places_.emplace(key, entries_.begin());
+  while (bytes_ > most_) drop(std::prev(entries_.end()));
+}
+
+std::size_t MaskStore::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void MaskStore::drop(Entries::iterator entry) {
+  bytes_ -= entry->mask->bytes();
+  places_.erase(entry->key);
+  entries_.erase(entry);
+}
+
+MaskStore::Key MaskCache::key_of(const Stacks::Frame& f) const {
   const Machine::Rule& rule =
       machine_.rules[static_cast<std::size_t>(machine_.states[static_cast<std::size_t>(f.state)].rule)];
   const auto most = static_cast<std::int64_t>(tokens_.longest());
-  return {f.state, rule.calls ? f.depth : 0,
+  return {id_, f.state, rule.calls ? f.depth : 0,
           static_cast<std::int32_t>(std::clamp<std::int64_t>(rule.minimum - f.count, 0, most)),
           static_cast<std::int32_t>(
               rule.maximum == kNoMaximum ? most : std::clamp<std::int64_t>(rule.maximum - f.count, 0, most))};
@@ -99,15 +132,10 @@ LocalMask MaskCache::find(const Stacks::Frame& frame) const {
 }
 
 std::shared_ptr<const LocalMask> MaskCache::of(const Stacks::Frame& frame) const {
-  const Key key = key_of(frame);
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = masks_.find(key); it != masks_.end()) return it->second;
-  }
+  const MaskStore::Key key = key_of(frame);
+  if (std::shared_ptr<const LocalMask> known = tokens_.masks().find(key)) return known;
   auto mask = std::make_shared<const LocalMask>(find(frame));
-  const std::lock_guard lock(mutex_);
-  if (bytes_ + mask->bytes() > kMaxBytes) masks_.clear(), bytes_ = 0;
-  if (masks_.emplace(key, mask).second) bytes_ += mask->bytes();
+  tokens_.masks().put(key, mask);
   return mask;
 }
 

@@ -1,8 +1,9 @@
 // Which tokens a machine can say from a frame. The tokens that end within the frame's own rule (and what it calls)
 // depend on that frame alone: they are found once and kept. Where the rule ends inside a token, the frames below go on
-// from that place of the tree, each time anew: few tokens do that. Thread rule: MaskCache any thread (a lock); the
-// functions one thread at a time.
+// from that place of the tree, each time anew: few tokens do that. All machines over the same tokens share one MaskStore, of a size.
+// Thread rule: MaskStore and MaskCache any thread (a lock); the functions one thread at a time.
 #pragma once
+#include <list>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -18,36 +19,60 @@ struct LocalMask {
   std::vector<std::uint32_t> words;  // of many tokens,
   std::vector<std::int32_t> tokens;  // or few of them
   std::vector<std::uint32_t> exits;  // nodes of the tree at which the frame's rule may end, with tokens below them
-  std::size_t bytes() const { return sizeof(*this) + 4 * (words.size() + tokens.size() + exits.size()); }
+  std::size_t bytes() const { return sizeof(*this) + 160 + 4 * (words.size() + tokens.size() + exits.size()); }
+};
+
+// Masks that were found, the last used ones (those of a machine that is gone go as others come): what one machine's client walks through cannot fill memory, nor drop what others use.
+class MaskStore {
+ public:
+  struct Key {
+    std::uint64_t machine;  // of new_machine()
+    std::int32_t state, depth;
+    std::int32_t need, room;  // of the count, as far as one token can tell
+    bool operator==(const Key&) const = default;
+  };
+
+  explicit MaskStore(std::size_t most_bytes) : most_(most_bytes) {}
+  std::uint64_t new_machine();
+  std::shared_ptr<const LocalMask> find(const Key& key);  // null: none
+  void put(const Key& key, std::shared_ptr<const LocalMask> mask);
+  std::size_t bytes() const;
+
+ private:
+  struct KeyHash {
+    std::size_t operator()(const Key& k) const;
+  };
+  struct Entry {
+    Key key;
+    std::shared_ptr<const LocalMask> mask;
+  };
+  using Entries = std::list<Entry>;  // the last used first
+  void drop(Entries::iterator entry);
+
+  const std::size_t most_;
+  mutable std::mutex mutex_;  // all below
+  Entries entries_;
+  std::unordered_map<Key, Entries::iterator, KeyHash> places_;
+  std::size_t bytes_ = 0;
+  std::uint64_t machines_ = 0;
 };
 
 class MaskCache {
  public:
-  static constexpr std::size_t kMaxBytes = std::size_t{64} << 20;
-  MaskCache(const Machine& machine, const TokenBytes& tokens) : machine_(machine), tokens_(tokens) {}
+  MaskCache(const Machine& machine, const TokenBytes& tokens) : machine_(machine), tokens_(tokens), id_(tokens.masks().new_machine()) {}
   std::shared_ptr<const LocalMask> of(const Stacks::Frame& frame) const;
   // Sets the bits of all tokens that may follow a stack, end tokens apart.
   void allowed(Stacks& stacks, std::int32_t top, std::span<std::uint32_t> words) const;
 
  private:
-  struct Key {
-    std::int32_t state, depth;
-    std::int32_t need, room;  // of the count, as far as one token can tell
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash {
-    std::size_t operator()(const Key& k) const;
-  };
-  Key key_of(const Stacks::Frame& frame) const;
+  MaskStore::Key key_of(const Stacks::Frame& frame) const;
   LocalMask find(const Stacks::Frame& frame) const;
   template <class OnToken, class OnNode>
   void walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const OnToken& on_token, const OnNode& on_node) const;
 
   const Machine& machine_;
   const TokenBytes& tokens_;
-  mutable std::mutex mutex_;
-  mutable std::unordered_map<Key, std::shared_ptr<const LocalMask>, KeyHash> masks_;
-  mutable std::size_t bytes_ = 0;
+  const std::uint64_t id_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 #include "text/message/argument_types.h"
 
 #include "base/ascii.h"
+#include "base/client_work.h"
 
 namespace lockstep {
 
@@ -39,6 +40,8 @@ std::string quoted(std::string_view text) {
 
 ArgumentTypes::ArgumentTypes(const ordered_json& tools) {
   if (!tools.is_array()) return;
+  constexpr std::size_t kEntry = 160;  // of a map or a set, with its texts
+  std::size_t bytes = 0;
   for (const ordered_json& tool : tools) {
     const ordered_json* function = member(tool, "function");
     if (!function) function = &tool;
@@ -48,8 +51,15 @@ ArgumentTypes::ArgumentTypes(const ordered_json& tools) {
     const ordered_json* parameters = member(*function, "parameters");
     const ordered_json* properties = parameters ? member(*parameters, "properties") : nullptr;
     if (!properties || !properties->is_object()) continue;
-    for (const auto& [argument, schema] : properties->items()) gather(schema, arguments[argument], 0);
+    for (const auto& [argument, schema] : properties->items()) {
+      std::set<std::string>& types = arguments[argument];
+      gather(schema, types, 0);
+      bytes += kEntry + argument.size();
+      for (const std::string& type : types) bytes += kEntry + type.size();
+    }
   }
+  ClientWork::take(bytes);
+  memory_ = ClientWork::keep(bytes);
 }
 
 const std::set<std::string>* ArgumentTypes::types_of(std::string_view tool, std::string_view argument) const {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -29,6 +30,7 @@ class ArgumentTypes {
   std::string value_json(std::string_view tool, std::string_view argument, std::string_view text) const;
 
  private:
+  std::shared_ptr<void> memory_;  // of all below, where it is counted
   std::map<std::string, std::map<std::string, std::set<std::string>, std::less<>>, std::less<>> types_;  // tool, argument -> types
   const std::set<std::string>* types_of(std::string_view tool, std::string_view argument) const;  // null: any
 };
