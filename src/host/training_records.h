@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "service/training/kept_json.h"
+#include "host/kept_json.h"
 
 namespace lockstep {
 

@@ -1,11 +1,11 @@
 // Adapters by name: their memory is claimed before it is taken, and given back with their last user.
-#include "service/named_adapters.h"
+#include "serving/named_adapters.h"
 
 #include <gtest/gtest.h>
 
 #include "base/error.h"
 #include "checkpoint/adapter_folder.h"
-#include "service/loading.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "text/schema/token_walk.h"
+#include "text/grammar/token_walk.h"
 
 namespace lockstep {
 
