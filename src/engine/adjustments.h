@@ -1,7 +1,7 @@
 // What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there
 // are entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device. Used by
 // one thread at a time.
-//   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries()
+//   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries(); a.truncate(last_tokens);
 #pragma once
 #include <span>
 #include <unordered_map>
@@ -17,10 +17,13 @@ class LogitAdjustments {
     std::int32_t token = 0, count = 0;  // how often it was generated
     bool seen = false;                  // in the prompt or generated
     float bias = 0;
+    bool operator==(const Entry&) const = default;
   };
   // Entries of the prompt and the biases.
   void begin(const SamplingParameters& sampling, std::span<const std::int32_t> prompt);
   void accept(std::int32_t token);
+  // Takes back what was accepted last, given in the order of accepting.
+  void truncate(std::span<const std::int32_t> tokens);
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
@@ -28,6 +31,7 @@ class LogitAdjustments {
 
   bool repeats_ = false, counts_ = false;  // which penalties do anything
   std::vector<Entry> entries_;
+  std::vector<bool> begun_seen_;  // of the entries that begin() made: whether the prompt has the token; later ones come in order of accepting
   std::unordered_map<std::int32_t, std::size_t> places_;
 };
 

@@ -3,7 +3,7 @@
 // Thread rule: the engine calls it on its own thread, `allowed` then `accept` once for each token it samples (a request
 // that is put back, or whose forward runs again after an error, is not asked again). One that throws ends its own
 // request with FinishReason::error. Each request, also each of several samples of one prompt, has a constraint of its
-// own.
+// own. Tokens may be taken back: truncate, and allowed comes again.
 //   request.sampling.constraint = std::make_shared<MyConstraint>();
 #pragma once
 #include <cstdint>
@@ -19,6 +19,10 @@ class TokenConstraint {
   virtual void allowed(std::span<std::uint32_t> words) = 0;
   // The token that was sampled, one of those allowed.
   virtual void accept(std::int32_t token) = 0;
+  // Becomes what it was when `count` tokens had been accepted: no more than there are, no fewer than at the last settle().
+  virtual void truncate(std::int64_t count) = 0;
+  // What has been accepted stays. Whoever may take tokens back says so now and then, so that little need be done again.
+  virtual void settle() {}
 };
 
 }  // namespace lockstep

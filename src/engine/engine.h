@@ -28,6 +28,10 @@ class Engine {
   std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
   // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored.
   void cancel(std::uint64_t id);
+  // Takes back what a request has generated beyond its first `tokens` tokens: pages, constraint and penalties are those before, and it goes
+  // on from there, with the bits it would have had. What was told of them (on_token) is told again as it comes again. Unknown or finished
+  // ids are ignored; nothing happens to one that has no more.
+  void truncate(std::uint64_t id, std::size_t tokens);
   // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
   // request with a NaN or an infinity in its rows, or whose constraint allows nothing or throws, ends with
   // FinishReason::error, alone. When the forward itself throws,
@@ -63,17 +67,16 @@ class Engine {
     std::unique_ptr<Sequence> done;  // null: a token
   };
   void absorb(const std::vector<PlannedSlice>& plan);
-  void pool(Sequence& s, const std::vector<float>& rows, std::int64_t end);
+  void take_scores(Sequence& s, std::int64_t begin, std::size_t slice);
+  void pool(Sequence& s, std::span<const float> rows, std::int64_t end);
   bool pooled_soundly(Sequence& s);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
   void count_work(const std::vector<PlannedSlice>& plan);
   void count_adapters(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
-  // `place`: of its likeliest tokens and its experts in the result, where it has some.
-  struct Place {
-    std::size_t top = 0, experts = 0;
-  };
-  void accept(Sequence& s, const StepResult::Sampled& sampled, const Place& place);
+  // 0 to k tokens become the request's next ones (engine/acceptance.h), and are told.
+  void accept(Sequence& s, std::span<GeneratedToken> tokens);
+  GeneratedToken sampled_token(const Sequence& s, std::size_t slice, std::size_t i);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
 
@@ -87,6 +90,7 @@ class Engine {
   std::unique_ptr<RankSteps> steps_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<Event> events_;
+  StepWants wants_;
   StepResult result_;
   std::uint64_t next_id_ = 1;
   bool delivering_ = false;

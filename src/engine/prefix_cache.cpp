@@ -98,6 +98,14 @@ PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::in
   return Insertion::fresh;
 }
 
+void PrefixCache::truncate(Chain& chain, std::int64_t pages) const {
+  while (chain.pages > pages) {
+    chain.last = entry(chain.last).parent;
+    chain.hash = chain.last < 0 ? 0 : entry(chain.last).hash;
+    --chain.pages;
+  }
+}
+
 void PrefixCache::release(std::int32_t page) {
   if (pages_.release(page) != 1 || !holds(page)) return;
   Entry& e = entry(page);

@@ -51,6 +51,9 @@ class PrefixCache {
   // With `only_fresh`, a known page is reported and nothing changes.
   Insertion insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh = false);
 
+  // Where the chain stood after `pages` pages, of which whoever asks holds all.
+  void truncate(Chain& chain, std::int64_t pages) const;
+
   // One user of a page less; every page, entered or not, is released here.
   void release(std::int32_t page);
   // Gives the least recently used idle page back to the allocator; false when there is none.

@@ -34,13 +34,13 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
   });
 }
 
-void RankSteps::run(const std::vector<PlannedSlice>& plan, StepResult& result) {
+void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
   const WeightSet* own = plan[0].sequence->weights.get();
-  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, result);
+  if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result);
   std::vector<StepResult> others(parts_.size());
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.runner->run(own ? *own : *part.weights, plan, local == 0 ? result : others[static_cast<std::size_t>(local)]);
+    part.runner->run(own ? *own : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);
   });
   const auto work = ranks_->gather<ForwardCounts>([&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
   result.work = work[0];

@@ -2,7 +2,7 @@
 // the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans.
 // Bits do not depend on it.
 // Used by one thread at a time.
-//   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, result);
+//   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, wants, result);
 #pragma once
 #include <memory>
 
@@ -19,7 +19,7 @@ class RankSteps {
   // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
   // Under the weights that the plan's sequences bring (one rank alone), else the newest ones.
-  void run(const std::vector<PlannedSlice>& plan, StepResult& result);
+  void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
 
   const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks

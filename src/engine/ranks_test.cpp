@@ -71,10 +71,13 @@ TEST(EngineRanks, OwnersOfSomeRanksRunTheStepsOfOne) {
       sequences[i].prompt_length = sequences[i].decode_from = sequences[i].known();
       scheduler.add(sequences[i]);
     }
+    const std::vector<PlannedSlice> plan = scheduler.plan();
+    StepWants wants;
+    want_as_asked(plan, 0, wants);
     StepResult result;
-    steps.run(scheduler.plan(), result);
+    steps.run(plan, wants, result);
     std::vector<float> told;
-    for (const StepResult::Sampled& s : result.sampled) told.insert(told.end(), {static_cast<float>(s.token), s.raw_logprob, s.sampling_logprob});
+    for (const StepResult::Sampled& s : result.all_sampled) told.insert(told.end(), {static_cast<float>(s.token), s.raw_logprob, s.sampling_logprob});
     return std::pair(told, result.work);
   };
   const auto want = steps_of(options, plant.runtime, nullptr);

@@ -6,11 +6,31 @@
 
 namespace lockstep {
 
-SamplingRows::SamplingRows(Backend& backend, std::span<Sequence* const> sequences, const View& logits,
+SamplingRows::SamplingRows(Backend& backend, std::span<const SampledRow> sampled, const View& logits,
                            int maximum_leaves)
-    : backend_(backend), sequences_(sequences), logits_(logits), maximum_leaves_(maximum_leaves) {
+    : backend_(backend), sampled_(sampled), logits_(logits), maximum_leaves_(maximum_leaves) {
   mask();
 }
+
+namespace {
+// Tokens that a sequence knows before `known` without having accepted them (a draft) count as generated, for as long as this object lives.
+class DraftAdjustments {
+ public:
+  DraftAdjustments(Sequence& s, std::int64_t known) : adjustments_(s.adjustments) {
+    const std::int64_t accepted = s.accepted();
+    if (known <= accepted) return;
+    draft_ = std::span<const std::int32_t>(s.tokens).subspan(static_cast<std::size_t>(accepted), static_cast<std::size_t>(known - accepted));
+    for (const std::int32_t token : draft_) adjustments_.accept(token);
+  }
+  ~DraftAdjustments() { adjustments_.truncate(draft_); }
+  DraftAdjustments(const DraftAdjustments&) = delete;
+  DraftAdjustments& operator=(const DraftAdjustments&) = delete;
+
+ private:
+  LogitAdjustments& adjustments_;
+  std::span<const std::int32_t> draft_;
+};
+}  // namespace
 
 View SamplingRows::upload(const std::vector<std::int32_t>& values, std::int64_t cols) {
   const auto n = static_cast<std::int64_t>(values.size());
@@ -28,10 +48,12 @@ void SamplingRows::mask() {
   const std::int64_t width = (logits_.cols + 31) / 32;
   std::vector<std::int32_t> words;
   std::int32_t masks = 0;
-  for (const Sequence* s : sequences_) {
-    mask_rows_.push_back(s->sampling.constraint ? masks++ : -1);
-    if (s->sampling.constraint)
-      for (std::uint32_t word : s->mask) words.push_back(std::bit_cast<std::int32_t>(word));
+  for (const SampledRow& row : sampled_) {
+    const Sequence& s = *row.sequence;
+    mask_rows_.push_back(s.sampling.constraint ? masks++ : -1);
+    if (!s.sampling.constraint) continue;
+    const auto of_row = std::span<const std::uint32_t>(s.mask).subspan(static_cast<std::size_t>(row.nth * width), static_cast<std::size_t>(width));
+    for (std::uint32_t word : of_row) words.push_back(std::bit_cast<std::int32_t>(word));
   }
   if (masks == 0) return;
   mask_ = upload(words, width);
@@ -44,9 +66,9 @@ void SamplingRows::attach(Sample& sample) {
   adjust(sample);
   std::vector<float> min_p;
   bool any = false;
-  for (const Sequence* s : sequences_) {
-    min_p.push_back(s->sampling.min_p);
-    any = any || s->sampling.min_p > 0;
+  for (const SampledRow& row : sampled_) {
+    min_p.push_back(row.sequence->sampling.min_p);
+    any = any || row.sequence->sampling.min_p > 0;
   }
   if (any) sample.min_p = upload(min_p);
 }
@@ -54,8 +76,9 @@ void SamplingRows::attach(Sample& sample) {
 void SamplingRows::adjust(Sample& sample) {
   std::vector<std::int32_t> row, begin{0}, adjusted_row, token, count, seen;
   std::vector<float> repetition, presence, frequency, bias;
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    const Sequence& s = *sequences_[i];
+  for (std::size_t i = 0; i < sampled_.size(); ++i) {
+    Sequence& s = *sampled_[i].sequence;
+    const DraftAdjustments draft(s, sampled_[i].known);
     const std::vector<LogitAdjustments::Entry>& entries = s.adjustments.entries();
     adjusted_row.push_back(entries.empty() ? -1 : static_cast<std::int32_t>(row.size()));
     if (entries.empty()) continue;
@@ -93,10 +116,10 @@ void SamplingRows::adjust(Sample& sample) {
 
 std::int64_t SamplingRows::likeliest(const View& id, const View& logprob, std::int64_t begin) {
   std::vector<std::int32_t> row, count, mask_row;
-  for (std::size_t i = 0; i < sequences_.size(); ++i) {
-    if (sequences_[i]->sampling.top_logprobs == 0) continue;
+  for (std::size_t i = 0; i < sampled_.size(); ++i) {
+    if (!sampled_[i].top) continue;
     row.push_back(static_cast<std::int32_t>(i));
-    count.push_back(sequences_[i]->sampling.top_logprobs);
+    count.push_back(sampled_[i].sequence->sampling.top_logprobs);
     mask_row.push_back(mask_rows_[i]);
   }
   const auto rows = static_cast<std::int64_t>(row.size());

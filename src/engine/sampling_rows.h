@@ -1,8 +1,8 @@
 // What some rows of a sampling launch need beyond their numbers: adjusted logits, masks, the likeliest tokens. Rows
 // without any of it cost nothing and keep their bits: nothing is uploaded or launched for them. Used by one thread at a
 // time.
-//   SamplingRows rows(backend, sequences, logits, leaves); rows.attach(sample); launch(sample); rows.likeliest(ids,
-//   logprobs);
+//   SamplingRows rows(backend, sampled, logits, leaves); rows.attach(sample); launch(sample); rows.likeliest(ids,
+//   logprobs, 0);
 #pragma once
 #include <span>
 
@@ -11,14 +11,22 @@
 
 namespace lockstep {
 
+// A row whose next token is drawn: that of position `known` of the sequence, given the tokens before it. Of a sequence's rows in one
+// step this is the `nth`. `top`: the likeliest tokens are told, too.
+struct SampledRow {
+  Sequence* sequence = nullptr;
+  std::int64_t known = 0, nth = 0;
+  bool top = false;
+};
+
 class SamplingRows {
  public:
-  // `sequences[i]` samples from row i of `logits`. The buffers live as long as this object.
-  SamplingRows(Backend& backend, std::span<Sequence* const> sequences, const View& logits, int maximum_leaves);
+  // `sampled[i]` samples from row i of `logits`. A sequence's mask has the words of each of its rows, one after another. The buffers live
+  // as long as this object.
+  SamplingRows(Backend& backend, std::span<const SampledRow> sampled, const View& logits, int maximum_leaves);
   // Launches what adjusts the logits and names adjusted rows and masks in `sample`.
   void attach(Sample& sample);
-  // The likeliest tokens of rows whose requests ask for them, in order, into the rows from `begin` on; returns how
-  // many.
+  // The likeliest tokens of rows that tell them, in order, into the rows from `begin` on; returns how many.
   std::int64_t likeliest(const View& id, const View& logprob, std::int64_t begin);
 
  private:
@@ -28,7 +36,7 @@ class SamplingRows {
   void mask();
 
   Backend& backend_;
-  std::span<Sequence* const> sequences_;
+  std::span<const SampledRow> sampled_;
   View logits_;
   int maximum_leaves_;
   std::vector<Buffer> buffers_;

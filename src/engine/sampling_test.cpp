@@ -5,67 +5,10 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
-#include "engine/engine_test_tools.h"
+#include "engine/rich_requests_test_tools.h"
 
 namespace lockstep {
 namespace {
-
-// Allows a few tokens that are a function of those accepted before, and counts how it is called.
-class HashConstraint : public TokenConstraint {
- public:
-  HashConstraint(std::uint64_t seed, std::int64_t vocabulary) : state_(seed), vocabulary_(vocabulary) {}
-  void allowed(std::span<std::uint32_t> words) override {
-    EXPECT_FALSE(asked_) << "asked twice for one token";
-    asked_ = true;
-    EXPECT_EQ(static_cast<std::int64_t>(words.size()), (vocabulary_ + 31) / 32);
-    for (std::uint32_t w : words) EXPECT_EQ(w, 0u);
-    RandomSequence draws(state_, RandomStream::fuzz);
-    allowed_.clear();
-    const std::uint32_t count = draws.below(3) == 0 ? 1 : 1 + draws.below(static_cast<std::uint32_t>(vocabulary_));
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t token = draws.below(static_cast<std::uint32_t>(vocabulary_));
-      words[token / 32] |= 1u << token % 32;
-      allowed_.insert(static_cast<std::int32_t>(token));
-    }
-  }
-  void accept(std::int32_t token) override {
-    EXPECT_TRUE(asked_);
-    EXPECT_TRUE(allowed_.contains(token));
-    asked_ = false;
-    ++accepted;
-    state_ = state_ * 6364136223846793005u + static_cast<std::uint64_t>(token) + 1;
-  }
-  std::int64_t accepted = 0;
-
- private:
-  std::uint64_t state_;
-  std::int64_t vocabulary_;
-  bool asked_ = false;
-  std::set<std::int32_t> allowed_;
-};
-
-// Requests with everything; `constrain` gives them constraints of their own for one run.
-std::vector<Request> rich_requests(int count, std::uint64_t seed, std::int64_t vocabulary) {
-  std::vector<Request> requests = random_requests(count, seed, vocabulary);
-  RandomSequence draws(seed, RandomStream::fuzz, 3);
-  for (Request& r : requests) {
-    SamplingParameters& s = r.sampling;
-    if (draws.below(3) == 0) s.min_p = static_cast<float>(draws.uniform() * 0.5);
-    if (draws.below(3) == 0) s.repetition_penalty = static_cast<float>(0.5 + draws.uniform() * 1.5);
-    if (draws.below(3) == 0) s.presence_penalty = static_cast<float>(draws.uniform() * 4 - 2);
-    if (draws.below(3) == 0) s.frequency_penalty = static_cast<float>(draws.uniform() * 4 - 2);
-    if (draws.below(3) == 0)
-      for (std::int32_t token = 0; token < vocabulary; token += 1 + static_cast<std::int32_t>(draws.below(30)))
-        s.logit_bias.push_back({token, static_cast<float>(draws.uniform() * 10 - 5)});
-    if (draws.below(2)) s.top_logprobs = 1 + static_cast<std::int32_t>(draws.below(20));
-  }
-  return requests;
-}
-std::vector<Request> constrained(std::vector<Request> requests, std::int64_t vocabulary) {
-  for (std::size_t i = 0; i < requests.size(); i += 2)
-    requests[i].sampling.constraint = std::make_shared<HashConstraint>(i, vocabulary);
-  return requests;
-}
 
 TEST(Sampling, BitsDependOnTheRequestAlone) {
   Plant plant("sharing", "cpu-bf16w", {.isa = InstructionSet::scalar, .threads = 1});
@@ -162,6 +105,7 @@ class FixedConstraint : public TokenConstraint {
   void accept(std::int32_t) override {
     if (good_ == -100) throw std::runtime_error("it does not accept");
   }
+  void truncate(std::int64_t) override {}
 
  private:
   std::vector<std::int32_t> tokens_;

@@ -66,6 +66,18 @@ void Scheduler::wait_again(Sequence& s) {
   waiting_.insert(younger, &s);
 }
 
+void Scheduler::truncate(Sequence& s) {
+  if (!s.running) return;
+  std::int64_t computed = std::min(s.computed, s.known() - 1);
+  if (const auto page = static_cast<std::size_t>(computed / options_.page_size);
+      computed % options_.page_size != 0 && computed < s.computed && pages_->users(s.pages[page]) > 1)
+    computed -= computed % options_.page_size;
+  for (; static_cast<std::int64_t>(s.pages.size()) > pages_for(computed); s.pages.pop_back()) cache_.release(s.pages.back());
+  cache_.truncate(s.chain, computed / options_.page_size);
+  s.computed = computed;
+  s.begin = std::min(s.begin, computed);
+}
+
 void Scheduler::roll_back() {
   for (std::size_t i = running_.size(); i-- > 0;) {
     release_pages(*running_[i]);

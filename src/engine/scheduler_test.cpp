@@ -81,6 +81,14 @@ class Bench {
     check();
     return true;
   }
+  // Takes back what `s` has said beyond its first `said` tokens.
+  void truncate(Sequence& s, std::int64_t said) {
+    s.tokens.resize(static_cast<std::size_t>(s.prompt_length + said));
+    scheduler.truncate(s);
+    EXPECT_LT(s.computed, s.known());
+    EXPECT_EQ(static_cast<std::int64_t>(s.pages.size()), scheduler.pages_for(s.computed));
+    check();
+  }
   // Every page's users are those who list it, and the prefix cache.
   void check() const {
     std::map<std::int32_t, std::int32_t> users;
@@ -258,7 +266,31 @@ TEST(Scheduler, AFailedForwardStartsAllOver) {
   EXPECT_EQ(b.finished.size(), 2u);
 }
 
-// Random requests of three sets of weights come, are cancelled, are put back, meet new weights: every row reads its own text, everybody ends
+// A page that was entered in the prefix cache stays what it is: its beginning is computed again, elsewhere.
+TEST(Scheduler, TokensThatAreTakenBackLeaveSharedPagesAlone) {
+  Bench b({.page_size = 4, .max_batch_rows = 64, .prefill_chunk = 16}, 64);
+  Sequence& s = b.add(bits_of(5, 6), 12);
+  while (s.known() < 11) b.step();
+  ASSERT_EQ(s.computed, 10);
+  ASSERT_EQ(s.chain.pages, 2);
+  const std::vector<std::int32_t> pages = s.pages;
+  b.truncate(s, 4);  // 10 tokens: the last one was computed, in a page of its own
+  EXPECT_EQ(s.computed, 9);
+  EXPECT_EQ(s.pages, pages);
+  b.truncate(s, 1);  // 7: in the middle of the second page, which the cache holds
+  EXPECT_EQ(s.computed, 4);
+  EXPECT_EQ(s.chain.pages, 1);
+  EXPECT_EQ(s.pages, std::vector<std::int32_t>{pages[0]});
+  while (b.step()) {
+  }
+  b.add(bits_of(5, 6), 12);  // finds what was entered
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.at(0).tokens, b.at(1).tokens);
+  EXPECT_EQ(b.counters.cache_hit_tokens, 4);
+}
+
+// Random requests of three sets of weights come, are cancelled, are put back, take tokens back, meet new weights: every row reads its own text, everybody ends
 // with the text it would have had alone, in bounded time, and every page comes back.
 TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
   rc::check([] {
@@ -290,6 +322,12 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
             Sequence& s = *b.scheduler.running()[static_cast<std::size_t>(value) % b.scheduler.running().size()];
             if (value % 2) b.scheduler.preempt(s);
             else b.scheduler.remove(s), s.generation.finish = FinishReason::cancelled;
+          }
+          break;
+        case 8:
+          if (!b.scheduler.running().empty()) {
+            Sequence& s = *b.scheduler.running()[static_cast<std::size_t>(value) % b.scheduler.running().size()];
+            if (const std::int64_t said = s.known() - s.prompt_length; said > 0) b.truncate(s, value / 8 % said);
           }
           break;
         case 6:

@@ -26,7 +26,7 @@ struct Sequence {
 
   // What its next token may be, and is made likelier or less likely by:
   LogitAdjustments adjustments;
-  std::vector<std::uint32_t> mask;  // of the constraint, for the next token
+  std::vector<std::uint32_t> mask;  // of the constraint, for the next token (of several sampled rows: one after another)
   bool mask_ready = false;          // asked for once a token, also when a forward is run again
   std::string constraint_error;     // what it threw; its mask is then empty
 
@@ -49,6 +49,8 @@ struct Sequence {
   std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again
   Pace pace;
 
+  // Tokens of the prompt, and those that were taken as generated.
+  std::int64_t accepted() const { return prompt_length + static_cast<std::int64_t>(generation.tokens.size()); }
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return known() - computed; }
 };

@@ -1,10 +1,15 @@
 #include "engine/step_record.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace lockstep {
 
-StepRecord::StepRecord(Device& device, const Sizes& of) : sizes(of), traced_(device.traced()) {
+StepRecord::StepRecord(Device& device, const StepWants& wants)
+    : samples_(wants.rows(Column::sampled)), scored_(wants.cells(Column::scored)), drawn_(wants.cells(Column::drawn)),
+      sampled_top_(wants.rows(Column::sampled_top)), scored_top_(wants.rows(Column::scored_top)),
+      top_(std::max(wants.widest(Column::sampled_top), wants.widest(Column::scored_top))), experts_(wants.rows(Column::experts)),
+      expert_width_(wants.widest(Column::experts)), traced_(device.traced()) {
   words_ = device.allocate_zero(DType::i32, 1, integer_count() + (traced_ ? 0 : number_count()),
                                 MemoryCategory::activations);
   if (traced_) numbers_ = device.allocate(DType::f32, 1, number_count(), MemoryCategory::activations);
@@ -25,37 +30,29 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   const std::vector<std::int32_t> w = stream.read_ints(words_.view()).get();
   std::vector<float> n;
   if (traced_) n = stream.read(numbers_.view()).get();
+  const auto integer = [&](std::int64_t i) { return w[static_cast<std::size_t>(i)]; };
   const auto number = [&](std::int64_t i) {
-    return traced_ ? n[static_cast<std::size_t>(i)]
-                   : std::bit_cast<float>(w[static_cast<std::size_t>(integer_count() + i)]);
+    return traced_ ? n[static_cast<std::size_t>(i)] : std::bit_cast<float>(integer(integer_count() + i));
   };
-  const std::int64_t samples = sizes.samples, scored = sizes.scored;
-  result.sampled.resize(static_cast<std::size_t>(samples));
-  for (std::int64_t i = 0; i < samples; ++i)
-    result.sampled[static_cast<std::size_t>(i)] = {
-        w[static_cast<std::size_t>(i)], w[static_cast<std::size_t>(samples + i)], number(i), number(samples + i)};
-  result.prompt_logprobs.resize(static_cast<std::size_t>(scored));
-  for (std::int64_t i = 0; i < scored; ++i)
-    result.prompt_logprobs[static_cast<std::size_t>(i)] = number(2 * samples + i);
-  std::int64_t id_at = 2 * samples, logprob_at = 2 * samples + scored;
-  const auto tops = [&](std::int64_t rows, std::vector<std::vector<TokenLogprob>>& out) {
+  result.all_sampled.resize(static_cast<std::size_t>(samples_));
+  for (std::int64_t i = 0; i < samples_; ++i)
+    result.all_sampled[static_cast<std::size_t>(i)] = {integer(i), integer(samples_ + i), number(i), number(samples_ + i)};
+  result.all_scored.resize(static_cast<std::size_t>(scored_));
+  for (std::int64_t i = 0; i < scored_; ++i) result.all_scored[static_cast<std::size_t>(i)] = number(2 * samples_ + i);
+  std::int64_t id_at = 2 * samples_, logprob_at = 2 * samples_ + scored_;
+  const auto tops = [&](std::int64_t rows, std::vector<StepResult::Top>& out) {
     out.assign(static_cast<std::size_t>(rows), {});
-    for (std::vector<TokenLogprob>& row : out)
-      for (std::int64_t i = 0; i < sizes.top; ++i, ++id_at, ++logprob_at)
-        if (const std::int32_t id = w[static_cast<std::size_t>(id_at)]; id >= 0)
-          row.push_back({id, number(logprob_at)});
+    for (StepResult::Top& row : out)
+      for (std::int64_t i = 0; i < top_; ++i, ++id_at, ++logprob_at)
+        if (const std::int32_t id = integer(id_at); id >= 0) row.push_back({id, number(logprob_at)});
   };
-  tops(sizes.sampled_top, result.sampled_top);
-  tops(sizes.prompt_top, result.prompt_top);
-  result.drawn.resize(static_cast<std::size_t>(sizes.drawn));
-  for (TokenLogprob& one : result.drawn) one = {w[static_cast<std::size_t>(id_at++)], number(logprob_at++)};
-  const auto experts = [&](std::int64_t rows, std::vector<std::vector<std::uint16_t>>& out) {
-    out.assign(static_cast<std::size_t>(rows), {});
-    for (std::vector<std::uint16_t>& row : out)
-      for (std::int64_t i = 0; i < sizes.experts; ++i) row.push_back(static_cast<std::uint16_t>(w[static_cast<std::size_t>(id_at++)]));
-  };
-  experts(sizes.sampled_experts, result.sampled_experts);
-  experts(sizes.prompt_experts, result.prompt_experts);
+  tops(sampled_top_, result.all_sampled_top);
+  tops(scored_top_, result.all_scored_top);
+  result.all_drawn.resize(static_cast<std::size_t>(drawn_));
+  for (TokenLogprob& one : result.all_drawn) one = {integer(id_at++), number(logprob_at++)};
+  result.all_experts.assign(static_cast<std::size_t>(experts_), {});
+  for (StepResult::Experts& row : result.all_experts)
+    for (std::int64_t i = 0; i < expert_width_; ++i) row.push_back(static_cast<std::uint16_t>(integer(id_at++)));
 }
 
 }  // namespace lockstep

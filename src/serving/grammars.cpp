@@ -7,15 +7,30 @@ namespace lockstep {
 namespace {
 class GrammarConstraint : public TokenConstraint {
  public:
-  explicit GrammarConstraint(std::shared_ptr<const TokenGrammar> grammar) : matcher_(std::move(grammar)) {}
-  void allowed(std::span<std::uint32_t> words) override { matcher_.allowed(words); }
+  explicit GrammarConstraint(std::shared_ptr<const TokenGrammar> grammar) : grammar_(std::move(grammar)), matcher_(std::in_place, grammar_) {}
+  void allowed(std::span<std::uint32_t> words) override { matcher_->allowed(words); }
   void accept(std::int32_t token) override {
-    if (!matcher_.accept(token))
+    if (!matcher_->accept(token))
       fail(ErrorCode::internal, "token {} was sampled and the grammar does not allow it", token);
+    since_.push_back(token);
+  }
+  void truncate(std::int64_t count) override {
+    since_.resize(static_cast<std::size_t>(count - settled_count_));
+    if (settled_) matcher_.emplace(*settled_);
+    else matcher_.emplace(grammar_);
+    for (const std::int32_t token : since_) matcher_->accept(token);
+  }
+  void settle() override {
+    settled_.emplace(*matcher_);
+    settled_count_ += static_cast<std::int64_t>(since_.size());
+    since_.clear();
   }
 
  private:
-  GrammarMatcher matcher_;
+  std::shared_ptr<const TokenGrammar> grammar_;
+  std::optional<GrammarMatcher> matcher_, settled_;  // settled: at the last settle(), from where tokens are accepted again; none: the start
+  std::int64_t settled_count_ = 0;
+  std::vector<std::int32_t> since_;
 };
 
 // Tells parts apart: two of the same meaning may have other keys, two of other meanings never the same.

@@ -28,6 +28,15 @@ void MinTokens::accept(std::int32_t token) {
   if (inner_) inner_->accept(token);
 }
 
+void MinTokens::truncate(std::int64_t count) {
+  left_ = count_ - count;
+  if (inner_) inner_->truncate(count);
+}
+
+void MinTokens::settle() {
+  if (inner_) inner_->settle();
+}
+
 void AfterReasoning::allowed(std::span<std::uint32_t> words) {
   if (!reasoning_) return inner_->allowed(words);
   allow_all(words, vocabulary_);
@@ -36,9 +45,21 @@ void AfterReasoning::allowed(std::span<std::uint32_t> words) {
 
 void AfterReasoning::accept(std::int32_t token) {
   if (!reasoning_) return inner_->accept(token);
+  reasoned_.push_back(token);
   tail_ += tokenizer_.token_bytes(token);
   if (tail_.find(marker_) != std::string::npos) reasoning_ = false;
   else if (tail_.size() > marker_.size()) tail_.erase(0, tail_.size() - marker_.size());
+}
+
+void AfterReasoning::truncate(std::int64_t count) {
+  const auto reasoned = static_cast<std::int64_t>(reasoned_.size());
+  if (!reasoning_) inner_->truncate(std::max<std::int64_t>(0, count - reasoned));
+  if (count >= reasoned) return;
+  reasoning_ = true;
+  reasoned_.resize(static_cast<std::size_t>(count));
+  tail_.clear();
+  for (std::size_t i = reasoned_.size(); i-- > 0 && tail_.size() < marker_.size();) tail_.insert(0, tokenizer_.token_bytes(reasoned_[i]));
+  if (tail_.size() > marker_.size()) tail_.erase(0, tail_.size() - marker_.size());
 }
 
 }  // namespace lockstep

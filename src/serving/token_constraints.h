@@ -16,14 +16,16 @@ class MinTokens : public TokenConstraint {
  public:
   // `inner` may be null: then everything is allowed.
   MinTokens(std::shared_ptr<TokenConstraint> inner, std::vector<std::int32_t> end_tokens, std::int64_t count, std::int64_t vocabulary)
-      : inner_(std::move(inner)), end_tokens_(std::move(end_tokens)), left_(count), vocabulary_(vocabulary) {}
+      : inner_(std::move(inner)), end_tokens_(std::move(end_tokens)), count_(count), left_(count), vocabulary_(vocabulary) {}
   void allowed(std::span<std::uint32_t> words) override;
   void accept(std::int32_t token) override;
+  void truncate(std::int64_t count) override;
+  void settle() override;
 
  private:
   std::shared_ptr<TokenConstraint> inner_;
   std::vector<std::int32_t> end_tokens_;
-  std::int64_t left_, vocabulary_;
+  std::int64_t count_, left_, vocabulary_;
 };
 
 // Anything but an end token until the text has said `marker`; from there on what `inner` allows. What a token says behind the
@@ -36,11 +38,14 @@ class AfterReasoning : public TokenConstraint {
       : inner_(std::move(inner)), tokenizer_(tokenizer), marker_(std::move(marker)), end_tokens_(std::move(end_tokens)), vocabulary_(vocabulary) {}
   void allowed(std::span<std::uint32_t> words) override;
   void accept(std::int32_t token) override;
+  void truncate(std::int64_t count) override;
+  void settle() override { inner_->settle(); }
 
  private:
   std::shared_ptr<TokenConstraint> inner_;
   const Tokenizer& tokenizer_;
   std::string marker_, tail_;
+  std::vector<std::int32_t> reasoned_;  // tokens up to the one that ended the reasoning
   std::vector<std::int32_t> end_tokens_;
   std::int64_t vocabulary_;
   bool reasoning_ = true;

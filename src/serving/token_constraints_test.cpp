@@ -1,9 +1,11 @@
 #include "serving/token_constraints.h"
 
 #include <gtest/gtest.h>
+#include <rapidcheck.h>
 
 #include <algorithm>
 
+#include "serving/grammars.h"
 #include "serving/loading.h"
 
 namespace lockstep {
@@ -15,6 +17,7 @@ class Only : public TokenConstraint {
   explicit Only(std::int32_t token) : token_(token) {}
   void allowed(std::span<std::uint32_t> words) override { words[static_cast<std::size_t>(token_ / 32)] |= std::uint32_t{1} << (token_ % 32); }
   void accept(std::int32_t token) override { accepted.push_back(token); }
+  void truncate(std::int64_t count) override { accepted.resize(static_cast<std::size_t>(count)); }
   std::vector<std::int32_t> accepted;
 
  private:
@@ -63,6 +66,50 @@ TEST(AfterReasoning, WaitsForTheMarkHoweverTokensCutIt) {
     constraint.accept(7);
     EXPECT_EQ(inner->accepted, std::vector<std::int32_t>{7});
   }
+}
+
+// Any constraint, after some of what it accepted was taken back, allows what one that never accepted it does.
+TEST(TokenConstraints, TokensThatAreTakenBackLeaveNothing) {
+  const auto tokenizer = load_tokenizer(LOCKSTEP_SOURCE_DIR "/models/countdown-glm");
+  const std::int64_t vocabulary = tokenizer->vocab_size();
+  const std::vector<std::int32_t> ends{102};
+  const auto grammar = Grammars(tokenizer, ends).of_schema({{"type", "array"}, {"items", {{"type", "integer"}}}, {"maxItems", 6}});
+  const std::vector<std::int32_t> mark = tokenizer->encode("</think>", false);
+  const auto make = [&](int kind) -> std::shared_ptr<TokenConstraint> {
+    auto inner = make_constraint(grammar);
+    if (kind == 0) return inner;
+    if (kind == 1) return std::make_shared<MinTokens>(inner, ends, 6, vocabulary);
+    return std::make_shared<AfterReasoning>(std::make_shared<MinTokens>(inner, ends, 3, vocabulary), *tokenizer, "</think>", ends, vocabulary);
+  };
+  const bool same = rc::check([&] {
+    const int kind = *rc::gen::inRange(0, 3);
+    const auto constraint = make(kind);
+    std::vector<std::int32_t> said;
+    std::size_t settled = 0;
+    const auto words = *rc::gen::container<std::vector<std::uint32_t>>(rc::gen::arbitrary<std::uint32_t>());
+    for (const std::uint32_t word : words) {
+      if (word % 8 == 0) {
+        constraint->settle();
+        settled = said.size();
+      } else if (word % 4 == 1 && said.size() > settled) {
+        said.resize(settled + (word >> 8) % (said.size() - settled + 1));
+        constraint->truncate(static_cast<std::int64_t>(said.size()));
+      } else {
+        const std::vector<std::int32_t> may = allowed_of(*constraint, vocabulary);
+        if (may.empty()) continue;  // it has ended
+        // In reasoning, often the next part of its end.
+        std::int32_t token = may[(word >> 8) % may.size()];
+        if (kind == 2 && word % 3 != 0) token = mark[said.size() % mark.size()];
+        if (std::find(may.begin(), may.end(), token) == may.end()) token = may.front();
+        constraint->accept(token);
+        said.push_back(token);
+      }
+      const auto fresh = make(kind);
+      for (const std::int32_t token : said) fresh->accept(token);
+      RC_ASSERT(allowed_of(*constraint, vocabulary) == allowed_of(*fresh, vocabulary));
+    }
+  });
+  EXPECT_TRUE(same);
 }
 
 }  // namespace

@@ -1,0 +1,168 @@
+// What a step tells, taken to the requests: scores, pooled states, tokens that are accepted and taken back, faults.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "engine/acceptance.h"
+#include "engine/engine.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::int32_t kNothingAllowed = 1 << 4;
+
+std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
+  if (flags == kNothingAllowed && !s.constraint_error.empty())
+    return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
+  if (flags == kNothingAllowed)
+    return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
+  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability",
+                                         "the logits"};
+  std::string text;
+  for (int bit = 0; bit < 4; ++bit)
+    if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
+  if (text.empty()) text = fmt::format("flags {}", flags);
+  return fmt::format("a NaN or an infinity in {} at position {} of the request", text, position);
+}
+}  // namespace
+
+void Engine::absorb(const std::vector<PlannedSlice>& plan) {
+  const bool flagged =
+      std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
+      std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; });
+  if (flagged) fail_flagged(plan);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlannedSlice& p = plan[i];
+    Sequence& s = *p.sequence;
+    if (s.generation.finish != FinishReason::none) continue;  // failed just now
+    take_scores(s, p.begin, i);
+    if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool(s, rows, p.begin + p.count);
+    scheduler_->commit(p);
+    if (!wants_.of(i, Column::sampled).empty()) {
+      GeneratedToken token = sampled_token(s, i, 0);
+      accept(s, {&token, 1});
+    } else if (p.last) {
+      finish(s, pooled_soundly(s) ? FinishReason::length : FinishReason::error);
+    }
+  }
+}
+
+// What is told of the slice's prompt rows, in their places. `begin`: the position of its first row.
+void Engine::take_scores(Sequence& s, std::int64_t begin, std::size_t slice) {
+  const auto each = [&](Column column, const auto& take) {
+    const std::span<const std::int32_t> rows = wants_.of(slice, column).rows;
+    for (std::size_t i = 0; i < rows.size(); ++i) take(i, static_cast<std::size_t>(begin + rows[i]));
+  };
+  Generation& g = s.generation;
+  each(Column::scored, [&](std::size_t i, std::size_t position) {
+    const std::span<const float> row = result_.scored(slice, i);
+    g.prompt_logprobs[position] = row[0];
+    std::copy(row.begin() + 1, row.end(), g.prompt_target_logprobs.begin() + static_cast<std::ptrdiff_t>(position * (row.size() - 1)));
+  });
+  each(Column::scored_top, [&](std::size_t i, std::size_t position) { g.prompt_top_logprobs[position] = std::move(result_.scored_top(slice)[i]); });
+  each(Column::drawn, [&](std::size_t i, std::size_t position) {
+    const std::span<const TokenLogprob> row = result_.drawn(slice, i);
+    std::copy(row.begin(), row.end(), g.prompt_draws.begin() + static_cast<std::ptrdiff_t>(position * row.size()));
+  });
+  each(Column::experts, [&](std::size_t i, std::size_t position) {
+    if (position < g.prompt_experts.size()) g.prompt_experts[position] = std::move(result_.experts(slice)[i]);
+  });
+}
+
+// Adds hidden states of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
+void Engine::pool(Sequence& s, std::span<const float> rows, std::int64_t end) {
+  const auto hidden = static_cast<std::size_t>(runtime_.model->hidden);
+  s.pooled_sum.resize(hidden);
+  std::int64_t position = end - static_cast<std::int64_t>(rows.size() / hidden);
+  if (s.pooling == Pooling::last) position = s.pooled_positions = 0;
+  for (const float* row = rows.data(); row != rows.data() + rows.size(); row += hidden, ++position) {
+    if (position < s.pooled_positions) continue;
+    ++s.pooled_positions;
+    for (std::size_t i = 0; i < hidden; ++i) s.pooled_sum[i] += row[i];
+  }
+}
+
+// The sum as Generation::pooled; false: there are NaNs or infinities, which the request's error tells.
+bool Engine::pooled_soundly(Sequence& s) {
+  for (const double sum : s.pooled_sum) s.generation.pooled.push_back(static_cast<float>(sum / static_cast<double>(s.pooled_positions)));
+  if (std::all_of(s.generation.pooled.begin(), s.generation.pooled.end(), [](float x) { return std::isfinite(x); })) return true;
+  s.generation.error = "a NaN or an infinity in the hidden states of the request";
+  return false;
+}
+
+GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
+  const StepResult::Sampled& sampled = result_.sampled(slice)[i];
+  const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
+  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}};
+  if (tells_top(s)) token.top = std::move(result_.sampled_top(slice)[i]);
+  if (s.tells_experts) {  // of the same row
+    const std::span<const std::int32_t> rows = wants_.of(slice, Column::experts).rows;
+    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
+    token.experts = std::move(result_.experts(slice)[static_cast<std::size_t>(at)]);
+  }
+  return token;
+}
+
+void Engine::accept(Sequence& s, std::span<GeneratedToken> tokens) {
+  const std::vector<GeneratedToken>& said = s.generation.tokens;
+  const std::size_t before = said.size();
+  const FinishReason end = accept_tokens(s, tokens);
+  if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
+  for (std::size_t i = before; i < said.size(); ++i) {
+    ++counters_.sampled_tokens;
+    counters_.mixed_version_tokens += s.mixed_versions;
+    if (s.on_token) events_.push_back({&s, said[i], nullptr});
+  }
+  if (end != FinishReason::none) finish(s, end);
+}
+
+void Engine::truncate(std::uint64_t id, std::size_t tokens) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
+  Sequence& s = *it->second;
+  if (const FinishReason end = truncate_tokens(s, tokens); end != FinishReason::none) {
+    finish(s, end);
+    return deliver();
+  }
+  scheduler_->truncate(s);
+}
+
+// Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the
+// same order, so they would have flagged it themselves.
+void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
+  struct Fault {
+    std::int64_t position = -1;
+    std::int32_t flags = 0;
+  };
+  std::unordered_map<std::int32_t, Fault> bad_pages;
+  std::vector<Fault> faults(plan.size());
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlannedSlice& p = plan[i];
+    const std::span<const std::int32_t> flags = result_.flags(i, p.count), rows = wants_.of(i, Column::sampled).rows;
+    for (std::size_t row = 0; row < flags.size(); ++row) {
+      if (flags[row] == 0) continue;
+      const std::int64_t at = p.begin + static_cast<std::int64_t>(row);
+      const Fault fault{at, flags[row]};
+      if (faults[i].flags == 0) faults[i] = fault;
+      bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
+    }
+    const std::span<const StepResult::Sampled> sampled = result_.sampled(i);
+    for (std::size_t row = 0; row < sampled.size() && faults[i].flags == 0; ++row)
+      if (sampled[row].flags != 0) faults[i] = {p.begin + rows[row], sampled[row].flags};
+  }
+  for (std::size_t i = 0; i < plan.size(); ++i)
+    for (std::int32_t page : plan[i].sequence->pages) {
+      const auto bad = bad_pages.find(page);
+      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position))
+        faults[i] = bad->second;
+    }
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    if (faults[i].flags == 0) continue;
+    Sequence& s = *plan[i].sequence;
+    s.generation.error = describe_fault(s, faults[i].flags, faults[i].position);
+      finish(s, FinishReason::error, faults[i].position);
+  }
+}
+
+}  // namespace lockstep

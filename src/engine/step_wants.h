@@ -1,0 +1,71 @@
+// What a step is to tell, of which rows: for each slice of a plan and each column a set of the slice's rows, and how many numbers a row.
+// What comes back (step_result.h) is found by the same slice and column. Whoever asks decides: want_as_asked() is what requests ask for.
+// Kept between steps, so that a step allocates nothing a row. Used by one thread.
+//   wants.begin(plan); wants.want(Column::sampled, 0); wants.end_slice(); ... wants.of(0, Column::sampled).rows
+#pragma once
+#include <array>
+#include <span>
+#include <vector>
+
+#include "engine/scheduler.h"
+
+namespace lockstep {
+
+enum class Column {
+  sampled,      // the token after the row, drawn as the request says
+  sampled_top,  // the likeliest tokens there: of rows that are sampled
+  scored,       // log-probabilities of the row's known next token, then of Request::prompt_targets
+  scored_top,   // the likeliest tokens where there are neither penalties nor masks
+  drawn,        // tokens at the temperature alone (Request::prompt_draws)
+  experts,      // where the row went
+  hidden,       // its state behind the final norm
+};
+inline constexpr std::size_t kColumns = 7;
+
+class StepWants {
+ public:
+  // Of a slice and a column.
+  struct Rows {
+    std::span<const std::int32_t> rows;  // of the slice, from its first on; ascending
+    std::int64_t first = 0;              // what comes before: rows of this column, of all slices before
+    std::int64_t first_cell = 0;         // and cells
+    std::int64_t width = 0;              // cells a row
+    std::size_t size() const { return rows.size(); }
+    bool empty() const { return rows.empty(); }
+  };
+
+  void begin(const std::vector<PlannedSlice>& plan);
+  // Of the slice that comes next; rows of a column ascend, and have one width in a slice. Of top tokens width is the most that are told.
+  void want(Column column, std::int64_t row, std::int64_t width = 1);
+  void end_slice();
+
+  Rows of(std::size_t slice, Column column) const;
+  std::int64_t row_begin(std::size_t slice) const { return row_begin_[slice]; }  // of the slice's first row in the forward
+  std::int64_t rows(Column column) const { return static_cast<std::int64_t>(table(column).rows.size()); }
+  std::int64_t cells(Column column) const { return table(column).ends.empty() ? 0 : table(column).ends.back().cells; }
+  std::int64_t widest(Column column) const { return table(column).widest; }
+
+ private:
+  struct End {
+    std::int64_t rows = 0, cells = 0, width = 0;
+  };
+  struct Table {
+    std::vector<std::int32_t> rows;
+    std::vector<End> ends;  // after each slice
+    std::int64_t cells = 0, width = 0, widest = 0;
+  };
+  Table& table(Column column) { return tables_[static_cast<std::size_t>(column)]; }
+  const Table& table(Column column) const { return tables_[static_cast<std::size_t>(column)]; }
+
+  std::array<Table, kColumns> tables_;
+  std::vector<std::int64_t> row_begin_;
+};
+
+// Log-probabilities of a scored row: the prompt's own token, then the row's targets.
+inline std::int64_t scored_columns(const Sequence& s) { return 1 + s.prompt_targets_per_row; }
+inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
+// What the plan's requests ask for: the last row's next token; of prompt rows, where they are scored, the next token's log-probability
+// and what goes with it; hidden states that are pooled. `experts`: numbers a row (ExpertShape::row()).
+void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, StepWants& wants);
+
+}  // namespace lockstep
