@@ -8,6 +8,7 @@
 
 #include "engine/sequence.h"
 #include "kernels/backend.h"
+#include "kernels/sample/sample.h"
 
 namespace lockstep {
 

@@ -2,6 +2,7 @@
 // Keys: num_attention_heads, num_key_value_heads, head_dim, layer_types (full_attention alone) and those of RoPE.
 // Shapes: H heads, Hk key and value heads, D head size.
 #pragma once
+#include "kernels/attention/attention.h"
 #include "model/blocks/block.h"
 #include "model/config_reader.h"
 #include "model/model_facts.h"

@@ -5,6 +5,7 @@
 #pragma once
 #include <optional>
 
+#include "kernels/attention/attention.h"
 #include "model/blocks/indexer.h"
 
 namespace lockstep {

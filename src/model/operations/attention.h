@@ -3,6 +3,7 @@
 // sum of blocks that each join all heads: backward is then made whole on every rank.
 //   Tensor o = attention(ctx, q, entry, layer, nullptr, shape);   // [T, H * value]
 #pragma once
+#include "kernels/attention/attention.h"
 #include "model/operations/index_select.h"
 
 namespace lockstep {

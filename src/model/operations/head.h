@@ -7,6 +7,7 @@
 // The last two make sums, losses and gradients of logits leaf by leaf (kernels/head/head_shard.h), with the bits of the first.
 //   head_loss(ctx, head, model.head);
 #pragma once
+#include "kernels/head/head.h"
 #include "model/adapter_rows.h"
 #include "model/context.h"
 

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "kernels/backend.h"
+#include "kernels/optimizer/optimizer.h"
 
 namespace lockstep {
 
