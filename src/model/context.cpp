@@ -1,10 +1,9 @@
 #include "model/context.h"
 
-#include "kernels/launch.h"
-
-#include <algorithm>
 #include <future>
 #include <utility>
+
+#include "kernels/launch.h"
 
 namespace lockstep {
 
@@ -28,13 +27,21 @@ Tensor Context::output_like(const Tensor& x, std::int64_t cols) {
   return y;
 }
 
-void Context::compute(Tensor& y, std::vector<Tensor> inputs, Recompute recompute) {
-  recompute(y.view(), inputs);
-  if (!tape_) return;
-  for (Tensor& x : inputs) x = x.kept();
-  y.remade = std::make_shared<Remade>([this, inputs = std::move(inputs), recompute = std::move(recompute), rows = y.view().rows, cols = y.view().cols] {
+namespace {
+std::vector<Tensor> kept(Inputs inputs) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (const Input& x : inputs) tensors.push_back(x.tensor.kept());
+  return tensors;
+}
+}  // namespace
+
+void Context::keep_recompute(Tensor& y, Inputs inputs, Recompute recompute) {
+  y.remade = std::make_shared<Remade>([this, inputs = kept(inputs), recompute = std::move(recompute), rows = y.view().rows, cols = y.view().cols] {
+    std::vector<View> views;
+    for (const Tensor& x : inputs) views.push_back(x.view());
     Buffer again = allocate(DType::f32, rows, cols);
-    recompute(again.view(), inputs);
+    recompute(again.view(), views);
     return again;
   });
 }
@@ -47,21 +54,8 @@ void Context::observe(std::string_view name, const View& output, ParameterId par
 
 View RecordedInputs::operator[](std::size_t i) const { return context_.taped(inputs_[i]); }
 
-void Context::record(Tensor& y, std::vector<Tensor> inputs, Adjoint adjoint, bool trains) {
-  if (!tape_) return;
-  const bool below = std::any_of(inputs.begin(), inputs.end(), [](const Tensor& x) { return x.node >= 0; });
-  if (tape_->frozen() && !trains && !below) return;
-  y.node = tape_->new_node();
-  record_node(y.node, std::move(inputs), std::move(adjoint));
-}
-
-void Context::record_loss(std::vector<Tensor> inputs, Adjoint adjoint) {
-  if (tape_) record_node(-1, std::move(inputs), std::move(adjoint));
-}
-
-void Context::record_node(int node, std::vector<Tensor> inputs, Adjoint adjoint) {
-  for (Tensor& x : inputs) x = x.kept();
-  tape_->record([this, node, inputs = std::move(inputs), adjoint = std::move(adjoint)] {
+void Context::record_node(int node, Inputs all, Adjoint adjoint) {
+  tape_->record([this, node, inputs = kept(all), adjoint = std::move(adjoint)] {
     const Buffer dy = tape_->take(node);
     if (!dy && node >= 0) return;
     Gradients gradients = adjoint(dy, RecordedInputs(*this, inputs));
@@ -88,8 +82,7 @@ View Context::taped_flags() {
   return taped_flags_.view();
 }
 
-Tensor Context::segment(const Tensor& input, SegmentBody body) {
-  if (!tape_ || !options_.checkpoint) return body(*this, input);
+Tensor Context::dropped_segment(const Tensor& input, SegmentBody body) {
   Tape* tape = std::exchange(tape_, nullptr);
   Tensor y = body(*this, input.detached());
   tape_ = tape;

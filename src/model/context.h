@@ -6,7 +6,12 @@
 //   ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> Gradients { return {dy, dy}; });
 // Shapes: T rows of the batch; see kernels/ for the mathematics and order of each operation.
 #pragma once
+#include <algorithm>
+#include <array>
 #include <functional>
+#include <initializer_list>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "model/batch.h"
@@ -64,9 +69,16 @@ class RecordedInputs {
 
 // From the gradient of the output, of which nothing may be written, to those of the inputs.
 using Adjoint = std::function<Gradients(const Buffer& dy, const RecordedInputs& x)>;
-// Launches what fills y; x are the inputs.
-using Recompute = std::function<void(const View& y, const std::vector<Tensor>& x)>;
+// Launches what fills y from the inputs x.
+using Recompute = std::function<void(const View& y, std::span<const View> x)>;
 using SegmentBody = std::function<Tensor(Context&, const Tensor&)>;
+
+// An input of an operation: a tensor that is there for the length of a call, so that serving, which records nothing, copies nothing.
+struct Input {
+  Input(const Tensor& t) : tensor(t) {}
+  const Tensor& tensor;
+};
+using Inputs = std::initializer_list<Input>;
 
 class Context {
  public:
@@ -100,22 +112,42 @@ class Context {
   Tensor output(std::int64_t cols) { return of_rows(allocate(DType::f32, batch_.count(), cols)); }
   // f32 with the rows of x, whatever they are.
   Tensor output_like(const Tensor& x, std::int64_t cols);
-  // Fills y, which is cheap to make: records keep the way to make it again in place of its buffer.
-  void compute(Tensor& y, std::vector<Tensor> inputs, Recompute recompute);
+  // Fills y, which is cheap to make of at most four inputs: records keep the way to make it again in place of its buffer.
+  template <class F>
+  void compute(Tensor& y, Inputs inputs, const F& recompute) {
+    std::array<View, 4> views;
+    std::transform(inputs.begin(), inputs.end(), views.begin(), [](const Input& x) { return x.tensor.view(); });
+    recompute(y.view(), std::span<const View>(views.data(), inputs.size()));
+    if (tape_) keep_recompute(y, inputs, recompute);
+  }
   void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) const;
 
   // Records how y was made of `inputs`, last thing in an operation: when a gradient has reached y, backward calls the adjoint and adds what
   // it returns to the inputs' gradients, the last input's first. Pass an input as `linked()` where the adjoint does not read it, a tensor
   // without a node where it reads it and no gradient goes there. Nothing is recorded where nobody asks for a gradient: the weights are
   // frozen, no input has one, and not `trains` (an adapter on the operation's weight).
-  void record(Tensor& y, std::vector<Tensor> inputs, Adjoint adjoint, bool trains = false);
+  template <class F>
+  void record(Tensor& y, Inputs inputs, F&& adjoint, bool trains = false) {
+    if (!tape_) return;
+    const bool below = std::any_of(inputs.begin(), inputs.end(), [](const Input& x) { return x.tensor.node >= 0; });
+    if (tape_->frozen() && !trains && !below) return;
+    const int node = tape_->new_node();
+    record_node(node, inputs, std::forward<F>(adjoint));
+    y.node = node;  // y may be among the inputs
+  }
   // The same of a loss: backward calls it without a gradient from above.
-  void record_loss(std::vector<Tensor> inputs, Adjoint adjoint);
+  template <class F>
+  void record_loss(Inputs inputs, F&& adjoint) {
+    if (tape_) record_node(-1, inputs, std::forward<F>(adjoint));
+  }
   // The activation with the rows of the tape (batch().tape_rows()): what adjoints work on.
   View taped(const Tensor& x);
   View taped_flags();
   // Runs body(context, input); with options().checkpoint and a tape its activations are dropped and made again in backward.
-  Tensor segment(const Tensor& input, SegmentBody body);
+  template <class F>
+  Tensor segment(const Tensor& input, const F& body) {
+    return tape_ && options_.checkpoint ? dropped_segment(input, body) : body(*this, input);
+  }
 
   // KL of the index loss, f32 [tape rows, 1] a layer that owns an indexer (after backward).
   std::vector<Buffer>& index_losses() { return index_losses_; }
@@ -127,7 +159,9 @@ class Context {
 
  private:
   View cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t cols);
-  void record_node(int node, std::vector<Tensor> inputs, Adjoint adjoint);
+  void record_node(int node, Inputs inputs, Adjoint adjoint);
+  void keep_recompute(Tensor& y, Inputs inputs, Recompute recompute);
+  Tensor dropped_segment(const Tensor& input, SegmentBody body);
 
   Backend& backend_;
   const Manifest& manifest_;

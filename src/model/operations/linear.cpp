@@ -30,9 +30,9 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   if (items.slots.offsets) forward.rows_made = ctx.expert_rows(x.view().rows);
   if (any) ctx.launch(&KernelTable::linear_forward, forward);
   if (by_inputs) join_leaves(ctx, y.view(), w);
-  const bool adapts = adapted(ctx, w);
+  const bool adapts = static_cast<bool>(adapters.forward);
   if (adapts) adapters.forward(y.view(), x.view());
-  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapts ? adapters : AdapterRule{}](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> Gradients {
     const View all = in[0];
     if (any && ctx.gradients()) {
       LinearBackwardWeight backward = weight_gradient(ctx, w, dy.view(), all);
@@ -119,6 +119,7 @@ void adapter_backward(Context& ctx, const View& dx, const View& dy, const View& 
 }
 
 AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
+  if (!adapted(ctx, w)) return {};
   const auto backward = [&ctx, w](const View& dx, const View& dy, const View& x) {
     each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
       const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
@@ -129,6 +130,7 @@ AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
 }
 
 AdapterRule rule_of_slots(Context& ctx, ParameterId w, const SlotRows& slots) {
+  if (!adapted(ctx, w)) return {};
   const auto backward = [&ctx, w, slots](const View& dx, const View& dy, const View& x) {
     each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
       const SlotSpan span(ctx, slots.tape_offsets, slots.tape_row_of, rows.tape_begin, rows.tape_end);

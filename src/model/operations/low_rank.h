@@ -32,7 +32,7 @@ LinearBackwardInput adapter_input_gradient(const View& dx, const View& du, const
 LinearBackwardWeight adapter_weight_gradient(GradientSet& gradients, ParameterId id, const PackedWeight& w, const View& dy, const View& x,
                                              const View& segment);
 
-// How adapters join a product with a weight.
+// How adapters join a product with a weight; no functions: no rows are under one.
 struct AdapterRule {
   std::function<void(const View& y, const View& x)> forward;                        // adds to y
   std::function<void(const View& dx, const View& dy, const View& x)> backward;  // adds to dx (none: nothing below), deposits gradients of A and B

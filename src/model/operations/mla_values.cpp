@@ -50,8 +50,10 @@ Tensor mla_values(Context& ctx, const Tensor& input, ParameterId w_uv) {
   const Parameter& p = ctx.parameter(w_uv);
   const std::int64_t heads = all_items(ctx, w_uv);
   const Tensor o = cut(ctx, input, head_columns(ctx, heads, p.inputs));
-  const AdapterRule adapters{[&ctx, w_uv](const View& y, const View& x) { values_adapters(ctx, y, x, w_uv); },
-                             [&ctx, w_uv](const View& dx, const View& dy, const View& x) { values_adapters_backward(ctx, dx, dy, x, w_uv); }};
+  AdapterRule adapters;
+  if (adapted(ctx, w_uv))
+    adapters = {[&ctx, w_uv](const View& y, const View& x) { values_adapters(ctx, y, x, w_uv); },
+                [&ctx, w_uv](const View& dx, const View& dy, const View& x) { values_adapters_backward(ctx, dx, dy, x, w_uv); }};
   Tensor y = product(ctx, o, w_uv, {.x_step = p.inputs, .y_step = p.outputs}, adapters);
   y.split = head_columns(ctx, heads, p.outputs);
   ctx.observe("mla_values", y.view(), w_uv);

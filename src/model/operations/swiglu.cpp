@@ -8,8 +8,8 @@ namespace lockstep {
 Tensor swiglu_of_slots(Context& ctx, const Tensor& gate, const Tensor& up) {
   Tensor y = ctx.output_like(gate, gate.view().cols);
   y.split = gate.split;
-  ctx.compute(y, {gate, up}, [&ctx](const View& to, const std::vector<Tensor>& in) {
-    ctx.launch(&KernelTable::swiglu_forward, SwigluForward{to, in[0].view(), in[1].view()});
+  ctx.compute(y, {gate, up}, [&ctx](const View& to, std::span<const View> in) {
+    ctx.launch(&KernelTable::swiglu_forward, SwigluForward{to, in[0], in[1]});
   });
   ctx.record(y, {gate, up}, [&ctx](const Buffer& dy, const RecordedInputs& in) -> Gradients {
     const View all_gate = in[0], all_up = in[1];
