@@ -68,7 +68,7 @@ TEST(EngineRanks, OwnersOfSomeRanksRunTheStepsOfOne) {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       sequences[i].id = i + 1;
       for (std::size_t t = 0; t < 5 + 4 * i; ++t) sequences[i].tokens.push_back(static_cast<std::int32_t>((7 * t + i) % 60));
-      sequences[i].prompt_length = sequences[i].decode_from = sequences[i].known();
+      sequences[i].prompt_length = sequences[i].known();
       scheduler.add(sequences[i]);
     }
     const std::vector<PlannedSlice> plan = scheduler.plan();

@@ -42,7 +42,7 @@ std::vector<Sequence> known_sequences(std::int64_t vocabulary) {
     Sequence& s = all[i];
     s.id = i + 1;
     s.tokens = random_tokens(draws, 70 + 9 * static_cast<std::int64_t>(i), vocabulary);
-    s.prompt_length = s.decode_from = 2;  // the rest is a draft
+    s.prompt_length = 2;  // the rest is a draft
     s.tells_experts = true;
     s.sampling = {.temperature = 0.9f, .top_p = 0.95f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f, .seed = 5 + i, .max_tokens = 100, .top_logprobs = 2};
     s.prompt_targets_per_row = static_cast<std::int64_t>(i);

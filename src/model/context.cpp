@@ -58,7 +58,7 @@ void Context::record_node(int node, Inputs all, Adjoint adjoint) {
   tape_->record([this, node, inputs = kept(all), adjoint = std::move(adjoint)] {
     const Buffer dy = tape_->take(node);
     if (!dy && node >= 0) return;
-    Gradients gradients = adjoint(dy, RecordedInputs(*this, inputs));
+    InputGradients gradients = adjoint(dy, RecordedInputs(*this, inputs));
     for (std::size_t i = gradients.size(); i-- > 0;)
       if (gradients[i]) tape_->contribute(inputs[i].node, std::move(gradients[i]));
   });
@@ -87,7 +87,7 @@ Tensor Context::dropped_segment(const Tensor& input, SegmentBody body) {
   Tensor y = body(*this, input.detached());
   tape_ = tape;
   // Adapters may stand inside, whether or not a gradient goes on from here.
-  record(y, {input.linked()}, [this, buffer = input.buffer, body = std::move(body)](const Buffer& dy, const RecordedInputs& x) -> Gradients {
+  record(y, {input.linked()}, [this, buffer = input.buffer, body = std::move(body)](const Buffer& dy, const RecordedInputs& x) -> InputGradients {
     Tape* outer = tape_;
     Tape inner(backend_, outer->gradients());
     const ForwardOptions options = options_;

@@ -3,7 +3,7 @@
 // (chosen experts, selected keys) stays on the device. One forward and its backward, on one thread; records refer to it, so it stays in place.
 //   Tensor y = ctx.output_like(x, n);
 //   ctx.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
-//   ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> Gradients { return {dy, dy}; });
+//   ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> InputGradients { return {dy, dy}; });
 // Shapes: T rows of the batch; see kernels/ for the mathematics and order of each operation.
 #pragma once
 #include <algorithm>
@@ -51,8 +51,8 @@ struct RopeAngles {
   bool half = false;
 };
 
-// Gradients of an operation's inputs in their order; an empty buffer, or none at the end: no gradient.
-using Gradients = std::vector<Buffer>;
+// InputGradients of an operation's inputs in their order; an empty buffer, or none at the end: no gradient.
+using InputGradients = std::vector<Buffer>;
 
 // The inputs of an operation in backward, as its record has kept them.
 class RecordedInputs {
@@ -68,7 +68,7 @@ class RecordedInputs {
 };
 
 // From the gradient of the output, of which nothing may be written, to those of the inputs.
-using Adjoint = std::function<Gradients(const Buffer& dy, const RecordedInputs& x)>;
+using Adjoint = std::function<InputGradients(const Buffer& dy, const RecordedInputs& x)>;
 // Launches what fills y from the inputs x.
 using Recompute = std::function<void(const View& y, std::span<const View> x)>;
 using SegmentBody = std::function<Tensor(Context&, const Tensor&)>;

@@ -10,7 +10,7 @@ Tensor add(Context& ctx, const Tensor& left, const Tensor& right) {
   Tensor y = ctx.output_like(a, a.view().cols);
   ctx.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
   ctx.observe("add", y.view());
-  ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> Gradients { return {dy, dy}; });
+  ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> InputGradients { return {dy, dy}; });
   return y;
 }
 

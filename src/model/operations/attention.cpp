@@ -57,7 +57,7 @@ Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int lay
   const AttentionShape shape = share.whole_backward ? all : share.shape;
   if (!share.whole_backward) share.q = share.o = share.log_sum = nullptr;
   ctx.record(o, {q, entry.linked(), o, log_sum, positions, count},
-             [&ctx, share, shape, cache, q_columns = q.view().cols, entry_columns = entry.view().cols](const Buffer& dout, const RecordedInputs& in) -> Gradients {
+             [&ctx, share, shape, cache, q_columns = q.view().cols, entry_columns = entry.view().cols](const Buffer& dout, const RecordedInputs& in) -> InputGradients {
     Buffer dq = ctx.allocate_tape(q_columns);
     if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
     const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o), sums(ctx, in[3], share.log_sum);

@@ -56,7 +56,7 @@ Tensor embedding(Context& ctx, ParameterId table) {
                  EmbeddingForward{y.view(), ctx.weight(table), ctx.batch().rows().token, packed, weight_bits(p, ctx.profile()), p.outputs});
   }
   ctx.observe("embedding", y.view(), table);
-  ctx.record(y, {}, [&ctx, table, packed](const Buffer& dy, const RecordedInputs&) -> Gradients {
+  ctx.record(y, {}, [&ctx, table, packed](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     if (dy.view().cols == 0) return {};
     if (packed) {
       ctx.tape()->keep_table_gradient(dy);  // the head's weight takes what is its own

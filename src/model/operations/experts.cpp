@@ -50,7 +50,7 @@ Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Rou
   Tensor rows{ctx.allocate(DType::f32, routing.row_of.view().rows, x.view().cols)};
   if (slots.tape_source) rows.tape_rows = std::make_shared<TapeRows>(TapeRows{slots.tape_source, {}});
   ctx.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), routing.row_of.view()});
-  ctx.record(rows, {x.linked()}, [&ctx, share, routing, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> Gradients {
+  ctx.record(rows, {x.linked()}, [&ctx, share, routing, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     Buffer dx = ctx.allocate_tape(cols);
     combine(ctx, share, dx.view(), dy.view(), {}, routing.of_tape());
     return {dx};
@@ -61,7 +61,7 @@ Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Rou
 Tensor combined(Context& ctx, const ExpertShare& share, const Tensor& out, const Routing& routing) {
   Tensor y = ctx.output(out.view().cols);
   combine(ctx, share, y.view(), out.view(), routing.weight.view(), routing);
-  ctx.record(y, {out, routing.weight}, [&ctx, share, routing](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {out, routing.weight}, [&ctx, share, routing](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View of_slots = in[0], weight = in[1];
     const ExpertSlots& tape = routing.of_tape();
     Buffer dx = ctx.allocate(DType::f32, of_slots.rows, of_slots.cols), dweight = ctx.allocate(DType::f32, weight.rows, weight.cols);

@@ -13,7 +13,7 @@ Tensor gqa_entry(Context& ctx, const Tensor& all_k, const Tensor& all_v, const A
   launch_rope(ctx, y.view(), k.view(), turned);
   launch_rope(ctx, y.view(), v.view(), copied);
   ctx.observe("gqa_entry", y.view());
-  ctx.record(y, {k.linked(), v.linked()}, [&ctx, keys, values, turned, copied](const Buffer& dy, const RecordedInputs&) -> Gradients {
+  ctx.record(y, {k.linked(), v.linked()}, [&ctx, keys, values, turned, copied](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     Buffer dk = ctx.allocate(DType::f32, dy.view().rows, keys), dv = ctx.allocate(DType::f32, dy.view().rows, values);
     launch_rope_backward(ctx, dv.view(), dy.view(), copied);
     launch_rope_backward(ctx, dk.view(), dy.view(), turned);

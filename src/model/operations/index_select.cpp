@@ -24,7 +24,7 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
   // Runs in backward, when every layer that shares the selection has added its probabilities to the target.
   ctx.record_loss({q, w, k, selection.target, selection.positions, selection.count},
                   [&ctx, cache, heads, size, loss = ctx.index_losses().back(), dq_columns = q.view().cols, dw_columns = w.view().cols,
-                   dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> Gradients {
+                   dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
     Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
     ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
                                                    ctx.batch().tape_rows(), heads, size, ctx.options().index_loss_weight});

@@ -10,7 +10,7 @@ Tensor layer_norm(Context& ctx, const Tensor& input, ParameterId w, ParameterId 
   Tensor y = ctx.output_like(x, x.view().cols);
   ctx.launch(&KernelTable::layer_norm_forward, LayerNormForward{y.view(), x.view(), ctx.weight(w), ctx.weight(b), eps});
   ctx.observe("layer_norm", y.view(), w);
-  ctx.record(y, {x}, [&ctx, w, b, eps](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {x}, [&ctx, w, b, eps](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     GradientSet& g = *ctx.gradients();  // the indexer's alone: nothing reaches it where the weights are frozen
     const View all = in[0];
     Buffer dx = ctx.allocate_tape(all.cols);

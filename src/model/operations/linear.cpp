@@ -32,7 +32,7 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   if (by_inputs) join_leaves(ctx, y.view(), w);
   const bool adapts = static_cast<bool>(adapters.forward);
   if (adapts) adapters.forward(y.view(), x.view());
-  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     if (any && ctx.gradients()) {
       LinearBackwardWeight backward = weight_gradient(ctx, w, dy.view(), all);

@@ -14,7 +14,7 @@ Tensor mla_entry(Context& ctx, const Tensor& kv, ParameterId norm, float eps, st
   const RopeColumns key{1, rotary, 0, latent, 0, latent, 0};
   launch_rope(ctx, y.view(), kv.view(), key);
   ctx.observe("mla_entry", y.view(), norm);
-  ctx.record(y, {kv}, [&ctx, norm, eps, latent, key](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {kv}, [&ctx, norm, eps, latent, key](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     Buffer dkv = ctx.allocate_tape(all.cols);
     launch_rms_norm_backward(ctx, dkv.view().column_range(0, latent), dy.view().column_range(0, latent), all.column_range(0, latent), norm, eps, 1);

@@ -64,7 +64,7 @@ Tensor mla_query(Context& ctx, const Tensor& input, ParameterId w_uk, std::int64
   const bool adapts = adapted(ctx, w_uk);
   if (adapts) query_adapters(ctx, y.view(), q.view(), w_uk, rotary);
   ctx.observe("mla_query", y.view(), w_uk);
-  ctx.record(y, {q}, [&ctx, w_uk, rotary, x_step, y_step, turned, adapts](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {q}, [&ctx, w_uk, rotary, x_step, y_step, turned, adapts](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     if (ctx.gradients()) {
       LinearBackwardWeight backward = weight_gradient(ctx, w_uk, dy.view(), all);

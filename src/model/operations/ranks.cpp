@@ -48,7 +48,7 @@ Tensor whole(Context& ctx, const Tensor& x) {
   if (!x.split) return x;
   Tensor y = ctx.output_like(x, x.split->back());
   gather_columns(ctx, y.view(), x.view(), x.split);
-  ctx.record(y, {x.linked()}, [&ctx, split = x.split](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {x.linked()}, [&ctx, split = x.split](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     if (!in.wants_gradient(0)) return {};
     const View own = own_columns(ctx, dy.view(), split);
     Buffer dx = ctx.allocate(DType::f32, own.rows, own.cols);
@@ -66,7 +66,7 @@ Tensor cut(Context& ctx, const Tensor& x, const ColumnSplit& split) {
   Tensor y = ctx.output_like(all, own.cols);
   y.split = split;
   ctx.backend().stream().copy(y.view(), own);
-  ctx.record(y, {all.linked()}, [&ctx, split](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {all.linked()}, [&ctx, split](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     if (!in.wants_gradient(0)) return {};
     return {GatheredColumns(ctx, dy.view(), split).buffer};
   });

@@ -18,7 +18,7 @@ Tensor norm_of(Context& ctx, const Tensor& x, ParameterId w, float eps, std::int
   ctx.compute(y, {x}, [&ctx, w, eps, by_head](const View& to, std::span<const View> from) {
     ctx.launch(&KernelTable::rms_norm_forward, RmsNormForward{by_head(to), by_head(from[0]), ctx.weight(w), eps});
   });
-  ctx.record(y, {x}, [&ctx, w, eps, heads, by_head](const Buffer& dy, const RecordedInputs& in) -> Gradients {
+  ctx.record(y, {x}, [&ctx, w, eps, heads, by_head](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     Buffer dx = ctx.allocate_tape(all.cols);
     launch_rms_norm_backward(ctx, by_head(dx.view()), by_head(dy.view()), by_head(all), w, eps, heads);

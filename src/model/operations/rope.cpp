@@ -32,7 +32,7 @@ Tensor rope_heads(Context& ctx, const Tensor& input, std::int64_t all_heads, std
   const RopeColumns columns{heads, rotary, size - rotary, 0, size, 0, size};
   launch_rope(ctx, y.view(), x.view(), columns);
   ctx.observe("rope_heads", y.view());
-  ctx.record(y, {x.linked()}, [&ctx, columns, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> Gradients {
+  ctx.record(y, {x.linked()}, [&ctx, columns, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     Buffer dx = ctx.allocate_tape(cols);
     launch_rope_backward(ctx, dx.view(), dy.view(), columns);
     return {dx};

@@ -34,7 +34,7 @@ Routing route(Context& ctx, const Tensor& logits, ParameterId bias, std::int64_t
   }
   if (options.router_loads)
     ctx.launch(&KernelTable::router_load, RouterLoad{(*options.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.of_tape().expert.view()});
-  ctx.record(routing.weight, {logits}, [&ctx, expert = routing.of_tape().expert, normalise, scaling](const Buffer& dweight, const RecordedInputs& in) -> Gradients {
+  ctx.record(routing.weight, {logits}, [&ctx, expert = routing.of_tape().expert, normalise, scaling](const Buffer& dweight, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     Buffer dlogits = ctx.allocate_tape(all.cols);
     ctx.launch(&KernelTable::router_backward, RouterBackward{dlogits.view(), dweight.view(), expert.view(), all, normalise, scaling});
