@@ -99,7 +99,7 @@ TEST(TrainingLimits, AClientsOwnDataIsKeptAsItsText) {
     bench.service->create_session("me", wanted);
   }
   EXPECT_LT(resident_megabytes() - before, 40);  // 7.5 MB of text
-  EXPECT_EQ(bench.service->sessions("me").front().tags.value(), empties);
+  EXPECT_EQ(bench.service->sessions().all("me").front().tags.value(), empties);
 }
 
 TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {

@@ -101,7 +101,7 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
 
   JsonFields fields;
   fields.text("model", &s.model);
-  fields.ignored("input");
+  fields.custom("input", [](const Json&, const std::string&) {});  // taken below, moved and not copied
   fields.text("instructions", &instructions);
   fields.text("previous_response_id", &previous_id);
   fields.boolean("store", &r.store);
