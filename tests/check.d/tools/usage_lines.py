@@ -65,7 +65,7 @@ GIVEN = {
     "train/trainer.h": f"Runtime& runtime, const WeightImages& images, {LEARNS}, Engine& engine",
 }  # fmt: skip
 # What lines use beside their own header.
-BESIDE = ["base/signals.h", "engine/engine.h", "serving/loading.h"]
+BESIDE = ["base/signals.h", "engine/engine.h", "kernels/launch.h", "serving/loading.h"]
 
 
 def usage_of(text):
