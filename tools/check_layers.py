@@ -258,7 +258,7 @@ def self_test():
         "src/runs/a.cpp": ('#include "rl/settings.h"\n', 1),
         "src/host/a.cpp": ('#include "runs/run.h"\n', 1),
         "src/jobs/a.cpp": ('#include "engine/engine.h"\n', 1),
-        "src/cli/a.cpp": ('#include "api/routes.h"\n', 1),
+        "src/cli/a.cpp": ('#include "host/sessions.h"\n', 1),
         "src/kernels/planted/i.cu": ("float f(float x) { return expf(x); }\n", 1),
         "src/kernels/b.cpp": ("int x;\nauto y = _mm256_add_ps(a, b);\n", 2),
         "src/numerics/b.cpp": ("#include <immintrin.h>\n", 1),

@@ -2,17 +2,21 @@
 
 A prompt and a text are read with their special tokens (a beginning that the tokenizer adds too); what a message says never becomes one.
 """
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import openai
 import pytest
 import requests
 import tinker
-from conftest import _api
 
+_spec = importlib.util.spec_from_file_location("lockstep_api_conftest", Path(__file__).resolve().parents[1] / "api/conftest.py")
+_api = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_api)
 BINARY = os.environ.get("LOCKSTEP_BINARY", str(_api.REPOSITORY / "build/lockstep"))
 BOS, END = 101, 102
 BEGINS = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<|bos|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
