@@ -243,19 +243,25 @@ def checkout(folder):
 os.environ.pop("LOCKSTEP_BINARY", None)
 with check("wheel-is-built"):
     bin_of_wheel = installed(TMP / "package")
-if "bin_of_wheel" in globals():
-    with check("wheel-help"):
-        stranger = Place("wheel", TMP / "help", bin_of_wheel)
+ways = {"wheel": lambda folder: bin_of_wheel, "checkout": checkout}
+if "bin_of_wheel" not in globals():
+    del ways["wheel"]
+for way, program in ways.items():
+    def place(name):  # an empty folder, where that program is found
+        folder = TMP / way / name
+        return Place(way, folder, program(folder))
+
+    with check(f"{way}-help"):
+        stranger = place("help")
         walked(stranger, [example for examples in help_examples(stranger).values() for example in examples])
-    with check("wheel-readme"):
-        walked(Place("wheel", TMP / "readme", bin_of_wheel), readme_commands())
+    with check(f"{way}-readme"):
+        walked(place("readme"), readme_commands())
     for page in TOUR:
-        with check(f"wheel-{page.removesuffix('.md')}"):
-            walked(Place("wheel", TMP / page, bin_of_wheel), commands_of(f"docs/{page}"))
+        with check(f"{way}-{page.removesuffix('.md')}"):
+            walked(place(page), commands_of(f"docs/{page}"))
+if "wheel" in ways:
     with check("wheel-coming-from"):
         walked(Place("wheel", TMP / "coming-from", bin_of_wheel), coming_from_commands())
-with check("checkout-readme"):
-    walked(Place("checkout", TMP / "clone", checkout(TMP / "clone")), readme_commands())
 with check("control"):
     # An example that cannot work is told: neither is a command of ours run without being looked at.
     place = Place("control", TMP / "control", checkout(TMP / "control"))
