@@ -141,12 +141,12 @@ def test_fifty_hostile_senders(start_server):
     server = start_server("--body-megabytes", str(BODY_MEGABYTES), "--stop-seconds", "2")
     good = Client(server.url, "tml-good")
     alone, _ = heartbeats(server.port, good, 2)
-    before = memory(server.process, "VmRSS")
     wires = []
     for number in range(5):  # keys; of each ten senders
         owner = Client(server.url, f"tml-hostile-{number}")
         made = owner.post("create_model", session_id=owner.session, model_seq_id=0, base_model=BASE, lora_config={"rank": 1, "seed": 1})
         wires.append(list(hostile_requests(owner.result(made["request_id"])["model_id"], owner.key).values()))
+    before = memory(server.process, "VmRSS")  # with the models
     statuses = []
     end = time.monotonic() + SECONDS
     threads = [threading.Thread(target=send_until, args=(end, server.port, wires[i % 5][i // 5 % 7:] + wires[i % 5][:i // 5 % 7], statuses)) for i in range(SENDERS)]
@@ -162,7 +162,9 @@ def test_fifty_hostile_senders(start_server):
           f"p99 {percentile(beaten, 99):.1f} ms, longest {beaten[-1]:.1f} ms, an echo's p99 {percentile(echoed, 99):.1f} ms; memory {before:.0f} MB, at most {peak:.0f} MB; answers { {s: answered.count(s) for s in sorted(set(answered))} }")
     # One decoder for all made this 22 seconds. A heartbeat wakes three threads, an echo one, and each waits for its turn.
     assert len(beaten) > 20 and percentile(beaten, 99) < TARGET_MS + 5 * percentile(echoed, 99), beaten[-5:]
-    assert peak < before + BODY_MEGABYTES + 100, (before, peak)
+    # Beyond the budget stand what it does not count (bodies below 16 KB, stacks, windows of zstd) and what the allocator keeps: 65 to 121 MB were
+    # seen, the most where others compute beside it. Without the budget it is gigabytes.
+    assert peak < before + BODY_MEGABYTES + 160, (before, peak)
     assert 500 not in answered
     refused = [body for status, body in statuses if status in (413, 429, 503)]
     assert refused and all(b"--body-megabytes" in body or b"waiting" in body for body in refused), refused[:3]
