@@ -180,7 +180,7 @@ class PartWriter {
       for (std::size_t n = 0; n < std::max<std::size_t>(word.size(), 1); ++n) states[word.substr(0, n)] = 0;
     for (auto& [beginning, state] : states) state = builder_.add_state(rule);
     for (const auto& [beginning, state] : states) {
-      write_bytes(rule, state, [&](int byte) { return target(states, part, mark, behind, beginning, byte); });
+      write_bytes(rule, state, [&, begun = beginning](int byte) { return target(states, part, mark, behind, begun, byte); });
       builder_.epsilon(rule, state, to);
       if (part.id >= 0) builder_.token(rule, state, behind, part.id);
       write_tokens(part, rule, state, states[""]);
