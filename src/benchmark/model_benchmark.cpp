@@ -19,7 +19,7 @@ std::vector<std::int32_t> random_tokens(const OpenedModel& opened, std::int64_t 
   RandomSequence random(1, RandomStream::shuffle, item);
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.loaded.model->vocabulary)));
+    tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.loaded.model->facts().vocabulary)));
   return tokens;
 }
 

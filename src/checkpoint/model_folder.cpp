@@ -37,7 +37,7 @@ std::vector<std::string> of_like_length(const std::string& name, const std::vect
 class Loader {
  public:
   Loader(const fs::path& path, const Model& model)
-      : path_(path), manifest_(model.manifest()), layers_(model.layers), files_(path) {}
+      : path_(path), manifest_(model.manifest()), layers_(model.facts().layers), files_(path) {}
 
   LoadedModel load() {
     for (const FileTensor& file : manifest_.files()) place(file);
@@ -208,14 +208,14 @@ ModelFolderInfo model_folder_info(const fs::path& path, const LoadedModel& loade
   info.path = path.string();
   info.family = model.family();
   info.parameters_total = model.manifest().trained_size();
-  info.parameters_active = model.active_size;
-  info.layers = model.layers;
-  info.hidden = model.hidden;
-  info.vocabulary = model.vocabulary;
-  info.context = model.max_positions;
-  info.experts = model.expert_count;
-  info.experts_a_token = model.experts_a_token;
-  info.select_top_k = model.select_top_k;
+  info.parameters_active = model.facts().active_size;
+  info.layers = model.facts().layers;
+  info.hidden = model.facts().hidden;
+  info.vocabulary = model.facts().vocabulary;
+  info.context = model.facts().max_positions;
+  info.experts = model.facts().expert_count;
+  info.experts_a_token = model.facts().experts_a_token;
+  info.select_top_k = model.facts().select_top_k;
   info.tensors = static_cast<std::int64_t>(model.manifest().files().size());
   info.dtype = dtype_name(loaded.file_dtype);
   info.weights_sha256 = weights_sha256(model.manifest(), loaded.masters);

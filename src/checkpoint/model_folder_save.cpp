@@ -91,7 +91,7 @@ void write_configs(const fs::path& folder, const Model& model, const SaveOptions
   if (config.contains("torch_dtype")) config["torch_dtype"] = dtype;  // the name it had before; they must not disagree
   write_file_atomic(folder / "config.json", json_text(config));
   std::error_code error;
-  if (fs::exists(folder / "generation_config.json", error) || model.eos_tokens.empty()) return;
+  if (fs::exists(folder / "generation_config.json", error) || model.facts().eos_tokens.empty()) return;
   Json generation = {{"_from_model_config", true}};
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (config.contains(key) && !config.at(key).is_null()) generation[key] = config.at(key);

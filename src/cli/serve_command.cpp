@@ -207,7 +207,7 @@ int serve_command(const Arguments& arguments) {
     OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
-    model_positions = opened.loaded.model->max_positions;
+    model_positions = opened.loaded.model->facts().max_positions;
     position_bytes = KvCache::bytes_a_position(opened.loaded.model->cache_shapes(), opened.runtime->profile);
     if (!training) opened.loaded.masters = {};  // their memory is the cache's from here on
     if (training) {

@@ -142,7 +142,7 @@ SftInput read_sft_input(const SftSettings& s, const OpenedModel& opened) {
   const Model& model = *opened.loaded.model;
   const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template);
   const auto read = [&](const std::string& file) {
-    SftData data = read_training_file(file, reader, model.vocabulary, opened.runtime->max_positions);
+    SftData data = read_training_file(file, reader, model.facts().vocabulary, opened.runtime->max_positions);
     if (data.untrained > 0) log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});
     return std::move(data.sequences);
   };

@@ -42,7 +42,7 @@ Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const
     : runtime_(runtime), options_(options) {
   check_options(options);
   options_.cache_pages = resolve_pages(runtime, options);
-  limits_ = {runtime.model->vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
+  limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
   steps_ = std::make_unique<RankSteps>(runtime, options_);
   set_weights(std::move(weights));
@@ -76,7 +76,7 @@ Sequence& Engine::add(Request request, OnToken on_token, OnDone on_done) {
       fail(ErrorCode::unsupported, "a request has an adapter, and {} ranks share the model; allowed is one rank", options_.ranks.size());
     request.adapter->layout->check_fits(runtime_.model->manifest());
   }
-  if (request.experts && runtime_.model->expert_shape().row() == 0)
+  if (request.experts && runtime_.model->facts().expert_shape().row() == 0)
     fail(ErrorCode::unsupported, "experts are asked for, and the model ({}) has none", runtime_.model->family());
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
@@ -252,7 +252,7 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
 
 // Adds hidden states of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
 void Engine::pool(Sequence& s, const std::vector<float>& rows, std::int64_t end) {
-  const auto hidden = static_cast<std::size_t>(runtime_.model->hidden);
+  const auto hidden = static_cast<std::size_t>(runtime_.model->facts().hidden);
   s.pooled_sum.resize(hidden);
   std::int64_t position = end - static_cast<std::int64_t>(rows.size() / hidden);
   if (s.pooling == Pooling::last) position = s.pooled_positions = 0;

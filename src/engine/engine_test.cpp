@@ -29,7 +29,7 @@ struct Ways {
   std::vector<std::vector<std::uint32_t>> expected;
 
   Ways(const std::string& c, const std::string& p, std::uint64_t seed, int count = 24) : config(c), profile(p) {
-    requests = random_requests(count, seed, make_model(golden_config(c))->vocabulary);
+    requests = random_requests(count, seed, make_model(golden_config(c))->facts().vocabulary);
     expected = alone(requests, c, p);
   }
   EngineCounters run(const EngineOptions& options, const BackendOptions& backend, const std::string& what) const {
@@ -105,7 +105,7 @@ TEST(Engine, APromptIsFoundAgainByItsOwnerAlone) {
   Plant plant("wide");
   Engine engine(plant.runtime, plant.weights, {.page_size = 4});
   RandomSequence draws(9, RandomStream::fuzz);
-  Request request{.prompt = random_tokens(draws, 33, plant.runtime.model->vocabulary), .sampling = {.seed = 3, .max_tokens = 5}};
+  Request request{.prompt = random_tokens(draws, 33, plant.runtime.model->facts().vocabulary), .sampling = {.seed = 3, .max_tokens = 5}};
   const auto ask = [&](std::uint64_t owner) {
     request.prefix_owner = owner;
     const std::int64_t before = engine.counters().prefill_tokens;
@@ -128,7 +128,7 @@ TEST(Engine, EveryWayToScoreGivesTheSameBits) {
                 {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
   RandomSequence draws(5, RandomStream::fuzz);
   for (int round = 0; round < 4; ++round) {
-    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->vocabulary);
+    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->facts().vocabulary);
     const std::vector<float> expected = engine.score(tokens);
     ASSERT_EQ(expected.size(), tokens.size() - 1);
     for (ScoreKind kind :
@@ -155,9 +155,9 @@ TEST(Engine, EveryWayToScoreGivesTheSameBits) {
 TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
   Plant plant;
   Engine engine(plant.runtime, plant.weights);
-  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->vocabulary)))
+  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->facts().vocabulary)))
     ASSERT_NE(g.finish, FinishReason::error);
-  for (const Request& request : random_requests(6, 6, plant.runtime.model->vocabulary)) {
+  for (const Request& request : random_requests(6, 6, plant.runtime.model->facts().vocabulary)) {
     const Generation g = engine.generate({request})[0];
     std::vector<std::int32_t> tokens = request.prompt;
     for (const GeneratedToken& t : g.tokens) tokens.push_back(t.id);
@@ -185,7 +185,7 @@ TEST(Engine, AnotherLeafCountIsNoticed) {
   ASSERT_FALSE(study.empty());
   Plant plant("wide"), other("wide", study);
   Engine engine(plant.runtime, plant.weights), control(other.runtime, other.weights);
-  const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->vocabulary);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->facts().vocabulary);
   EXPECT_GT(different_bits(engine.score(tokens), control.score(tokens)), 0u);
 }
 
@@ -203,10 +203,10 @@ TEST(Engine, CountersAreWhatTheLengthsImply) {
   EXPECT_EQ(c.forwards, 3 + 4);
   EXPECT_EQ(c.largest_batch, 8);
   EXPECT_EQ(c.sampled_tokens, 5);
-  EXPECT_EQ(c.work.expert_rows, 3 * 24 * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size()));
-  const std::int64_t k = model.select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
-  EXPECT_EQ(c.work.pairs_visible, 300 * model.layers * model.attention_heads);
-  EXPECT_EQ(c.work.pairs_skipped(), (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.layers * model.attention_heads);
+  EXPECT_EQ(c.work.expert_rows, 3 * 24 * model.facts().experts_a_token * static_cast<std::int64_t>(model.facts().router_biases.size()));
+  const std::int64_t k = model.facts().select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
+  EXPECT_EQ(c.work.pairs_visible, 300 * model.facts().layers * model.facts().attention_heads);
+  EXPECT_EQ(c.work.pairs_skipped(), (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.facts().layers * model.facts().attention_heads);
   EXPECT_EQ(c.work.fault(), "");
 }
 
@@ -248,7 +248,7 @@ TEST(Engine, RequestsMayBringWeightsOfTheirOwn) {
       plant.images = initial_weights(plant.runtime.model->manifest(), seed, 0.25);
       own.push_back(plant.make(plant.weights->version));
     }
-    const std::vector<Request> requests = random_requests(18, 5, plant.runtime.model->vocabulary);
+    const std::vector<Request> requests = random_requests(18, 5, plant.runtime.model->facts().vocabulary);
     std::vector<std::vector<std::vector<std::uint32_t>>> alone;
     for (const auto& weights : own) {
       Engine engine(plant.runtime, weights ? weights : plant.weights, {.page_size = 4});
@@ -294,7 +294,7 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
   const Manifest& manifest = plant.runtime.model->manifest();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
-    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->vocabulary) continue;
+    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->facts().vocabulary) continue;
     for (std::int64_t k = 0; k < p.inputs; ++k)
       plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
   }
@@ -411,7 +411,7 @@ TEST(Engine, RefusesWhatItCannotDo) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   refused("prompt", [](Request& r) { r.prompt.clear(); });
   refused("prompt[1]", [](Request& r) { r.prompt[1] = -1; });
-  refused("prompt[2]", [&](Request& r) { r.prompt[2] = static_cast<std::int32_t>(plant.runtime.model->vocabulary); });
+  refused("prompt[2]", [&](Request& r) { r.prompt[2] = static_cast<std::int32_t>(plant.runtime.model->facts().vocabulary); });
   refused("prompt", [](Request& r) { r.prompt.assign(33, 1); });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = 30; });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = -1; });

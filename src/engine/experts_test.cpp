@@ -36,7 +36,7 @@ struct ToldExperts : ::testing::Test {
   Plant plant;
   EngineOptions options{.page_size = 4, .cache_pages = 64, .prefill_chunk = 5};
   Engine engine{plant.runtime, plant.weights, options};
-  std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   RandomSequence draws{3, RandomStream::fuzz};
   std::vector<std::int32_t> prompt = random_tokens(draws, 23, vocabulary);
 
@@ -63,7 +63,7 @@ TEST_F(ToldExperts, AreThoseOfTheRowsThatTokensWereChosenFrom) {
   plant.runtime.observer = nullptr;
   ASSERT_EQ(g.tokens.size(), 9u);
   EXPECT_EQ(told(g), watch.rows);  // the last token has no row of its own, the first is chosen from none
-  const ExpertShape shape = plant.runtime.model->expert_shape();
+  const ExpertShape shape = plant.runtime.model->facts().expert_shape();
   EXPECT_GT(shape.layers, 1);
   std::set<std::vector<std::uint16_t>> kinds;
   for (const std::vector<std::uint16_t>& row : told(g)) {

@@ -18,7 +18,7 @@ Request prompt_request(const std::vector<std::int32_t>& prompt) {
 struct PromptScores : ::testing::Test {
   Plant plant;
   Engine engine{plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 64, .prefill_chunk = 5}};
-  std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   RandomSequence draws{3, RandomStream::fuzz};
   std::vector<std::int32_t> prompt = random_tokens(draws, 23, vocabulary);
 };

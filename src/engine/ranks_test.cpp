@@ -13,8 +13,8 @@ constexpr const char* kDense = R"({
 const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}};
 
 void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
-  std::vector<Request> requests = random_requests(12, 5, runtime.model->vocabulary);
-  for (Request& r : requests) r.experts = r.experts && runtime.model->expert_shape().row() > 0;
+  std::vector<Request> requests = random_requests(12, 5, runtime.model->facts().vocabulary);
+  for (Request& r : requests) r.experts = r.experts && runtime.model->facts().expert_shape().row() > 0;
   for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].sampling.top_logprobs = 3;
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
   Engine one(runtime, weights, options);
@@ -24,7 +24,7 @@ void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const Weigh
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
     EXPECT_EQ(bits_of(engine.generate(requests)), want);
-    if (ranks.tp > 1 || runtime.model->expert_count > 0) {
+    if (ranks.tp > 1 || runtime.model->facts().expert_count > 0) {
       EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
     }
     EXPECT_GT(engine.counters().mixed_batches, 0);

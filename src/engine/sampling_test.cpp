@@ -69,7 +69,7 @@ std::vector<Request> constrained(std::vector<Request> requests, std::int64_t voc
 
 TEST(Sampling, BitsDependOnTheRequestAlone) {
   Plant plant("sharing", "cpu-bf16w", {.isa = InstructionSet::scalar, .threads = 1});
-  const std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   const std::vector<Request> requests = rich_requests(30, 11, vocabulary);
   std::vector<std::vector<std::uint32_t>> expected;
   for (const Request& r : constrained(requests, vocabulary)) {
@@ -118,7 +118,7 @@ TEST(Sampling, BitsDependOnTheRequestAlone) {
 
 TEST(Sampling, LikeliestTokensHaveTheBitsOfTheLogProbabilities) {
   Plant plant;
-  const std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   Request request{
       .prompt = {1, 2, 3, 4, 5, 6, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .prompt_logprobs = true};
   Engine engine(plant.runtime, plant.weights, {.max_batch_rows = 3});
@@ -199,7 +199,7 @@ TEST(Sampling, LogProbabilitiesAreOverTheAllowedSet) {
 TEST(Sampling, AConstraintThatAllowsNothingOrThrowsEndsItsRequestAlone) {
   Plant plant;
   Engine engine(plant.runtime, plant.weights);
-  const std::vector<Request> good = random_requests(6, 5, plant.runtime.model->vocabulary);
+  const std::vector<Request> good = random_requests(6, 5, plant.runtime.model->facts().vocabulary);
   const std::vector<Generation> before = engine.generate(good);
   std::vector<Request> requests = good;
   for (int i = 0; i < 3; ++i) requests.push_back({.prompt = {1, 2}, .sampling = {.max_tokens = 10}});

@@ -48,7 +48,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
     if (p.sequence->tells_experts) {
       sizes.sampled_experts += samples(p);
       sizes.prompt_experts += scored_rows(p);
-      sizes.experts = runtime_.model->expert_shape().row();
+      sizes.experts = runtime_.model->facts().expert_shape().row();
     }
     if (!tells_top(*p.sequence)) continue;
     sizes.sampled_top += samples(p);
@@ -107,7 +107,7 @@ void StepRunner::add_adapters(Context& context, const View& y, const View& hidde
     const auto adapter_of = [&](std::int64_t r) { return sampling_[static_cast<std::size_t>(begin + r)]->adapter.get(); };
     const AdapterWeights* adapter = adapter_of(row);
     for (end = row + 1; end < y.rows && adapter_of(end) == adapter;) ++end;
-    add_adapter_logits(context, y.row_range(row, end - row), hidden, index.row_range(row, end - row), runtime_.model->head, adapter);
+    add_adapter_logits(context, y.row_range(row, end - row), hidden, index.row_range(row, end - row), runtime_.model->facts().head, adapter);
   }
 }
 
@@ -129,7 +129,7 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
   const Buffer targets =
       backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
   const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows),
-                                                 context.packed(model.head).outputs, MemoryCategory::workspace);
+                                                 context.packed(model.facts().head).outputs, MemoryCategory::workspace);
   std::int64_t row = 0, out = 0;
   for (const PlannedSlice& p : plan) {
     const std::int64_t n = scored_rows(p), columns = scored_columns(*p.sequence);
@@ -138,12 +138,12 @@ void StepRunner::score_prompts(Context& context, const std::vector<PlannedSlice>
       head.logprob = record.logprobs().row_range(out, n * columns).reshape(n, columns);
       head.flags = context.flags().row_range(row, n);
       head.x = hidden.row_range(row, n);
-      head.w = context.packed(model.head);
+      head.w = context.packed(model.facts().head);
       head.target = targets.view().row_range(out, n * columns).reshape(n, columns);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
       const AdapterRows adapter{p.sequence->adapter.get()};
-      head_loss(context, head, model.head, adapter.weights ? &adapter : nullptr);
+      head_loss(context, head, model.facts().head, adapter.weights ? &adapter : nullptr);
       out += n * columns;
     }
     row += p.count;
@@ -156,7 +156,7 @@ void StepRunner::each_prompt_chunk(Context& context, const std::vector<PlannedSl
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
   const Buffer chunk =
-      backend.device().allocate(DType::f32, kScoredChunkRows, model.vocabulary, MemoryCategory::workspace);
+      backend.device().allocate(DType::f32, kScoredChunkRows, model.facts().vocabulary, MemoryCategory::workspace);
   std::int64_t row = 0;
   for (const PlannedSlice& p : plan) {
     const std::int64_t n = wants(*p.sequence) ? scored_rows(p) : 0;
@@ -166,8 +166,8 @@ void StepRunner::each_prompt_chunk(Context& context, const std::vector<PlannedSl
       for (std::int64_t i = 0; i < rows; ++i) integers_.push_back(static_cast<std::int32_t>(row + begin + i));
       const Buffer index = backend.device().upload(integers_, rows, 1, MemoryCategory::activations);
       const View z = chunk.view().row_range(0, rows);
-      head_logits(context, z, hidden, index.view(), model.head);
-      add_adapter_logits(context, z, hidden, index.view(), model.head, p.sequence->adapter.get());
+      head_logits(context, z, hidden, index.view(), model.facts().head);
+      add_adapter_logits(context, z, hidden, index.view(), model.facts().head, p.sequence->adapter.get());
       if (first()) told(p, row + begin, begin, z);
     }
     row += p.count;
@@ -262,16 +262,16 @@ void StepRunner::sample(Context& context, const std::vector<PlannedSlice>& plan,
   }
   const Buffer integers = backend.device().upload(integers_, record.sizes.samples, 6, MemoryCategory::activations);
   const Buffer floats = backend.device().upload(floats_, record.sizes.samples, 2, MemoryCategory::activations);
-  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16,
+  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.facts().vocabulary, 16,
                                                      record.sizes.samples > 16 ? record.sizes.samples : 16);
-  const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.vocabulary,
+  const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, record.sizes.samples), model.facts().vocabulary,
                                                   MemoryCategory::workspace);
   std::int64_t told = 0;
   for (std::int64_t begin = 0; begin < record.sizes.samples; begin += most) {
     const std::int64_t n = std::min(most, record.sizes.samples - begin);
     const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
                z = chunk.view().row_range(0, n);
-    head_logits(context, z, hidden, i.column_range(0, 1), model.head);
+    head_logits(context, z, hidden, i.column_range(0, 1), model.facts().head);
     if (!first()) continue;
     add_adapters(context, z, hidden, i.column_range(0, 1), begin);
     Sample sample;

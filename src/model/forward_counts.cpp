@@ -15,12 +15,12 @@ std::int64_t sum_to(std::int64_t n) { return n * (n + 1) / 2; }
 }  // namespace
 
 void ForwardCounts::expect(const Model& model, std::int64_t begin, std::int64_t end, bool dense) {
-  const std::int64_t heads = model.attention_heads * model.layers, k = model.select_top_k;
+  const std::int64_t heads = model.facts().attention_heads * model.facts().layers, k = model.facts().select_top_k;
   const std::int64_t visible = sum_to(end) - sum_to(begin);
   const std::int64_t whole = sum_to(std::min(end, k)) - sum_to(std::min(begin, k)), cut = k * (std::max(end, k) - std::max(begin, k));
   pairs_visible += visible * heads;
   pairs_selected += (k > 0 && !dense ? whole + cut : visible) * heads;
-  expert_rows_chosen += (end - begin) * model.expert_shape().row() * kExpertMatrices;
+  expert_rows_chosen += (end - begin) * model.facts().expert_shape().row() * kExpertMatrices;
 }
 
 std::string ForwardCounts::fault() const {

@@ -10,15 +10,15 @@
 
 namespace lockstep {
 
-class Model : public ModelFacts {
+class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<CacheShape> cache_shapes() const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
 
-  const ModelFacts& facts() const { return *this; }
-  std::string_view family() const { return model_type; }
+  const ModelFacts& facts() const { return facts_; }
+  std::string_view family() const { return facts_.model_type; }
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
   bool has_indexer() const;  // parameters that only the index loss trains
@@ -27,6 +27,7 @@ class Model : public ModelFacts {
   explicit Model(const Json& config) : config_(config) {}
   Json config_;
   Manifest manifest_;
+  ModelFacts facts_;
 };
 
 struct ModelOptions {

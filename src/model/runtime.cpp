@@ -10,12 +10,12 @@ namespace lockstep {
 
 Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, const Profile& p, std::int64_t positions)
     : backend(options), model(std::move(m)), profile(p),
-      max_positions(context_or_default(positions, model->max_positions)) {
-  if (max_positions > model->max_positions)
-    fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->max_positions);
+      max_positions(context_or_default(positions, model->facts().max_positions)) {
+  if (max_positions > model->facts().max_positions)
+    fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->facts().max_positions);
   check_packable(model->manifest(), profile);
-  if (model->rope.rotary > 0)
-    rope_table = backend.device().upload(lockstep::rope_table(max_positions, model->rope), max_positions, model->rope.rotary,
+  if (model->facts().rope.rotary > 0)
+    rope_table = backend.device().upload(lockstep::rope_table(max_positions, model->facts().rope), max_positions, model->facts().rope.rotary,
                                          MemoryCategory::weights);
 }
 

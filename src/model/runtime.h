@@ -25,7 +25,7 @@ struct Runtime {
                   const Sharding* sharding = nullptr) {
     options.observer = observer;
     return Context(backend, sharding ? sharding->manifest() : model->manifest(), profile, weights, cache, batch,
-                   {rope_table.view(), model->rope.half}, options, tape, sharding);
+                   {rope_table.view(), model->facts().rope.half}, options, tape, sharding);
   }
 };
 

@@ -57,9 +57,9 @@ static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel load
   opened.loaded = std::move(loaded);
   opened.tokenizer = load_tokenizer(settings.model);
   const Model& model = *opened.loaded.model;
-  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
+  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.facts().vocabulary)
     fail(ErrorCode::corrupt_file, "'{}': the tokenizer has {} token ids, config.json says 'vocab_size' {}", settings.model,
-         opened.tokenizer->vocab_size(), model.vocabulary);
+         opened.tokenizer->vocab_size(), model.facts().vocabulary);
   opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
   return opened;
 }

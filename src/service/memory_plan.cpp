@@ -15,7 +15,7 @@ namespace {
 Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
   const Profile& profile = profile_by_name(settings.profile);
   const std::shared_ptr<const Model> model = planned_model(settings);
-  const std::int64_t positions = settings.context > 0 ? settings.context : model->max_positions;
+  const std::int64_t positions = settings.context > 0 ? settings.context : model->facts().max_positions;
   if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
   BackendOptions options = backend_options(settings);
   options.kind = BackendKind::counting;

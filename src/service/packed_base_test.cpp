@@ -45,7 +45,7 @@ std::vector<TrainSequence> packed_data(const TrainBench& m) {
   std::vector<TrainSequence> data;
   for (const std::uint64_t seed : {1u, 2u, 3u}) {
     RandomSequence draws(seed, RandomStream::fuzz);
-    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->vocabulary)));
+    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->facts().vocabulary)));
   }
   return data;
 }
@@ -65,7 +65,7 @@ PackedOutcome train_packed(PackedPlant& plant, const std::vector<TrainSequence>&
 std::vector<std::string> packed_profiles(const TrainBench& m) {
   std::vector<std::string> names;
   for (const Profile& p : profiles())
-    if (is_packed_format(p.weight_bits) && (!(p.weight_bits & kPackedExperts) || m.model->experts_a_token > 0)) names.push_back(p.name);
+    if (is_packed_format(p.weight_bits) && (!(p.weight_bits & kPackedExperts) || m.model->facts().experts_a_token > 0)) names.push_back(p.name);
   return names;
 }
 
@@ -76,7 +76,7 @@ TEST(PackedBase, TrainingHasTheBitsOfTheDecodedBaseAndTheLossFalls) {
     PackedPlant plain(m, profile_by_name("cpu-bf16w"), m.masters);
     const PackedOutcome before = train_packed(plain, data, 1);
     const std::vector<std::string> names = packed_profiles(m);
-    EXPECT_EQ(names.size(), m.model->experts_a_token > 0 ? 6u : 3u);
+    EXPECT_EQ(names.size(), m.model->facts().experts_a_token > 0 ? 6u : 3u);
     for (const std::string& name : names) {
       SCOPED_TRACE(std::string(m.model->family()) + " " + name);
       PackedPlant packed(m, profile_by_name(name), m.masters);
@@ -90,7 +90,7 @@ TEST(PackedBase, TrainingHasTheBitsOfTheDecodedBaseAndTheLossFalls) {
       EXPECT_EQ(packed.images(), decoded);
       PackedPlant again(m, profile_by_name(name), decoded);
       EXPECT_EQ(again.images(), decoded);
-      if (m.model->experts_a_token == 0) {
+      if (m.model->facts().experts_a_token == 0) {
         PackedPlant narrow(m, profile_by_name(name), m.masters, {.isa = InstructionSet::scalar, .threads = 1});
         EXPECT_TRUE(train_packed(narrow, data, 3) == got);
       }
@@ -106,7 +106,7 @@ TEST(PackedBase, EveryWayToScoreHasTheTrainersBits) {
       train_packed(plant, packed_data(m), 2);
       Engine engine(plant.runtime, plant.weights, {.page_size = 4});
       RandomSequence draws(9, RandomStream::fuzz);
-      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->vocabulary);
+      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->facts().vocabulary);
       const std::vector<TrainSequence> data{TrainSequence::next_token(tokens)};
       const std::vector<float> adapted = plant.trainer->score(data)[0], alone = plant.base->score(data)[0];
       EXPECT_GT(different_bits(adapted, alone), 10u) << "the control";

@@ -34,7 +34,7 @@ std::int64_t servings_of(const ParityScene& scene, const F& wanted) {
 std::vector<ParityCounter> engagement(const ParityScene& scene) {
   const Model& model = *scene.model.model;
   const bool long_enough = scene.longest >= 64;  // shorter contexts fill neither chunks nor pages
-  const bool sparse = model.select_top_k > 0 && model.select_top_k < scene.longest;
+  const bool sparse = model.facts().select_top_k > 0 && model.facts().select_top_k < scene.longest;
   std::vector<ParityCounter> counters;
   const auto add = [&](const std::string& name, bool required) {
     const auto found = scene.counters.find(name);
@@ -56,7 +56,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (layout.size() > 1) counters.push_back({fmt::format("forwards {}", layout.text()), visits_of(scene, with_layout), true});
   }
   add("sparse_pairs_skipped", sparse);
-  add("expert_rows", model.experts_a_token > 0);
+  add("expert_rows", model.facts().experts_a_token > 0);
   add("deferred_comparisons", true);
   const bool device = parity_device(scene.options).has_value();
   if (device) add(scene.options.device + "_comparisons", true);
@@ -93,9 +93,9 @@ ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {
   if (options.cases < 0 || options.cases > 10'000'000)
     fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
-  if (model.model->max_positions < 2)
+  if (model.model->facts().max_positions < 2)
     fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2",
-         model.model->max_positions);
+         model.model->facts().max_positions);
   ParityReport report;
   report.profile = options.profile;
   report.trains = profile_by_name(options.profile).weight_bits == 0;
@@ -108,8 +108,8 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
                     profile_by_name(options.profile),
                     report,
                     unknown,
-                    std::min<std::int64_t>(200, model.model->max_positions),
-                    std::min<std::int64_t>(520, model.model->max_positions),
+                    std::min<std::int64_t>(200, model.model->facts().max_positions),
+                    std::min<std::int64_t>(520, model.model->facts().max_positions),
                     {}};
   check_memory(parity_memory(scene), fmt::format("comparing this model under the profile '{}'", options.profile));
   shown.total = parity_forward_comparisons(scene) + parity_step_comparisons(scene);

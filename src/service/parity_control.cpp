@@ -37,7 +37,7 @@ std::set<std::string> affected_parameters(const Model& model, const Profile& pro
   std::set<std::string> names;
   for (std::size_t i = 0; i < model.manifest().parameters().size(); ++i) {
     const Parameter& p = model.manifest().parameters()[i];
-    if (p.layout == ParameterLayout::packed && static_cast<ParameterId>(i) != model.head &&
+    if (p.layout == ParameterLayout::packed && static_cast<ParameterId>(i) != model.facts().head &&
         input_leaves(p, profile) != input_leaves(p, other))
       names.insert(p.name);
   }

@@ -20,7 +20,7 @@ std::string way_name(int way) {
 // Lengths at which blocks, pages and the selection begin and end.
 std::vector<std::int64_t> edge_lengths(const ParityScene& scene) {
   std::vector<std::int64_t> lengths = {15, 16, 17, 63, 64, 65, scene.longest};
-  const std::int64_t k = scene.model.model->select_top_k;
+  const std::int64_t k = scene.model.model->facts().select_top_k;
   for (std::int64_t n : {k, k + 1, k + 2}) lengths.push_back(n);
   std::sort(lengths.begin(), lengths.end());
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());

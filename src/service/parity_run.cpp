@@ -69,7 +69,7 @@ ParityVisit& ParityScene::visit(const ParityPlace& place) const {
 Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
   Tokens tokens(static_cast<std::size_t>(n));
   for (std::int32_t& token : tokens)
-    token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->vocabulary)));
+    token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->facts().vocabulary)));
   return tokens;
 }
 

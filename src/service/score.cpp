@@ -29,7 +29,7 @@ ScoredRow scored(std::vector<float> logprobs) {
 std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
                                                       std::int64_t shortest) {
   std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(path, {.vocabulary = opened.runtime->model->vocabulary,
+  for (TokenLine& line : read_token_lines(path, {.vocabulary = opened.runtime->model->facts().vocabulary,
                                                  .shortest = shortest,
                                                  .longest = opened.runtime->max_positions}))
     sequences.push_back(std::move(line.tokens));
@@ -101,7 +101,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
 }
 
 std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path) {
-  TokenBounds bounds{.vocabulary = opened.runtime->model->vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
+  TokenBounds bounds{.vocabulary = opened.runtime->model->facts().vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
   for (const auto& [name, member] : kLossInputNames) bounds.columns.push_back(name);
   std::vector<TrainSequence> data;
   for (const TokenLine& line : read_token_lines(path, bounds)) {

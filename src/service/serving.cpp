@@ -27,10 +27,10 @@ void guarded(std::string_view what, F&& call) {
 
 GenerationService::GenerationService(ServingModel model, const ServingOptions& options) : model_(std::move(model)), options_(options) {
   if (!model_.executor) model_.executor = std::make_shared<Executor>();
-  for (std::int64_t id : model_.runtime->model->eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
+  for (std::int64_t id : model_.runtime->model->facts().eos_tokens) end_tokens_.push_back(static_cast<std::int32_t>(id));
   for (const std::int32_t id : model_.defaults.end_tokens) {
-    if (id >= model_.runtime->model->vocabulary)
-      fail(ErrorCode::corrupt_file, "generation_config.json: 'eos_token_id' has {}, allowed is below config.json's 'vocab_size' {} (--generation-config none leaves the file out)", id, model_.runtime->model->vocabulary);
+    if (id >= model_.runtime->model->facts().vocabulary)
+      fail(ErrorCode::corrupt_file, "generation_config.json: 'eos_token_id' has {}, allowed is below config.json's 'vocab_size' {} (--generation-config none leaves the file out)", id, model_.runtime->model->facts().vocabulary);
     if (std::find(end_tokens_.begin(), end_tokens_.end(), id) == end_tokens_.end()) end_tokens_.push_back(id);
   }
   grammars_ = std::make_unique<Grammars>(model_.tokenizer, end_tokens_);

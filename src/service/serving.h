@@ -94,7 +94,7 @@ class GenerationService {
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const GenerationDefaults& defaults() const { return model_.defaults; }
   const RequestLimits& limits() const { return limits_; }
-  std::int64_t hidden() const { return model_.runtime->model->hidden; }  // numbers of a pooled prompt
+  std::int64_t hidden() const { return model_.runtime->model->facts().hidden; }  // numbers of a pooled prompt
   std::string profile_name() const { return model_.runtime->profile.name; }
   const std::string& profile_digest() const { return profile_digest_; }
   std::uint64_t weights_version() const { return version_; }

@@ -81,7 +81,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
 
   const std::shared_ptr<const Model> model = planned_model(settings);
   const Profile& profile = profile_by_name(settings.profile);
-  const std::int64_t positions = context_or_default(settings.context, model->max_positions);
+  const std::int64_t positions = context_or_default(settings.context, model->facts().max_positions);
   ServingPlan plan = usual_plan(engine, positions);
   plan.engine.cache_pages = plan.sequences * ((plan.length + engine.page_size - 1) / engine.page_size);
   const RankSums small = sums_of(plan_serving(settings, plan));

@@ -54,7 +54,7 @@ TEST(AdapterTrainer, AFreshAdapterScoresAsTheBase) {
     for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
       const TrainBench m(config);
       AdapterBench bench(m, {profile});
-      const auto data = sequences(m.model->vocabulary);
+      const auto data = sequences(m.model->facts().vocabulary);
       AdapterTrainer trainer(bench.base, bench.layout(kAll), initial_adapter(*bench.layout(kAll), 1));
       const auto before = all_bits(bench.base->score(data));
       EXPECT_EQ(all_bits(trainer.score(data)), before) << m.model->family() << " " << profile;

@@ -51,10 +51,10 @@ void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, 
     if (static_cast<std::int64_t>(n) > runtime.max_positions)
       wrong(s, fmt::format("{} tokens, allowed are at most {}", n, runtime.max_positions));
     for (std::size_t i = 0; i < n; ++i)
-      if (d.tokens[i] < 0 || d.tokens[i] >= runtime.model->vocabulary)
-        wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->vocabulary - 1));
-    if (const std::string fault = experts_fault(d.experts, n, runtime.model->expert_shape()); !fault.empty()) wrong(s, fault);
-    check_loss_data(d, s, loss, runtime.model->vocabulary);
+      if (d.tokens[i] < 0 || d.tokens[i] >= runtime.model->facts().vocabulary)
+        wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->facts().vocabulary - 1));
+    if (const std::string fault = experts_fault(d.experts, n, runtime.model->facts().expert_shape()); !fault.empty()) wrong(s, fault);
+    check_loss_data(d, s, loss, runtime.model->facts().vocabulary);
   }
   check_declared_prefixes(data);
   if (loss.kind != LossKind::none) loss_normaliser(data, loss);

@@ -163,12 +163,12 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   std::vector<JobRows>& rows = pass.rows;
   const std::int64_t count = batch.tape_count();
   // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
-  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
-  const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.head).outputs, MemoryCategory::workspace);
+  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.facts().vocabulary));
+  const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.facts().head).outputs, MemoryCategory::workspace);
   HeadLoss all;
   all.flags = pass.row_flags;
   all.x = ctx.taped(pass.hidden);
-  all.w = ctx.packed(model.head);
+  all.w = ctx.packed(model.facts().head);
   all.round_input_bf16 = runtime_.profile.bf16_activations;
   all.logits_chunk = logits.view();
   const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
@@ -183,8 +183,8 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
       const Buffer table_dy = tape.take_table_gradient();
       const JobRows& own = rows.front();
       backend.launch(&KernelTable::head_weight,
-                     HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(), all.x, all.w,
-                                sharding_ ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
+                     HeadWeight{g->gradient(model.facts().head), g->bins(model.facts().head), g->finish_at_once(), all.x, all.w,
+                                sharding_ ? sharding_->begin(model.facts().head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
                                 batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(), batch.tape_rows().token});
     }
   }
@@ -219,7 +219,7 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   head.target = columns.target();
   rows.logprob = output(width), rows.entropy = output(1);
   head.logprob = rows.logprob.view();
-  const ParameterId id = runtime_.model->head;
+  const ParameterId id = runtime_.model->facts().head;
   const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
   const AdapterRows* adapter = job.adapter ? &*own : nullptr;
   const auto launch = [&] { head_loss(context, head, id, adapter, batch.tape_rows().segment.row_range(rows.begin, rows.count())); };

@@ -35,7 +35,7 @@ std::vector<TrainSequence> with_own_experts(const TrainBench& m, const std::stri
   RouteReader reader;
   runtime.observer = &reader;
   Trainer trainer(runtime, m.masters, {});
-  const ExpertShape shape = m.model->expert_shape();
+  const ExpertShape shape = m.model->facts().expert_shape();
   for (TrainSequence& d : data) {
     TrainSequence plain = d;
     plain.prefix_group = -1, plain.shared_prefix = 0;
@@ -124,7 +124,7 @@ TEST(GivenExperts, TheModelsOwnChangeNoBit) {
 
 TEST(GivenExperts, OthersChangeResultsAndTheseDoNotDependOnTheWay) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), other = with_other_experts(m.model->facts().expert_shape(), data);
   const OneStep plain = one_step(m, {}, data), want = one_step(m, {}, other);
   EXPECT_NE(want.scores, plain.scores);
   EXPECT_NE(want.hash, plain.hash);
@@ -139,7 +139,7 @@ TEST(GivenExperts, OthersChangeResultsAndTheseDoNotDependOnTheWay) {
 TEST(GivenExperts, PrefixesAreSharedWhereExpertsAreEqualToo) {
   const TrainBench m(kPrefixGlm);
   auto data = groups_of({{20, {9, 9, 9, 9}}});
-  const auto other = with_other_experts(m.model->expert_shape(), data);
+  const auto other = with_other_experts(m.model->facts().expert_shape(), data);
   data[1].experts = other[1].experts;
   data[2].experts = other[2].experts;
   data[3].experts.assign(other[3].experts.size(), kOwnExperts);
@@ -156,7 +156,7 @@ TEST(GivenExperts, PrefixesAreSharedWhereExpertsAreEqualToo) {
 
 TEST(GivenExperts, OfDeclaredPrefixesAreTheGroups) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups, true), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups, true), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->facts().expert_shape(), data);
   const OneStep want = one_step(m, {}, data);
   expect_same(m, one_step(m, {}, own), want, "own");
   const OneStep others = one_step(m, {}, other);
@@ -164,7 +164,7 @@ TEST(GivenExperts, OfDeclaredPrefixesAreTheGroups) {
   expect_same(m, one_step(m, {.checkpoint = true}, other), others, "checkpoints");
   auto wrong = other;
   wrong[1].experts[0] = wrong[1].experts[1] = kOwnExperts;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(m.model->expert_shape().row()); ++i) wrong[1].experts[i] = static_cast<std::int32_t>(i % 2);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.model->facts().expert_shape().row()); ++i) wrong[1].experts[i] = static_cast<std::int32_t>(i % 2);
   try {
     one_step(m, {}, wrong);
     FAIL() << "taken";
@@ -175,7 +175,7 @@ TEST(GivenExperts, OfDeclaredPrefixesAreTheGroups) {
 
 TEST(GivenExperts, ReachAdaptersThroughTheSameForward) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->facts().expert_shape(), data);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-bf16w"), 700);
   const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4, .alpha = 6});
@@ -206,7 +206,7 @@ TEST(GivenExperts, ReachAdaptersThroughTheSameForward) {
 
 TEST(GivenExperts, AreAPartOfWhatAKeptForwardIsOf) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), other = with_other_experts(m.model->facts().expert_shape(), data);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-bf16w"), 700);
   TrainerOptions options{.accumulate = true, .kept = std::make_shared<KeptPasses>(std::int64_t{1} << 30)};
   Trainer trainer(runtime, m.masters, options);

@@ -53,7 +53,7 @@ Stepped adapter_step(const TrainBench& m, const std::vector<TrainSequence>& data
 TEST(GradientScale, APowerOfTwoHasTheBitsOfScaledWeights) {
   const TrainBench m(kLlama);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0], sequences(m.model->vocabulary)[2]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0], sequences(m.model->facts().vocabulary)[2]};
   for (const double max_norm : {0.0, 0.25, 1e9}) {
     const Stepped want = full_step(m, weighed(data, 0.125f), adam_with(1, max_norm)), plain = full_step(m, data, adam_with(1, max_norm));
     for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {2, 1, 1}, {1, 2, 1}}) {
@@ -73,7 +73,7 @@ TEST(GradientScale, APowerOfTwoHasTheBitsOfScaledWeights) {
 
 TEST(GradientScale, AnyOtherIsThatOfScaledWeightsButForRounding) {
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0], sequences(m.model->vocabulary)[2]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0], sequences(m.model->facts().vocabulary)[2]};
   for (const double max_norm : {0.0, 0.25}) {
     const Stepped got = full_step(m, data, adam_with(1.0 / 3, max_norm)), want = full_step(m, weighed(data, 1.0f / 3), adam_with(1, max_norm));
     EXPECT_NEAR(got.result.gradient_norm, want.result.gradient_norm, 1e-5 * want.result.gradient_norm);
@@ -85,7 +85,7 @@ TEST(GradientScale, AnyOtherIsThatOfScaledWeightsButForRounding) {
 TEST(GradientScale, GroupsMakeUpTheNorm) {
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0]};
+    const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0]};
     for (const Stepped& s : {full_step(m, data, adam_with(0.5, 0)), adapter_step(m, data, adam_with(0.5, 0))}) {
       double squares = 0;
       for (const auto& [name, norm] : s.result.group_norms) squares += norm * norm;
@@ -98,7 +98,7 @@ TEST(GradientScale, GroupsMakeUpTheNorm) {
 
 TEST(GradientScale, TokensAndSequencesWithAGradientAreCounted) {
   const TrainBench m(kLlama);
-  std::vector<TrainSequence> data = sequences(m.model->vocabulary);
+  std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary);
   data.erase(data.begin() + 1);
   for (TrainSequence& d : data) d.weights.assign(d.targets.size(), 1.0f);
   data[0].weights.assign(data[0].targets.size(), 0.0f);  // masked whole

@@ -134,7 +134,7 @@ TEST(LossNames, EveryLossHasAllThatIsSaidOfIt) {
 // An option that nothing follows from would be a lie: each changes what a step gives.
 TEST(LossNames, EveryOptionHasAnEffect) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   const std::map<std::string, std::vector<LossConfig>> tries = {
       {"averaging", {{{"averaging", "token_mean"}}}},
       {"length_norm", {{{"averaging", "sequence_token_sum_norm"}, {"length_norm", 7.0}}, {{"averaging", "sequence_token_sum_norm"}, {"length_norm", 8.0}}}},
@@ -187,7 +187,7 @@ TEST(LossInputs, EveryFaultNamesItsPlace) {
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {});
   const auto refused = [&](const std::string& name, const LossConfig& config, const std::function<void(TrainSequence&)>& spoil) {
-    std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+    std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
     spoil(data[1]);
     return loss_refusal([&] { trainer.forward_backward(data, loss_by_name(name, config)); });
   };
@@ -208,7 +208,7 @@ TEST(LossInputs, EveryFaultNamesItsPlace) {
 
 TEST(LossAverages, AreThoseOfTheDefinition) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   const LossStep sums = loss_step(bench, data, loss_by_name("ppo"));
   double tokens = 0;
   std::vector<double> of_sequence, weights;
@@ -236,7 +236,7 @@ TEST(LossAverages, AreThoseOfTheDefinition) {
 
 TEST(LossSequences, RatiosAreMeansOverTheMask) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   data[1].ratio_mask.assign(40, 0.0f);
   for (const std::size_t i : {3, 4, 30}) data[1].ratio_mask[i] = 1;
   const LossStep step = loss_step(bench, data, loss_by_name("gspo", {{"clip_low_threshold", 0.95}, {"clip_high_threshold", 1.05}}));
@@ -258,7 +258,7 @@ TEST(LossSequences, RatiosAreMeansOverTheMask) {
 // What is masked is as if it were not there; equal rewards move nothing but the KL term; opposite weights cancel exactly.
 TEST(LossCorners, MaskedEqualAndOpposite) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   std::vector<TrainSequence> without = data;
   without.erase(without.begin() + 2);  // the one that is masked whole
   for (const std::string averaging : {"sum", "token_mean", "sequence_token_mean"}) {
@@ -288,7 +288,7 @@ TEST(LossCorners, MaskedEqualAndOpposite) {
 
 TEST(LossMetricNames, HaveOneColonAndAReduction) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   for (const std::string& name : loss_names()) {
     const LossStep step = loss_step(bench, data, loss_by_name(name, name == "cross_entropy" ? LossConfig() : kEverything));
     EXPECT_EQ(metric(step.result, "loss:sum"), step.result.loss);
@@ -317,7 +317,7 @@ TEST_P(LossSteps, HaveOneSetOfBits) {
   const TrainBench bench(GetParam());
   for (const auto& [loss, targets_per_row] : step_losses()) {
     SCOPED_TRACE(static_cast<int>(loss.kind));
-    const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary, targets_per_row);
+    const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary, targets_per_row);
     const LossStep want = loss_step(bench, data, loss);
     for (const LossPlace& place : {LossPlace{.options = {.micro_batch = 1}}, {.options = {.micro_batch = 3}, .threads = 2}, {.options = {.checkpoint_activations = true}},
                                    {.options = {.share_prefixes = true}}, {.backend = BackendKind::deferred}, {.isa = InstructionSet::scalar}, {.isa = InstructionSet::avx2},
@@ -327,7 +327,7 @@ TEST_P(LossSteps, HaveOneSetOfBits) {
     EXPECT_EQ(step_difference(loss_step(bench, data, loss, {}, {{3}, {0, 2}, {1}}), want), "") << "pieces";
     // Beside a sequence with more targets a row, a sequence has its bits.
     std::vector<TrainSequence> wide = data;
-    wide.push_back(loss_data(bench.model->vocabulary, 4, 9)[0]);
+    wide.push_back(loss_data(bench.model->facts().vocabulary, 4, 9)[0]);
     if (loss.parameters.entropy_coefficient == 0 && loss.averaging == LossAveraging::sum) {
       EXPECT_EQ(loss_step(bench, wide, loss).result.losses[1], want.result.losses[1]);
     }
@@ -351,7 +351,7 @@ RC_GTEST_PROP(LossProperties, AnyLossOnAnyDataHasTheBitsOfItsPieces, ()) {
     config.emplace_back("correction_level", *rc::gen::element<std::string>("token", "sequence", "geometric"));
   }
   config.emplace_back("averaging", *rc::gen::element<std::string>("sum", "token_mean", "sequence_token_mean", "sequence_token_sum"));
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary, 1, *rc::gen::inRange<std::uint64_t>(1, 1000000));
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary, 1, *rc::gen::inRange<std::uint64_t>(1, 1000000));
   for (TrainSequence& d : data)
     for (std::size_t i = 0; i < d.targets.size(); ++i) {
       if (*rc::gen::inRange(0, 8) == 0) d.targets[i] = -1;

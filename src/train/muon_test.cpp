@@ -137,7 +137,7 @@ TEST(Muon, BitsDependOnTheMatrixAlone) {
 TEST(Muon, TheRestOfAModelIsAdamWs) {
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0]};
+    const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0]};
     const auto stepped = [&](OptimizerFamily optimizer, double rate) {
       Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 600);
       Trainer trainer(runtime, m.masters, {.accumulate = true, .optimizer = optimizer});
@@ -152,7 +152,7 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
     for (std::size_t i = 0; i < muon.size(); ++i) {
       const Parameter& p = m.model->manifest().parameters()[i];
       if (!p.trained || p.indexer) continue;
-      const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied && static_cast<ParameterId>(i) != m.model->head;
+      const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied && static_cast<ParameterId>(i) != m.model->facts().head;
       EXPECT_EQ(bits_of(muon[i]) == bits_of(adam[i]), !matrix) << p.name;
       (matrix ? matrices : rest) += 1;
     }

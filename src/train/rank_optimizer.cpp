@@ -114,7 +114,7 @@ std::vector<std::pair<std::string, double>> RankTrainer::group_norms(double scal
 void RankTrainer::move_router_bias(std::size_t layer, double rate, WeightSet& next) {
   Backend& backend = runtime_.backend;
   const int ranks = place_.layout.dp;
-  const std::int64_t experts = runtime_.model->expert_count;
+  const std::int64_t experts = runtime_.model->facts().expert_count;
   Buffer loads = router_loads_[layer];
   if (ranks > 1) {
     loads = backend.device().allocate(DType::i32, ranks, experts, MemoryCategory::workspace);
@@ -125,7 +125,7 @@ void RankTrainer::move_router_bias(std::size_t layer, double rate, WeightSet& ne
   const std::vector<std::int32_t> counts = backend.stream().read_ints(loads.view()).get();
   std::vector<std::int64_t> load(static_cast<std::size_t>(experts));
   for (std::size_t i = 0; i < counts.size(); ++i) load[i % load.size()] += counts[i];
-  const auto id = static_cast<std::size_t>(runtime_.model->router_biases[layer]);
+  const auto id = static_cast<std::size_t>(runtime_.model->facts().router_biases[layer]);
   std::vector<float> bias = backend.stream().read(masters_[id].view()).get();
   std::int64_t total = 0;
   for (const std::int64_t n : load) total += n;

@@ -34,8 +34,8 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
     first_moments_.push_back(moments());
     second_moments_.push_back(muon_steps(i) ? Buffer() : moments());
   }
-  for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
-    router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+  for (std::size_t i = 0; i < runtime.model->facts().router_biases.size(); ++i)
+    router_loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->facts().expert_count, MemoryCategory::workspace));
 }
 
 RankTrainer::~RankTrainer() { drop_kept(); }
@@ -47,7 +47,7 @@ void RankTrainer::drop_kept() {
 bool RankTrainer::muon_steps(std::size_t i) const {
   const Parameter& p = manifest_.parameters()[i];
   return options_.optimizer == OptimizerFamily::dimuon && moves(p) && p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied &&
-         static_cast<ParameterId>(i) != runtime_.model->head;
+         static_cast<ParameterId>(i) != runtime_.model->facts().head;
 }
 
 bool RankTrainer::shared_out(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }

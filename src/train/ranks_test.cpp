@@ -59,7 +59,7 @@ class Ranks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Ranks, DataParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
     for (const int dp : {2, 3, 7})  // more ranks than sequences too
@@ -74,7 +74,7 @@ TEST_P(Ranks, DataParallelStepsHaveTheBitsOfOneRank) {
 
 TEST_P(Ranks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
     for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 1}, {2, 2, 2}, {3, 2, 1}, {11, 1, 1}})
@@ -93,14 +93,14 @@ INSTANTIATE_TEST_SUITE_P(Families, Ranks, ::testing::Values(kGlm, kLlama, kQwen)
 // The control: another summation (another leaf count) is another outcome, in data-parallel ranks too.
 TEST(RanksControl, AnotherLeafCountIsSeen) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
   const Outcome want = run(bench, {}, data, 1), got = run(bench, {.ranks = {1, 2, 1}, .profile = "study-leaves-f32"}, data, 1);
   EXPECT_NE(difference(bench.model->manifest(), got.state.masters, want.state.masters), "");
 }
 
 TEST(RanksState, SavedInOneLayoutResumesInAnother) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   const TrainerState whole = run(bench, {.profile = "cpu-bf16w"}, data, 3).state;
   TrainerState state = run(bench, {.ranks = {1, 2, 1}, .profile = "cpu-bf16w"}, data, 1).state;
   for (const RankLayout& ranks : {RankLayout{1, 3, 1}, RankLayout{1, 1, 1}}) {
@@ -136,7 +136,7 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
 TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
   for (const auto& [config, layout] : {std::pair{kLlama, RankLayout{4, 1, 1}}, {kQwen, {2, 1, 1}}, {kGlm, {2, 1, 2}}}) {
     const TrainBench bench(config);
-    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
     const auto held = [&](const RankLayout& ranks, MemoryCategory category) {
       Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
       const std::int64_t table = runtime.backend.device().memory().current(MemoryCategory::weights);  // of rope
@@ -160,7 +160,7 @@ TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
   const TrainBench bench(kLlama);
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {.ranks = {1, 3, 1}});
-  std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   data[2].tokens[0] = 100000;
   EXPECT_THROW(trainer.forward_backward(data, {}), Error);
   EXPECT_THROW(trainer.optim_step({}), Error);
@@ -173,12 +173,12 @@ TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
 // A weight that is no number is met by one rank alone: the other does not wait for ever.
 TEST(RanksFailure, ANumberThatFailsOnOneRankReleasesTheOthers) {
   TrainBench bench(kLlama);
-  const ParameterId head = bench.model->head;
+  const ParameterId head = bench.model->facts().head;
   std::fill_n(bench.masters[static_cast<std::size_t>(head)].begin(), 16, std::numeric_limits<float>::infinity());
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {.ranks = {1, 2, 1}});
   try {
-    trainer.forward_backward(sequences(bench.model->vocabulary, 2), {});
+    trainer.forward_backward(sequences(bench.model->facts().vocabulary, 2), {});
     FAIL() << "an infinite weight was not seen";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::numeric) << e.what();

@@ -31,7 +31,7 @@ struct StateCase {
 };
 
 TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
-  const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(bench.model->facts().vocabulary, 1)[0]};
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
   Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .release_state = c.release, .optimizer = c.optimizer, .ranks = c.ranks});
   if (from) {
@@ -120,7 +120,7 @@ TEST(StateFile, MuonHasTheBitsOfMemory) {
 TEST(StateFile, AnAdaptersMomentsMayLieThere) {
   const StateFolder folder;
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary, 1)[0]};
   for (const OptimizerFamily optimizer : {OptimizerFamily::adamw, OptimizerFamily::dimuon}) {
     const auto state_of = [&](const TrainerOptions& options, int steps, const TrainerState* from = nullptr) {
       Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);

@@ -69,12 +69,12 @@ TEST(Counters, ExpertRowsAndKeysTouchedAreThoseOfTheConfiguration) {
     runtime.observer = &counts;
     RandomSequence draws(3, RandomStream::fuzz);
     for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::decode, ScoreKind::preempted})
-      engine.score(random_tokens(draws, 40, model->vocabulary), {.kind = kind, .seed = 9, .company = 2});
+      engine.score(random_tokens(draws, 40, model->facts().vocabulary), {.kind = kind, .seed = 9, .company = 2});
     runtime.observer = nullptr;
     const EngineCounters& c = engine.counters();
     EXPECT_EQ(counts.rows, c.rows);
-    EXPECT_EQ(counts.keys * model->attention_heads, c.work.pairs_read) << name;
-    EXPECT_EQ(counts.largest_selection, model->select_top_k);
+    EXPECT_EQ(counts.keys * model->facts().attention_heads, c.work.pairs_read) << name;
+    EXPECT_EQ(counts.largest_selection, model->facts().select_top_k);
     EXPECT_EQ(3 * counts.expert_rows, c.work.expert_rows) << name << ": gate, up and down";
     const Json& config = model->config();
     std::int64_t sparse_layers = 0;
@@ -88,15 +88,15 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-f32"));
   Trainer trainer(runtime, golden_weights(model->manifest(), 1), {});
   RandomSequence draws(4, RandomStream::fuzz);
-  const std::int64_t n = 50, k = model->select_top_k;
+  const std::int64_t n = 50, k = model->facts().select_top_k;
   Counts counts;
   runtime.observer = &counts;
-  trainer.score({TrainSequence::next_token(random_tokens(draws, n + 1, model->vocabulary))});
+  trainer.score({TrainSequence::next_token(random_tokens(draws, n + 1, model->facts().vocabulary))});
   runtime.observer = nullptr;
   std::int64_t expected = 0;
   for (std::int64_t visible = 1; visible <= n; ++visible) expected += std::min(k, visible);
-  EXPECT_EQ(counts.keys, expected * model->layers);
-  EXPECT_EQ(trainer.work().pairs_read, counts.keys * model->attention_heads);
+  EXPECT_EQ(counts.keys, expected * model->facts().layers);
+  EXPECT_EQ(trainer.work().pairs_read, counts.keys * model->facts().attention_heads);
 }
 
 TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
@@ -105,13 +105,13 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
   const auto weights =
       make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
   RandomSequence draws(5, RandomStream::fuzz);
-  const Tokens tokens = random_tokens(draws, 33, model->vocabulary);
+  const Tokens tokens = random_tokens(draws, 33, model->facts().vocabulary);
   KvCache cache(runtime.backend, model->cache_shapes(), runtime.profile, 3, 16);
   const Batch batch(runtime.backend, {{tokens, 0, {0, 1, 2}}}, 16, true);
   std::vector<Buffer> loads;
-  for (std::size_t i = 0; i < model->router_biases.size(); ++i)
+  for (std::size_t i = 0; i < model->facts().router_biases.size(); ++i)
     loads.push_back(
-        runtime.backend.device().allocate_zero(DType::i32, 1, model->expert_count, MemoryCategory::workspace));
+        runtime.backend.device().allocate_zero(DType::i32, 1, model->facts().expert_count, MemoryCategory::workspace));
   ForwardOptions options;
   options.router_loads = &loads;
   Context ctx = runtime.context(*weights, cache, batch, options);
@@ -120,7 +120,7 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
   for (const Buffer& load : loads) {
     std::int64_t total = 0;
     for (std::int32_t rows : runtime.backend.stream().read_ints(load.view()).get()) total += rows;
-    EXPECT_EQ(total, 33 * model->experts_a_token);
+    EXPECT_EQ(total, 33 * model->facts().experts_a_token);
   }
 }
 
@@ -155,7 +155,7 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
 
 TEST(Counters, TheLogitsOfABatchNeverStandWhole) {
   const std::shared_ptr<const Model> model = make_model(golden_config("glm_moe_dsa/dense-range"));
-  const std::int64_t vocabulary = model->vocabulary;
+  const std::int64_t vocabulary = model->facts().vocabulary;
   Runtime runtime({.threads = 2}, model, profile_by_name("cpu-bf16w"));
   MemoryAccounts& memory = runtime.backend.device().memory();
   RandomSequence draws(6, RandomStream::fuzz);

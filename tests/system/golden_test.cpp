@@ -26,8 +26,8 @@ TEST_P(GoldenTest, LogitsAgreeWithTransformers) {
   std::vector<std::int32_t> rows;
   for (std::size_t i = 0; i < golden.tokens.size(); ++i) rows.push_back(static_cast<std::int32_t>(i));
   const Buffer index = runtime.backend.device().upload(rows, batch.count(), 1, MemoryCategory::activations);
-  const Buffer logits = ctx.allocate(DType::f32, batch.count(), golden.model->vocabulary);
-  runtime.backend.launch(&KernelTable::head_logits, HeadLogits{logits.view(), hidden.view(), index.view(), ctx.packed(golden.model->head)});
+  const Buffer logits = ctx.allocate(DType::f32, batch.count(), golden.model->facts().vocabulary);
+  runtime.backend.launch(&KernelTable::head_logits, HeadLogits{logits.view(), hidden.view(), index.view(), ctx.packed(golden.model->facts().head)});
   EXPECT_LE(relative_error(runtime.backend.stream().read(logits.view()).get(), golden.tensors.at("logits")), 1e-5);
 }
 

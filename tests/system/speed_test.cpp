@@ -62,8 +62,8 @@ TEST(Speed, PrefillIsThreeTimesDecode) {
                 {.prefix_cache = false});
   RandomSequence draws(1, RandomStream::fuzz);
   constexpr int kPrompt = 256, kDecoded = 128;
-  const auto prompt = random_tokens(draws, kPrompt, runtime.model->vocabulary);
-  const auto start = random_tokens(draws, 4, runtime.model->vocabulary);
+  const auto prompt = random_tokens(draws, kPrompt, runtime.model->facts().vocabulary);
+  const auto start = random_tokens(draws, 4, runtime.model->facts().vocabulary);
   const auto prefill = [&] { ASSERT_EQ(engine.generate({{.prompt = prompt, .sampling = {.max_tokens = 1}}}).at(0).tokens.size(), 1U); };
   const auto decode = [&] { ASSERT_EQ(engine.generate({{.prompt = start, .sampling = {.max_tokens = kDecoded}}}).at(0).tokens.size(), 128U); };
   const Medians seconds = in_turn(asserted() ? 15 : 1, prefill, decode);
@@ -81,7 +81,7 @@ TEST(Speed, BatchIsHalfAgainAsFastAsMicroBatchOne) {
   Trainer single(*opened.runtime, opened.loaded.masters, {.micro_batch = 1});
   RandomSequence draws(2, RandomStream::fuzz);
   std::vector<TrainSequence> batch;
-  for (int i = 0; i < 64; ++i) batch.push_back(TrainSequence::next_token(random_tokens(draws, 16 + static_cast<int>(draws.below(9)), model.vocabulary)));
+  for (int i = 0; i < 64; ++i) batch.push_back(TrainSequence::next_token(random_tokens(draws, 16 + static_cast<int>(draws.below(9)), model.facts().vocabulary)));
   const auto step = [&](Trainer& trainer) {
     trainer.forward_backward(batch, {});
     trainer.optim_step({.learning_rate = 1e-4});

@@ -101,13 +101,13 @@ Trace trace(const Setting& s) {
     const Buffer target = device.upload(targets, rows, 1, MemoryCategory::activations);
     const Buffer weight =
         device.upload(std::vector<float>(static_cast<std::size_t>(rows), 0.25f), rows, 1, MemoryCategory::activations);
-    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(1, rows / 2), runtime.model->vocabulary, MemoryCategory::workspace);
+    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(1, rows / 2), runtime.model->facts().vocabulary, MemoryCategory::workspace);
     const Buffer log_sum = output(1), slope = output(1);
     HeadLoss head;
     head.logprob = logprob.view();
     head.flags = ctx.flags();
     head.x = hidden.view();
-    head.w = ctx.packed(runtime.model->head);
+    head.w = ctx.packed(runtime.model->facts().head);
     head.target = target.view();
     head.objective.kind = LossKind::cross_entropy;
     head.objective.weight = weight.view();
@@ -125,7 +125,7 @@ Trace trace(const Setting& s) {
     }
     tape.contribute(hidden.node, dx);
     tape.backward();
-    const ParameterId id = runtime.model->head;
+    const ParameterId id = runtime.model->facts().head;
     const Buffer table_dy = tape.take_table_gradient();
     backend.launch(&KernelTable::head_weight,
                    HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(), head.x, head.w, 0, false, head.target,

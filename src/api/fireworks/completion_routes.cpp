@@ -68,7 +68,7 @@ std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
   request.sampling.constraint = constraint_of_choice(*generation, s, make, ends);
   request.prompt_logprobs = wanted.has_rows() && wanted.echoed(request.prompt.size()) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
-  request.experts = wanted.routing_matrices && call.service.base().opened.loaded.model->expert_shape().row() > 0;
+  request.experts = wanted.routing_matrices && call.service.base().opened.loaded.model->facts().expert_shape().row() > 0;
   out->id = call.request.request_id;
   out->came = call.came;
   return out;
@@ -86,7 +86,7 @@ TrainingJson row_json(const Tokenizer* tokenizer, std::int32_t id, float raw, fl
 // A row a token of the answer: the prompt's that are echoed, then those generated.
 TrainingJson completion_rows(const TrainingService& service, const CompletionOrder& order, const Generation& generation) {
   const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
-  const ExpertShape shape = service.base().opened.loaded.model->expert_shape();
+  const ExpertShape shape = service.base().opened.loaded.model->facts().expert_shape();
   TrainingJson rows = TrainingJson::array();
   // A token's matrix is that of the row it was chosen from, as its log-probabilities are: the first has none.
   const auto add = [&](TrainingJson row, const std::vector<std::uint16_t>& experts) {

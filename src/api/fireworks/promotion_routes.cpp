@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 constexpr const char* kModels = "models";
 
-TrainingJson base_details(const TrainingBase& base) { return {{"moe", base.opened.loaded.model->expert_count > 0}, {"checkpointFormat", "HUGGINGFACE"}}; }
+TrainingJson base_details(const TrainingBase& base) { return {{"moe", base.opened.loaded.model->facts().expert_count > 0}, {"checkpointFormat", "HUGGINGFACE"}}; }
 
 TrainingJson model_json(const TrainingCall& call, const PromotedModel& model) {
   const TrainingBase& base = call.service.base();

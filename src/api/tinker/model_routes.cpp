@@ -41,7 +41,7 @@ void create_model(const TrainingCall& call) {
   wanted.session = required_text(json, "session_id");
   wanted.number = required_integer(json, "model_seq_id");
   wanted.settings = model_settings(call, json);
-  const bool experts = call.service.base().opened.loaded.model->expert_shape().row() > 0;
+  const bool experts = call.service.base().opened.loaded.model->facts().expert_shape().row() > 0;
   call.answer_future(call.service.create_model(call.owner, wanted, [experts](const ModelRecord& model) {
     return json_outcome({{"type", "create_model"}, {"model_id", model.id}, {"comms", "v1"}, {"routing_matrix_format", "base64_inline"}, {"supports_router_replay", experts}});
   }), TrainingService::model_id(wanted));

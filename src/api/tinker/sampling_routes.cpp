@@ -53,7 +53,7 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
 
 void start_sample(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  SamplingRequest wanted = sample_request(json, call.service.base().opened.loaded.model->vocabulary);
+  SamplingRequest wanted = sample_request(json, call.service.base().opened.loaded.model->facts().vocabulary);
   SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};
   if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) {
     form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size(), call.service.base().opened.runtime->max_positions);

@@ -78,16 +78,16 @@ TEST(DenseConfig, WhatIsLeftOutIsWhatTransformersTakes) {
   EXPECT_EQ(make_model(with(config, "num_attention_heads", 64))->cache_shapes()[0].entry, 2 * 32 * 128);
   EXPECT_EQ(make_model(with(with(config, "num_attention_heads", 64), "num_key_value_heads", nullptr))->cache_shapes()[0].entry, 2 * 64 * 128);
   EXPECT_FALSE(make_model(config)->has_indexer());
-  EXPECT_EQ(make_model(without(config, "max_position_embeddings"))->max_positions, 32768);
+  EXPECT_EQ(make_model(without(config, "max_position_embeddings"))->facts().max_positions, 32768);
 }
 
 TEST(DenseConfig, CountsATiedTableOnce) {
   const std::int64_t table = 31 * 48;
   const auto tied = make_model(with(small_config(), "tie_word_embeddings", true)), untied = make_model(small_config());
   EXPECT_EQ(untied->manifest().trained_size(), tied->manifest().trained_size() + table);
-  EXPECT_EQ(untied->active_size, tied->active_size);  // the head is used, the input embedding not counted
-  EXPECT_EQ(tied->manifest().parameter(tied->head).name, "model.embed_tokens.weight");
-  EXPECT_EQ(untied->manifest().parameter(untied->head).name, "lm_head.weight");
+  EXPECT_EQ(untied->facts().active_size, tied->facts().active_size);  // the head is used, the input embedding not counted
+  EXPECT_EQ(tied->manifest().parameter(tied->facts().head).name, "model.embed_tokens.weight");
+  EXPECT_EQ(untied->manifest().parameter(untied->facts().head).name, "lm_head.weight");
 }
 
 TEST(DenseConfig, OlderKeysMeanTheSame) {
@@ -98,13 +98,13 @@ TEST(DenseConfig, OlderKeysMeanTheSame) {
   now["rope_parameters"]["rope_theta"] = 500000.0;
   before["rope_scaling"] = scaled;
   before["rope_theta"] = 500000.0;
-  const std::vector<float> table = rope_table(200, make_model(now)->rope);
-  EXPECT_EQ(rope_table(200, make_model(before)->rope), table);
+  const std::vector<float> table = rope_table(200, make_model(now)->facts().rope);
+  EXPECT_EQ(rope_table(200, make_model(before)->facts().rope), table);
   before["rope_scaling"]["type"] = before["rope_scaling"]["rope_type"];
   before["rope_scaling"].erase("rope_type");
-  EXPECT_EQ(rope_table(200, make_model(before)->rope), table);
+  EXPECT_EQ(rope_table(200, make_model(before)->facts().rope), table);
   before["rope_scaling"] = nullptr;
-  EXPECT_NE(rope_table(200, make_model(before)->rope), table);
+  EXPECT_NE(rope_table(200, make_model(before)->facts().rope), table);
 }
 
 TEST(RopeTable, HalfHoldsTheSameNumbersAsPairs) {
@@ -122,7 +122,7 @@ TEST(RopeTable, HalfHoldsTheSameNumbersAsPairs) {
 // A theta inside the older `rope_scaling` comes before the one outside, as in transformers.
 TEST(DenseConfig, TheInnerThetaRules) {
   const Json config = with(with(without(small_config(), "rope_parameters"), "rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 5e5}}), "rope_theta", 1e4);
-  EXPECT_EQ(make_model(config)->rope.theta, 5e5);
+  EXPECT_EQ(make_model(config)->facts().rope.theta, 5e5);
 }
 
 // What would be computed otherwise by whoever reads the key is not computed without it.
@@ -204,8 +204,8 @@ TEST(DenseConfig, HostileValuesAreRefusedOrHarmless) {
     try {
       const std::unique_ptr<Model> model = make_model(config);
       EXPECT_GT(model->manifest().trained_size(), 0);
-      if (model->rope.rotary <= 4096) {
-        for (const float x : rope_table(3, model->rope)) EXPECT_TRUE(x >= -1e4f && x <= 1e4f) << config.dump();
+      if (model->facts().rope.rotary <= 4096) {
+        for (const float x : rope_table(3, model->facts().rope)) EXPECT_TRUE(x >= -1e4f && x <= 1e4f) << config.dump();
       }
       ++made;
     } catch (const Error&) {

@@ -35,7 +35,7 @@ class Decoder final : public Model {
   Decoder(const Json& config, const DecoderTraits& traits);
   ConfigReader reader() const { return ConfigReader(config_); }
   float norm_eps() const { return eps_; }
-  ModelFacts& facts_to_fill() { return *this; }
+  ModelFacts& facts_to_fill() { return facts_; }
   // Declares all tensors in order, then the facts stand.
   void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
 

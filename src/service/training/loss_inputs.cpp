@@ -87,7 +87,7 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
 
 }  // namespace
 
-BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->vocabulary, runtime.max_positions, runtime.model->expert_shape()}; }
+BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts().vocabulary, runtime.max_positions, runtime.model->facts().expert_shape()}; }
 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
   PreparedBatch out;

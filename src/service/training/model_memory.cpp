@@ -116,7 +116,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   // The images of weights and moments on the host, and the weights that are read beside those that were there.
   memory.reading = elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
 
-  const std::int64_t vocabulary = counting_.opened.loaded.model->vocabulary;
+  const std::int64_t vocabulary = counting_.opened.loaded.model->facts().vocabulary;
   const std::int64_t positions = counting_.opened.runtime->max_positions;
   for (std::int64_t rows = kLeastRows; rows <= std::max(kMostRows, kFactor * positions); rows *= kFactor) {
     for (const std::int64_t length : {std::min(rows, positions - 1) / kPage * kPage, kPage}) {

@@ -135,8 +135,8 @@ void TrainingService::begin_sample(const std::string& owner, const std::string& 
   else if (!wanted.stop_texts) one.sampling.stop_tokens = generation_->end_tokens();
   auto run = std::make_shared<SampleRun>();
   for (const std::int32_t target : wanted.prompt_targets)
-    if (target >= base_->opened.loaded.model->vocabulary)
-      fail(ErrorCode::invalid_argument, "target_prompt_logprobs holds {}, allowed are token ids from 0 to {}, and -1 for none", target, base_->opened.loaded.model->vocabulary - 1);
+    if (target >= base_->opened.loaded.model->facts().vocabulary)
+      fail(ErrorCode::invalid_argument, "target_prompt_logprobs holds {}, allowed are token ids from 0 to {}, and -1 for none", target, base_->opened.loaded.model->facts().vocabulary - 1);
   run->left = static_cast<std::size_t>(wanted.num_samples);
   run->generations.resize(run->left);
   if (wanted.stop_texts && !wanted.stop_texts->empty()) {

@@ -55,7 +55,7 @@ std::string TrainingService::forward_top_k(const std::string& owner, const std::
   run->top_k = top_k;
   return submit(owner, id, sequence, [this, run, encode = std::move(encode)](Model& model, const std::string& request) {
     TrainedModel& trained = this->trained(model);
-    const std::int64_t vocabulary = base_->opened.loaded.model->vocabulary, most = std::min<std::int64_t>(SamplingParameters::kMaxTopLogprobs, vocabulary);
+    const std::int64_t vocabulary = base_->opened.loaded.model->facts().vocabulary, most = std::min<std::int64_t>(SamplingParameters::kMaxTopLogprobs, vocabulary);
     if (!run->weights.weights) {
       if (run->top_k < 1 || run->top_k > most) fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed is 1 to {}", run->top_k, most);
       // One position less than a context has: the likeliest tokens behind the last row are those of a sample.
