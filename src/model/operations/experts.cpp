@@ -50,6 +50,7 @@ Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Rou
   Tensor rows{ctx.allocate(DType::f32, routing.row_of.view().rows, x.view().cols)};
   if (slots.tape_source) rows.tape_rows = std::make_shared<TapeRows>(TapeRows{slots.tape_source, {}});
   ctx.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), routing.row_of.view()});
+  if (!ctx.tape()) return rows;  // serving does not copy what a record keeps
   ctx.record(rows, {x.linked()}, [&ctx, share, routing, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     Buffer dx = ctx.allocate_tape(cols);
     combine(ctx, share, dx.view(), dy.view(), {}, routing.of_tape());
@@ -61,6 +62,7 @@ Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Rou
 Tensor combined(Context& ctx, const ExpertShare& share, const Tensor& out, const Routing& routing) {
   Tensor y = ctx.output(out.view().cols);
   combine(ctx, share, y.view(), out.view(), routing.weight.view(), routing);
+  if (!ctx.tape()) return y;
   ctx.record(y, {out, routing.weight}, [&ctx, share, routing](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View of_slots = in[0], weight = in[1];
     const ExpertSlots& tape = routing.of_tape();

@@ -32,6 +32,7 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   if (by_inputs) join_leaves(ctx, y.view(), w);
   const bool adapts = static_cast<bool>(adapters.forward);
   if (adapts) adapters.forward(y.view(), x.view());
+  if (!ctx.tape()) return y;  // serving does not copy what a record keeps
   ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     if (any && ctx.gradients()) {

@@ -34,6 +34,7 @@ Routing route(Context& ctx, const Tensor& logits, ParameterId bias, std::int64_t
   }
   if (options.router_loads)
     ctx.launch(&KernelTable::router_load, RouterLoad{(*options.router_loads)[static_cast<std::size_t>(sparse_layer)].view(), routing.of_tape().expert.view()});
+  if (!ctx.tape()) return routing;  // serving does not copy what a record keeps
   ctx.record(routing.weight, {logits}, [&ctx, expert = routing.of_tape().expert, normalise, scaling](const Buffer& dweight, const RecordedInputs& in) -> InputGradients {
     const View all = in[0];
     Buffer dlogits = ctx.allocate_tape(all.cols);
