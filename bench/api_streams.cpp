@@ -76,7 +76,8 @@ int main(int argc, char** argv) {
       request.sampling.max_tokens = tokens;
       request.sampling.seed = static_cast<std::uint64_t>(i);
       request.sampling.top_logprobs = top;
-      service->generate(std::move(request), [](const GeneratedToken&) { return true; }, [&](Generation&&) { gate.done(); });
+      service->generate(
+          std::move(request), [](const GeneratedToken&) { return true; }, [&](Generation&&) { gate.done(); });
     }
     gate.wait();
     return (processor_seconds() - began) / all;

@@ -45,7 +45,7 @@ double now() { return std::chrono::duration<double, std::milli>(std::chrono::ste
 // Never the same twice: nothing comes from the prefix cache.
 std::string question(int count) { return fmt::format("{} {} 12={}:", count % 90 + 1, count / 90, count * 7919 % 1000); }
 
-struct Sent {  // at the client
+struct Sent {                           // at the client
   double sent = 0, byte = 0, read = 0;  // the byte at its socket, and in its hands
 };
 struct Handled {  // at the server
@@ -165,8 +165,9 @@ std::vector<Sent> ask(std::uint16_t port, int requests, int rounds) {
       const int count = round * requests + i;
       const std::string body = fmt::format(R"({{"model":"m","stream":true,"ignore_eos":true,"max_tokens":{},"messages":[{{"role":"user","content":"{}"}}]}})",
                                            kTokens, question(count));
-      calls.push_back(fmt::format("POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",
-                                  count, body.size(), body));
+      calls.push_back(fmt::format(
+          "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}", count,
+          body.size(), body));
     }
     const std::size_t first = times.size();
     times.resize(first + sockets.size());
@@ -241,10 +242,13 @@ int measure(const std::shared_ptr<GenerationService>& service, const Client& cli
       sums[5] += heard[at].read - heard[at].byte;
       sums[4] += api->times[at].out - api->times[at].in - api->handling[at];
     }
-    for (auto [list, sum] : {std::pair{&in, sums[0]}, {&handle, sums[1]}, {&out, sums[2]}, {&total, sums[3]}, {&held, sums[4]}, {&late, sums[5]}}) list->push_back(sum / requests);
+    for (auto [list, sum] : {std::pair{&in, sums[0]}, {&handle, sums[1]}, {&out, sums[2]}, {&total, sums[3]}, {&held, sums[4]}, {&late, sums[5]}})
+      list->push_back(sum / requests);
   }
-  std::printf("%d at once, mean over requests, median of %d rounds, ms: way in %.3f, handle %.3f, engine and the answer's text %.3f, way out %.3f; in all %.3f; read by the client %.3f later\n", requests,
-              rounds - kWarmUp, median(in), median(handle), median(held), median(out), median(total), median(late));
+  std::printf(
+      "%d at once, mean over requests, median of %d rounds, ms: way in %.3f, handle %.3f, engine and the answer's text %.3f, way out %.3f; in all %.3f; read "
+      "by the client %.3f later\n",
+      requests, rounds - kWarmUp, median(in), median(handle), median(held), median(out), median(total), median(late));
   std::printf("  the engine's first token, mean %.3f with the server beside it, %.3f alone\n", engine, median(alone));
   return 0;
 }

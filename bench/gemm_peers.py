@@ -20,10 +20,14 @@ SHAPES = [(1536, 576), (576, 1536), (4096, 4096)]
 ROWS = [1, 2, 4, 8, 16, 64, 128, 512]
 
 
+def bench(kind, options, *arguments):
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", kind, "--json", *arguments,
+               "--threads", str(options.threads), "--seconds", str(options.seconds)]  # fmt: skip
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
 def lockstep(rows, n, k, options):
-    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "gemm", "--json", "--shape", f"{n}x{k}",
-               "--rows", str(rows), "--threads", str(options.threads), "--seconds", str(options.seconds)]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["seconds"]["median"]
+    return bench("gemm", options, "--shape", f"{n}x{k}", "--rows", str(rows))["seconds"]["median"]
 
 
 def numpy_openblas(np, rows, n, k, options):
@@ -67,6 +71,8 @@ def main():
     peer = f"NumPy {np.__version__}, {blas.get('openblas configuration', blas['name'])}".strip() + f"; kernels of {kernel_set(np)}"
     print(f"peer: {peer}")
     rows_out = []
+    ceiling = max(bench("arithmetic", options)["gigaflops"] for _ in range(options.rounds))
+    print(f"multiply-adds in registers: {ceiling:.0f} GFLOP/s")
     print(f"{'N':>6} {'K':>6} {'M':>5} {'lockstep us':>12} {'openblas us':>12} {'ratio':>7} {'range':>14} {'GFLOP/s':>9}")
     for n, k in SHAPES:
         for rows in ROWS:
@@ -82,7 +88,7 @@ def main():
                   f" {2 * rows * n * k / a / 1e9:9.1f}")
             sys.stdout.flush()
     if options.json:
-        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rows": rows_out}, indent=1, default=str))
+        options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "gigaflops": ceiling, "rows": rows_out}, indent=1, default=str))
 
 
 if __name__ == "__main__":

@@ -13,11 +13,13 @@ def span(row):
 
 
 def gemm_table(data):
-    lines = [f"Peer: {data['peer']}; {data['threads']} threads. Targets: 1.0 at M >= 64, 1.5 at M of 1 to 16.", "",
-             "| N x K | M | lockstep, us | OpenBLAS, us | ratio | GFLOP/s |", "|---|---|---|---|---|---|"]  # fmt: skip
+    ceiling = data.get("gigaflops")  # of multiply-adds in registers; results that were kept before it was measured have none
+    lines = [f"Peer: {data['peer']}; {data['threads']} threads. Targets: 1.0 at M >= 64, 1.5 at M of 1 to 16."
+             + (f" The ceiling, multiply-adds in registers alone: {ceiling:.0f} GFLOP/s (`lockstep bench arithmetic`)." if ceiling else ""), "",
+             "| N x K | M | lockstep, us | OpenBLAS, us | ratio | GFLOP/s |" + (" of the ceiling |" if ceiling else ""), "|---|---|---|---|---|---|" + ("---|" if ceiling else "")]  # fmt: skip
     for r in data["rows"]:
         work = 2 * r["rows"] * r["outputs"] * r["inputs"] / r["lockstep_seconds"] / 1e9
-        lines.append(f"| {r['outputs']} x {r['inputs']} | {r['rows']} | {r['lockstep_seconds'] * 1e6:.0f} | {r['openblas_seconds'] * 1e6:.0f} | {span(r)} | {work:.0f} |")
+        lines.append(f"| {r['outputs']} x {r['inputs']} | {r['rows']} | {r['lockstep_seconds'] * 1e6:.0f} | {r['openblas_seconds'] * 1e6:.0f} | {span(r)} | {work:.0f} |" + (f" {100 * work / ceiling:.0f}% |" if ceiling else ""))
     return lines
 
 
@@ -38,7 +40,9 @@ def torch_table(data):
     return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. {targets}", "",
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
             f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
-            f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |"]  # fmt: skip
+            f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |",
+            *(["", f"The matrix products of a step alone, {'4' if r.get('lora_rank') else '6'} operations a weight and token, are {100 * r['share']:.0f}% of the {r['gigaflops']:.0f} GFLOP/s that multiply-adds in "
+                   "registers reach here (`lockstep bench arithmetic`): no order of sums makes a step faster than one divided by that share."] if "share" in r else [])]  # fmt: skip
 
 
 def rl_table(data):

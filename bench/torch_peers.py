@@ -29,6 +29,24 @@ def lockstep(options):
     return row["tokens_per_second"], row["peak_memory_bytes"]
 
 
+def ceiling(options):
+    """GFLOP/s of multiply-adds in registers alone."""
+    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "arithmetic", "--json", "--threads", str(options.threads)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["gigaflops"]
+
+
+def matrix_operations(folder, lora_rank):
+    """Floating-point operations of a token's matrix products, forward and backward: 2 a weight forward, 2 for the inputs' gradient and, where the
+    weights themselves are trained, 2 for theirs. Of every matrix; a tied table counts once, as the head. Attention's own products and an
+    adapter's small ones are left out."""
+    with open(folder / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
+    if "lm_head.weight" in shapes:
+        shapes.pop("model.embed_tokens.weight")
+    return (4 if lora_rank else 6) * sum(shape[0] * shape[1] for shape in shapes.values() if len(shape) == 2)
+
+
 def torch_in_a_process(options):
     command = [sys.executable, __file__, "--peer", "--model", str(options.model), "--threads", str(options.threads), "--sequences", str(options.sequences),
                "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
@@ -92,15 +110,18 @@ def main():
     import torch
     import transformers
 
-    ours, theirs = [], []
+    ours, theirs, ceilings = [], [], []
     for _ in range(options.rounds):
+        ceilings.append(ceiling(options))
         ours.append(lockstep(options))
         theirs.append(torch_in_a_process(options))
     ratios = [a[0] / b[0] for a, b in zip(ours, theirs)]
     memory = [max(m for _, m in rows) for rows in (ours, theirs)]
     row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
            "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
-           "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1]}  # fmt: skip
+           "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1],
+           "gigaflops": max(ceilings)}  # fmt: skip
+    row["share"] = row["lockstep"] * matrix_operations(options.model, options.lora_rank) / row["gigaflops"] / 1e9
     peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
     if options.lora_rank:
         import peft

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs the peers beside us and writes docs/performance.md: every number in that page comes from here.
 
-    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--trl PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,...]
+    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--trl PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,...] [--isa avx2]
     bench/write_performance.py --models FOLDER --peers PYTHON ... --all --minutes 90
     bench/write_performance.py --list
 
@@ -9,6 +9,8 @@ FOLDER: where SmolLM2's files are made on first use. --peers: a Python with nump
 --torch: one with torch, transformers, peft and tinker; --trl: one with trl too. --list prints each section's command with the minutes it
 is expected to take. --all measures every section: in as many rounds as fit into --minutes by those expectations; a section that fails or takes
 three times as long is left out, and said at the end, and the others go on.
+--isa avx2 holds all that is compared to AVX2 on a machine that has more: lockstep by its option --isa, OpenBLAS, MKL, oneDNN and torch by their
+variables (HELD). llama.cpp has none: build its package with GGML_NATIVE=OFF, GGML_AVX512=OFF, and give that Python as --peers.
 
 A section has one block a kind of machine (bench/performance_page.py): only that of this machine is replaced, the others stay word for word.
 Results are kept in FOLDER/results; with --only none the page is written from those.
@@ -38,8 +40,23 @@ each kind of machine that it was measured on; times of different machines do not
 """
 
 
+# What holds the peers to AVX2.
+HELD = {"OPENBLAS_CORETYPE": "Haswell", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+
+
 def binary():
     return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+
+
+def hold_to_avx2(folder):
+    """From here on peers are held to AVX2, and binary() is a program that gives lockstep the option for it where a command has it."""
+    script = folder / "lockstep-avx2"
+    script.write_text(f"""#!/bin/sh
+case "$1 ${{2-}}" in "bench memory"*) ;; bench*|serve*|train*|score*) exec {binary()} "$@" --isa avx2 ;; esac
+exec {binary()} "$@"
+""")
+    script.chmod(0o755)
+    os.environ.update(HELD, LOCKSTEP_BINARY=str(script))
 
 
 def version():
@@ -51,10 +68,12 @@ def machine():
     field = dict(re.findall(r"^([^:]+):\s*(.+)$", text, re.M))
     sets = [s for s in ("avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile") if s in field.get("Flags", "").split()]
     used = re.search(r"instruction set (\w+)", version())
+    held = os.environ.get("LOCKSTEP_BINARY", "").endswith("lockstep-avx2")
     caches = ", ".join(f"{name} {field[name]}" for name in ("L1d cache", "L2 cache", "L3 cache") if name in field)
     return (f"{field.get('Model name', platform.processor())} (family {field.get('CPU family')}, model {field.get('Model')}), "
             f"{os.cpu_count()} processors, {', '.join(sets)}; {caches}; {platform.system()} {platform.release().split('-')[0]}. "
-            f"Instruction set used: {used[1] if used else 'the widest'}.")  # fmt: skip
+            + ("Instruction set used: avx2, to which lockstep (--isa) and peers (" + ", ".join(f"{k}={v}" for k, v in HELD.items()) + ") were held."
+               if held else f"Instruction set used: {used[1] if used else 'the widest'}."))  # fmt: skip
 
 
 # Name -> title of the section, its script with what is always given, the table, whose Python runs it, its minutes: those that the rounds do not
@@ -81,7 +100,7 @@ SECTIONS = {
                        variants_table("fp32. Target: at least 1.7 where the cores are real ones.", "two threads, ms", "one thread, ms"), "own", 0, 1.2, models="--model"),
     "bandwidth": Section("Share of the memory's speed", "variants.py bandwidth",
                          variants_table("Linear layers of 4096 x 4096 in turns over 512 MB of weights, so that no cache holds them, against the fastest of the reads that "
-                                        "`lockstep bench memory` tries, over all rounds. Target: 80%.", "memory, GB/s", "layer, GB/s", 1, 1, percents, percent), "own", 0, 1.5),
+                                        "`lockstep bench memory` tries, before and after each. Target: 80%.", "memory, GB/s", "layer, GB/s", 1, 1, percents, percent), "own", 0, 1.5),
     "prefix": Section("Sharing prompts in training", "variants.py prefix",
                       variants_table("SmolLM2-135M, fp32: a training step on 8 samples of one prompt, which is as long as each sample. Targets: 1.12 with the forward "
                                      "shared, 1.5 with the backward too.", "shared, ms", "nothing shared, ms"), "own", 0, 1, models="--model"),
@@ -126,8 +145,8 @@ def command_of(name, options, rounds):
 
 
 def shown(command, options):
-    text = " ".join(command).replace(str(options.models), "FOLDER").replace(str(ROOT) + "/", "")
-    return "bench/" + text.replace(binary(), "build/lockstep")
+    text = " ".join(command).replace(binary(), "build/lockstep").replace(str(options.models), "FOLDER").replace(str(ROOT) + "/", "")
+    return "bench/" + text
 
 
 def measure(name, options, rounds, json_file, seconds=None):
@@ -201,6 +220,7 @@ def main():
     parser.add_argument("--all", action="store_true", help="every section, in as many rounds as fit into --minutes")
     parser.add_argument("--minutes", type=float, default=90)
     parser.add_argument("--list", action="store_true", help="print the sections' commands and expected minutes")
+    parser.add_argument("--isa", choices=["avx2"], help="hold lockstep and the peers to it")
     parser.add_argument("--note", default="", help="a sentence about the machine, such as who else uses it")
     options = parser.parse_args()
     if options.list:
@@ -211,7 +231,10 @@ def main():
         return
     if not options.models:
         parser.error("--models FOLDER is needed")
-    kept = options.models / "results"
+    kept = options.models / ("results-avx2" if options.isa else "results")
+    if options.isa:
+        options.models.mkdir(parents=True, exist_ok=True)
+        hold_to_avx2(options.models)
     kept.mkdir(parents=True, exist_ok=True)
     if options.all:
         return measure_all(options, kept)

@@ -22,19 +22,19 @@ function(lockstep_precompile target kind)
 endfunction()
 
 # What waits for others (files, sockets, the executor) and spends its time in libraries is compiled in three quarters of the time.
-set(control_folders "^(losses|serving|planning|parity|host|runs|rl|jobs|benchmark|cli)$")
+set(control_folders "^(losses|serving|planning|parity|trained|host|runs|rl|jobs|benchmark|cli)$")
 
 # Tests that wait for what they test are compiled in two thirds of the time without optimisation; the others compute beside it (references,
 # sums over a whole model, times against sizes).
-set(quick_tests "^(text|checkpoint|losses|serving|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
+set(quick_tests "^(text|checkpoint|sync|losses|serving|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
 set(thread_checks -O1 -g1 -fsanitize=thread)
-set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|text|engine|train|store|losses|serving|planning|parity|host|runs|rl|jobs|api|http|cli)$")
+set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|sync|text|engine|train|store|losses|serving|planning|parity|trained|host|runs|rl|jobs|api|http|cli)$")
 
-# Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time,
-# which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder. Who edits one file over
+# Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time, their
+# tests six, which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder, and among its tests. Who edits one file over
 # and over turns it off (-DLOCKSTEP_UNITY=OFF); sanitizer builds are always without, so that each file is seen to include what it uses.
 option(LOCKSTEP_UNITY "Compile several files of a folder as one" ON)
 if(LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
@@ -86,6 +86,13 @@ function(lockstep_folder name)
     target_link_libraries(test_${name} PRIVATE faults lockstep_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
+    if(LOCKSTEP_UNITY AND NOT name MATCHES "^(base|numerics|kernels)$")
+      set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+      target_compile_options(test_${name} PRIVATE -Wno-subobject-linkage)
+      # Those that bring an operator new of their own: inlined into others it looks mismatched to the compiler.
+      file(GLOB_RECURSE alone ${CMAKE_SOURCE_DIR}/src/${name}/allocation_failure_test.cpp ${CMAKE_SOURCE_DIR}/src/${name}/checkpoint_memory_test.cpp)
+      set_source_files_properties(${alone} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     if(name MATCHES ${quick_tests})
       target_compile_options(test_${name} PRIVATE -O0)
       lockstep_precompile(test_${name} quick_test)
@@ -164,17 +171,17 @@ endfunction()
 function(lockstep_training_concurrency_tests)
   find_package(GTest REQUIRED)
   set(sources)
-  foreach(folder base store losses serving planning host api tensor parallel model checkpoint engine train)
+  foreach(folder base store losses serving planning trained host api tensor parallel model checkpoint engine train)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
     list(APPEND sources ${found})
   endforeach()
   list(FILTER sources EXCLUDE REGEX "_test\\.cpp$")
   # Not the page, and what opens folders and counts memory before a server starts: they have no part in it.
-  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|serving/(chat_prompt|local_sampler|loading|prompt_renderer)|planning/(memory_plan|memory_verdict|serving_memory))")
-  foreach(shared answer_constraint sampling_fields) # the sampling fields that Fireworks' completions share with OpenAI's
+  list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/operations|serving/(chat_prompt|conversion|local_sampler|loading|prompt_renderer)|planning/(mechanisms|memory_plan|memory_verdict|serving_memory))")
+  foreach(shared answer answer_constraint answer_run sampling_fields) # the sampling fields and streams that Fireworks' completions share with OpenAI's
     list(APPEND sources ${CMAKE_SOURCE_DIR}/src/api/openai/${shared}.cpp)
   endforeach()
-  add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc ${CMAKE_BINARY_DIR}/shapes_text.cpp
+  add_executable(test_training_concurrency EXCLUDE_FROM_ALL ${sources} ${CMAKE_BINARY_DIR}/messages/api/tinker/tinker_public.pb.cc ${CMAKE_BINARY_DIR}/shapes_text.cpp ${CMAKE_BINARY_DIR}/shape_configs_text.cpp
                                            ${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp)
   target_include_directories(test_training_concurrency PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/messages)
   target_link_libraries(test_training_concurrency PRIVATE lockstep_kernels lockstep_text lockstep_parallel SQLite::SQLite3 protobuf::libprotobuf-lite PkgConfig::ZSTD

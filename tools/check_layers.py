@@ -32,6 +32,7 @@ LAYERS = {
     "parallel": ["numerics", "tensor"],
     "model": ["kernels", "parallel", "numerics", "tensor"],
     "checkpoint": ["model", "numerics", "tensor"],
+    "sync": ["checkpoint", "model", "numerics", "tensor"],
     "text": [],
     "text/tokenizer": [],
     "text/message": [],
@@ -44,21 +45,23 @@ LAYERS = {
     "serving": ["engine", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "planning": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "parity": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
-    "host": ["serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
-    "runs": ["serving", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
+    "trained": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
+    "host": ["trained", "serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
+    "runs": ["trained", "serving", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "rl": ["runs", "serving", "text"],
-    "jobs": ["rl", "runs", "serving", "train"],
+    "jobs": ["rl", "runs", "trained", "serving", "train"],
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "api", "jobs", "rl", "runs", "parity", "planning", "serving", "benchmark"],
+    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "benchmark", "sync"],
 }
-# Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them.
-SINGLE_HEADERS = {"tensor": ["numerics/element.h"]}
+# Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them; how published
+# tokenizers split text, to whoever reads a file that names one.
+SINGLE_HEADERS = {"tensor": ["numerics/element.h"], "checkpoint": ["text/tokenizer/split_patterns.h"]}
 # These hold use cases, whose headers name the types that they are given: they reach what the folders in their row may include.
 # All others reach what is in their own row alone, through whatever header: rl/ sees the ports of serving/ and runs/, and nothing of engine/ or
 # train/ with them.
-REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
+REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "trained", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
 CODE = (".h", ".cpp", ".cu", ".inl", ".inc")
 NO_CODE = (".cmake", ".proto")  # what else src/ holds
 LONGEST_FILE = 600

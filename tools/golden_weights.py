@@ -13,9 +13,11 @@ Everything after `u` is float32; no fused multiply-add. Offset and amplitude dep
 
     name                                              offset  amplitude
     ends in norm.weight (layernorm, indexer k_norm)   1       0.3
-    ends in .bias or e_score_correction_bias          0       0.3
+    ends in .sinks                                    0       3.0
+    ends in .bias or _bias                            0       0.3
     model.embed_tokens.weight                         0       1.0
     any other matrix [out, in]                        0       float32(2.0 / sqrt(float64(in)))
+    experts [count, in, out]                          0       the same
 
 A matrix thus has standard deviation 1.155 / sqrt(in): real spread, which the default initialisation (0.02) lacks.
 Source of Philox: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011); the known answers below
@@ -71,12 +73,14 @@ def words(seed, name, count):
 def offset_and_amplitude(name, shape):
     if name.endswith("norm.weight"):
         return np.float32(1), np.float32(0.3)
-    if name.endswith((".bias", "e_score_correction_bias")):
+    if name.endswith(".sinks"):
+        return np.float32(0), np.float32(3.0)
+    if name.endswith((".bias", "_bias")):
         return np.float32(0), np.float32(0.3)
     if name == "model.embed_tokens.weight":
         return np.float32(0), np.float32(1)
-    if len(shape) != 2:
-        raise ValueError(f"{name}: no rule for a tensor of shape {tuple(shape)}; a matrix [out, in] was expected")
+    if len(shape) not in (2, 3):
+        raise ValueError(f"{name}: no rule for a tensor of shape {tuple(shape)}; a matrix [out, in] or experts [count, in, out] were expected")
     return np.float32(0), np.float32(2.0 / math.sqrt(float(shape[1])))
 
 
@@ -93,66 +97,101 @@ def tokens(seed, count, vocab_size):
     return (words(seed, "tokens", count) % np.uint32(vocab_size)).astype(np.int32)
 
 
-def glm_moe_dsa_manifest(config):
-    """Hugging Face name -> shape of GLM-5.x, as its files hold them. config: the parsed config.json, indexer_types resolved."""
+def add_mlp(shapes, prefix, h, inner, names=("gate_proj", "up_proj", "down_proj")):
+    gate, up, down = names
+    shapes[f"{prefix}{gate}.weight"] = shapes[f"{prefix}{up}.weight"] = (inner, h)
+    shapes[f"{prefix}{down}.weight"] = (h, inner)
+
+
+def latent_manifest(config):
+    """Hugging Face name -> shape of GLM-5.x, DeepSeek-V3 and V3.2, as their files hold them. config: the parsed config.json as transformers writes it."""
     h, heads, q_rank, kv_rank = (config[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank"))
     nope, rope, v = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-    index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
+    layers = config["num_hidden_layers"]
+    has_indexer = config["model_type"] in ("glm_moe_dsa", "deepseek_v32")
+    owners = config.get("indexer_types") or ["full" if has_indexer else "none"] * layers
+    dense = config.get("first_k_dense_replace", 0)
+    kinds = config.get("mlp_layer_types") or ["dense" if i < dense else "sparse" for i in range(layers)]
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], h)}
-
-    def add_mlp(prefix, inner):
-        shapes[prefix + "gate_proj.weight"] = shapes[prefix + "up_proj.weight"] = (inner, h)
-        shapes[prefix + "down_proj.weight"] = (h, inner)
-
-    for i in range(config["num_hidden_layers"]):
+    for i in range(layers):
         layer = f"model.layers.{i}."
         attention = layer + "self_attn."
         shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
-        shapes[attention + "q_a_proj.weight"] = (q_rank, h)
-        shapes[attention + "q_a_layernorm.weight"] = (q_rank,)
-        shapes[attention + "q_b_proj.weight"] = (heads * (nope + rope), q_rank)
+        if q_rank is None:
+            shapes[attention + "q_proj.weight"] = (heads * (nope + rope), h)
+        else:
+            shapes[attention + "q_a_proj.weight"] = (q_rank, h)
+            shapes[attention + "q_a_layernorm.weight"] = (q_rank,)
+            shapes[attention + "q_b_proj.weight"] = (heads * (nope + rope), q_rank)
         shapes[attention + "kv_a_proj_with_mqa.weight"] = (kv_rank + rope, h)
         shapes[attention + "kv_a_layernorm.weight"] = (kv_rank,)
         shapes[attention + "kv_b_proj.weight"] = (heads * (nope + v), kv_rank)
         shapes[attention + "o_proj.weight"] = (h, heads * v)
-        if config["indexer_types"][i] == "full":
+        if owners[i] == "full":
+            index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
             shapes[attention + "indexer.wq_b.weight"] = (index_heads * index_dim, q_rank)
             shapes[attention + "indexer.wk.weight"] = (index_dim, h)
             shapes[attention + "indexer.k_norm.weight"] = shapes[attention + "indexer.k_norm.bias"] = (index_dim,)
             shapes[attention + "indexer.weights_proj.weight"] = (index_heads, h)
-        if config["mlp_layer_types"][i] == "dense":
-            add_mlp(layer + "mlp.", config["intermediate_size"])
+        if kinds[i] == "dense":
+            add_mlp(shapes, layer + "mlp.", h, config["intermediate_size"])
             continue
         shapes[layer + "mlp.gate.weight"] = (config["n_routed_experts"], h)
         shapes[layer + "mlp.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
         for e in range(config["n_routed_experts"]):
-            add_mlp(f"{layer}mlp.experts.{e}.", config["moe_intermediate_size"])
-        add_mlp(layer + "mlp.shared_experts.", config["moe_intermediate_size"] * config["n_shared_experts"])
+            add_mlp(shapes, f"{layer}mlp.experts.{e}.", h, config["moe_intermediate_size"])
+        add_mlp(shapes, layer + "mlp.shared_experts.", h, config["moe_intermediate_size"] * config["n_shared_experts"])
     shapes["model.norm.weight"] = (h,)
     shapes["lm_head.weight"] = (config["vocab_size"], h)
     return shapes
 
 
-def dense_manifest(config):
-    """The same of llama and qwen3. A tied head is in no file."""
-    h, inner, d = config["hidden_size"], config["intermediate_size"], config["head_dim"]
-    q, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+def expert_count(config):
+    return config.get("num_experts", config.get("num_local_experts"))
+
+
+def grouped_manifest(config):
+    """The same of the families of grouped attention. A tied head is in no file."""
+    kind, h, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
+    d = config.get("head_dim") or h // heads
+    q, kv = heads * d, config["num_key_value_heads"] * d
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], h)}
     for i in range(config["num_hidden_layers"]):
         layer = f"model.layers.{i}."
         shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
         shapes |= {f"{layer}self_attn.{part}_proj.weight": shape for part, shape in (("q", (q, h)), ("k", (kv, h)), ("v", (kv, h)), ("o", (h, q)))}
-        if config["model_type"] == "qwen3":
+        if kind in ("qwen2", "gpt_oss"):
+            shapes |= {f"{layer}self_attn.{part}_proj.bias": (size,) for part, size in (("q", q), ("k", kv), ("v", kv))}
+        if kind in ("qwen3", "qwen3_moe"):
             shapes[layer + "self_attn.q_norm.weight"] = shapes[layer + "self_attn.k_norm.weight"] = (d,)
-        shapes[layer + "mlp.gate_proj.weight"] = shapes[layer + "mlp.up_proj.weight"] = (inner, h)
-        shapes[layer + "mlp.down_proj.weight"] = (h, inner)
+        if kind == "minimax_m2":
+            shapes[layer + "self_attn.q_norm.weight"], shapes[layer + "self_attn.k_norm.weight"] = (q,), (kv,)
+            moe = layer + "block_sparse_moe."
+            shapes[moe + "gate.weight"] = (expert_count(config), h)
+            shapes[moe + "e_score_correction_bias"] = (expert_count(config),)
+            for e in range(expert_count(config)):
+                add_mlp(shapes, f"{moe}experts.{e}.", h, config["intermediate_size"], ("w1", "w3", "w2"))
+        elif kind == "gpt_oss":
+            shapes[layer + "self_attn.o_proj.bias"], shapes[layer + "self_attn.sinks"] = (h,), (heads,)
+            count, width, moe = expert_count(config), config["intermediate_size"], layer + "mlp."
+            shapes[moe + "router.weight"], shapes[moe + "router.bias"] = (count, h), (count,)
+            shapes[moe + "experts.gate_up_proj"], shapes[moe + "experts.gate_up_proj_bias"] = (count, h, 2 * width), (count, 2 * width)
+            shapes[moe + "experts.down_proj"], shapes[moe + "experts.down_proj_bias"] = (count, width, h), (count, h)
+        elif kind == "qwen3_moe" and i not in config["mlp_only_layers"] and (i + 1) % config["decoder_sparse_step"] == 0:
+            shapes[layer + "mlp.gate.weight"] = (expert_count(config), h)
+            for e in range(expert_count(config)):
+                add_mlp(shapes, f"{layer}mlp.experts.{e}.", h, config["moe_intermediate_size"])
+        else:
+            add_mlp(shapes, layer + "mlp.", h, config["intermediate_size"])
     shapes["model.norm.weight"] = (h,)
     if not config["tie_word_embeddings"]:
         shapes["lm_head.weight"] = (config["vocab_size"], h)
     return shapes
 
 
-MANIFESTS = {"glm_moe_dsa": glm_moe_dsa_manifest, "llama": dense_manifest, "qwen3": dense_manifest}
+LATENT = ("glm_moe_dsa", "deepseek_v3", "deepseek_v32", "kimi_k2")
+GROUPED = ("llama", "mistral", "qwen2", "qwen3", "qwen3_moe", "minimax_m2", "gpt_oss")
+MANIFESTS = dict.fromkeys(LATENT, latent_manifest) | dict.fromkeys(GROUPED, grouped_manifest)
 
 
 def manifest(config):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures the tree itself: lines by room, sizes of files, methods of classes, who sees the kernel table.
+"""Measures the tree itself: lines by room, sizes of files, methods of classes, who sees the kernel table, the way of a sample request.
 
     tools/house_numbers.py                 prints the tables
     tools/house_numbers.py --write         puts them into ARCHITECTURE.md, between the marks that stand there
@@ -7,6 +7,11 @@
 Lines are those that are not empty. A method is what a class or struct declares with a list of parameters, constructors, destructors,
 operators and friends left out; overloads count each. A file sees a header that it includes, through whatever other header; tests are not
 counted there.
+
+The way of a sample request is the files that take the request, or a part of its answer, and hand it on: from the socket to Engine::submit, and from
+the engine's tokens to the socket. A header and its .cpp are one, and so is a file that is passed in both directions. What only helps one of them (to
+read a number, check a key, count, log) is not on the way, nor is what the engine does in a step. The ways are written down here, each file with the name by
+which others on the way hand on to it; a file that is gone, or a name that is not in it or that no other file of the way has, is an error.
 """
 import argparse
 import re
@@ -21,6 +26,22 @@ import check_layers  # noqa: E402
 ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- tools/house_numbers.py: begin -->", "<!-- tools/house_numbers.py: end -->"
 TABLE = "kernels/table.h"
+
+WIRE = [("http/connection", "Connection"), ("http/transport", "write"), ("http/request_reader", "feed"), ("api/routes", "handle"), ("http/outbox", "HttpResponder")]
+TRAINING_WIRE = [*WIRE, ("api/tinker/training_routes", "lanes"), ("api/request_pool", "RequestPool"), ("api/tinker/wire", "TrainingCall")]
+COMPLETION = [("serving/completion", "start_completion"), ("serving/completion_order", "requests_of"), ("serving/serving", "generate_all"),
+              ("serving/executor", "submit"), ("engine/engine", "submit"), ("engine/engine_tokens", "absorb"), ("serving/text_stream", "TextStream"),
+              ("text/tokenizer/detokenizer", "Detokenizer"), ("serving/stop_strings", "StopSearch")]
+WAYS = {
+    "OpenAI": [*WIRE, ("api/openai/openai_api", "handler"), ("api/openai/completion_request", "decode_completion"), ("api/openai/sampling_fields", "order_of"),
+               ("api/openai/completion_answer", "answer_completion"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
+               ("api/openai/answer_writer", "append_event")],
+    "Fireworks": [*TRAINING_WIRE, ("api/fireworks/completion_routes", "TrainingCall"), ("api/fireworks/completion_request", "decode_fireworks_completion"),
+                  ("api/openai/sampling_fields", "order_of"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
+                  ("api/fireworks/completion_writer", "FireworksWriter")],
+    "tinker": [*TRAINING_WIRE, ("api/tinker/sampling_routes", "TrainingCall"), ("host/training_sampling", "SamplingRequest"), *COMPLETION,
+               ("api/tinker/proto_codec", "encode_sample"), ("host/futures", "futures"), ("api/tinker/session_routes", "wait")],
+}
 
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
 METHOD = re.compile(r"(?:^|[\s*&>])(~?\w+|operator\s*[^\s(]+)\s*\(")
@@ -81,7 +102,19 @@ def methods(code):
     return found
 
 
+def check_way(root, wire, way):
+    """Whether each file of the way is there, and others of the way hand on to it by that name."""
+    texts = {file: "".join(path.read_text() for end in (".h", ".cpp") if (path := root / "src" / (file + end)).exists()) for file, _ in way}
+    for file, name in way:
+        holders = [other for other, text in texts.items() if re.search(rf"\b{name}_?\b", text)]
+        if file not in holders or len(holders) < 2:
+            raise SystemExit(f"house_numbers: {file} is on the way of a sample request of {wire}, but '{name}' is in {', '.join(holders) or 'no file of it'}; "
+                             "WAYS must follow the tree")
+
+
 def measure(root):
+    for wire, way in WAYS.items():
+        check_way(root, wire, way)
     tree = check_layers.Tree(root)
     lines = {name: sum(1 for line in (root / "src" / name).read_text(errors="replace").split("\n") if line.strip()) for name in tree.lines}
     rooms = {}
@@ -111,6 +144,7 @@ def tables(numbers):
     out.append(f"| all | {len(code)} | {sum(code)} | {median(code):.0f} | {percentile(code, 0.9)} | {max(code)} | {tests} |")
     out += ["", "| what | figure |", "|---|---|"]
     out += [f"| methods of `{kind}` (`{name}`) | {count} |" for count, kind, name in numbers["classes"][:5]]
+    out += [f"| files on the way of a sample request, {wire} | {len(dict(way))} |" for wire, way in WAYS.items()]
     out.append(f"| .cpp files that see `{TABLE}` | {len(numbers['sees'])} of {len(numbers['units'])}, {len(numbers['outside'])} of them outside `kernels/` |")
     return "\n".join(out)
 

@@ -8,7 +8,7 @@ bias is no parameter: they are absent. Metadata: seed, loss (float64, repr), sma
 golden_weights.py and C++ make the same ones from the seed.
 
 Asserted here: the NumPy forward agrees to 1e-9; no selection is nearer to a tie than SMALLEST_GAP; each wrong variant
-that a golden is meant to catch moves its logits by more than 1e-3; all goldens together stay below 4 MB.
+that a golden is meant to catch moves its logits by more than 1e-3; all goldens together stay below 6 MB.
 
     make_goldens.py [FAMILY/NAME...]            write them, searching the seed
     make_goldens.py --check [FAMILY/NAME...]    recompute and compare with the files; exit status 1 if they differ
@@ -32,145 +32,62 @@ import golden_weights
 import numpy_dense
 import numpy_glm_moe_dsa
 from comparison import largest_difference, relative_error
+from golden_configs import GOLDENS, ORACLE_TYPES
 
 FOLDER = Path(__file__).resolve().parent.parent / "tests" / "golden"
 SMALLEST_GAP = 1e-5  # below it a golden is worthless
 SEARCHED_GAP = 1e-4  # and a new one keeps this distance, since float32 loses up to 1e-5 on large scores
-LARGEST_TOTAL = 4_000_000
+LARGEST_TOTAL = 6_000_000
 NUMPY_TOLERANCE = 1e-9
 SENSITIVITY = 1e-3
 RECOMPUTE_TOLERANCE = 1e-12
 
 
-@dataclass(frozen=True)
-class Golden:
-    tokens: int
-    config: dict  # arguments of the family's configuration class, with model_type
-    variants: tuple = ()  # names in the family's wrong variants that must move the logits
-    no_effect: tuple = ()  # and those that must not
-
-
-GLM_MOE_DSA_SHARED = dict(
-    model_type="glm_moe_dsa", n_group=1, topk_group=1, max_position_embeddings=512, bos_token_id=None, eos_token_id=None, index_n_heads=16
-)
-
-GOLDENS = {
-    # Index sharing, sparse selection, dense and MoE layers; an epsilon so large that a wrong one shows.
-    "glm_moe_dsa/sharing": Golden(
-        tokens=23,
-        config=GLM_MOE_DSA_SHARED | dict(
-            hidden_size=48, num_hidden_layers=11, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=40,
-            kv_lora_rank=24, qk_nope_head_dim=12, qk_rope_head_dim=8, v_head_dim=20, index_head_dim=16, index_topk=5,
-            index_topk_freq=4, index_skip_topk_offset=3, first_k_dense_replace=3, intermediate_size=50,
-            moe_intermediate_size=7, n_routed_experts=12, num_experts_per_tok=3, n_shared_experts=2,
-            norm_topk_prob=True, routed_scaling_factor=1.7, rms_norm_eps=0.03, vocab_size=101,
-            rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
-        ),
-        variants=("eps_a", "no_relu", "indexer_rope_half", "mla_rope_half", "bias_in_weights"),
-    ),
-    # Sums long enough for eight leaves (288 = 8 * 36), more than one block of 64 keys visible, heads 6 = 2 * 3,
-    # weights of the experts not renormalised.
-    "glm_moe_dsa/wide": Golden(
-        tokens=71,
-        config=GLM_MOE_DSA_SHARED | dict(
-            hidden_size=288, num_hidden_layers=4, num_attention_heads=6, num_key_value_heads=6, q_lora_rank=20,
-            kv_lora_rank=18, qk_nope_head_dim=7, qk_rope_head_dim=6, v_head_dim=7, index_head_dim=10, index_topk=7,
-            indexer_types=["full", "full", "shared", "shared"], first_k_dense_replace=1, intermediate_size=11,
-            moe_intermediate_size=3, n_routed_experts=9, num_experts_per_tok=3, n_shared_experts=1,
-            norm_topk_prob=False, routed_scaling_factor=2.5, rms_norm_eps=1e-5, vocab_size=67,
-            rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
-        ),
-        variants=("no_relu", "indexer_rope_half", "mla_rope_half", "bias_in_weights"),
-    ),
-    # Every visible key selected, over two blocks of 64; experts that do not divide eight; two and four leaves.
-    "glm_moe_dsa/dense-range": Golden(
-        tokens=81,
-        config=GLM_MOE_DSA_SHARED | dict(
-            hidden_size=40, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=28,
-            kv_lora_rank=20, qk_nope_head_dim=10, qk_rope_head_dim=8, v_head_dim=16, index_head_dim=12, index_topk=96,
-            indexer_types=["full", "shared", "full", "shared"], first_k_dense_replace=1, intermediate_size=128,
-            moe_intermediate_size=13, n_routed_experts=5, num_experts_per_tok=2, n_shared_experts=1,
-            norm_topk_prob=True, routed_scaling_factor=2.5, rms_norm_eps=1e-6, vocab_size=515,
-            rope_parameters={"rope_type": "default", "rope_theta": 8000000.0},
-        ),
-        variants=("mla_rope_half", "bias_in_weights"),
-        no_effect=("no_relu", "indexer_rope_half"),
-    ),
-    # All three bands of llama3 scaling, positions beyond the original context; groups of three heads; H * D is not h; tied.
-    "llama/scaled": Golden(
-        tokens=150,
-        config=dict(
-            model_type="llama", hidden_size=48, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
-            intermediate_size=20, vocab_size=61, rms_norm_eps=1e-5, max_position_embeddings=512, tie_word_embeddings=True,
-            bos_token_id=None, eos_token_id=None,
-            rope_parameters={"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0,
-                             "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
-        ),
-        variants=("rope_pairs", "no_scaling", "heads_interleaved"),
-    ),
-    # Sums of eight leaves (288), one key for four heads, untied.
-    "llama/wide": Golden(
-        tokens=70,
-        config=dict(
-            model_type="llama", hidden_size=288, num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=1, head_dim=10,
-            intermediate_size=11, vocab_size=35, rms_norm_eps=1e-6, max_position_embeddings=256, tie_word_embeddings=False,
-            bos_token_id=None, eos_token_id=[3, 7], rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
-        ),
-        variants=("rope_pairs",),
-        no_effect=("no_scaling", "heads_interleaved"),
-    ),
-    # Norms of heads, YaRN with its factor on cosines and sines, groups of three, untied.
-    "qwen3/yarn": Golden(
-        tokens=81,
-        config=dict(
-            model_type="qwen3", hidden_size=40, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, head_dim=16,
-            intermediate_size=30, vocab_size=67, rms_norm_eps=1e-6, max_position_embeddings=128, tie_word_embeddings=False,
-            bos_token_id=None, eos_token_id=None,
-            rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 8.0,
-                             "original_max_position_embeddings": 32},
-        ),
-        variants=("rope_pairs", "no_scaling", "no_attention_factor", "heads_interleaved", "no_head_norms", "norm_after_rope"),
-    ),
-    # Every head its own key, linear scaling, an epsilon so large that a wrong one shows, tied.
-    "qwen3/tied": Golden(
-        tokens=71,
-        config=dict(
-            model_type="qwen3", hidden_size=35, num_hidden_layers=2, num_attention_heads=5, num_key_value_heads=5, head_dim=12,
-            intermediate_size=24, vocab_size=101, rms_norm_eps=0.03, max_position_embeddings=128, tie_word_embeddings=True,
-            bos_token_id=None, eos_token_id=5,
-            rope_parameters={"rope_type": "linear", "rope_theta": 1000000.0, "factor": 2.0},
-        ),
-        variants=("rope_pairs", "no_scaling", "no_head_norms"),
-        no_effect=("heads_interleaved",),
-    ),
-}  # fmt: skip
-
-
 def wrong_variants(config):
     """Name -> knobs of the NumPy forward."""
-    if config["model_type"] == "glm_moe_dsa":
-        right = numpy_glm_moe_dsa.Knobs()
+    if config["model_type"] in golden_weights.LATENT:
+        right, halves = numpy_glm_moe_dsa.Knobs(), not config.get("rope_interleave", True)
         return {
             "eps_a": replace(right, mla_norm_eps=config["rms_norm_eps"]),
             "no_relu": replace(right, indexer_relu=False),
-            "indexer_rope_half": replace(right, indexer_rope_pairs=False),
-            "mla_rope_half": replace(right, mla_rope_pairs=False),
+            "indexer_other_rope": replace(right, indexer_rope_pairs=config["model_type"] != "glm_moe_dsa"),
+            "mla_other_rope": replace(right, mla_rope_pairs=halves),
             "bias_in_weights": replace(right, bias_in_router_weights=True),
+            "no_scaling": replace(right, rope_scaling=False),
+            "no_softmax_factor": replace(right, softmax_factor=False),
+            "no_groups": replace(right, groups=False),
+            "groups_left_at_zero": replace(right, left_out=0.0),
         }
     right = numpy_dense.Knobs()
     return {
         "rope_pairs": replace(right, rope_pairs=True),
         "no_scaling": replace(right, rope_scaling=False),
         "no_attention_factor": replace(right, attention_factor=False),
+        "whole_heads_turn": replace(right, whole_heads_turn=True),
         "heads_interleaved": replace(right, heads_interleaved=True),
         "no_head_norms": replace(right, head_norms=False),
         "norm_after_rope": replace(right, norm_after_rope=True),
+        "norm_by_head": replace(right, norm_by_head=True),
+        "no_biases": replace(right, biases=False),
+        "no_window": replace(right, window_change=None),
+        "window_longer": replace(right, window_change=1),
+        "window_shorter": replace(right, window_change=-1),
+        "other_renormalisation": replace(right, renormalise=False),
+        "other_scores": replace(right, softmax_router=False),
+        "bias_in_weights": replace(right, bias_in_router_weights=True),
+        "no_sinks": replace(right, sinks=False),
+        "no_router_bias": replace(right, router_bias=False),
+        "no_expert_biases": replace(right, expert_biases=False),
+        "no_clamp": replace(right, clamp=False),
+        "no_gain": replace(right, gain=False),
+        "halves_of_experts": replace(right, interleaved=False),
+        "windows_swapped": replace(right, windows_swapped=True),
     }
 
 
 def numpy_forward(config, weights, tokens, *knobs):
     """(logits, smallest gap between a chosen and a rejected score; infinity where nothing is chosen)"""
-    family = numpy_glm_moe_dsa if config["model_type"] == "glm_moe_dsa" else numpy_dense
+    family = numpy_glm_moe_dsa if config["model_type"] in golden_weights.LATENT else numpy_dense
     return family.forward(config, weights, tokens, *knobs)
 
 
@@ -195,30 +112,53 @@ def float64_everywhere():
         torch.set_default_dtype(default)
 
 
-def file_tensors(name, value):
+def file_tensors(name, value, model_type):
     """A parameter of the module as (file name, tensor) pairs: fused experts are split, all else is itself."""
+    if model_type == "gpt_oss":  # whose files hold them fused
+        return [(name, value)]
+    minimax = model_type == "minimax_m2"
+    gate, up, down = ("w1", "w3", "w2") if minimax else ("gate_proj", "up_proj", "down_proj")
+    if minimax:
+        name = name.replace(".mlp.", ".block_sparse_moe.")
     if name.endswith("experts.gate_up_proj"):
-        parts = (("gate_proj", value.chunk(2, dim=1)[0]), ("up_proj", value.chunk(2, dim=1)[1]))
+        parts = ((gate, value.chunk(2, dim=1)[0]), (up, value.chunk(2, dim=1)[1]))
     elif name.endswith("experts.down_proj"):
-        parts = (("down_proj", value),)
+        parts = ((down, value),)
     else:
         return [(name, value)]
     prefix = name.rsplit(".", 1)[0]
     return [(f"{prefix}.{e}.{part}.weight", fused[e]) for part, fused in parts for e in range(len(fused))]
 
 
+def eager(model_type):
+    """Arguments that make transformers add in a plain order; families without experts know no choice of them."""
+    with_experts = model_type in golden_weights.LATENT + ("qwen3_moe", "minimax_m2", "gpt_oss")
+    return dict(attn_implementation="eager") | (dict(experts_implementation="eager") if with_experts else {})
+
+
+def oracle_config(config):
+    return AutoConfig.for_model(**config | dict(model_type=ORACLE_TYPES.get(config["model_type"], config["model_type"])))
+
+
+def written_config(folder, model_type):
+    """The config.json in a folder that transformers wrote, under the family's own name."""
+    path = Path(folder) / "config.json"
+    config = json.loads(path.read_text())
+    if model_type in ORACLE_TYPES:
+        config["model_type"] = model_type
+        path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    return config
+
+
 def build_model(config, weights):
     """The oracle's model with these weights (file names), in torch's default dtype, eager attention and experts."""
-    eager = dict(attn_implementation="eager")
-    if config["model_type"] == "glm_moe_dsa":
-        eager["experts_implementation"] = "eager"
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**config), **eager).eval()
+    model = AutoModelForCausalLM.from_config(oracle_config(config), **eager(config["model_type"])).eval()
     unused = set(weights)
     with torch.no_grad():
         for name, module_tensor in model.state_dict(keep_vars=True).items():
             if name == "lm_head.weight" and name not in weights:  # tied
                 continue
-            for file_name, part in file_tensors(name, module_tensor.data):
+            for file_name, part in file_tensors(name, module_tensor.data, config["model_type"]):
                 part.copy_(torch.from_numpy(weights[file_name]))
                 unused.remove(file_name)
     if unused:
@@ -230,7 +170,7 @@ def save_checkpoint(config, weights, folder):
     """A Hugging Face folder in float32, written by transformers itself; returns its parsed config.json."""
     model = build_model(config, weights)
     model.save_pretrained(folder)
-    return json.loads((Path(folder) / "config.json").read_text())
+    return written_config(folder, config["model_type"])
 
 
 @dataclass
@@ -250,7 +190,7 @@ def run_model(model, tokens):
     grads = {}
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
-            grads.update((n, g.contiguous().numpy()) for n, g in file_tensors(name, parameter.grad))
+            grads.update((n, g.contiguous().numpy()) for n, g in file_tensors(name, parameter.grad, model.config.model_type))
     return Result(logits.detach().numpy(), float(loss.detach()), grads)
 
 
@@ -266,8 +206,8 @@ def run_oracle(config, weights, tokens):
 def resolve(config):
     """The config.json that transformers writes for these arguments, indexer_types and layer kinds resolved."""
     with tempfile.TemporaryDirectory() as folder:
-        AutoConfig.for_model(**config).save_pretrained(folder)
-        return json.loads((Path(folder) / "config.json").read_text())
+        oracle_config(config).save_pretrained(folder)
+        return written_config(folder, config["model_type"])
 
 
 def find_seed(config, count, seeds, smallest_gap=SEARCHED_GAP):

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST_MINUTES = 180  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
 LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
-ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 2, "parity": 4, "host": 4, "runs": 3, "api": 5, "http": 5}  # and its minutes
+ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 2, "parity": 3, "trained": 2, "host": 4, "runs": 3, "api": 5, "http": 4}  # and its minutes
 KERNEL_PARTS = 4  # cmake/Night.cmake
 ARCHITECTURES = ("80", "90a", "100a")
 PROVED = ("model",)  # sanitizer parts that passed whole by hand once: only such a part joins the turns of .ci/run, where a red one lets nothing land
@@ -37,6 +37,7 @@ PARTS = [
     Part("demo", 12, "demo", "", "the full demo, whose weights have the published hash"),
     Part("demo-ranks", 20, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
+    Part("soak", 3, "command", "/usr/bin/python3 -B bench/soak.py --minutes 2", "a server that everybody uses at once, for two minutes"),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 3, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
     *[Part(f"tsan-{folder}", 12, "program", f"tsan_{folder}", f"ThreadSanitizer over {what}", in_turn=False) for folder, what in (("engine", "the engine"), ("train", "the trainer"))],
     *[Part(f"asan-{folder}", minutes, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=folder in PROVED) for folder, minutes in ASAN_FOLDERS.items()],
@@ -107,7 +108,7 @@ class Runner:
     def watched(self, part, tally, command, environment, end):
         status, output, seconds = self.checks.run_watched(f"night/{part.name}", command, environment, max(1, end - time.monotonic()))
         if status != 0:
-            self.checks.show_tail(output)
+            tally.show_tail(output)
             tally.add_failure(f"night/{part.name}", self.checks.how_it_ended(status, 60 * part.minutes))
         return status == 0, output, seconds
 
@@ -121,7 +122,7 @@ class Runner:
         with tempfile.TemporaryDirectory(prefix="lockstep-night-") as runs:
             good, output, seconds = self.watched(part, tally, [environment["LOCKSTEP_BINARY"], "demo", "--runs", runs, *part.argument.split()], environment, end)
         if good and output.rstrip().splitlines()[-1:] != ["identical to the published run"]:
-            self.checks.show_tail(output)
+            tally.show_tail(output)
             tally.add_failure(f"night/{part.name}", "its last line is not 'identical to the published run'")
         elif good:
             tally.add_pass()

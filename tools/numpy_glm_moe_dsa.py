@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""GLM-5.x (glm_moe_dsa) in plain NumPy, float64: the formulas, one after the other, with absorbed MLA.
+"""The families of latent attention in plain NumPy, float64: the formulas, one after the other, with absorbed MLA.
+
+GLM-5.x (glm_moe_dsa), DeepSeek-V3 (deepseek_v3, kimi_k2: no indexer, groups of experts, YaRN) and V3.2 (deepseek_v32: those and an indexer
+on every layer, whose RoPE turns halves).
 
 It is documentation that runs, and a debugging aid: --dump writes every named intermediate of every layer as .npy.
 It knows nothing of caches, batches, rounding or torch (torch only reads the weights of a Hugging Face folder).
@@ -19,18 +22,23 @@ from pathlib import Path
 import numpy as np
 
 import golden_weights
+import numpy_rope
 from comparison import relative_error
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the family fixes. Other values are wrong variants, which a golden must be able to tell apart."""
+    """What the families fix; None: as the family and its config say. Other values are wrong variants, which a golden must be able to tell apart."""
 
     mla_norm_eps: float = 1e-6  # of q_a_layernorm and kv_a_layernorm, whatever rms_norm_eps says
     indexer_relu: bool = True
-    indexer_rope_pairs: bool = True
-    mla_rope_pairs: bool = True
+    indexer_rope_pairs: bool | None = None
+    mla_rope_pairs: bool | None = None
     bias_in_router_weights: bool = False
+    rope_scaling: bool = True
+    softmax_factor: bool = True  # YaRN's square on the scale of attention
+    groups: bool = True  # of experts, of which some leave the choice
+    left_out: float = -np.inf  # what the choices of groups that leave become
 
 
 def rms_norm(x, weight, eps):
@@ -51,16 +59,6 @@ def swiglu(x, weights, prefix):
     return (gate * sigmoid(gate) * up) @ weights[prefix + "down_proj.weight"].T
 
 
-def rope(x_THR, theta, pairs):
-    """Rotates all R dimensions by position * theta^(-2j/R). pairs: (x[2j], x[2j+1]), in place; else the two halves."""
-    tokens, _, r = x_THR.shape
-    angle = np.arange(tokens)[:, None, None] * theta ** (-np.arange(0, r, 2) / r)
-    first, second = (slice(0, r, 2), slice(1, r, 2)) if pairs else (slice(0, r // 2), slice(r // 2, r))
-    out, a, b = np.empty_like(x_THR), x_THR[..., first], x_THR[..., second]
-    out[..., first], out[..., second] = a * np.cos(angle) - b * np.sin(angle), b * np.cos(angle) + a * np.sin(angle)
-    return out
-
-
 def select(scores, k):
     """Row-wise top k: score descending, lower index first, -inf excluded; and the smallest chosen-to-rejected gap."""
     order = np.argsort(-scores, axis=-1, kind="stable")
@@ -78,10 +76,19 @@ def forward(config, weights, tokens, knobs=Knobs(), record=lambda name, value: N
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     heads, kv_rank, eps = config["num_attention_heads"], config["kv_lora_rank"], config["rms_norm_eps"]
     nope, rope_dim, v = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-    index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
-    theta, count = config["rope_parameters"]["rope_theta"], len(tokens)
+    index_heads, index_dim = config.get("index_n_heads"), config.get("index_head_dim")
+    kind, count = config["model_type"], len(tokens)
+    inverse, factor = numpy_rope.inverse_frequencies(config, rope_dim, knobs.rope_scaling)
+    by_config = config.get("rope_interleave", True) if kind in ("deepseek_v3", "kimi_k2") else True
+    mla_pairs = by_config if knobs.mla_rope_pairs is None else knobs.mla_rope_pairs
+    indexer_pairs = kind == "glm_moe_dsa" if knobs.indexer_rope_pairs is None else knobs.indexer_rope_pairs
+    scale = (nope + rope_dim) ** -0.5 * (numpy_rope.softmax_factor(config) if knobs.softmax_factor else 1.0)
     visible = np.tril(np.ones((count, count), bool))
-    smallest_gap, selected = np.inf, None
+    smallest_gap, selected = np.inf, visible
+
+    def turn(x_THR, pairs):
+        return numpy_rope.rotate(x_THR, inverse, factor, pairs)
+
     x = w["model.embed_tokens.weight"][np.asarray(tokens)]
     record("embedding", x)
 
@@ -92,21 +99,25 @@ def forward(config, weights, tokens, knobs=Knobs(), record=lambda name, value: N
         x_norm = rms_norm(x, w[layer + "input_layernorm.weight"], eps)
         note(x_norm=x_norm)
         # Query latent and query heads [T, H, N + R]; the last R dimensions carry the position.
-        qr = rms_norm(x_norm @ w[attention + "q_a_proj.weight"].T, w[attention + "q_a_layernorm.weight"], knobs.mla_norm_eps)
-        q = (qr @ w[attention + "q_b_proj.weight"].T).reshape(count, heads, nope + rope_dim)
-        q[..., nope:] = rope(q[..., nope:], theta, knobs.mla_rope_pairs)
+        if attention + "q_proj.weight" in w:  # without a latent
+            qr, q = x_norm, x_norm @ w[attention + "q_proj.weight"].T
+        else:
+            qr = rms_norm(x_norm @ w[attention + "q_a_proj.weight"].T, w[attention + "q_a_layernorm.weight"], knobs.mla_norm_eps)
+            q = qr @ w[attention + "q_b_proj.weight"].T
+        q = q.reshape(count, heads, nope + rope_dim)
+        q[..., nope:] = turn(q[..., nope:], mla_pairs)
         note(qr=qr, q=q)
         # Key-value latent [T, C] and the one rope key [T, R] that all heads share: this pair is what a cache holds.
         kv_a = x_norm @ w[attention + "kv_a_proj_with_mqa.weight"].T
         c = rms_norm(kv_a[:, :kv_rank], w[attention + "kv_a_layernorm.weight"], knobs.mla_norm_eps)
-        k_pe = rope(kv_a[:, None, kv_rank:], theta, knobs.mla_rope_pairs)[:, 0]
+        k_pe = turn(kv_a[:, None, kv_rank:], mla_pairs)[:, 0]
         note(c=c, k_pe=k_pe)
         # Indexer: which keys this layer, and the shared layers after it, attend to. No gradient flows here.
-        if config["indexer_types"][i] == "full":
+        if indexer + "wk.weight" in w:
             index_q = (qr @ w[indexer + "wq_b.weight"].T).reshape(count, index_heads, index_dim)
-            index_q[..., :rope_dim] = rope(index_q[..., :rope_dim], theta, knobs.indexer_rope_pairs)
+            index_q[..., :rope_dim] = turn(index_q[..., :rope_dim], indexer_pairs)
             index_k = layer_norm(x_norm @ w[indexer + "wk.weight"].T, w[indexer + "k_norm.weight"], w[indexer + "k_norm.bias"], 1e-6)
-            index_k[:, :rope_dim] = rope(index_k[:, None, :rope_dim], theta, knobs.indexer_rope_pairs)[:, 0]
+            index_k[:, :rope_dim] = turn(index_k[:, None, :rope_dim], indexer_pairs)[:, 0]
             head_scores = np.einsum("tji,si->tjs", index_q, index_k) * index_dim**-0.5
             head_scores = np.maximum(head_scores, 0) if knobs.indexer_relu else head_scores
             head_weights = x_norm @ w[indexer + "weights_proj.weight"].T * index_heads**-0.5
@@ -120,7 +131,7 @@ def forward(config, weights, tokens, knobs=Knobs(), record=lambda name, value: N
         kv_b = w[attention + "kv_b_proj.weight"].reshape(heads, nope + v, kv_rank)
         w_uk, w_uv = kv_b[:, :nope], kv_b[:, nope:]
         q_absorbed = np.concatenate([np.einsum("thn,hnc->thc", q[..., :nope], w_uk), q[..., nope:]], axis=-1)
-        scores = np.einsum("thk,sk->ths", q_absorbed, np.concatenate([c, k_pe], axis=-1)) * (nope + rope_dim) ** -0.5
+        scores = np.einsum("thk,sk->ths", q_absorbed, np.concatenate([c, k_pe], axis=-1)) * scale
         scores = np.where(selected[:, None], scores, -np.inf)
         probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
         probabilities /= probabilities.sum(axis=-1, keepdims=True)
@@ -132,7 +143,7 @@ def forward(config, weights, tokens, knobs=Knobs(), record=lambda name, value: N
 
         x_norm = rms_norm(x, w[layer + "post_attention_layernorm.weight"], eps)
         note(mlp_x_norm=x_norm)
-        if config["mlp_layer_types"][i] == "dense":
+        if layer + "mlp.gate.weight" not in w:
             mlp_output, gap = swiglu(x_norm, w, layer + "mlp."), np.inf
         else:
             mlp_output, gap = mixture(config, w, layer + "mlp.", x_norm, knobs, note)
@@ -149,11 +160,16 @@ def forward(config, weights, tokens, knobs=Knobs(), record=lambda name, value: N
 
 def mixture(config, w, mlp, x_norm, knobs, note):
     """Experts chosen by score + correction bias, weighted by the score alone; the shared expert is added unscaled."""
-    if config.get("n_group", 1) != 1:
-        raise ValueError(f"n_group is {config['n_group']}; only 1 is written down here")
     scores = sigmoid(x_norm @ w[mlp + "gate.weight"].T)
     choice = scores + w[mlp + "gate.e_score_correction_bias"]
-    chosen, gap = select(choice, config["num_experts_per_tok"])
+    groups, group_gap = config.get("n_group", 1) if knobs.groups else 1, np.inf
+    kept = choice
+    if groups > 1:  # a group counts its two largest choices
+        by_group = choice.reshape(len(choice), groups, -1)
+        stay, group_gap = select(np.sort(by_group, axis=-1)[..., -2:].sum(axis=-1), config["topk_group"])
+        kept = np.where(stay[..., None], by_group, knobs.left_out).reshape(choice.shape)
+    chosen, gap = select(kept, config["num_experts_per_tok"])
+    gap = min(gap, group_gap)
     weight = np.where(chosen, choice if knobs.bias_in_router_weights else scores, 0)
     if config["norm_topk_prob"]:
         weight = weight / (weight.sum(axis=-1, keepdims=True) + 1e-20)

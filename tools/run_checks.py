@@ -45,6 +45,8 @@ class Tally:
 
     def __init__(self):
         self.passed, self.failures, self.skips = 0, [], []
+        self.evidence = {}  # failure -> what was shown of its output, repeated where the report ends
+        self.shown = []
         self.allowed = []
         for line in (ROOT / "tests/skips.txt").read_text().splitlines():
             if line.strip() and not line.startswith("#"):
@@ -56,9 +58,16 @@ class Tally:
     def add_pass(self):
         self.passed += 1
 
+    def show_tail(self, output, lines=40):
+        self.shown = [f"     | {line}" for line in output.splitlines()[-lines:]]
+        for line in self.shown:
+            say(line)
+
     def add_failure(self, name, why=""):
-        self.failures.append(f"{name}{': ' + why if why else ''}")
-        say(f"FAIL {name}{': ' + why if why else ''}")
+        failure = f"{name}{': ' + why if why else ''}"
+        self.failures.append(failure)
+        self.evidence[failure], self.shown = self.shown, []
+        say(f"FAIL {failure}")
 
     def add_skip(self, name, reason):
         reason = " ".join(reason.split())
@@ -76,6 +85,8 @@ class Tally:
             say("failed:")
             for failure in self.failures:
                 say(f"  {failure}")
+                for line in self.evidence.get(failure, [])[-20:]:
+                    say(f"  {line}")
         if not self.passed and not self.failures and not self.skips:
             self.failures.append("no check ran")
             say("no check ran")
@@ -130,11 +141,6 @@ def how_it_ended(status, timeout):
     return f"exited with status {status}"
 
 
-def show_tail(output, lines=40):
-    for line in output.splitlines()[-lines:]:
-        say(f"     | {line}")
-
-
 def chosen(name, patterns):
     return not patterns or any(p in name or fnmatch.fnmatchcase(name, p) for p in patterns)
 
@@ -187,7 +193,7 @@ def run_unit(program, tally, patterns, environment, timeout):
                             continue
                         finished.add(name)
                         if test.get("failures"):
-                            show_tail(blocks.get(name, "\n".join(f["failure"] for f in test["failures"])))
+                            tally.show_tail(blocks.get(name, "\n".join(f["failure"] for f in test["failures"])))
                             tally.add_failure(f"{group}/{name}")
                         elif test.get("status") == "NOTRUN":
                             tally.add_skip(f"{group}/{name}", "disabled")
@@ -197,7 +203,7 @@ def run_unit(program, tally, patterns, environment, timeout):
                         else:
                             tally.add_pass()
                 if status == 1 and len(tally.failures) == failures_before:
-                    show_tail(output)
+                    tally.show_tail(output)
                     tally.add_failure(group, "exited with status 1 though every test passed")
                 for name in left:
                     if name not in finished:
@@ -214,12 +220,12 @@ def run_unit(program, tally, patterns, environment, timeout):
                     running = None
                 elif match := re.search(r"\[  (FAILED|SKIPPED) +\] (\S+?),? ", line):
                     if running == match[2]:
-                        show_tail(blocks.get(running, ""))
+                        tally.show_tail(blocks.get(running, ""))
                         why = "" if match[1] == "FAILED" else "skipped in a run that crashed"
                         tally.add_failure(f"{group}/{running}", why)
                         finished.add(running)
                         running = None
-            show_tail(blocks.get(running, "") if running else output)
+            tally.show_tail(blocks.get(running, "") if running else output)
             if running is None or status == "timeout":
                 tally.add_failure(f"{group}{'/' + running if running else ''}", how_it_ended(status, timeout))
                 for name in left:
@@ -252,31 +258,33 @@ def test_outputs(output):
 # --- scripts ---------------------------------------------------------------------------------------------------------
 def run_script(script, tally, environment, timeout):
     group = f"script/{script.stem}"
-    seen, failures_before = [], len(tally.failures)
+    seen, said = [], []  # words of its checks; what it said since the last one
 
     def on_line(line):
         word, _, rest = line.partition(" ")
         name, _, reason = rest.partition(" ")
         if word not in ("PASS", "FAIL", "SKIP") or not name:
-            return
+            return said.append(line)
         seen.append(word)
         if word == "PASS":
             say(f"PASS {group}/{name}")
             tally.add_pass()
         elif word == "FAIL":
+            tally.show_tail("\n".join(said))
             tally.add_failure(f"{group}/{name}", reason)
         else:
             tally.add_skip(f"{group}/{name}", reason)
+        said.clear()
 
     with tempfile.TemporaryDirectory(prefix="lockstep-check-") as folder:
         status, output, _ = run_watched(group, ["/bin/sh", str(script)], {**environment, "LOCKSTEP_TMP": folder},
                                         timeout, on_line)
     if status != 0 and "FAIL" not in seen:
+        tally.show_tail(output)
         tally.add_failure(group, how_it_ended(status, timeout))
     elif not seen:
+        tally.show_tail(output)
         tally.add_failure(group, "reported no check")
-    if len(tally.failures) > failures_before:
-        show_tail(output)
 
 
 # --- layers and oracle -----------------------------------------------------------------------------------------------
@@ -287,7 +295,7 @@ def run_layers(name, arguments, tally):
         tally.add_pass()
         say(f"PASS {name}")
     else:
-        show_tail(output)
+        tally.show_tail(output)
         tally.add_failure(name)
 
 
@@ -334,7 +342,7 @@ def run_fuzzers(build, tally, patterns, environment):
             tally.add_pass()
             say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
         else:
-            show_tail(output)
+            tally.show_tail(output)
             tally.add_failure(name, f"{how_it_ended(status, seconds + 120)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
 
 
@@ -367,10 +375,10 @@ def run_oracle(tally, patterns, environment, timeout):
         wanted = [f"tests/{n}" for n in names]
         status, output, seconds = run_watched(
             "oracle", [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}", f"--junitxml={report}", *wanted],
-            environment, timeout)
+            environment, 2 * timeout)
         if not report.exists():
-            show_tail(output)
-            return tally.add_failure("oracle", how_it_ended(status, timeout))
+            tally.show_tail(output)
+            return tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
         failures_before, count = len(tally.failures), 0
         for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
             # A file that could not be read has no class: its name says which one it is.
@@ -380,13 +388,13 @@ def run_oracle(tally, patterns, environment, timeout):
             if (skip := case.find("skipped")) is not None:
                 tally.add_skip(name, skip.get("message") or "")
             elif (bad := case.find("failure")) is not None or (bad := case.find("error")) is not None:
-                show_tail(bad.text or bad.get("message") or "")
+                tally.show_tail(bad.text or bad.get("message") or "")
                 tally.add_failure(name)
             else:
                 tally.add_pass()
         if status != 0 and len(tally.failures) == failures_before:
-            show_tail(output)
-            tally.add_failure("oracle", how_it_ended(status, timeout))
+            tally.show_tail(output)
+            tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
         say(f"{'FAIL' if len(tally.failures) > failures_before else 'PASS'} oracle  {count} tests ({seconds:.1f} s)")
 
 
@@ -401,6 +409,7 @@ def main():
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
     parser.add_argument("--night", action="store_true", help="the parts of tools/night.py: all, those named, `next`, or `list`")
+    parser.add_argument("--soak", type=float, nargs="?", const=60, metavar="MINUTES", help="bench/soak.py: everybody at once, for so long (default 60); and 1,000 sessions")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
@@ -440,6 +449,13 @@ def main():
         return tally.close()
     if options.kill:
         run_script(ROOT / "tests/check.d/kill_resume.sh", tally, {**environment, "LOCKSTEP_KILLS": str(options.kill)}, 60 + 30 * options.kill)
+        return tally.close()
+    if options.soak:
+        command = ["/usr/bin/python3", "-B", "bench/soak.py", "--minutes", str(options.soak), "--json", str(build / "soak.json"), "--svg", str(build / "soak.svg")]
+        status, output, seconds = run_watched("soak", command, environment, 60 * options.soak + 300)
+        tally.show_tail(output)
+        tally.add_pass() if status == 0 else tally.add_failure("soak", how_it_ended(status, 60 * options.soak + 300))
+        run_oracle(tally, ["training/test_many_sessions.py"], {**environment, "LOCKSTEP_SESSIONS": "1000"}, options.timeout)
         return tally.close()
     if options.night:
         night.run(patterns, night.Runner(sys.modules[__name__], build, environment), tally, say)

@@ -13,6 +13,15 @@ const meanings: Record<string, Meaning> = {
   loss: { title: "Loss", note: "", unit: "nats" },
   eval_loss: { title: "Held-out loss", note: "of sequences that are not learned", unit: "nats" },
   index_loss: { title: "Indexer loss", note: "KL of the indexers per row", unit: "nats" },
+  accuracy: { title: "Accuracy", note: "share of pairs whose chosen answer has the higher reward", unit: "share" },
+  margin: { title: "Margin", note: "reward of the chosen answer minus the rejected one's", unit: "reward" },
+  eval_accuracy: { title: "Held-out accuracy", note: "of pairs that are not learned", unit: "share" },
+  eval_margin: { title: "Held-out margin", note: "of pairs that are not learned", unit: "reward" },
+  chosen_reward: { title: "Chosen reward", note: "beta times the log-ratio to the reference, or the log-probability", unit: "reward" },
+  rejected_reward: { title: "Rejected reward", note: "beta times the log-ratio to the reference, or the log-probability", unit: "reward" },
+  chosen_logprob: { title: "Chosen log-probability", note: "of a whole answer", unit: "nats" },
+  rejected_logprob: { title: "Rejected log-probability", note: "of a whole answer", unit: "nats" },
+  shift: { title: "KTO's z", note: "what answers are compared with", unit: "nats" },
   entropy: { title: "Entropy", note: "of the policy, nats a token", unit: "nats" },
   different_bits: { title: "Different bits", note: "log-probabilities of the trainer that are not the sampler's, bit for bit", unit: "tokens" },
   k1: { title: "KL k1", note: "mean of −log ratio, trainer against sampler", unit: "nats" },
@@ -34,7 +43,7 @@ const meanings: Record<string, Meaning> = {
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "eval_loss", "index_loss", "entropy", "zero_spread", "ended"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "entropy", "zero_spread", "ended"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm"] },
   { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "pairs_skipped_share", "dense_attention"] },

@@ -1,5 +1,6 @@
 // The page: a head with tabs, one view at a time, chosen by the fragment (#/runs/NAME).
 import { openSource, setApiKey, type PageInfo } from "./data";
+import { DeviceView } from "./device";
 import { h, replace, setText } from "./dom";
 import { marked } from "./format";
 import { ParityView } from "./parity";
@@ -22,7 +23,7 @@ const keyBar = h("div", { class: "key", hidden: true });
 const themeButton = h("button", { class: "theme", onclick: () => setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]) });
 let theme: (typeof themes)[number] = themes.find((t) => t === read(kTheme)) ?? "auto";
 let view: View | null = null, viewKey = "", chosenRun = "";
-let info: PageInfo = { title: "", playground: false };
+let info: PageInfo = { title: "", playground: false, device: false };
 
 function setTheme(next: (typeof themes)[number]): void {
   theme = next;
@@ -42,8 +43,9 @@ function route(): void {
     transcripts: () => new TranscriptsView(source, chosenRun),
     parity: () => new ParityView(source, chosenRun),
     ...(info.playground ? { playground: () => new PlaygroundView() } : {}),
+    ...(info.device ? { device: () => new DeviceView() } : {}),
   };
-  const wanted = name in views ? name : "runs", key = `${wanted}/${wanted === "playground" ? "" : chosenRun}`;
+  const wanted = name in views ? name : "runs", key = `${wanted}/${wanted === "playground" || wanted === "device" ? "" : chosenRun}`;
   for (const tab of tabs.children) tab.toggleAttribute("aria-current", (tab as HTMLElement).dataset.view === wanted);
   if (key === viewKey) return;
   viewKey = key;
@@ -65,7 +67,7 @@ async function start(): Promise<void> {
   try { info = await source.page(); } catch (error) { console.info(String(error)); }
   setText(title, info.title);
   document.title = info.title ? `${marked(info.title)} · lockstep` : "lockstep";
-  const names: [string, string][] = [["runs", "Runs"], ["transcripts", "Transcripts"], ...(info.playground ? [["playground", "Playground"] as [string, string]] : []), ["parity", "Parity"]];
+  const names: [string, string][] = [["runs", "Runs"], ["transcripts", "Transcripts"], ...(info.playground ? [["playground", "Playground"] as [string, string]] : []), ["parity", "Parity"], ...(info.device ? [["device", "Device"] as [string, string]] : [])];
   replace(tabs, names.map(([name, text]) => h("a", { href: `#/${name}`, "data-view": name }, text)));
   route();
 }

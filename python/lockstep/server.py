@@ -163,7 +163,7 @@ def serve(
 ) -> Server:
     """Starts a server on this machine's loopback, and returns when it can answer.
 
-    model: a model folder; None or "countdown-glm": the small model that comes along.
+    model: a model folder or a GGUF file; None or "countdown-glm": the small model that comes along.
     training: the API of tinker and fireworks-ai beside OpenAI's. state: where its checkpoints stay; None: a folder that goes with the server.
     port: 0: any that is free. name: the model's name in requests, else its folder's. aliases: more names for training clients.
     threads: 0: all processors. options: more of `lockstep serve --help`. environment: more variables of the server.

@@ -48,7 +48,8 @@ void Access::check() const {
       fail(ErrorCode::invalid_argument, "cors-origin is '{}', allowed is an origin such as https://example.com, without a path, or *", origin);
   }
   for (const std::string& host : hosts)
-    if (host.empty() || name_of_host(host) != host) fail(ErrorCode::invalid_argument, "allow-host is '{}', allowed is a name such as example.com, without a port", host);
+    if (host.empty() || name_of_host(host) != host)
+      fail(ErrorCode::invalid_argument, "allow-host is '{}', allowed is a name such as example.com, without a port", host);
 }
 
 bool Access::allowed_origin(std::string_view origin) const {
@@ -64,7 +65,9 @@ bool Access::allowed_host(std::string_view host) const {
 std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
   const std::string_view host = head.header("host");
   if ((loopback || !hosts.empty()) && !host.empty() && !allowed_host(host))
-    return refusal(421, fmt::format("this server is not '{}'; it answers to localhost{}{} (--allow-host adds a name)", shown(host), hosts.empty() ? "" : ", ", fmt::join(hosts, ", ")),
+    return refusal(421,
+                   fmt::format("this server is not '{}'; it answers to localhost{}{} (--allow-host adds a name)", shown(host), hosts.empty() ? "" : ", ",
+                               fmt::join(hosts, ", ")),
                    "host_not_allowed");
   const std::string_view origin = head.header("origin");
   if (loopback && !origin.empty() && ascii_lower(authority_of(origin)) != ascii_lower(host) && !allowed_origin(origin))
@@ -74,7 +77,8 @@ std::optional<ApiResponse> Access::refuse_site(const ApiRequest& head) const {
 
 std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::string* key_name) const {
   const std::string_view given = head.header("authorization"), plain = head.header("x-api-key");  // as clients of the training API give it
-  if (const std::string_view token = plain.empty() ? given.substr(std::min(given.size(), given.rfind(' ') + 1)) : plain; tokens && TokenSigner::is_token(token)) {
+  if (const std::string_view token = plain.empty() ? given.substr(std::min(given.size(), given.rfind(' ') + 1)) : plain;
+      tokens && TokenSigner::is_token(token)) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::optional<TokenClaims> claims = tokens->read(token, std::chrono::duration_cast<std::chrono::seconds>(now).count());
     if (claims && (!keys || (!claims->key.empty() && claims->key == tokens->mark_of(keys->now()->hash_of(claims->owner))))) {
@@ -92,7 +96,9 @@ std::optional<ApiResponse> Access::refuse_key(const ApiRequest& head, std::strin
     *key_name = *owner;
     return std::nullopt;
   }
-  ApiResponse response = refusal(401, given.empty() && plain.empty() ? "an API key is missing; it is given as `Authorization: Bearer KEY`, or X-API-Key" : "the API key is not known here", "invalid_api_key");
+  ApiResponse response = refusal(
+      401, given.empty() && plain.empty() ? "an API key is missing; it is given as `Authorization: Bearer KEY`, or X-API-Key" : "the API key is not known here",
+      "invalid_api_key");
   response.headers.emplace_back("WWW-Authenticate", "Bearer");
   return response;
 }
@@ -105,7 +111,9 @@ HeaderList Access::answer_headers(const ApiRequest& head) const {
   if (!any) headers.emplace_back("Vary", "Origin");
   if (origin.empty() || !allowed_origin(origin)) return headers;
   headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  headers.emplace_back("Access-Control-Expose-Headers",
+                       "X-Request-Id, Retry-After, x-ratelimit-limit-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+                       "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, x-ratelimit-reset-tokens");
   return headers;
 }
 

@@ -10,6 +10,7 @@
 #include "api/api_keys.h"
 #include "api/exchange.h"
 #include "api/json_web_token.h"
+#include "api/rate_limits.h"
 
 namespace lockstep {
 
@@ -17,12 +18,13 @@ class Access {
  public:
   std::shared_ptr<const KeyRing> keys;        // null: nobody needs one
   std::shared_ptr<const TokenSigner> tokens;  // whose tokens stand for keys; null: nobody's
-  std::vector<std::string> cors_origins;  // "https://example.com"; "*": any
+  std::shared_ptr<RateLimits> rates;          // of keys; null: none has any
+  std::vector<std::string> cors_origins;      // "https://example.com"; "*": any
   // True where the server listens on a loopback address: then a Host that is neither a loopback name nor in `hosts`, and an
   // origin that is neither the server's own nor in cors_origins, is refused. A page elsewhere whose name is made to point to
   // this machine gives itself away by its name.
   bool loopback = false;
-  std::vector<std::string> hosts;         // besides localhost, 127.0.0.0/8 and [::1]; when not empty they are asked for everywhere
+  std::vector<std::string> hosts;  // besides localhost, 127.0.0.0/8 and [::1]; when not empty they are asked for everywhere
 
   // Error invalid_argument: an origin or a host that cannot be one.
   void check() const;

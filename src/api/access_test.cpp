@@ -33,12 +33,13 @@ TEST(ApiKeysTest, OwnersAndStrangers) {
   EXPECT_EQ(*keys.owner_of(kKey), "ann");
   EXPECT_EQ(*keys.owner_of_authorization("Bearer another-key-of-his-own"), "bob");
   EXPECT_EQ(*keys.owner_of_authorization("bearer  " + kKey), "ann");
-  for (const std::string& wrong : {std::string(), std::string("Bearer"), std::string("Bearer "), "Basic " + kKey, kKey, "Bearer " + kKey + "x", "Bearer " + kKey.substr(1),
-                                   "Bearer " + kKey + " ", "Bearer " + sha256_hex(kKey), "Bearer " + std::string(100000, 'a')})
+  for (const std::string& wrong : {std::string(), std::string("Bearer"), std::string("Bearer "), "Basic " + kKey, kKey, "Bearer " + kKey + "x",
+                                   "Bearer " + kKey.substr(1), "Bearer " + kKey + " ", "Bearer " + sha256_hex(kKey), "Bearer " + std::string(100000, 'a')})
     EXPECT_EQ(keys.owner_of_authorization(wrong), nullptr) << wrong.substr(0, 80);
   EXPECT_THROW(keys.add("ann", "yet-another-long-key"), Error);
   EXPECT_THROW(keys.add("eve", kKey), Error);
-  for (const std::string& bad : {std::string("short"), std::string("with a space in the middle"), std::string(257, 'a'), std::string("key-with-\x01-control")}) {
+  for (const std::string& bad :
+       {std::string("short"), std::string("with a space in the middle"), std::string(257, 'a'), std::string("key-with-\x01-control")}) {
     const std::string message = message_of([&] { keys.add("zoe", bad); });
     EXPECT_NE(message, "accepted");
     EXPECT_EQ(message.find(bad), std::string::npos);  // never says a key
@@ -69,7 +70,35 @@ TEST(ApiKeysTest, Files) {
   EXPECT_THROW(keys.read_file(path), Error);
 }
 
-class Answer : public Responder {
+TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
+  const auto path = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-terms-{}.txt", getpid());
+  const auto refused = [&](const std::string& behind) {
+    std::ofstream(path, std::ios::binary) << "ann " << kKey << " " << behind << "\n";
+    ApiKeys keys;
+    return message_of([&] { keys.read_file(path); });
+  };
+  std::ofstream(path) << "ann " << kKey << "  weight=3 streams=8\t requests_per_minute=60\r\nbob sha256:" << sha256_hex("a-key-that-only-bob-has")
+                      << " tokens_per_minute=1000\ncid a-key-that-only-cid-has\n";
+  ApiKeys keys;
+  keys.read_file(path);
+  EXPECT_EQ(*keys.owner_of(kKey), "ann");
+  const std::map<std::string, KeyTerms> terms = keys.terms();
+  EXPECT_EQ(terms.at("ann").weight, 3);
+  EXPECT_EQ(terms.at("ann").streams, 8);
+  EXPECT_EQ(terms.at("ann").requests_per_minute, 60);
+  EXPECT_EQ(terms.at("ann").tokens_per_minute, 0);
+  EXPECT_EQ(terms.at("bob").tokens_per_minute, 1000);
+  EXPECT_EQ(terms.at("cid").weight, 1);
+  EXPECT_NE(refused("weight=0").find("weight is '0', allowed is 1 to 1000"), std::string::npos);
+  EXPECT_NE(refused("streams=2.5").find("streams is '2.5'"), std::string::npos);
+  EXPECT_NE(refused("weight=2 weight=3").find("weight is given twice"), std::string::npos);
+  // The rest of a key that holds a space.
+  EXPECT_EQ(refused("rest-of-the-key").find("rest-of"), std::string::npos);
+  EXPECT_NE(refused("rest-of-the-key").find("no setting, allowed are weight=N"), std::string::npos);
+  std::filesystem::remove(path);
+}
+
+class KeptAnswer : public Responder {
  public:
   void send(ApiResponse response) override { response_ = std::move(response); }
   void begin_stream(std::string_view) override {}
@@ -90,7 +119,7 @@ class AccessTest : public testing::Test {
   }
   ApiResponse call(const std::string& method, const std::string& path, HeaderList headers = {}) {
     routes_.set_access(access_);
-    const auto answer = std::make_shared<Answer>();
+    const auto answer = std::make_shared<KeptAnswer>();
     const ApiRequest request{.method = method, .path = path, .headers = std::move(headers)};
     const Examination early = routes_.examine(request);
     routes_.handle(request, answer);
@@ -124,6 +153,36 @@ TEST_F(AccessTest, Keys) {
   EXPECT_EQ(call("GET", "/closed").status, 200);
 }
 
+TEST_F(AccessTest, ARateIsOfOneKeyAndOfWorkAlone) {
+  double now = 100;
+  access_.rates = std::make_shared<RateLimits>([&] { return now; });
+  access_.rates->set({{"ann", {.requests_per_minute = 2}}});
+  const HeaderList ann{{"authorization", "Bearer " + kKey}};
+  EXPECT_EQ(always("GET", ann).size(), 0u);
+  const auto value = [](const HeaderList& headers, std::string_view name) {
+    for (const auto& [key, text] : headers)
+      if (key == name) return text;
+    return std::string();
+  };
+  EXPECT_EQ(value(always("POST", ann), "x-ratelimit-limit-requests"), "2");
+  EXPECT_EQ(value(always("POST", ann), "x-ratelimit-remaining-requests"), "1");
+  EXPECT_EQ(value(always("POST", ann), "x-ratelimit-reset-requests"), "30s");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(call("POST", "/closed", ann).status, 200);
+  const ApiResponse refused = call("POST", "/closed", ann);
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(value(refused.headers, "Retry-After"), "30");
+  EXPECT_NE(refused.body.find("allowed are 2 a minute (requests_per_minute in the key file); try again in 30 s"), std::string::npos);
+  EXPECT_NE(refused.body.find("\"code\":\"rate_limit_exceeded\""), std::string::npos);
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(call("GET", "/closed", ann).status, 200);
+  now += 29;
+  EXPECT_EQ(call("POST", "/closed", ann).status, 429);
+  now += 1;
+  EXPECT_EQ(call("POST", "/closed", ann).status, 200);
+  EXPECT_EQ(call("POST", "/closed", ann).status, 429);
+  access_.rates->set({{"bob", {.requests_per_minute = 2}}});
+  EXPECT_EQ(call("POST", "/closed", ann).status, 200);
+}
+
 TEST_F(AccessTest, ATokenEndsWithTheKeyThatItWasExchangedFor) {
   const auto file = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-token-key-{}", getpid());
   std::filesystem::remove(file);
@@ -134,8 +193,8 @@ TEST_F(AccessTest, ATokenEndsWithTheKeyThatItWasExchangedFor) {
   const auto status = [&](const std::string& credential) { return call("GET", "/closed", {{"x-api-key", credential}}).status; };
   EXPECT_EQ(status(token), 200);
   EXPECT_EQ(status(kKey), 200);
-  EXPECT_EQ(status(signer->sign("ann", now)), 401);                             // names no key
-  EXPECT_EQ(status(signer->sign("bob", now, sha256_hex(kKey))), 401);           // there is no bob
+  EXPECT_EQ(status(signer->sign("ann", now)), 401);                    // names no key
+  EXPECT_EQ(status(signer->sign("bob", now, sha256_hex(kKey))), 401);  // there is no bob
   EXPECT_EQ(token.find(sha256_hex(kKey).substr(0, 16)), std::string::npos);
   // The file is read anew, with another key of ann's: no restart, no hour.
   ApiKeys replaced;
@@ -156,7 +215,8 @@ TEST_F(AccessTest, ATokenEndsWithTheKeyThatItWasExchangedFor) {
 TEST_F(AccessTest, HostsAndOriginsOfALoopbackServer) {
   access_.keys = nullptr;
   access_.loopback = true;
-  for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"}) EXPECT_EQ(call("GET", "/closed", {{"host", host}}).status, 200) << host;
+  for (const char* host : {"localhost", "LOCALHOST:8080", "127.0.0.1:80", "127.1.2.3", "[::1]:8080", "[::1]"})
+    EXPECT_EQ(call("GET", "/closed", {{"host", host}}).status, 200) << host;
   for (const char* host : {"evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "[::2]", "10.0.0.1"})
     EXPECT_EQ(call("GET", "/closed", {{"host", host}}).status, 421) << host;
   EXPECT_EQ(call("POST", "/closed", {{"host", "localhost:1"}, {"origin", "http://localhost:1"}}).status, 200);
@@ -177,8 +237,13 @@ TEST_F(AccessTest, OriginsThatMayAsk) {
   EXPECT_EQ(allowed.at(1), (std::pair<std::string, std::string>{"Access-Control-Allow-Origin", "https://a.example"}));
   // Asked without a key, as browsers do.
   routes_.set_access(access_);
-  const auto answer = std::make_shared<Answer>();
-  routes_.handle({.method = "OPTIONS", .path = "/closed", .headers = {{"origin", "https://a.example"}, {"access-control-request-method", "POST"}, {"access-control-request-headers", "authorization, x-stainless-os"}}}, answer);
+  const auto answer = std::make_shared<KeptAnswer>();
+  routes_.handle({.method = "OPTIONS",
+                  .path = "/closed",
+                  .headers = {{"origin", "https://a.example"},
+                              {"access-control-request-method", "POST"},
+                              {"access-control-request-headers", "authorization, x-stainless-os"}}},
+                 answer);
   EXPECT_EQ(answer->response_.status, 204);
   const auto value = [&](const ApiResponse& response, const std::string& name) {
     for (const auto& [key, text] : response.headers)
@@ -187,9 +252,24 @@ TEST_F(AccessTest, OriginsThatMayAsk) {
   };
   EXPECT_EQ(value(answer->response_, "Access-Control-Allow-Headers"), "authorization, x-stainless-os");
   EXPECT_EQ(value(answer->response_, "Access-Control-Allow-Methods"), "GET, HEAD, POST");
-  EXPECT_THROW(({ Access bad; bad.cors_origins = {"example.com"}; bad.check(); }), Error);
-  EXPECT_THROW(({ Access bad; bad.cors_origins = {"https://example.com/"}; bad.check(); }), Error);
-  EXPECT_THROW(({ Access bad; bad.hosts = {"example.com:80"}; bad.check(); }), Error);
+  EXPECT_THROW(({
+                 Access bad;
+                 bad.cors_origins = {"example.com"};
+                 bad.check();
+               }),
+               Error);
+  EXPECT_THROW(({
+                 Access bad;
+                 bad.cors_origins = {"https://example.com/"};
+                 bad.check();
+               }),
+               Error);
+  EXPECT_THROW(({
+                 Access bad;
+                 bad.hosts = {"example.com:80"};
+                 bad.check();
+               }),
+               Error);
   access_.cors_origins = {"*"};
   EXPECT_EQ(always("GET", {{"origin", "https://b.example"}}).at(0), (std::pair<std::string, std::string>{"Access-Control-Allow-Origin", "*"}));
 }

@@ -3,6 +3,7 @@
 #include <openssl/crypto.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -17,22 +18,52 @@ bool is_name(std::string_view name) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("-_.@").find(c) != std::string_view::npos;
   });
 }
+
+constexpr std::string_view kSpaces = " \t\r";
+
+// What stands behind a key: "weight=2 streams=8". What is none of that may be a part of a key: it is not repeated.
+KeyTerms terms_of(std::string_view text) {
+  struct Setting {
+    std::string_view name;
+    std::int64_t most, value = 0;
+  };
+  Setting settings[] = {{"weight", 1000}, {"requests_per_minute", 1'000'000'000}, {"tokens_per_minute", 1'000'000'000'000}, {"streams", 1 << 20}};
+  while (true) {
+    text.remove_prefix(std::min(text.size(), text.find_first_not_of(kSpaces)));
+    if (text.empty()) break;
+    const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
+    text.remove_prefix(word.size());
+    const std::size_t equals = word.find('=');
+    const auto setting = std::find_if(std::begin(settings), std::end(settings), [&](const Setting& one) { return word.substr(0, equals) == one.name; });
+    if (equals == std::string_view::npos || setting == std::end(settings))
+      fail(ErrorCode::invalid_argument, "what follows the key is no setting, allowed are weight=N, requests_per_minute=N, tokens_per_minute=N and streams=N");
+    if (setting->value != 0) fail(ErrorCode::invalid_argument, "{} is given twice", setting->name);
+    const auto [stop, error] = std::from_chars(word.data() + equals + 1, word.data() + word.size(), setting->value);
+    if (error != std::errc() || stop != word.data() + word.size() || setting->value < 1 || setting->value > setting->most)
+      fail(ErrorCode::invalid_argument, "{} is '{}', allowed is 1 to {}", setting->name, word.substr(equals + 1, 32), setting->most);
+  }
+  return {.weight = static_cast<double>(std::max<std::int64_t>(settings[0].value, 1)),
+          .requests_per_minute = settings[1].value,
+          .tokens_per_minute = settings[2].value,
+          .streams = settings[3].value};
+}
 }  // namespace
 
-void ApiKeys::add(const std::string& name, std::string_view key) {
+void ApiKeys::add(const std::string& name, std::string_view key, const KeyTerms& terms) {
   const bool printable = std::all_of(key.begin(), key.end(), [](char c) { return c > ' ' && c < 0x7f; });
   if (key.size() < kLeastKey || key.size() > kMostKey || !printable)
     fail(ErrorCode::invalid_argument, "the api key of '{}' has {} characters, allowed are {} to {} printable ones without spaces", is_name(name) ? name : "?",
          key.size(), kLeastKey, kMostKey);
-  add_hash(name, sha256_hex(key));
+  add_hash(name, sha256_hex(key), terms);
 }
 
-void ApiKeys::add_hash(const std::string& name, std::string_view hex) {
+void ApiKeys::add_hash(const std::string& name, std::string_view hex, const KeyTerms& terms) {
   // What is no name may be a key that was put in the wrong place: it is not repeated.
   if (!is_name(name))
-    fail(ErrorCode::invalid_argument, "the name of an api key has {} characters, allowed are 1 to {} letters, digits, '-', '_', '.' and '@'", name.size(), kMostName);
+    fail(ErrorCode::invalid_argument, "the name of an api key has {} characters, allowed are 1 to {} letters, digits, '-', '_', '.' and '@'", name.size(),
+         kMostName);
   if (entries_.size() == kMostKeys) fail(ErrorCode::resource_exhausted, "there are more than {} api keys", kMostKeys);
-  Entry entry{name, {}};
+  Entry entry{name, {}, terms};
   std::copy(hex.begin(), hex.end(), entry.hash.begin());
   for (const Entry& other : entries_) {
     if (other.name == name) fail(ErrorCode::already_exists, "there are two api keys of '{}'", name);
@@ -42,7 +73,6 @@ void ApiKeys::add_hash(const std::string& name, std::string_view hex) {
 }
 
 void ApiKeys::read_file(const std::string& path) {
-  constexpr std::string_view kSpaces = " \t\r";
   const std::string text = lockstep::read_file(path, 4 << 20);
   const std::size_t before = entries_.size();
   std::string_view rest = text;
@@ -56,13 +86,15 @@ void ApiKeys::read_file(const std::string& path) {
       const std::size_t space = line.find_first_of(kSpaces);
       if (space == std::string_view::npos) fail(ErrorCode::invalid_argument, "the line is not `NAME KEY` or `NAME sha256:HEX`");
       const std::string name(line.substr(0, space));
-      std::string_view key = line.substr(line.find_first_not_of(kSpaces, space));
-      if (!key.starts_with("sha256:")) return add(name, key);
+      line = line.substr(line.find_first_not_of(kSpaces, space));
+      const std::string_view key = line.substr(0, line.find_first_of(kSpaces));
+      const KeyTerms terms = terms_of(line.substr(key.size()));
+      if (!key.starts_with("sha256:")) return add(name, key, terms);
       std::string hex(key.substr(7));
       for (char& c : hex) c = c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c;
       if (hex.size() != 64 || hex.find_first_not_of("0123456789abcdef") != std::string::npos)
         fail(ErrorCode::invalid_argument, "what follows sha256: is not 64 hexadecimal digits");
-      add_hash(name, hex);
+      add_hash(name, hex, terms);
     });
   }
   if (entries_.size() == before) fail(ErrorCode::invalid_argument, "{} holds no api key", path);
@@ -80,6 +112,12 @@ std::string_view ApiKeys::hash_of(std::string_view name) const {
   for (const Entry& entry : entries_)
     if (entry.name == name) return {entry.hash.data(), entry.hash.size()};
   return {};
+}
+
+std::map<std::string, KeyTerms> ApiKeys::terms() const {
+  std::map<std::string, KeyTerms> terms;
+  for (const Entry& entry : entries_) terms[entry.name] = entry.terms;
+  return terms;
 }
 
 const std::string* ApiKeys::owner_of_authorization(std::string_view header) const {

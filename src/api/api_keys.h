@@ -5,6 +5,8 @@
 #pragma once
 #include <array>
 #include <atomic>
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -12,13 +14,20 @@
 
 namespace lockstep {
 
+// What the key file says of a key behind it. 0: no limit.
+struct KeyTerms {
+  double weight = 1;  // of its share among keys
+  std::int64_t requests_per_minute = 0, tokens_per_minute = 0;
+  std::int64_t streams = 0;  // sequences that are generated at a time
+};
+
 class ApiKeys {
  public:
   // Errors: invalid_argument (a name that is not 1 to 64 letters, digits, '-', '_', '.', '@'; a key that is not 16 to 256 printable
   // characters without spaces), already_exists (the name, the key). No message holds a key.
-  void add(const std::string& name, std::string_view key);
-  // Lines `NAME KEY` or `NAME sha256:HEX`; empty ones and those that begin with '#' are skipped. Errors as add, with the line's
-  // number; io; invalid_argument for a file without a key.
+  void add(const std::string& name, std::string_view key, const KeyTerms& terms = {});
+  // Lines `NAME KEY` or `NAME sha256:HEX`, and behind that what the key is allowed: `weight=2 requests_per_minute=60`; empty ones and those that
+  // begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
   void read_file(const std::string& path);
 
   bool empty() const { return entries_.empty(); }
@@ -27,6 +36,7 @@ class ApiKeys {
   const std::string* owner_of(std::string_view key) const;
   // The hexadecimal SHA-256 of that owner's key; empty: there is no such owner.
   std::string_view hash_of(std::string_view name) const;
+  std::map<std::string, KeyTerms> terms() const;  // by name
   // The same for an Authorization header, "Bearer KEY".
   const std::string* owner_of_authorization(std::string_view header) const;
 
@@ -34,8 +44,9 @@ class ApiKeys {
   struct Entry {
     std::string name;
     std::array<char, 64> hash;  // hexadecimal
+    KeyTerms terms;
   };
-  void add_hash(const std::string& name, std::string_view hex);
+  void add_hash(const std::string& name, std::string_view hex, const KeyTerms& terms);
   std::vector<Entry> entries_;
 };
 

@@ -11,7 +11,8 @@ std::string megabytes(std::int64_t bytes) { return fmt::format("{:.1f} MB", stat
 [[noreturn]] void refuse_body(int status, std::string message) { throw RequestError(ErrorCode::resource_exhausted, {}, std::move(message), status); }
 }  // namespace
 
-BodyBudget::BodyBudget(std::int64_t most_bytes, std::int64_t share_percent) : most_(most_bytes), share_(std::max<std::int64_t>(1, most_bytes / 100 * share_percent)) {}
+BodyBudget::BodyBudget(std::int64_t most_bytes, std::int64_t share_percent)
+    : most_(most_bytes), share_(std::max<std::int64_t>(1, most_bytes / 100 * share_percent)) {}
 
 std::shared_ptr<BodyLease> BodyBudget::lease(std::string owner) { return std::make_shared<BodyLease>(shared_from_this(), std::move(owner)); }
 
@@ -27,13 +28,15 @@ void BodyBudget::take(const std::string& owner, std::int64_t own, std::int64_t m
   if (wanted > share_) ++refused_to_owner_;
   else if (taken_ + more > most_) ++refused_to_all_;
   if (own + more > share_)
-    refuse_body(413, fmt::format("this request takes {} or more, allowed are {}, {}% of the server's {} for requests' bodies (--body-megabytes, --key-share)", megabytes(own + more),
-                                 megabytes(share_), share_ * 100 / most_, megabytes(most_)));
+    refuse_body(413, fmt::format("this request takes {} or more, allowed are {}, {}% of the server's {} for requests' bodies (--body-megabytes, --key-share)",
+                                 megabytes(own + more), megabytes(share_), share_ * 100 / most_, megabytes(most_)));
   if (wanted > share_)
-    refuse_body(429, fmt::format("with this one the requests of this API key take {}, allowed are {} of the server's {} for requests' bodies (--body-megabytes, --key-share); try again when some are answered",
+    refuse_body(429, fmt::format("with this one the requests of this API key take {}, allowed are {} of the server's {} for requests' bodies "
+                                 "(--body-megabytes, --key-share); try again when some are answered",
                                  megabytes(wanted), megabytes(share_), megabytes(most_)));
   if (taken_ + more > most_)
-    refuse_body(503, fmt::format("with this one the bodies of all requests take {}, allowed are {} (--body-megabytes); try again when some are answered", megabytes(taken_ + more), megabytes(most_)));
+    refuse_body(503, fmt::format("with this one the bodies of all requests take {}, allowed are {} (--body-megabytes); try again when some are answered",
+                                 megabytes(taken_ + more), megabytes(most_)));
   taken_ += more;
   peak_ = std::max(peak_, taken_);
   by_owner_[owner] = wanted;

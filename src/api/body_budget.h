@@ -20,8 +20,8 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   BodyBudget(std::int64_t most_bytes, std::int64_t share_percent);
 
   std::shared_ptr<BodyLease> lease(std::string owner);
-  std::int64_t most_bytes() const { return most_; }    // of all; who plans the memory of the process counts them
-  std::int64_t bytes() const;                          // taken now
+  std::int64_t most_bytes() const { return most_; }  // of all; who plans the memory of the process counts them
+  std::int64_t bytes() const;                        // taken now
   void append_metrics(PrometheusText& text) const;
 
  private:

@@ -47,10 +47,11 @@ TEST(ChatRequest, MessagesAsTemplatesExpectThem) {
 }
 
 TEST(ChatRequest, EveryField) {
-  const ChatRequest r = decode_chat(with(
-      R"("max_completion_tokens":7,"logprobs":true,"top_logprobs":20,"parallel_tool_calls":false,"reasoning_effort":"low",)"
-      R"("chat_template_kwargs":{"enable_thinking":false},"tool_choice":{"type":"function","function":{"name":"add"}},"store":false,)"
-      R"("service_tier":"auto","metadata":{},"verbosity":"medium","modalities":["text"],"prediction":{"type":"content","content":"x"},"tools":[)" + kTool + "]"));
+  const ChatRequest r = decode_chat(
+      with(R"("max_completion_tokens":7,"logprobs":true,"top_logprobs":20,"parallel_tool_calls":false,"reasoning_effort":"low",)"
+           R"("chat_template_kwargs":{"enable_thinking":false},"tool_choice":{"type":"function","function":{"name":"add"}},"store":false,)"
+           R"("service_tier":"auto","metadata":{},"verbosity":"medium","modalities":["text"],"prediction":{"type":"content","content":"x"},"tools":[)" +
+           kTool + "]"));
   EXPECT_EQ(r.sampling.max_tokens, 7);
   EXPECT_EQ(r.sampling.max_tokens_field, "max_completion_tokens");
   EXPECT_TRUE(r.logprobs);
@@ -92,7 +93,8 @@ TEST(ChatRequest, RefusalsNameTheField) {
       {message(R"("role":"assistant","tool_calls":[{"id":"a"}])"), "messages[1].tool_calls[0].function"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":""}}])"), "messages[1].tool_calls[0].function.name"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{"}}])"), "messages[1].tool_calls[0].function.arguments"},
-      {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":)" + std::string(200'000, '[') + R"("}}])"), "messages[1].tool_calls[0].function.arguments"},
+      {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":)" + std::string(200'000, '[') + R"("}}])"),
+       "messages[1].tool_calls[0].function.arguments"},
       {message(R"("role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"[1]"}}])"), "messages[1].tool_calls[0].function.arguments"},
       {message(R"("role":"assistant","tool_calls":[{"type":"custom","function":{"name":"f"}}])"), "messages[1].tool_calls[0].type"},
       {message(R"("role":"assistant","content":"a","audio":{"id":"x"})"), "messages[1].audio"},

@@ -44,9 +44,11 @@ Json random_request(RandomSequence& draws, bool chat, std::uint64_t seed) {
     r["echo"] = draws.below(2) == 0;
   }
   if (draws.below(6) == 0)
-    r["response_format"] = Json::parse(R"({"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x",null]}},"required":["a","b"]}}})");
+    r["response_format"] = Json::parse(
+        R"({"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x",null]}},"required":["a","b"]}}})");
   else if (chat && draws.below(6) == 0)
-    r.update(Json::parse(R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"enum":[1,2,3]}},"required":["a"]}}}],"tool_choice":"required","max_tokens":60})"));
+    r.update(Json::parse(
+        R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"enum":[1,2,3]}},"required":["a"]}}}],"tool_choice":"required","max_tokens":60})"));
   if (r.contains("tools")) r.erase("stop");  // refused beside strict ones
   if (chat && draws.below(5) == 0) r["chat_template_kwargs"] = {{"enable_thinking", true}};
   if (draws.below(2) == 0) {
@@ -169,7 +171,8 @@ TEST(Concurrency, AllAtOnceAnswerAsEachAlone) {
       };
       for (std::size_t i = static_cast<std::size_t>(t); i < all.size(); i += kThreads) {
         if (mine.below(4) == 0) {  // company that goes away again
-          const auto leaver = server.ask({"/v1/completions", R"({"model":"chatty","prompt":"3 7 12=48:","max_tokens":400,"ignore_eos":true,"stream":true,"n":2})"});
+          const auto leaver =
+              server.ask({"/v1/completions", R"({"model":"chatty","prompt":"3 7 12=48:","max_tokens":400,"ignore_eos":true,"stream":true,"n":2})"});
           leaver->wait_begun();
           leaver->abandon();
           ++cancelled;

@@ -66,16 +66,23 @@ Described describe(const std::exception& e) {
 
 int http_status(ErrorCode code) {
   switch (code) {
-    case ErrorCode::invalid_argument: return 400;
-    case ErrorCode::unsupported: return 400;
-    case ErrorCode::not_found: return 404;
-    case ErrorCode::already_exists: return 409;
-    case ErrorCode::resource_exhausted: return 429;
-    case ErrorCode::cancelled: return 503;  // ours: a client that cancels sees no answer
+    case ErrorCode::invalid_argument:
+      return 400;
+    case ErrorCode::unsupported:
+      return 400;
+    case ErrorCode::not_found:
+      return 404;
+    case ErrorCode::already_exists:
+      return 409;
+    case ErrorCode::resource_exhausted:
+      return 429;
+    case ErrorCode::cancelled:
+      return 503;  // ours: a client that cancels sees no answer
     case ErrorCode::corrupt_file:
     case ErrorCode::io:
     case ErrorCode::numeric:
-    case ErrorCode::internal: break;
+    case ErrorCode::internal:
+      break;
   }
   return 500;
 }
@@ -91,9 +98,7 @@ ApiResponse error_response(const std::exception& error) {
   return response;
 }
 
-ApiResponse error_response_of(int status, std::string_view message) {
-  return {status, "application/json", body_of(status, message, {}, {}), {}};
-}
+ApiResponse error_response_of(int status, std::string_view message) { return {status, "application/json", body_of(status, message, {}, {}), {}}; }
 
 std::string shown(std::string_view text) { return std::string(text.substr(0, 80)) + (text.size() > 80 ? "..." : ""); }
 

@@ -32,8 +32,7 @@ std::optional<std::string> ApiRequest::query_value(std::string_view name) const 
     if (!decoded || *decoded != name) continue;
     auto text = percent_decode(value, true);
     if (!text)
-      throw RequestError(ErrorCode::invalid_argument, std::string(name),
-                         fmt::format("{} in the query is not percent-encoded UTF-8 without NUL", name));
+      throw RequestError(ErrorCode::invalid_argument, std::string(name), fmt::format("{} in the query is not percent-encoded UTF-8 without NUL", name));
     return text;
   }
   return std::nullopt;

@@ -22,11 +22,11 @@ struct ApiRequest {
   std::string query;         // behind '?', as it came
   std::string content_type;  // as it came, or empty
   std::string body;
-  HeaderList headers;        // names in lower case, in order; values as they came, without the spaces around them
-  HeaderList parameters;     // of the path's braces, percent-decoded: set by Routes
-  std::string request_id;    // of the client (X-Request-Id, when it is harmless) or of http/; never empty behind http/
-  std::string key_name;      // whose API key it came with: set by Routes; empty: none was asked for
-  std::string owner;         // who shares limits with whom: set by Routes; the key's name, or what stands for a key that nobody asked for
+  HeaderList headers;                // names in lower case, in order; values as they came, without the spaces around them
+  HeaderList parameters;             // of the path's braces, percent-decoded: set by Routes
+  std::string request_id;            // of the client (X-Request-Id, when it is harmless) or of http/; never empty behind http/
+  std::string key_name;              // whose API key it came with: set by Routes; empty: none was asked for
+  std::string owner;                 // who shares limits with whom: set by Routes; the key's name, or what stands for a key that nobody asked for
   std::shared_ptr<BodyLease> lease;  // of the memory that its body takes (api/body_budget.h); null: nobody counts
 
   bool from_this_machine = false;  // its connection began here: set by http/
@@ -46,8 +46,8 @@ struct ApiResponse {
   int status = 200;
   std::string content_type = "application/json";
   std::string body;
-  HeaderList headers;             // besides what http/ adds; no user data
-  std::string_view static_body;   // when not empty: sent instead of body, and not copied
+  HeaderList headers;                 // besides what http/ adds; no user data
+  std::string_view static_body;       // when not empty: sent instead of body, and not copied
   std::shared_ptr<const void> owner;  // of static_body's bytes; null: they live as long as the program
   std::string_view bytes() const { return static_body.empty() ? std::string_view(body) : static_body; }
 };
@@ -73,11 +73,11 @@ class Responder {
 
 // What the headers of a request say already.
 struct Examination {
-  std::string route = "other";          // for logs and counters: of a small fixed set, never the client's text
-  std::string key_name, owner;          // as ApiRequest's
-  HeaderList headers;                   // for every answer to this request, http/'s own and streams too
-  std::optional<ApiResponse> refusal;   // no such route, no key, ...: the body need not be read
-  bool while_draining = false;          // answered by a server that takes no new work, too
+  std::string route = "other";         // for logs and counters: of a small fixed set, never the client's text
+  std::string key_name, owner;         // as ApiRequest's
+  HeaderList headers;                  // for every answer to this request, http/'s own and streams too
+  std::optional<ApiResponse> refusal;  // no such route, no key, ...: the body need not be read
+  bool while_draining = false;         // answered by a server that takes no new work, too
 };
 
 class Api {

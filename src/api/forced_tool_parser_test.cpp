@@ -32,7 +32,8 @@ std::vector<Call> parse(const std::string& name, const std::string& text, std::s
 }
 
 TEST(ForcedToolParser, AnySplitGivesTheSame) {
-  const std::string list = R"([{"name": "add", "arguments": {"a": [1, {"b": "}\"]{"}], "c": {}}}, {"name":"none","arguments":{}} , {"name": "x", "arguments": {"k": "\\"}}])";
+  const std::string list =
+      R"([{"name": "add", "arguments": {"a": [1, {"b": "}\"]{"}], "c": {}}}, {"name":"none","arguments":{}} , {"name": "x", "arguments": {"k": "\\"}}])";
   const std::vector<Call> wanted = {{"add", R"({"a": [1, {"b": "}\"]{"}], "c": {}})"}, {"none", "{}"}, {"x", R"({"k": "\\"})"}};
   const std::string one = R"( {"a": {"b": "]}"}, "c": [{}]} )";
   for (std::size_t size = 1; size <= list.size(); ++size) {

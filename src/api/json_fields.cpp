@@ -6,9 +6,7 @@
 #include "base/bounded_json.h"
 
 namespace lockstep {
-void fail_field(const std::string& name, const std::string& problem, ErrorCode code) {
-  throw RequestError(code, name, name + " " + problem);
-}
+void fail_field(const std::string& name, const std::string& problem, ErrorCode code) { throw RequestError(code, name, name + " " + problem); }
 
 std::string describe_json(const Json& value) {
   if (value.is_array()) return fmt::format("an array of {}", value.size());
@@ -42,8 +40,7 @@ Json parse_object(std::string_view body) {
     if (e.code() != ErrorCode::invalid_argument) throw;  // of who asks: he has gone, or has no memory left
     throw RequestError(e.code(), {}, "the body " + e.message());
   }
-  if (!json.is_object())
-    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
+  if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));
   return json;
 }
 
@@ -115,12 +112,11 @@ void JsonFields::only(std::string name, std::vector<Json> harmless) {
       if (json == value) return;
     std::string allowed;
     for (const Json& value : harmless) allowed += value.dump() + ", ";
-    fail_field(field, fmt::format("is {}, which is not offered; allowed are {}null and leaving it out", describe_json(json), allowed),
-               ErrorCode::unsupported);
+    fail_field(field, fmt::format("is {}, which is not offered; allowed are {}null and leaving it out", describe_json(json), allowed), ErrorCode::unsupported);
   });
 }
 
-void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader)}); }
+void JsonFields::custom(std::string name, Reader reader) { rows_.push_back({std::move(name), std::move(reader), false}); }
 
 void JsonFields::taken(std::initializer_list<const char*> names) {
   for (const char* name : names) custom(name, [](const Json&, const std::string&) {});
@@ -159,7 +155,7 @@ void JsonFields::read(const Json& object, const std::string& prefix) const {
       const std::string shown = prefix + (name.size() > 60 ? name.substr(0, 60) + "..." : name);
       throw RequestError(ErrorCode::invalid_argument, shown, fmt::format("unknown field '{}'{}", shown, did_you_mean(name, names)));
     }
-    if (!value.is_null()) row->reader(value, prefix + name);
+    if (!value.is_null() || row->reads_null) row->reader(value, prefix + name);
   }
 }
 

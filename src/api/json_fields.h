@@ -1,5 +1,5 @@
 // Reads a JSON object whose fields are rows: name, where the value goes, what is allowed. A field that no row names is refused
-// with "did you mean"; a wrong type or value is refused with the field's name. null is as good as absent.
+// with "did you mean"; a wrong type or value is refused with the field's name. null is as good as absent, but for the fields of not_null().
 // Throws RequestError with the field as param. One object, one thread.
 //   JsonFields fields; fields.integer("n", &n, 1, 128); fields.boolean("stream", &stream); fields.read(json);
 #pragma once
@@ -36,6 +36,8 @@ class JsonFields {
   // Known and not offered: only values that ask for nothing are accepted.
   void only(std::string name, std::vector<Json> harmless);
   void custom(std::string name, Reader reader);
+  // The row last declared: null goes to its reader, which refuses it. Of a number that the vendor's types never leave empty.
+  void not_null() { rows_.back().reads_null = true; }
   // For who reads the values otherwise, and wants unknown names refused: fields of any value; of an object, or of each object of a list,
   // whose own fields `inner` knows. Values of other types are left to who reads them.
   void taken(std::initializer_list<const char*> names);
@@ -50,6 +52,7 @@ class JsonFields {
   struct Row {
     std::string name;
     Reader reader;
+    bool reads_null = false;
   };
   std::vector<Row> rows_;
 };

@@ -40,9 +40,10 @@ std::string read_or_make_key(const std::filesystem::path& path) {
     return key;
   }
   if (errno != EEXIST) fail(ErrorCode::io, "cannot make '{}': {}", path.string(), std::generic_category().message(errno));
-  struct stat status{};
+  struct stat status {};
   if (stat(path.c_str(), &status) != 0) fail(ErrorCode::io, "cannot read '{}': {}", path.string(), std::generic_category().message(errno));
-  if ((status.st_mode & 077) != 0) fail(ErrorCode::invalid_argument, "'{}' has mode {:o}, allowed is 600: it signs the tokens of all clients", path.string(), status.st_mode & 0777);
+  if ((status.st_mode & 077) != 0)
+    fail(ErrorCode::invalid_argument, "'{}' has mode {:o}, allowed is 600: it signs the tokens of all clients", path.string(), status.st_mode & 0777);
   const std::string key = read_file(path, 4096);
   if (key.size() != kKeyDigits || key.find_first_not_of("0123456789abcdef") != std::string::npos)
     fail(ErrorCode::corrupt_file, "'{}' holds no key of {} hexadecimal digits; without the file a new key is made", path.string(), kKeyDigits);
@@ -62,7 +63,9 @@ std::string TokenSigner::signature(std::string_view text) const {
   return to_base64({reinterpret_cast<const char*>(digest), length}, Base64::url);
 }
 
-std::string TokenSigner::mark_of(std::string_view key_hash) const { return key_hash.empty() ? std::string() : signature("key " + std::string(key_hash)).substr(0, 22); }
+std::string TokenSigner::mark_of(std::string_view key_hash) const {
+  return key_hash.empty() ? std::string() : signature("key " + std::string(key_hash)).substr(0, 22);
+}
 
 std::string TokenSigner::sign(std::string_view owner, std::int64_t now, std::string_view key_hash) const {
   nlohmann::ordered_json claims{{"iss", "lockstep"}, {"sub", owner}, {"org_id", "lockstep"}, {"iat", now}, {"exp", now + seconds_}};
@@ -82,7 +85,9 @@ std::optional<TokenClaims> TokenSigner::read(std::string_view token, std::int64_
   const DecodedBase64 text = from_base64(token.substr(begin, end - begin), Base64::url);
   if (!text.fault.empty() || token.substr(0, begin - 1) != to_base64(kHead, Base64::url)) return std::nullopt;
   const nlohmann::ordered_json claims = nlohmann::ordered_json::parse(text.bytes, nullptr, false);
-  if (claims.is_discarded() || !claims.is_object() || !claims.contains("exp") || !claims["exp"].is_number_integer() || !claims.contains("sub") || !claims["sub"].is_string()) return std::nullopt;
+  if (claims.is_discarded() || !claims.is_object() || !claims.contains("exp") || !claims["exp"].is_number_integer() || !claims.contains("sub") ||
+      !claims["sub"].is_string())
+    return std::nullopt;
   if (claims["exp"].get<std::int64_t>() <= now) return std::nullopt;
   const auto key = claims.find("key");
   return TokenClaims{claims["sub"].get<std::string>(), key != claims.end() && key->is_string() ? key->get<std::string>() : std::string()};

@@ -25,7 +25,8 @@ TEST(JsonWebToken, AnothersTokenUnderTheSameKeyIsOurs) {
   chmod(folder.key().c_str(), 0600);
   const TokenSigner signer(folder.key(), 100);
   const std::string token =
-      "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJsb2Nrc3RlcCIsInN1YiI6ImFubiIsIm9yZ19pZCI6ImxvY2tzdGVwIiwiaWF0IjoxMDAwLCJleHAiOjExMDB9.FPaP_tcJeipUHIc6cvbid2QTMF3NxujL-DPijOSbUi4";
+      "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJpc3MiOiJsb2Nrc3RlcCIsInN1YiI6ImFubiIsIm9yZ19pZCI6ImxvY2tzdGVwIiwiaWF0IjoxMDAwLCJleHAiOjExMDB9.FPaP_"
+      "tcJeipUHIc6cvbid2QTMF3NxujL-DPijOSbUi4";
   EXPECT_EQ(signer.sign("ann", 1000), token);
   EXPECT_EQ(signer.owner_of(token, 1099), "ann");
 }
@@ -58,7 +59,7 @@ TEST(JsonWebToken, NoCharacterOfItMayChange) {
 TEST(JsonWebToken, ItsKeyIsForItsOwnersEyesAlone) {
   const TokenFolder folder;
   const TokenSigner signer(folder.key(), 60);
-  struct stat status{};
+  struct stat status {};
   ASSERT_EQ(stat(folder.key().c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 0777, 0600u);
   chmod(folder.key().c_str(), 0640);

@@ -16,8 +16,8 @@ namespace {
 class OpenAi : public testing::Test {
  protected:
   static std::shared_ptr<GenerationService> service() {
-    static const auto one = std::make_shared<GenerationService>(
-        serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2})), ServingOptions{.max_open = 64});
+    static const auto one = std::make_shared<GenerationService>(serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2})),
+                                                                ServingOptions{.max_open = 64});
     return one;
   }
   std::shared_ptr<Recorder> call(const std::string& method, const std::string& path, const std::string& body = "",
@@ -26,9 +26,7 @@ class OpenAi : public testing::Test {
     routes_.handle({method, path, "", type, body}, recorder);
     return recorder;
   }
-  std::shared_ptr<Recorder> complete(const std::string& fields) {
-    return call("POST", "/v1/completions", R"({"model":"countdown-glm",)" + fields + "}");
-  }
+  std::shared_ptr<Recorder> complete(const std::string& fields) { return call("POST", "/v1/completions", R"({"model":"countdown-glm",)" + fields + "}"); }
   void SetUp() override { add_openai_routes(routes_, service()); }
   Routes routes_;
 };
@@ -179,8 +177,8 @@ TEST_F(OpenAi, ALongAnswerIsWrittenBesideTheEngine) {
   const auto written_by = [&](int n, int most) {
     const auto where = std::make_shared<Where>();
     routes_.handle({"POST", "/v1/completions", "", "application/json",
-                    R"({"model":"countdown-glm","prompt":"3 7 12=48:","ignore_eos":true,"logprobs":20,"n":)" + std::to_string(n) +
-                        R"(,"max_tokens":)" + std::to_string(most) + "}"},
+                    R"({"model":"countdown-glm","prompt":"3 7 12=48:","ignore_eos":true,"logprobs":20,"n":)" + std::to_string(n) + R"(,"max_tokens":)" +
+                        std::to_string(most) + "}"},
                    where);
     EXPECT_EQ(where->json().at("choices").size(), static_cast<std::size_t>(n));
     return where->thread;
@@ -209,15 +207,16 @@ TEST_F(OpenAi, OneAnswerHoldsSoManyTokens) {
 // A token's text is what it says amid others: where a text begins, such decoders take a space away.
 TEST_F(OpenAi, TokensOfASentencePieceTokenizer) {
   Json file = {{"version", "1.0"}, {"added_tokens", Json::array()}, {"normalizer", nullptr}, {"pre_tokenizer", nullptr}, {"post_processor", nullptr}};
-  file["added_tokens"].push_back({{"id", 0}, {"content", "</s>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+  file["added_tokens"].push_back(
+      {{"id", 0}, {"content", "</s>"}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
   file["decoder"] = {{"type", "Sequence"},
                      {"decoders",
                       {{{"type", "Replace"}, {"pattern", {{"String", "\u2581"}}}, {"content", " "}},
                        {{"type", "ByteFallback"}},
                        {{"type", "Fuse"}},
                        {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}};
-  file["model"] = {{"type", "BPE"}, {"byte_fallback", true}, {"merges", Json::array()},
-                   {"vocab", {{"</s>", 0}, {"\u2581hi", 1}, {"hi", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}}}};
+  file["model"] = {
+      {"type", "BPE"}, {"byte_fallback", true}, {"merges", Json::array()}, {"vocab", {{"</s>", 0}, {"\u2581hi", 1}, {"hi", 2}, {"<0xC3>", 3}, {"<0xA9>", 4}}}};
   ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2}));
   model.tokenizer = std::make_shared<const Tokenizer>(Tokenizer::from_json(file.dump()));
   model.name = "pieces";
@@ -225,7 +224,8 @@ TEST_F(OpenAi, TokensOfASentencePieceTokenizer) {
   add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));
   const auto answer = [&](const std::string& fields) {
     auto recorder = std::make_shared<Recorder>();
-    routes.handle({"POST", "/v1/completions", "", "application/json", R"({"model":"pieces","temperature":0,"ignore_eos":true,"logprobs":0,)" + fields + "}"}, recorder);
+    routes.handle({"POST", "/v1/completions", "", "application/json", R"({"model":"pieces","temperature":0,"ignore_eos":true,"logprobs":0,)" + fields + "}"},
+                  recorder);
     return recorder->json().at("choices").at(0);
   };
   const std::string only = R"("max_tokens":3,"logit_bias":{"1":100})";
@@ -266,11 +266,12 @@ TEST_F(OpenAi, EchoBeginsWithThePrompt) {
     }
     for (std::size_t j = 0; j < after; ++j) EXPECT_EQ(lists["token_logprobs"][before + j], a.at("logprobs").at("token_logprobs")[j]);
     // A prompt's log-probability is what sampling that token would have said.
-    const Json forced = complete(R"("prompt":)" + Json(service()->tokenizer().encode(prompt.substr(0, 1), true)).dump() +
-                                 R"(,"max_tokens":1,"logprobs":0,"ignore_eos":true,"logit_bias":{")" + b["prompt_token_ids"][1].dump() + R"(":100},"temperature":0)")
-                            ->json()
-                            .at("choices")
-                            .at(0);
+    const Json forced =
+        complete(R"("prompt":)" + Json(service()->tokenizer().encode(prompt.substr(0, 1), true)).dump() +
+                 R"(,"max_tokens":1,"logprobs":0,"ignore_eos":true,"logit_bias":{")" + b["prompt_token_ids"][1].dump() + R"(":100},"temperature":0)")
+            ->json()
+            .at("choices")
+            .at(0);
     ASSERT_EQ(forced.at("token_ids").at(0), b["prompt_token_ids"][1]);
     EXPECT_EQ(forced.at("logprobs").at("token_logprobs").at(0), lists["token_logprobs"][1]);
   }
@@ -278,7 +279,8 @@ TEST_F(OpenAi, EchoBeginsWithThePrompt) {
   const Json scored = complete(R"("prompt":"3 7 12=48:","max_tokens":0,"echo":true,"logprobs":0)")->json().at("choices").at(0);
   EXPECT_EQ(scored.at("text"), "3 7 12=48:");
   const Json& with_answer = echo["choices"][0]["logprobs"]["token_logprobs"];
-  EXPECT_EQ(scored.at("logprobs").at("token_logprobs"), Json(std::vector<Json>(with_answer.begin(), with_answer.begin() + static_cast<std::ptrdiff_t>(echo["choices"][0]["prompt_token_ids"].size()))));
+  EXPECT_EQ(scored.at("logprobs").at("token_logprobs"),
+            Json(std::vector<Json>(with_answer.begin(), with_answer.begin() + static_cast<std::ptrdiff_t>(echo["choices"][0]["prompt_token_ids"].size()))));
   // In a stream too, with and without log-probabilities.
   for (const std::string more : {R"(,"logprobs":1)", ""}) {
     const std::string same = R"("prompt":["3 7 12=48:","1 2 3=6:"],"max_tokens":6,"seed":5,"echo":true)" + more;

@@ -32,9 +32,7 @@ class OpenAiChat : public testing::Test {
     routes_.handle({"POST", path, "", "application/json", body}, recorder);
     return recorder;
   }
-  std::shared_ptr<Recorder> chat(const std::string& fields) {
-    return call("/v1/chat/completions", R"({"model":"chatty",)" + fields + "}");
-  }
+  std::shared_ptr<Recorder> chat(const std::string& fields) { return call("/v1/chat/completions", R"({"model":"chatty",)" + fields + "}"); }
   static std::string user(const std::string& text) { return R"("messages":[{"role":"user","content":)" + Json(text).dump() + "}]"; }
   void SetUp() override { add_openai_routes(routes_, service()); }
   Routes routes_;
@@ -95,7 +93,9 @@ TEST_F(OpenAiChat, AnAnswerHasEverything) {
   EXPECT_EQ(a.at("usage").at("completion_tokens"), completion);
   EXPECT_EQ(a.at("usage").at("prompt_tokens"), a.at("prompt_token_ids").size());
   // The same again by the ids that came out: nothing is tokenised again.
-  const Json again = chat(R"("prompt_token_ids":)" + a["prompt_token_ids"].dump() + R"(,"max_tokens":12,"seed":5,"logprobs":true,"top_logprobs":3,"n":2,"return_token_ids":true)")->json();
+  const Json again = chat(R"("prompt_token_ids":)" + a["prompt_token_ids"].dump() +
+                          R"(,"max_tokens":12,"seed":5,"logprobs":true,"top_logprobs":3,"n":2,"return_token_ids":true)")
+                         ->json();
   EXPECT_EQ(again.at("choices"), a.at("choices"));
   const Json ids = call("/v1/tokenize", R"({"model":"chatty",)" + user("3 7 12=48:") + "}")->json();
   EXPECT_EQ(ids.at("tokens"), a.at("prompt_token_ids"));
@@ -103,7 +103,8 @@ TEST_F(OpenAiChat, AnAnswerHasEverything) {
 }
 
 TEST_F(OpenAiChat, StreamsAreTheWholeAnswerInParts) {
-  for (const std::string more : {"", R"(,"stop":"1")", R"(,"logprobs":true,"top_logprobs":2,"return_token_ids":true)", R"(,"chat_template_kwargs":{"enable_thinking":true})"}) {
+  for (const std::string more :
+       {"", R"(,"stop":"1")", R"(,"logprobs":true,"top_logprobs":2,"return_token_ids":true)", R"(,"chat_template_kwargs":{"enable_thinking":true})"}) {
     const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":30,"seed":7,"n":3)" + more;
     const Json whole = chat(fields)->json();
     ASSERT_FALSE(whole.contains("error")) << whole.dump();
@@ -138,12 +139,12 @@ TEST_F(OpenAiChat, CallsInTheModelsOwnFormat) {
                                      {"type":"function","function":{"name":"none"}}])");
   const auto answer = [&](bool stream) {
     AnswerOrder order;
-    order.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
-    order.sampling.model = "chatty";
-    order.sampling.seed = 3;
-    order.sampling.stream = stream;
-    order.special = SpecialText::shown;
-    order.make_constraint = [&] { return make_constraint(grammar); };
+    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.model = "chatty";
+    order.completion.sampling.seed = 3;
+    order.stream = stream;
+    order.completion.special = SpecialText::shown;
+    order.completion.make_constraint = [&] { return make_constraint(grammar); };
     order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, std::make_shared<const ArgumentTypes>(tools), false); };
     const auto recorder = std::make_shared<Recorder>();
     auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
@@ -209,8 +210,8 @@ TEST_F(OpenAiChat, AnAnswerOfAFormatOrCalls) {
   int calls = 0, answers = 0;
   for (int seed = 0; seed < 40; ++seed) {
     // Both beginnings are likely.
-    const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":200,"temperature":5,"seed":)" + std::to_string(seed) + R"(,"return_token_ids":true,"response_format":)" +
-                               format.dump() + R"(,"tools":)" + tools.dump();
+    const std::string fields = user("3 7 12=48:") + R"(,"max_tokens":200,"temperature":5,"seed":)" + std::to_string(seed) +
+                               R"(,"return_token_ids":true,"response_format":)" + format.dump() + R"(,"tools":)" + tools.dump();
     const Json choice = chat(fields)->json().at("choices").at(0);
     const Json& message = choice.at("message");
     const std::string said = service()->tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true);
@@ -234,15 +235,19 @@ TEST_F(OpenAiChat, AnAnswerOfAFormatOrCalls) {
 // Whose calls can only be a list cannot tell them from an answer that is one.
 TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
   ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 2}));
-  model.chat_template = std::make_shared<const ChatTemplate>(ChatTemplate::from_source("{% if tools %}tools{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"));
+  model.chat_template =
+      std::make_shared<const ChatTemplate>(ChatTemplate::from_source("{% if tools %}tools{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"));
   model.name = "chatty";
   Routes routes;
   add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));
   const auto ask = [&](const std::string& schema) {
     const auto recorder = std::make_shared<Recorder>();
-    routes.handle({"POST", "/v1/chat/completions", "", "application/json",
-                   R"({"model":"chatty",)" + user("3 7=") + R"(,"max_tokens":120,"seed":4,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" + schema + "}}}"},
-                  recorder);
+    routes.handle(
+        {"POST", "/v1/chat/completions", "", "application/json",
+         R"({"model":"chatty",)" + user("3 7=") +
+             R"(,"max_tokens":120,"seed":4,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" +
+             schema + "}}}"},
+        recorder);
     return recorder;
   };
   EXPECT_EQ(ask(R"({"type":"object"})")->wait().status, 200);
@@ -255,13 +260,14 @@ TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
 TEST_F(OpenAiChat, OneCallEndsTheAnswer) {
   const std::string call = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
   const auto grammar = service()->grammars().of_part(GrammarPart::literal("So: " + call + "\n" + call + "!"));
-  const auto types = std::make_shared<const ArgumentTypes>(Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])"));
+  const auto types = std::make_shared<const ArgumentTypes>(
+      Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])"));
   const auto answer = [&](bool one_call) {
     AnswerOrder order;
-    order.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
-    order.sampling.model = "chatty";
-    order.special = SpecialText::shown;
-    order.make_constraint = [&] { return make_constraint(grammar); };
+    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.model = "chatty";
+    order.completion.special = SpecialText::shown;
+    order.completion.make_constraint = [&] { return make_constraint(grammar); };
     order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, types, false, false, one_call); };
     const auto recorder = std::make_shared<Recorder>();
     auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
@@ -274,6 +280,32 @@ TEST_F(OpenAiChat, OneCallEndsTheAnswer) {
   EXPECT_EQ(one["choices"][0]["message"]["content"], "So:");
   EXPECT_EQ(one["choices"][0]["finish_reason"], "tool_calls");
   EXPECT_LT(one["usage"]["completion_tokens"], both["usage"]["completion_tokens"]);
+}
+
+// Kept sets may each be nearly a whole vocabulary, and an answer is held until it is sent.
+TEST_F(OpenAiChat, KeptSetsOfAnAnswerHaveALimit) {
+  const auto answer = [&](std::int64_t most, bool stream) {
+    AnswerOrder order;
+    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.completion.sampling.temperature = 1;
+    order.completion.sampling.top_k = 20;
+    order.completion.max_tokens = 10;
+    order.completion.model_ends = false;
+    order.completion.kept_tokens = true;
+    order.model = "chatty";
+    order.stream = stream;
+    order.shape.logprobs = true;
+    order.most_kept_ids = most;
+    const auto recorder = std::make_shared<Recorder>();
+    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
+    return recorder->wait();
+  };
+  EXPECT_EQ(answer(200, false).status, 200);
+  const ApiResponse refused = answer(199, false);
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("more than 199 ids"), std::string::npos) << refused.body;
+  EXPECT_NE(answer(199, true).body.find("more than 199 ids"), std::string::npos);
 }
 
 TEST_F(OpenAiChat, MessagesCannotForgeSpecialTokens) {
@@ -367,7 +399,8 @@ TEST_F(OpenAiChat, WhatARequestHoldsIsCountedUntilItsAnswer) {
     for (int i = 0; i < 500; ++i) properties[fmt::format("a property with a long name, number {}", i)] = {{"type", "string"}};
     tools.push_back({{"type", "function"}, {"name", fmt::format("f{}", t)}, {"parameters", {{"type", "object"}, {"properties", properties}}}});
   }
-  const Json body{{"model", "chatty"}, {"input", "3 7 12=48:"}, {"tools", tools}, {"tool_choice", "none"}, {"store", false}, {"max_output_tokens", 400}, {"temperature", 0}};
+  const Json body{{"model", "chatty"}, {"input", "3 7 12=48:"},    {"tools", tools},  {"tool_choice", "none"},
+                  {"store", false},    {"max_output_tokens", 400}, {"temperature", 0}};
   const std::string text = body.dump();
   ASSERT_GT(text.size(), std::size_t{900'000});
   const auto ask = [&] {

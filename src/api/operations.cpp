@@ -113,6 +113,8 @@ class Operations : public std::enable_shared_from_this<Operations> {
   static void append_engine(PrometheusText& text, const ServiceSnapshot& s) {
     one(text, "lockstep_sequences_running", "gauge", "Sequences in the batch.", s.running);
     one(text, "lockstep_sequences_waiting", "gauge", "Sequences behind the batch.", s.waiting);
+    text.family("lockstep_key_sequences_waiting", "gauge", "Of those, by class and key: they wait for a place or for pages of the cache.");
+    for (const WaitingSequences& one : s.waiting_by_key) text.sample({{"class", work_class_name(one.work)}, {"key", one.key}}, static_cast<double>(one.count));
     one(text, "lockstep_cache_pages", "gauge", "Pages of the key-value cache.", s.pages);
     one(text, "lockstep_cache_pages_used", "gauge", "Pages that sequences or cached prefixes hold.", s.pages - s.free_pages);
     text.family("lockstep_memory_bytes", "gauge", "Device memory by what it holds.");
@@ -120,12 +122,21 @@ class Operations : public std::enable_shared_from_this<Operations> {
     text.sample({{"category", "weights"}}, static_cast<double>(s.weight_bytes));
     text.sample({{"category", "workspace"}}, static_cast<double>(s.workspace_bytes));
     const EngineCounters& c = s.counters;
-    const std::pair<std::string_view, std::int64_t> counters[] = {
-        {"forwards", c.forwards}, {"rows", c.rows}, {"prefill_tokens", c.prefill_tokens}, {"decode_tokens", c.decode_tokens},
-        {"chunks", c.chunks}, {"mixed_batches", c.mixed_batches}, {"cache_hit_tokens", c.cache_hit_tokens}, {"preemptions", c.preemptions},
-        {"evictions", c.evictions}, {"sampled_tokens", c.sampled_tokens}, {"mixed_version_tokens", c.mixed_version_tokens},
-        {"failed_requests", c.failed_requests}, {"pairs_visible", c.work.pairs_visible}, {"pairs_skipped", c.work.pairs_skipped()},
-        {"expert_rows", c.work.expert_rows}};
+    const std::pair<std::string_view, std::int64_t> counters[] = {{"forwards", c.forwards},
+                                                                  {"rows", c.rows},
+                                                                  {"prefill_tokens", c.prefill_tokens},
+                                                                  {"decode_tokens", c.decode_tokens},
+                                                                  {"chunks", c.chunks},
+                                                                  {"mixed_batches", c.mixed_batches},
+                                                                  {"cache_hit_tokens", c.cache_hit_tokens},
+                                                                  {"preemptions", c.preemptions},
+                                                                  {"evictions", c.evictions},
+                                                                  {"sampled_tokens", c.sampled_tokens},
+                                                                  {"mixed_version_tokens", c.mixed_version_tokens},
+                                                                  {"failed_requests", c.failed_requests},
+                                                                  {"pairs_visible", c.work.pairs_visible},
+                                                                  {"pairs_skipped", c.work.pairs_skipped()},
+                                                                  {"expert_rows", c.work.expert_rows}};
     for (const auto& [name, value] : counters)
       one(text, fmt::format("lockstep_engine_{}_total", name), "counter", "A counter of the engine (engine/options.h).", value);
     one(text, "lockstep_engine_largest_batch", "gauge", "Rows of the largest forward so far.", c.largest_batch);
@@ -150,9 +161,12 @@ void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> ser
                 .while_draining = true,
                 .query = std::nullopt});  // what watches servers has its own
   };
-  row("/healthz", [](Operations& o, const auto& out) { o.health(out); }, false);
-  row("/readyz", [](Operations& o, const auto& out) { o.ready(out); }, false);
-  row("/metrics", [](Operations& o, const auto& out) { o.metrics(out); }, true);
+  row(
+      "/healthz", [](Operations& o, const auto& out) { o.health(out); }, false);
+  row(
+      "/readyz", [](Operations& o, const auto& out) { o.ready(out); }, false);
+  row(
+      "/metrics", [](Operations& o, const auto& out) { o.metrics(out); }, true);
 }
 
 }  // namespace lockstep

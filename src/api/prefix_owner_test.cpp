@@ -6,8 +6,8 @@
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/openai_api.h"
 #include "api/tinker/tinker_routes.h"
-#include "serving/loading.h"
 #include "host/training_test_tools.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {
@@ -28,7 +28,8 @@ struct SharingServer {
     routes.set_access(std::move(access));
   }
   std::int64_t cached(const std::string& name, const std::string& prompt) {
-    ApiRequest request{"POST", "/v1/completions", "", "application/json", Json{{"model", "countdown-glm"}, {"prompt", prompt}, {"max_tokens", 4}, {"temperature", 0}}.dump()};
+    ApiRequest request{"POST", "/v1/completions", "", "application/json",
+                       Json{{"model", "countdown-glm"}, {"prompt", prompt}, {"max_tokens", 4}, {"temperature", 0}}.dump()};
     request.headers.emplace_back("authorization", "Bearer key-of-" + name + "-0123456789");
     const auto recorder = std::make_shared<Recorder>();
     routes.handle(std::move(request), recorder);
@@ -72,20 +73,25 @@ TEST(PrefixOwners, TheTrainingApiTellsItsKeysApartToo) {
     return recorder->json();
   };
   const auto completion = [&](const std::string& key) {
-    const Json answer = ask("/inference/v1/completions", key, {{"model", "tiny"}, {"prompt", prompt}, {"max_tokens", 3}, {"seed", 1}, {"perf_metrics_in_response", true}});
+    const Json answer =
+        ask("/inference/v1/completions", key, {{"model", "tiny"}, {"prompt", prompt}, {"max_tokens", 3}, {"seed", 1}, {"perf_metrics_in_response", true}});
     return answer.at("perf_metrics").at("cached-prompt-tokens").get<std::string>();
   };
   EXPECT_EQ(completion("a"), "0");
   EXPECT_EQ(completion("b"), "0");
   EXPECT_EQ(completion("a"), "32");
   const auto sample = [&](const std::string& owner) {
-    const std::string session = bench.session(owner), sampler = bench.service->create_sampler(owner, session, 0, "tiny", "");
+    const std::string session = bench.session(owner), sampler = bench.service->samplers().create(owner, session, 0, "tiny", "");
     SamplingRequest wanted;
     wanted.prompt = prompt;
     wanted.prompt[0] = 60;  // another text than that of the completions
     wanted.max_tokens = 3;
     wanted.seed = 1;
-    const Outcome told = bench.result(bench.service->sample(owner, sampler, 0, wanted, [](const SamplingResult& r) { return Outcome{"text/plain", std::to_string(r.cached_tokens), {}, {}}; }), owner);
+    const Outcome told = bench.result(bench.service->sampling().sample(owner, sampler, 0, wanted,
+                                                                       [](const SamplingResult& r) {
+                                                                         return Outcome{"text/plain", std::to_string(r.cached_tokens), {}, {}};
+                                                                       }),
+                                      owner);
     return told.bytes;
   };
   EXPECT_EQ(sample("one"), "0");

@@ -176,12 +176,15 @@ void RequestPool::post(ApiRequest request, const std::shared_ptr<Responder>& out
   });
   {
     const std::lock_guard lock(state_->mutex);
-    if (state_->waiting >= state_->options.most_waiting) fail(ErrorCode::resource_exhausted, "{} requests are waiting to be read, and no more may; try again later", state_->waiting);
+    if (state_->waiting >= state_->options.most_waiting)
+      fail(ErrorCode::resource_exhausted, "{} requests are waiting to be read, and no more may; try again later", state_->waiting);
     State::Owner& owner = state_->owners[task->request.owner];
-    if (owner.waiting.empty() && std::find(state_->turns.begin(), state_->turns.end(), task->request.owner) == state_->turns.end()) state_->turns.push_back(task->request.owner);
+    if (owner.waiting.empty() && std::find(state_->turns.begin(), state_->turns.end(), task->request.owner) == state_->turns.end())
+      state_->turns.push_back(task->request.owner);
     owner.waiting.push_back(task);
     ++state_->waiting;
-    if (state_->idle < state_->waiting && state_->threads.size() < state_->options.threads) state_->threads.emplace_back([state = state_.get()] { state->work(); });
+    if (state_->idle < state_->waiting && state_->threads.size() < state_->options.threads)
+      state_->threads.emplace_back([state = state_.get()] { state->work(); });
   }
   state_->changed.notify_one();
 }

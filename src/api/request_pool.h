@@ -13,7 +13,7 @@ namespace lockstep {
 class RequestPool {
  public:
   struct Options {
-    std::size_t threads = 4;      // begun when they are needed
+    std::size_t threads = 4;        // begun when they are needed
     std::size_t most_of_owner = 3;  // requests that run
     std::size_t most_waiting = 4096;
   };

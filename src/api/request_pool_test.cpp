@@ -46,18 +46,30 @@ TEST(RequestPoolTest, OneOwnerLeavesAThreadForOthersAndOwnersTakeTurns) {
   std::string order;
   const auto post = [&](const std::string& owner, const RequestPool::Work& work) {
     told.push_back(std::make_shared<Recorder>());
-    pool.post(request_of(owner), told.back(), [work, out = told.back()](ApiRequest& r) { work(r), out->send({}); }, kTold);
+    pool.post(
+        request_of(owner), told.back(), [work, out = told.back()](ApiRequest& r) { work(r), out->send({}); }, kTold);
   };
   post("a", gate.work());
   ASSERT_TRUE(gate.enter(1));
-  for (int i = 0; i < 20; ++i) post("a", [&](ApiRequest&) { const std::lock_guard lock(mutex); order += 'a'; });
-  post("b", [&](ApiRequest&) { const std::lock_guard lock(mutex); order += 'b'; });
+  for (int i = 0; i < 20; ++i)
+    post("a", [&](ApiRequest&) {
+      const std::lock_guard lock(mutex);
+      order += 'a';
+    });
+  post("b", [&](ApiRequest&) {
+    const std::lock_guard lock(mutex);
+    order += 'b';
+  });
   told.back()->wait();  // though a has 21 before it
   EXPECT_EQ(order, "b");
   Gate both;
   post("b", both.work());
   ASSERT_TRUE(both.enter(1));
-  for (int i = 0; i < 3; ++i) post("c", [&](ApiRequest&) { const std::lock_guard lock(mutex); order += 'c'; });
+  for (int i = 0; i < 3; ++i)
+    post("c", [&](ApiRequest&) {
+      const std::lock_guard lock(mutex);
+      order += 'c';
+    });
   gate.promise.set_value();  // a's thread is free for both, which take turns
   for (const auto& one : {told[20], told.back()}) one->wait();
   EXPECT_LT(order.rfind('c'), 12u) << order;
@@ -101,10 +113,13 @@ TEST(RequestPoolTest, EndsSoonWhateverItReads) {
     RequestPool pool({});
     std::promise<void> begun;
     for (int i = 0; i < 4; ++i)
-      pool.post(request_of("a"), i == 0 ? out : std::make_shared<Recorder>(), [&, i](ApiRequest&) {
-        if (i == 0) begun.set_value();
-        read_json(text);
-      }, kTold);
+      pool.post(
+          request_of("a"), i == 0 ? out : std::make_shared<Recorder>(),
+          [&, i](ApiRequest&) {
+            if (i == 0) begun.set_value();
+            read_json(text);
+          },
+          kTold);
     begun.get_future().wait();
     began = std::chrono::steady_clock::now();
   }
@@ -117,8 +132,12 @@ TEST(RequestPoolTest, RefusesWhatIsTooMuchToWait) {
   Gate gate;
   pool.post(request_of("a"), std::make_shared<Recorder>(), gate.work(), kTold);
   ASSERT_TRUE(gate.enter(1));
-  for (int i = 0; i < 2; ++i) pool.post(request_of("b"), std::make_shared<Recorder>(), [](ApiRequest&) {}, kTold);
-  EXPECT_THROW(pool.post(request_of("b"), std::make_shared<Recorder>(), [](ApiRequest&) {}, kTold), Error);
+  for (int i = 0; i < 2; ++i)
+    pool.post(
+        request_of("b"), std::make_shared<Recorder>(), [](ApiRequest&) {}, kTold);
+  EXPECT_THROW(pool.post(
+                   request_of("b"), std::make_shared<Recorder>(), [](ApiRequest&) {}, kTold),
+               Error);
   gate.promise.set_value();
 }
 
@@ -159,12 +178,14 @@ TEST(RequestPoolTest, InNoLaneHasOneOwnerAllThreads) {
     std::vector<std::shared_ptr<Recorder>> told;
     for (int i = 0; i < 8; ++i) {
       told.push_back(std::make_shared<Recorder>());
-      lane->post(request_of("a"), told.back(), [&gate, out = told.back()](ApiRequest& r) { gate.work()(r), out->send({}); }, kTold);
+      lane->post(
+          request_of("a"), told.back(), [&gate, out = told.back()](ApiRequest& r) { gate.work()(r), out->send({}); }, kTold);
     }
     for (int i = 0; i < 5000 && gate.entered == 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // all that may have begun by now
     const auto other = std::make_shared<Recorder>();
-    lane->post(request_of("b"), other, [other](ApiRequest&) { other->send({}); }, kTold);
+    lane->post(
+        request_of("b"), other, [other](ApiRequest&) { other->send({}); }, kTold);
     EXPECT_EQ(other->wait().status, 200);
     gate.promise.set_value();
     for (const auto& one : told) one->wait();

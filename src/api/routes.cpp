@@ -98,9 +98,9 @@ std::vector<std::string> Routes::known_paths() const {
 ApiResponse Routes::answer_without_row(const ApiRequest& request, const Found& found) const {
   if (found.methods.empty()) {
     const std::vector<std::string> paths = known_paths();
-    return lockstep::error_response(RequestError(
-        ErrorCode::not_found, {},
-        fmt::format("there is no {}{}; known are {}", shown(request.path), did_you_mean(shown(request.path), paths), fmt::join(paths, ", "))));
+    return lockstep::error_response(
+        RequestError(ErrorCode::not_found, {},
+                     fmt::format("there is no {}{}; known are {}", shown(request.path), did_you_mean(shown(request.path), paths), fmt::join(paths, ", "))));
   }
   std::vector<std::string> allowed;
   for (const std::string& method : found.methods) {
@@ -110,12 +110,11 @@ ApiResponse Routes::answer_without_row(const ApiRequest& request, const Found& f
   const std::string list = fmt::format("{}", fmt::join(allowed, ", "));
   if (access_.is_preflight(request)) return access_.preflight(request, list);
   ApiResponse response;
-  if (request.method == "OPTIONS")
-    response.status = 204;
+  if (request.method == "OPTIONS") response.status = 204;
   else
-    response = lockstep::error_response(RequestError(
-        ErrorCode::invalid_argument, {}, fmt::format("{} is not offered on {}, allowed is {}", shown(request.method), shown(request.path), list), 405,
-        "method_not_allowed"));
+    response = lockstep::error_response(RequestError(ErrorCode::invalid_argument, {},
+                                                     fmt::format("{} is not offered on {}, allowed is {}", shown(request.method), shown(request.path), list),
+                                                     405, "method_not_allowed"));
   response.headers.emplace_back("Allow", list);
   return response;
 }
@@ -137,6 +136,10 @@ Examination Routes::examine(const ApiRequest& head) const {
   examination.refusal = refusal(head, found, &examination.key_name);
   examination.owner = owner_of(head, examination.key_name);
   examination.headers = access_.answer_headers(head);
+  if (!examination.refusal && is_rated(found)) {
+    examination.refusal = access_.rates->refusal(examination.key_name);
+    for (auto& header : access_.rates->headers(examination.key_name)) examination.headers.push_back(std::move(header));
+  }
   return examination;
 }
 
@@ -144,6 +147,8 @@ void Routes::handle(ApiRequest request, std::shared_ptr<Responder> responder) {
   try {
     Found found = find(request);
     if (auto refused = refusal(request, found, &request.key_name)) return responder->send(std::move(*refused));
+    if (is_rated(found))
+      if (auto refused = access_.rates->take(request.key_name)) return responder->send(std::move(*refused));
     request.owner = owner_of(request, request.key_name);
     for (auto& [name, value] : found.parameters) {
       auto decoded = percent_decode(value);

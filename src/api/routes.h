@@ -25,6 +25,7 @@ struct Route {
   bool while_draining = false;  // answered while the server takes no new work
   // What of ?name=value the handler reads: another name is refused, since it would have no effect. None: the handler sees to that, or takes any.
   std::optional<std::vector<std::string>> query = std::vector<std::string>{};
+  bool rated = true;  // a POST counts among its key's requests; not what clients ask while they wait
 };
 
 class Routes : public Api {
@@ -47,7 +48,7 @@ class Routes : public Api {
     bool has_parameters = false;
   };
   struct Found {
-    const Row* row = nullptr;        // null: none of that path and method
+    const Row* row = nullptr;  // null: none of that path and method
     HeaderList parameters;
     std::vector<std::string> methods;  // that the path has
   };
@@ -55,6 +56,7 @@ class Routes : public Api {
   std::vector<std::string> known_paths() const;
   ApiResponse answer_without_row(const ApiRequest& request, const Found& found) const;
   std::optional<ApiResponse> refusal(const ApiRequest& request, const Found& found, std::string* key_name) const;
+  bool is_rated(const Found& found) const { return access_.rates && found.row && found.row->route.rated && found.row->route.method == "POST"; }
 
   std::vector<Row> rows_;
   Access access_;

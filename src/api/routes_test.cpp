@@ -35,12 +35,14 @@ class RoutesTest : public testing::Test {
     row("GET", "/files/{folder}/{path...}");
   }
   void row(const std::string& method, const std::string& path) {
-    routes_.add({method, path, [path](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    routes_.add({method, path,
+                 [path](const ApiRequest& request, const std::shared_ptr<Responder>& out) {
                    if (request.query == "throw") fail(ErrorCode::not_found, "it is not there");
                    std::string text = path;
                    for (const auto& [name, value] : request.parameters) text += " " + name + "=" + value;
                    out->send({200, "text/plain", text, {}});
-                 }, true, false, std::nullopt});
+                 },
+                 true, false, std::nullopt});
   }
   ApiResponse call(const std::string& method, const std::string& path, const std::string& query = "") {
     const auto answer = std::make_shared<Answer>();
@@ -133,9 +135,11 @@ TEST(ApiRequestTest, QueryValues) {
 }
 
 TEST(Percent, Utf8AtItsEdges) {
-  for (const std::string_view good : {"", "a", "\x7f", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
+  for (const std::string_view good :
+       {"", "a", "\x7f", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"})
     EXPECT_TRUE(is_utf8(good)) << good;
-  for (const std::string_view bad : {"\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xE2\x82"})
+  for (const std::string_view bad : {"\x80", "\xC1\xBF", "\xC2", "\xC2\x41", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xED\xBF\xBF", "\xF0\x8F\xBF\xBF",
+                                     "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF", "\xE2\x82"})
     EXPECT_FALSE(is_utf8(bad)) << bad;
 }
 

@@ -9,7 +9,8 @@ namespace lockstep {
 float temperature_value(const Json& value, const std::string& field) {
   constexpr double kLeast = SamplingParameters::kLeastTemperature;
   const double t = value.is_number() ? value.get<double>() : -1;
-  if (!(t == 0 || (t >= kLeast && t <= 100))) fail_field(field, fmt::format("is {}, allowed is 0 or a number from {} to 100", describe_json(value), SamplingParameters::kLeastTemperature));
+  if (!(t == 0 || (t >= kLeast && t <= 100)))
+    fail_field(field, fmt::format("is {}, allowed is 0 or a number from {} to 100", describe_json(value), SamplingParameters::kLeastTemperature));
   return static_cast<float>(t);
 }
 
@@ -19,7 +20,9 @@ float top_p_value(const Json& value, const std::string& field) {
   return std::max(static_cast<float>(p), std::numeric_limits<float>::min());
 }
 
-std::int32_t top_k_value(const Json& value, const std::string& field) { return static_cast<std::int32_t>(std::max<std::int64_t>(0, json_integer(value, field, -1, kMostId))); }
+std::int32_t top_k_value(const Json& value, const std::string& field) {
+  return static_cast<std::int32_t>(std::max<std::int64_t>(0, json_integer(value, field, -1, kMostId)));
+}
 
 std::uint64_t seed_value(const Json& value, const std::string& field) {
   if (!value.is_number_integer()) fail_field(field, fmt::format("is {}, allowed is an integer of 64 bits", describe_json(value)));

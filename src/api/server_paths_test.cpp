@@ -10,8 +10,8 @@
 #include "api/page/page_routes.h"
 #include "api/tinker/tinker_routes.h"
 #include "base/hash.h"
-#include "serving/loading.h"
 #include "host/training_test_tools.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {
@@ -38,7 +38,7 @@ struct SilentServer {
     add_page_routes(routes, {.places = {.roots = {runs}}, .title = "tiny", .playground = true});
     session = bench.session(owner);
     model = bench.model(session, 0, 2, owner);
-    sampler = bench.service->create_sampler(owner, session, 0, "tiny", "");
+    sampler = bench.service->samplers().create(owner, session, 0, "tiny", "");
   }
   void silent(const std::string& text, const std::string& what) {
     ++asked;
@@ -82,9 +82,24 @@ TEST(ServerPaths, NoRouteTellsAFolder) {
   }
   ASSERT_GT(paths.size(), 80u);
   const Json tensor{{"dtype", "int64"}, {"data", {2, 3, 4}}, {"shape", {3}}};
-  const Json everything{{"session_id", server.session}, {"model_id", server.model}, {"seq_id", 1 << 20}, {"base_model", "nobody"}, {"path", "x"}, {"model", "nobody"}, {"prompt", {1, 2}}, {"max_tokens", 1},
-                        {"messages", {{{"role", "user"}, {"content", "a"}}}}, {"sampling_session_id", server.sampler}, {"request_id", "req-x"}, {"lora_name", "a"}, {"lora_path", "../x"}, {"text", "a"},
-                        {"source_path", "tinker://x/weights/y"}, {"adapter_path", "accounts/local/models/x"}, {"output_model", "accounts/local/models/x"}, {"identity", "x"}};
+  const Json everything{{"session_id", server.session},
+                        {"model_id", server.model},
+                        {"seq_id", 1 << 20},
+                        {"base_model", "nobody"},
+                        {"path", "x"},
+                        {"model", "nobody"},
+                        {"prompt", {1, 2}},
+                        {"max_tokens", 1},
+                        {"messages", {{{"role", "user"}, {"content", "a"}}}},
+                        {"sampling_session_id", server.sampler},
+                        {"request_id", "req-x"},
+                        {"lora_name", "a"},
+                        {"lora_path", "../x"},
+                        {"text", "a"},
+                        {"source_path", "tinker://x/weights/y"},
+                        {"adapter_path", "accounts/local/models/x"},
+                        {"output_model", "accounts/local/models/x"},
+                        {"identity", "x"}};
   for (const std::string& path : paths)
     for (const auto& [id, other] : {std::pair(server.model, std::string("one")), std::pair(std::string("x"), server.session)}) {
       std::string filled;
@@ -106,7 +121,9 @@ TEST(ServerPaths, NoRouteTellsAFolder) {
 
 TEST(ServerPaths, AClientOnTheSameMachineAloneIsToldTheModelsFolder) {
   SilentServer server;
-  const auto tokenizer_of = [&] { return server.ask("POST", "/api/v1/get_info", Json{{"model_id", server.model}}.dump())["model_data"]["tokenizer_id"].get<std::string>(); };
+  const auto tokenizer_of = [&] {
+    return server.ask("POST", "/api/v1/get_info", Json{{"model_id", server.model}}.dump())["model_data"]["tokenizer_id"].get<std::string>();
+  };
   EXPECT_EQ(tokenizer_of(), "tiny");
   ApiRequest request{"POST", "/api/v1/get_info", "", "application/json", Json{{"model_id", server.model}}.dump()};
   request.headers = {{"x-api-key", "k"}};
@@ -126,8 +143,9 @@ TEST(ServerPaths, NorWhatFailsBecauseOfFiles) {
   std::int64_t number = 0;
   const auto done = [&](const std::string& request) { return server.bench.result(request, server.owner); };
   const auto path_of = [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; };
-  const std::string state = done(server.bench.service->save(server.owner, server.model, ++number, {.name = "state"}, path_of)).bytes;
-  const std::string weights = done(server.bench.service->save(server.owner, server.model, ++number, {.kind = "sampler_weights", .name = "weights"}, path_of)).bytes;
+  const std::string state = done(server.bench.service->operations().save(server.owner, server.model, ++number, {.name = "state"}, path_of)).bytes;
+  const std::string weights =
+      done(server.bench.service->operations().save(server.owner, server.model, ++number, {.kind = "sampler_weights", .name = "weights"}, path_of)).bytes;
   ASSERT_FALSE(state.empty() || weights.empty());
   // Cut off, then gone.
   for (const auto& entry : fs::recursive_directory_iterator(server.bench.folder / "checkpoints"))
@@ -135,7 +153,8 @@ TEST(ServerPaths, NorWhatFailsBecauseOfFiles) {
   const std::string cut = server.failure("load_weights", {{"path", state}}, ++number);
   EXPECT_NE(cut.find("..."), std::string::npos) << cut;  // the file is named, and where it lies is not
   server.failure("load_adapter", {{"adapter_path", weights}}, ++number);
-  server.ask("POST", "/inference/v1/completions", Json{{"model", "accounts/local/trainingSamplers/checkpoints/weights"}, {"prompt", {1, 2}}, {"max_tokens", 1}}.dump());
+  server.ask("POST", "/inference/v1/completions",
+             Json{{"model", "accounts/local/trainingSamplers/checkpoints/weights"}, {"prompt", {1, 2}}, {"max_tokens", 1}}.dump());
   server.ask("POST", "/v1/accounts/local/checkpoints/weights:promote", Json{{"output_model", "accounts/local/models/m"}}.dump());
   fs::remove_all(server.bench.folder / "checkpoints");
   server.failure("load_weights", {{"path", state}}, ++number);

@@ -5,9 +5,9 @@
 
 namespace lockstep {
 namespace {
-constexpr double kWorkSeconds = 0.005;    // a request that took less did not wait for the model
+constexpr double kWorkSeconds = 0.005;  // a request that took less did not wait for the model
 constexpr double kWeightOfNewest = 0.05;
-constexpr double kHalfLifeSeconds = 4;    // of the count of refusals
+constexpr double kHalfLifeSeconds = 4;  // of the count of refusals
 constexpr int kMostRetrySeconds = 60;
 
 double decayed(double count, ServerState::Clock::time_point since, ServerState::Clock::time_point now) {

@@ -51,8 +51,8 @@ class ServerState {
   mutable std::mutex mutex_;
   std::map<std::string, Route, std::less<>> routes_;
   std::map<std::tuple<std::string, std::string, int>, std::uint64_t, std::less<>> counts_;  // route, method, status
-  double mean_seconds_ = 0;            // of requests that did work, the latest count most
-  double recent_refusals_ = 0;         // halves every few seconds
+  double mean_seconds_ = 0;                                                                 // of requests that did work, the latest count most
+  double recent_refusals_ = 0;                                                              // halves every few seconds
   Clock::time_point last_refusal_{};
   std::int64_t open_at_refusal_ = 1;
 };

@@ -14,8 +14,7 @@ class Worker {
  public:
   static constexpr std::size_t kMostWaiting = 64;
   // `niceness`: by default it takes what is left of the processor, for whoever watches a run must not slow it.
-  explicit Worker(std::size_t most_waiting = kMostWaiting, int niceness = 10)
-      : most_waiting_(most_waiting), niceness_(niceness), thread_([this] { run(); }) {}
+  explicit Worker(std::size_t most_waiting = kMostWaiting, int niceness = 10) : most_waiting_(most_waiting), niceness_(niceness), thread_([this] { run(); }) {}
   ~Worker();  // what waits is dropped, what runs ends
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;

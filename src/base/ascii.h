@@ -1,5 +1,4 @@
-// Text of ASCII, whatever the locale: letters in lower case, white space cut off at both ends. Every other byte stays as it
-// is. Pure functions.
+// Lower-casing and trimming of ASCII text, independent of the locale. Bytes outside ASCII are unchanged. Pure functions.
 //   if (ascii_lower(header) == "content-type") ...
 #pragma once
 #include <string>

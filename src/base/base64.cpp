@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 constexpr std::string_view kUrlLetters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-using Values = std::array<std::int8_t, 256>;  // of each byte; -1: no letter
+using Values = std::array<std::int8_t, 256>;  // the value of each byte; -1: not in the alphabet
 constexpr Values values_of(std::string_view letters) {
   Values values{};
   values.fill(-1);

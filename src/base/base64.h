@@ -1,4 +1,4 @@
-// Base64 (RFC 4648): bytes as text.
+// Base64 (RFC 4648) encoding and decoding.
 //   to_base64("ab") == "YWI="      from_base64("YWI=").bytes == "ab"      from_base64("YW*=").fault: "has the byte 0x2a at 2, which base64 has not"
 #pragma once
 #include <string>
@@ -12,9 +12,9 @@ std::string to_base64(std::string_view bytes, Base64 form = Base64::standard);
 
 struct DecodedBase64 {
   std::string bytes;
-  std::string fault;  // what the text does wrong, to stand behind its name; empty: nothing
+  std::string fault;  // what is wrong, to be put behind the text's name; empty: nothing
 };
-// Strict: each text that is accepted is the one that to_base64 makes of its bytes.
+// Strict: accepts only what to_base64 would produce.
 DecodedBase64 from_base64(std::string_view text, Base64 form = Base64::standard);
 
 }  // namespace lockstep

@@ -16,8 +16,8 @@ using Json = nlohmann::ordered_json;
 namespace {
 constexpr std::size_t kFewKeys = 16;  // are looked up one by one
 
-// The characters of a source, as nlohmann's lexer takes them. It keeps all it has read since its last token (blanks too, and a text that has not
-// ended), so pieces in which nothing ends are counted: `pieces` is set to 0 by who takes the tokens.
+// Iterates over a source's characters for nlohmann's lexer. The lexer buffers everything since its last token (blanks and unfinished strings too), so
+// pieces in which no token ends count as memory: the consumer of tokens sets `pieces` to 0.
 class CharacterOf {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -49,14 +49,15 @@ class CharacterOf {
   const char *at_ = nullptr, *end_ = nullptr;
 };
 
-// Builds a value from the parser's events. Members stand in plain vectors until their object ends: ordered_json's own copies them,
-// with all that is in them, whenever it grows.
+// Builds a value from the parser's events. Members are collected in plain vectors until their object ends, since ordered_json copies all
+// members, with their contents, whenever it grows.
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit TreeBuilder(const JsonLimits& limits) : limits_(limits) {}
   Json root;
-  std::size_t fault_byte = 0;  // of what is not JSON
-  int pieces = 0;              // that were read since the last value or key
+  std::size_t fault_byte = 0;  // where the text stops being JSON
+  const char* fault_what = "";
+  int pieces = 0;  // read since the last value or key
 
   bool null() override { return add(Json()); }
   bool boolean(bool value) override { return add(Json(value)); }
@@ -96,26 +97,47 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     open_.pop_back();
     return add(std::move(value));
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& error) override {
-    if (dynamic_cast<const Json::out_of_range*>(&error)) fail(ErrorCode::invalid_argument, "has a number that no double holds");
+  bool parse_error(std::size_t position, const std::string& read, const nlohmann::detail::exception& error) override {
+    if (dynamic_cast<const Json::out_of_range*>(&error)) fail(ErrorCode::invalid_argument, "has a number that no double holds{}", at_field());
     fault_byte = position;
+    // Python's json writes these words, as many a client's does.
+    if (!read.empty() && (read.back() == 'N' || read.back() == 'I')) fault_what = "; JSON has no NaN and no Infinity";
     return false;
+  }
+  // Whose value is being read: ", in adam_params.learning_rate"; empty: that of the whole.
+  std::string at_field() const {
+    std::string path;
+    for (const Open& one : open_) {
+      if (path.size() > kLongestPath) return ", in " + path + "...";
+      if (!one.is_object) path += fmt::format("[{}]", one.items.size() + one.numbers.size());
+      else if (one.keys > 0) path += (path.empty() ? "" : ".") + plain_key(one.members[one.place].first);
+    }
+    return path.empty() ? path : ", in " + path;
   }
 
  private:
-  // What a value takes, about, with the room that vectors keep, and with its copy while they grow.
+  // Approximate memory of a value, with spare capacity of vectors and their copy while they grow.
   static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 16;
   static constexpr std::size_t kCountedAtOnce = 64 << 10;
+  static constexpr std::size_t kLongestPath = 120, kLongestKey = 40;  // in errors
 
-  struct Open {  // an object or an array whose end has not come
+  struct Open {  // an object or array that is still open
     bool is_object = false;
     std::vector<Json> items;
-    PackedNumbers numbers;
+    JsonNumbers numbers;
     std::vector<std::pair<std::string, Json>> members;
-    std::unique_ptr<std::map<std::string, std::size_t>> places;  // of members that are not few
+    std::unique_ptr<std::map<std::string, std::size_t>> places;  // index by key, made when an object has more than kFewKeys members
     std::int64_t keys = 0;
-    std::size_t place = 0;  // of the member whose value comes
+    std::size_t place = 0;  // of the member whose value comes next
   };
+
+  // A key as it may stand in a line of a log.
+  static std::string plain_key(const std::string& key) {
+    std::string plain = key.substr(0, kLongestKey);
+    for (char& c : plain)
+      if (c <= ' ' || c > '~') c = '?';
+    return key.size() > kLongestKey ? plain + "..." : plain;
+  }
 
   bool open(bool is_object) {
     unpack();
@@ -153,17 +175,17 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return members.size() - 1;
   }
 
-  bool packs() const { return limits_.pack_numbers && !open_.empty() && !open_.back().is_object && open_.back().items.empty(); }
+  bool packs() const { return limits_.compact_numbers && !open_.empty() && !open_.back().is_object && open_.back().items.empty(); }
   bool pack(std::int64_t value) {
     count(kPackedBytes);
-    PackedNumbers& numbers = open_.back().numbers;
+    JsonNumbers& numbers = open_.back().numbers;
     if (numbers.is_whole()) numbers.whole.push_back(value);
     else numbers.real.push_back(static_cast<float>(static_cast<double>(value)));
     return true;
   }
   bool pack_real(double value) {
     count(kPackedBytes);
-    PackedNumbers& numbers = open_.back().numbers;
+    JsonNumbers& numbers = open_.back().numbers;
     if (numbers.is_whole()) {
       numbers.first_real = numbers.whole.size();
       numbers.real.reserve(2 * numbers.whole.size());
@@ -173,10 +195,10 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     numbers.real.push_back(static_cast<float>(value));
     return true;
   }
-  // Something else stands beside the numbers.
+  // A value that is no number arrived in the array.
   void unpack() {
     if (open_.empty() || open_.back().numbers.size() == 0) return;
-    const PackedNumbers numbers = std::exchange(open_.back().numbers, {});
+    const JsonNumbers numbers = std::exchange(open_.back().numbers, {});
     for (const std::int64_t value : numbers.whole) add(Json(value));
     constexpr float kBeyond = 9.2e18f;
     for (std::size_t i = 0; i < numbers.real.size(); ++i) {
@@ -185,7 +207,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
       else add(Json(std::abs(value) < kBeyond ? static_cast<std::int64_t>(value) : value > 0 ? INT64_MAX : INT64_MIN));  // whole, and rounded
     }
   }
-  static Json packed(const PackedNumbers& numbers) {
+  static Json packed(const JsonNumbers& numbers) {
     const void* data = numbers.is_whole() ? static_cast<const void*>(numbers.whole.data()) : numbers.real.data();
     std::vector<std::uint8_t> bytes(numbers.is_whole() ? numbers.whole.size() * sizeof(std::int64_t) : numbers.real.size() * sizeof(float));
     std::memcpy(bytes.data(), data, bytes.size());
@@ -207,7 +229,8 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
 Json built(ByteSource& source, const JsonLimits& limits, const std::string& of) {
   TreeBuilder builder(limits);
-  if (!Json::sax_parse(CharacterOf(source, builder.pieces), CharacterOf(), &builder)) fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {}{}", builder.fault_byte, of);
+  if (!Json::sax_parse(CharacterOf(source, builder.pieces), CharacterOf(), &builder))
+    fail(ErrorCode::invalid_argument, "is not JSON: fault at byte {}{}{}{}", builder.fault_byte, of, builder.at_field(), builder.fault_what);
   return std::move(builder.root);
 }
 }  // namespace
@@ -228,8 +251,8 @@ Json read_json_or_null(std::string_view text, const JsonLimits& limits) {
   }
 }
 
-std::optional<PackedNumbers> packed_numbers(const Json& value) {
-  PackedNumbers numbers;
+std::optional<JsonNumbers> json_numbers(const Json& value) {
+  JsonNumbers numbers;
   if (value.is_array() && value.empty()) return numbers;
   if (!value.is_binary()) return std::nullopt;
   const Json::binary_t& bytes = value.get_binary();

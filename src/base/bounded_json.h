@@ -1,7 +1,7 @@
-// JSON from outside, read within bounds: nesting (a deep value ends a process when it is copied or written, which recurse) and
-// the keys of objects (whoever looks one up later compares it with all of its object). Time grows with the text's length, whatever
-// its form. Asks ClientWork, so a client who leaves stops it, and its memory is counted. Knows no field. Pure functions.
+// Parses JSON from untrusted sources within limits on nesting and on the keys of an object, in time linear in the text's length.
 //   const nlohmann::ordered_json json = read_json(body);
+// Nesting is limited since copying and writing a value recurse; keys are limited since a look-up compares with every key of its object. Asks
+// ClientWork, so a client that disconnects stops it, and its memory is counted. Knows no field. Pure functions.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -16,27 +16,29 @@ namespace lockstep {
 
 struct JsonLimits {
   std::size_t depth = 64;
-  std::int64_t key_comparisons = 8'000'000;  // in all, if each new key were compared with all others of its object; one object of 4,000 keys, or many small ones
-  // Arrays of numbers alone become PackedNumbers: half the memory or less.
-  bool pack_numbers = false;
+  std::int64_t key_comparisons =
+      8'000'000;  // in the whole text, if each new key were compared with all others of its object; one object of 4,000 keys, or many small ones
+  // Arrays that hold only numbers become JsonNumbers: half the memory or less.
+  bool compact_numbers = false;
 };
 
-// Throws invalid_argument with what is wrong, to be put behind a name: "nests deeper than 64 levels", "is not JSON: fault at byte 3 of 9".
+// Throws invalid_argument with what is wrong, and in which field, to be put behind a name: "nests deeper than 64 levels",
+// "is not JSON: fault at byte 9 of 12, in adam_params.eps; JSON has no NaN and no Infinity", "has a number that no double holds, in stop[1]".
 nlohmann::ordered_json read_json(std::string_view text, const JsonLimits& limits = {});
-// The same of what comes in pieces.
+// The same for a text that arrives in pieces.
 nlohmann::ordered_json read_json(ByteSource& source, const JsonLimits& limits = {});
-// The same, or null for all that read_json refuses.
+// The same, but null where read_json would throw.
 nlohmann::ordered_json read_json_or_null(std::string_view text, const JsonLimits& limits = {});
 
-// An array of numbers, [1, 2, 3], as JsonLimits::pack_numbers has it read.
-struct PackedNumbers {
-  std::vector<std::int64_t> whole;  // when all are whole and of 64 bits
-  std::vector<float> real;          // else; rounded from their doubles
-  std::size_t first_real = 0;       // the first that is not whole, where some are
+// An array of numbers, [1, 2, 3], in the form that JsonLimits::compact_numbers reads it into.
+struct JsonNumbers {
+  std::vector<std::int64_t> whole;  // when all are integers of at most 64 bits
+  std::vector<float> real;          // otherwise; rounded from doubles
+  std::size_t first_real = 0;       // index of the first that is no integer
   bool is_whole() const { return real.empty(); }
   std::size_t size() const { return is_whole() ? whole.size() : real.size(); }
 };
-// Nothing where the value is no such array; an empty array is one of no numbers.
-std::optional<PackedNumbers> packed_numbers(const nlohmann::ordered_json& value);
+// Empty when the value is no such array; an empty JSON array gives zero numbers.
+std::optional<JsonNumbers> json_numbers(const nlohmann::ordered_json& value);
 
 }  // namespace lockstep

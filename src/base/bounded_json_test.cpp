@@ -39,12 +39,26 @@ TEST(BoundedJsonTest, RefusesDepthKeysNumbersAndNonsense) {
   EXPECT_EQ(refusal(object_of(4002)), "has too many keys, allowed are 4000 in one object");
   EXPECT_EQ(refusal("[" + object_of(5) + "," + object_of(5) + "]", {.key_comparisons = 19}), "has too many keys, allowed are 6 in one object");
   EXPECT_EQ(refusal("[" + object_of(5) + "," + object_of(5) + "]", {.key_comparisons = 20}), "");
-  EXPECT_EQ(refusal("[1e999]"), "has a number that no double holds");
-  EXPECT_EQ(refusal("{\"a\":}"), "is not JSON: fault at byte 6 of 6");
+  EXPECT_EQ(refusal("[1e999]"), "has a number that no double holds, in [0]");
+  EXPECT_EQ(refusal("{\"a\":}"), "is not JSON: fault at byte 6 of 6, in a");
   EXPECT_EQ(refusal("\"\xff\""), "is not JSON: fault at byte 2 of 3");
   EXPECT_EQ(refusal(""), "is not JSON: fault at byte 1 of 0");
   EXPECT_EQ(read_json_or_null(nested(65)), nullptr);
   EXPECT_EQ(read_json_or_null("{"), nullptr);
+}
+
+// Python's json writes NaN and Infinity, and others a number beyond every double: the error says of which field.
+TEST(BoundedJsonTest, NamesTheFieldAtFault) {
+  EXPECT_EQ(refusal(R"({"adam":{"eps":1,"rate":1e400}})"), "has a number that no double holds, in adam.rate");
+  EXPECT_EQ(refusal(R"({"adam":{"rate":1},"eps":NaN})"), "is not JSON: fault at byte 26 of 29, in eps; JSON has no NaN and no Infinity");
+  EXPECT_EQ(refusal(R"({"a":[1,2,{"b":[3,-Infinity]}]})", {.compact_numbers = true}),
+            "is not JSON: fault at byte 20 of 31, in a[2].b[1]; JSON has no NaN and no Infinity");
+  EXPECT_EQ(refusal(R"({"a":[1,2,3,1e400]})", {.compact_numbers = true}), "has a number that no double holds, in a[3]");
+  EXPECT_EQ(refusal(R"({"a\nb":x})"), "is not JSON: fault at byte 9 of 10, in a?b");
+  EXPECT_EQ(refusal("{\"" + std::string(1000, 'k') + "\":x}"), "is not JSON: fault at byte 1005 of 1006, in " + std::string(40, 'k') + "...");
+  std::string deep;
+  for (int i = 0; i < 50; ++i) deep += R"({"deep":)";
+  EXPECT_LT(refusal(deep).size(), 250u);
 }
 
 TEST(BoundedJsonTest, OfEqualKeysTheLastCountsAtTheFirstOnesPlace) {
@@ -64,12 +78,18 @@ TEST(BoundedJsonTest, ReadsWhatItsLibraryReads) {
   RandomSequence draws(7, RandomStream::fuzz);
   const auto value = [&](const auto& self, int depth) -> nlohmann::ordered_json {
     switch (draws.below(depth > 4 ? 6 : 8)) {
-      case 0: return nullptr;
-      case 1: return draws.below(2) == 0;
-      case 2: return static_cast<std::int64_t>(draws.below(1000)) - 500;
-      case 3: return UINT64_MAX - draws.below(3);
-      case 4: return static_cast<double>(draws.below(1000)) / 7;
-      case 5: return std::string(draws.below(40), "ab\"\\\n\xc3"[draws.below(5)]);
+      case 0:
+        return nullptr;
+      case 1:
+        return draws.below(2) == 0;
+      case 2:
+        return static_cast<std::int64_t>(draws.below(1000)) - 500;
+      case 3:
+        return UINT64_MAX - draws.below(3);
+      case 4:
+        return static_cast<double>(draws.below(1000)) / 7;
+      case 5:
+        return std::string(draws.below(40), "ab\"\\\n\xc3"[draws.below(5)]);
       case 6: {
         nlohmann::ordered_json array = nlohmann::ordered_json::array();
         for (std::uint32_t n = draws.below(30); n > 0; --n) array.push_back(self(self, depth + 1));
@@ -107,19 +127,19 @@ TEST(BoundedJsonTest, ReadsWhatItsLibraryReads) {
 }
 
 TEST(BoundedJsonTest, PacksNumbers) {
-  const auto read = [](std::string_view text) { return read_json(text, {.pack_numbers = true}); };
-  EXPECT_EQ(packed_numbers(read("[1,-2,9223372036854775807]"))->whole, (std::vector<std::int64_t>{1, -2, INT64_MAX}));
-  const std::optional<PackedNumbers> mixed = packed_numbers(read("[1,2,2.5,3]"));
+  const auto read = [](std::string_view text) { return read_json(text, {.compact_numbers = true}); };
+  EXPECT_EQ(json_numbers(read("[1,-2,9223372036854775807]"))->whole, (std::vector<std::int64_t>{1, -2, INT64_MAX}));
+  const std::optional<JsonNumbers> mixed = json_numbers(read("[1,2,2.5,3]"));
   ASSERT_TRUE(mixed && !mixed->is_whole());
   EXPECT_EQ(mixed->real, (std::vector<float>{1, 2, 2.5, 3}));
   EXPECT_EQ(mixed->first_real, 2u);
-  EXPECT_EQ(packed_numbers(read("[9223372036854775808]"))->real, std::vector<float>{9223372036854775808.0f});
-  EXPECT_EQ(packed_numbers(read("[]"))->size(), 0u);
-  EXPECT_EQ(packed_numbers(read("[1,\"a\"]")), std::nullopt);
+  EXPECT_EQ(json_numbers(read("[9223372036854775808]"))->real, std::vector<float>{9223372036854775808.0f});
+  EXPECT_EQ(json_numbers(read("[]"))->size(), 0u);
+  EXPECT_EQ(json_numbers(read("[1,\"a\"]")), std::nullopt);
   EXPECT_EQ(read("[1,\"a\",2]").dump(), "[1,\"a\",2]");
   EXPECT_EQ(read("[1,[2,3],{\"a\":4}]")[2].dump(), "{\"a\":4}");
-  EXPECT_EQ(packed_numbers(read("[1,[2,3]]")[1])->whole, (std::vector<std::int64_t>{2, 3}));
-  EXPECT_EQ(packed_numbers(read("{\"a\":1}")), std::nullopt);
+  EXPECT_EQ(json_numbers(read("[1,[2,3]]")[1])->whole, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(json_numbers(read("{\"a\":1}")), std::nullopt);
 }
 
 // What the lexer keeps while nothing ends is memory, too: a megabyte of blanks becomes no value.
@@ -177,24 +197,28 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
       {"texts", repeated(R"("text")", "[", "]")},
       {"texts of escapes", repeated(R"("\u00e9\n\\\"\ud83d\ude00")", "[", "]")},
       {"one long text", [](std::size_t size) { return "\"" + std::string(size, 'a') + "\""; }},
-      {"one long text of escapes", [](std::size_t size) {
+      {"one long text of escapes",
+       [](std::size_t size) {
          std::string text = "\"";
          while (text.size() < size) text += "\\u0041";
          return text + "\"";
        }},
       {"one long number", [](std::size_t size) { return "0." + std::string(size, '3'); }},
       {"one long key", [](std::size_t size) { return "{\"" + std::string(size, 'k') + "\":1}"; }},
-      {"long keys of one beginning", [](std::size_t size) {  // 1,000 of them, longer and longer
+      {"long keys of one beginning",
+       [](std::size_t size) {  // 1,000 of them, longer and longer
          std::string text = "{\"\":0";
          for (int i = 0; i < 1000; ++i) text += ",\"" + std::string(size / 1000, 'k') + std::to_string(i) + "\":1";
          return text + "}";
        }},
-      {"one key, again and again", [](std::size_t size) {
+      {"one key, again and again",
+       [](std::size_t size) {
          std::string text = "[{}";
          while (text.size() < size) text += R"(,{"a":1,"a":2,"a":3,"a":4})";
          return text + "]";
        }},
-      {"a large value before other keys, level by level", [](std::size_t size) {
+      {"a large value before other keys, level by level",
+       [](std::size_t size) {
          std::string text = "[0";
          while (text.size() < size) text += ",0";
          text += "]";
@@ -207,15 +231,25 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
   };
   for (const auto& [name, make] : forms)
     for (const bool pack : {false, true}) {
-      const double doubled = growth(make, [&](const std::string& text) { try { read_json(text, {.pack_numbers = pack}); } catch (const Error&) {} }, 40'000);
+      const double doubled = growth(
+          make,
+          [&](const std::string& text) {
+            try {
+              read_json(text, {.compact_numbers = pack});
+            } catch (const Error&) {
+            }
+          },
+          40'000);
       EXPECT_LT(doubled, kLinearGrowth) << name << (pack ? ", packed" : "");
     }
   // The control: a reader that looks at all before it for every value.
-  const double quadratic = growth([](std::size_t size) { return std::string(size, 'a'); }, [](const std::string& text) {
-    volatile std::size_t sum = 0;
-    for (std::size_t i = 0; i < text.size(); ++i)
-      for (std::size_t j = 0; j < i; ++j) sum = sum + static_cast<std::size_t>(text[j]);
-  }, 2000);
+  const double quadratic = growth([](std::size_t size) { return std::string(size, 'a'); },
+                                  [](const std::string& text) {
+                                    volatile std::size_t sum = 0;
+                                    for (std::size_t i = 0; i < text.size(); ++i)
+                                      for (std::size_t j = 0; j < i; ++j) sum = sum + static_cast<std::size_t>(text[j]);
+                                  },
+                                  2000);
   EXPECT_GT(quadratic, 3.5);
 }
 
@@ -260,7 +294,10 @@ TEST(BoundedJsonTest, EndsWhenNobodyWaitsAndCountsWhatItTakes) {
     EXPECT_THROW(read_json_or_null(text), Error);  // no room is no fault of the text
     *gone = true;
     const WorkMeter meter;
-    const double whole = meter.of([&] { const ClientWork alone(nullptr, nullptr); read_json(text); });
+    const double whole = meter.of([&] {
+      const ClientWork alone(nullptr, nullptr);
+      read_json(text);
+    });
     EXPECT_LT(meter.of([&] { EXPECT_THROW(read_json(text), Error); }), whole / 10);
   }
   EXPECT_EQ(read_json(text).size(), 500'000u);  // outside nothing is asked

@@ -1,7 +1,7 @@
-// A burst of work on one thread, at whose end what was put off runs once: thirty answers written in one step of an engine wake
-// the thread that sends them once, not thirty times. Knows nothing of the work. Of the thread that opens it; bursts nest, and the
-// outermost one ends them all.
+// Defers work to the end of a burst on the same thread, once for each target: thirty answers written in one engine step wake the sending
+// thread once, not thirty times.
 //   const Burst burst; ... if (!Burst::put_off(this, [self] { self->wake(); })) wake();
+// Bursts nest; deferred calls run when the outermost ends. Belongs to the thread that opened it.
 #pragma once
 #include <functional>
 #include <utility>
@@ -20,7 +20,7 @@ class Burst {
   Burst(const Burst&) = delete;
   Burst& operator=(const Burst&) = delete;
 
-  // Whether this thread is in a burst; then `call`, which must not throw, runs at its end, once for each `who`.
+  // True when this thread is in a burst; `call`, which must not throw, then runs at its end, once for each `who`.
   static bool put_off(const void* who, std::function<void()> call) {
     if (depth() == 0) return false;
     for (const auto& one : waiting())

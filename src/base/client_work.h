@@ -1,7 +1,7 @@
-// What a thread does for one client: whether anybody still waits for it, and what memory it may take. Loops over a client's bytes ask
-// now and then, however deep they stand, so that a client who leaves is not worked for. Where no scope is open nothing is asked.
-// What outlives the work (a compiled grammar) keeps its part of that memory: it is counted until that goes.
+// The scope of work that a thread does for one client: whether the client is still connected, and how much memory the work may take.
 //   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);  made->memory = ClientWork::keep(bytes);
+// Loops over a client's bytes call check() now and then, at any depth, so that work for a disconnected client stops. Without an open scope
+// nothing is checked. A result that outlives the work (a compiled grammar) stays charged for its memory until it is destroyed.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace lockstep {
 
-// Memory that is counted against a limit.
+// A memory account with a limit.
 class MemoryAccount {
  public:
   virtual ~MemoryAccount() = default;
-  // Throws Error resource_exhausted when so much more may not be taken.
+  // Throws Error resource_exhausted when the limit would be exceeded.
   virtual void take(std::size_t bytes) = 0;
-  // So much of what was taken belongs to the result from here on, and is given back with it. Null: it is not told apart.
+  // Moves so many of the taken bytes to a holder that releases them when it is destroyed. Null: they are not accounted separately.
   virtual std::shared_ptr<void> split(std::size_t bytes) { return nullptr; }
 };
 
 class ClientWork {
  public:
-  // `gone`: true when nobody waits any more; `memory`: what take() counts against. Either may be null.
+  // `gone` returns true when the client has disconnected; `memory` is what take() charges. Either may be null.
   ClientWork(std::shared_ptr<const std::atomic<bool>> gone, std::shared_ptr<MemoryAccount> memory)
       : gone_(std::move(gone)), memory_(std::move(memory)), outer_(current_) {
     current_ = this;
@@ -32,7 +32,7 @@ class ClientWork {
   ClientWork(const ClientWork&) = delete;
   ClientWork& operator=(const ClientWork&) = delete;
 
-  // Throws Error cancelled when nobody waits any more.
+  // Throws Error cancelled when the client has disconnected.
   static void check() {
     if (current_ && current_->gone_ && current_->gone_->load(std::memory_order_relaxed)) fail(ErrorCode::cancelled, "the client has gone, or the server stops");
   }

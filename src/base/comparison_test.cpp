@@ -12,9 +12,7 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInfinity = std::numeric_limits<float>::infinity();
 constexpr double kAny = 1e300;  // the widest tolerance a test could have
 
-bool admitted(const std::vector<float>& got, const std::vector<float>& want) {
-  return relative_error(got, want) <= kAny || absolute_error(got, want) < kAny;
-}
+bool admitted(const std::vector<float>& got, const std::vector<float>& want) { return relative_error(got, want) <= kAny || absolute_error(got, want) < kAny; }
 
 TEST(Comparison, IsTheLargestErrorOfTheLargestValue) {
   const std::vector<float> want = {1, -4, 2};

@@ -1,8 +1,7 @@
-// How far numbers are from the wanted ones, for tests that compare within a tolerance. A NaN on either side, unequal infinities or not,
-// unequal counts and no numbers at all give NaN, which no tolerance admits: EXPECT_LE, EXPECT_LT and EXPECT_GT fail on it alike.
-// Tests only.
+// Error measures for tests that compare within a tolerance. Tests only.
 //   EXPECT_LE(relative_error(got, want), 1e-5);
 //   LargestError error; for (std::size_t i = 0; i < got.size(); ++i) error.add(got[i], want(i)); EXPECT_LT(error.absolute(), 1e-6);
+// A NaN on either side, differing infinities, different counts and empty lists give NaN, on which EXPECT_LE, EXPECT_LT and EXPECT_GT fail.
 #pragma once
 #include <cmath>
 #include <cstddef>
@@ -43,8 +42,12 @@ LargestError largest_error(const Got& got, const Want& want) {
   return error;
 }
 template <class Got, class Want>
-double relative_error(const Got& got, const Want& want) { return largest_error(got, want).relative(); }
+double relative_error(const Got& got, const Want& want) {
+  return largest_error(got, want).relative();
+}
 template <class Got, class Want>
-double absolute_error(const Got& got, const Want& want) { return largest_error(got, want).absolute(); }
+double absolute_error(const Got& got, const Want& want) {
+  return largest_error(got, want).absolute();
+}
 
 }  // namespace lockstep

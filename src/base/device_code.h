@@ -1,4 +1,4 @@
-// Marks functions that run on GPUs too. A CUDA compiler makes them for both sides; for every other compiler the mark is empty.
+// Marks functions that also run on GPUs: a CUDA compiler compiles them for host and device; for other compilers the mark is empty.
 //   LOCKSTEP_EVERYWHERE inline float widen(Bf16 h) {...}
 #pragma once
 

@@ -6,9 +6,8 @@
 namespace lockstep {
 
 std::string_view error_code_name(ErrorCode code) {
-  static constexpr std::array<std::string_view, 10> names = {
-      "invalid_argument", "not_found",   "already_exists", "corrupt_file", "io",
-      "resource_exhausted", "unsupported", "cancelled",      "numeric",      "internal"};
+  static constexpr std::array<std::string_view, 10> names = {"invalid_argument",   "not_found",   "already_exists", "corrupt_file", "io",
+                                                             "resource_exhausted", "unsupported", "cancelled",      "numeric",      "internal"};
   return names[static_cast<std::size_t>(code)];
 }
 
@@ -20,7 +19,7 @@ void Error::add_context(std::string doing) {
 }
 
 namespace {
-// Letters put in, left out or changed, and neighbours that changed places.
+// Damerau-Levenshtein distance: insertions, deletions, substitutions, transpositions of neighbours.
 int edit_distance(std::string_view a, std::string_view b) {
   std::vector<int> before, last, row(b.size() + 1);  // of the prefixes of a: two shorter, one shorter, this one
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
@@ -39,7 +38,7 @@ int edit_distance(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates) {
   if (got.size() > 100) return "";
-  // Of a short word another one that shares a letter or two is no likely slip: a third of it may differ.
+  // At most a third of a word may differ: short words that merely share a letter or two are no likely typos.
   const std::size_t letters = got.size() - std::min(got.find_first_not_of("-/"), got.size());
   int best = std::clamp(static_cast<int>(letters + 1) / 3, 1, 3) + 1;
   const std::string* nearest = nullptr;
@@ -50,7 +49,7 @@ std::string did_you_mean(std::string_view got, const std::vector<std::string>& c
       nearest = &candidate;
     }
   }
-  // A word's beginning is that word.
+  // A prefix of a word counts as that word.
   if (!nearest && letters >= 3)
     for (const std::string& candidate : candidates)
       if (candidate.starts_with(got)) nearest = nearest ? nearest : &candidate;

@@ -1,7 +1,6 @@
-// The one exception type of the project, and the one way to throw it.
-// Inside, everything throws Error; the http and cli edges map it once to a status or an exit code.
-// Knows nothing of who reports it. Thread-safe (plain values).
+// The project's one exception type, and the one way to throw it.
 //   fail(ErrorCode::invalid_argument, "temperature is {}, allowed is 0 to 100", t);
+// All code throws Error; http and cli map it once to a status or an exit code. Thread-safe (plain values).
 #pragma once
 #include <fmt/format.h>
 

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "base/lfs_pointer.h"
 #include "base/output_path.h"
 
@@ -18,9 +20,7 @@ namespace fs = std::filesystem;
 
 namespace {
 [[noreturn]] void fail_io(std::string_view doing, const fs::path& path, int error) {
-  const ErrorCode code = error == ENOENT   ? ErrorCode::not_found
-                         : error == EEXIST ? ErrorCode::already_exists
-                                           : ErrorCode::io;
+  const ErrorCode code = error == ENOENT ? ErrorCode::not_found : error == EEXIST ? ErrorCode::already_exists : ErrorCode::io;
   fail(code, "cannot {} '{}': {}", doing, path.string(), std::generic_category().message(error));
 }
 
@@ -32,15 +32,17 @@ int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
 }
 
 void sync_descriptor(int descriptor, const fs::path& path) {
-  while (fsync(descriptor) != 0) {
-    if (errno == EINTR) continue;
-    fail_io("write to disk", path, errno);
-  }
+  give_way_during([&] {
+    while (fsync(descriptor) != 0) {
+      if (errno == EINTR) continue;
+      fail_io("write to disk", path, errno);
+    }
+  });
 }
 
 fs::path parent_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-// "runs/a/" and "runs/a" are one place; the rest of this file wants the name.
+// "runs/a/" and "runs/a" are the same path; the rest of this file needs it without the slash.
 fs::path without_trailing_slash(fs::path path) {
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
   if (!path.has_filename() || path.filename() == "." || path.filename() == "..")
@@ -59,9 +61,7 @@ std::string read_file(const fs::path& path, std::size_t most_bytes) {
   struct stat status {};
   if (fstat(descriptor, &status) != 0) fail_io("read", path, errno);
   if (S_ISDIR(status.st_mode)) fail_io("read", path, EISDIR);
-  const auto too_long = [&] {
-    fail(ErrorCode::resource_exhausted, "'{}' is longer than the {} bytes allowed", path.string(), most_bytes);
-  };
+  const auto too_long = [&] { fail(ErrorCode::resource_exhausted, "'{}' is longer than the {} bytes allowed", path.string(), most_bytes); };
   if (S_ISREG(status.st_mode) && static_cast<std::uint64_t>(status.st_size) > most_bytes) too_long();
   std::string data;
   if (S_ISREG(status.st_mode)) data.reserve(static_cast<std::size_t>(status.st_size));
@@ -113,14 +113,16 @@ void AtomicFile::close_quietly() {
 }
 
 void AtomicFile::write(const void* data, std::size_t bytes) {
-  const char* next = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const ssize_t written = ::write(descriptor_, next, bytes);
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail_io("write", path_, errno);
-    next += written;
-    bytes -= static_cast<std::size_t>(written);
-  }
+  each_block(data, bytes, [&](const char* next, std::size_t left) {
+    while (left > 0) {
+      const ssize_t written = ::write(descriptor_, next, left);
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) fail_io("write", path_, errno);
+      next += written;
+      left -= static_cast<std::size_t>(written);
+    }
+    give_way();
+  });
 }
 
 void AtomicFile::commit() {
@@ -142,53 +144,96 @@ void write_file_atomic(const fs::path& path, std::string_view data) {
   file.commit();
 }
 
-AtomicFolder::AtomicFolder(fs::path path, Existing existing)
-    : path_(without_trailing_slash(std::move(path))), partial_(path_), existing_(existing) {
+namespace {
+// What a folder holds, its own paths. Not by std::filesystem's iterators: in them an allocation that fails ends the program. Error io.
+std::vector<fs::path> entries_in(const fs::path& folder) {
+  struct Closer {
+    DIR* stream;
+    ~Closer() { closedir(stream); }
+  };
+  DIR* const stream = opendir(folder.c_str());
+  if (!stream) fail_io("list", folder, errno);
+  const Closer closer{stream};
+  std::vector<fs::path> entries;
+  for (errno = 0; const dirent* entry = readdir(stream); errno = 0) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") entries.push_back(folder / name);
+  }
+  if (errno != 0) fail_io("list", folder, errno);
+  return entries;
+}
+
+// Of a folder and those inside it, each before what it holds; links are left out.
+void add_all_in(const fs::path& folder, std::vector<fs::path>& all) {
+  for (fs::path& entry : entries_in(folder)) {
+    const fs::file_status status = fs::symlink_status(entry);
+    if (fs::is_symlink(status)) continue;
+    all.push_back(entry);
+    if (fs::is_directory(status)) add_all_in(entry, all);
+  }
+}
+
+// remove_all, but the mark goes last: a kill in the midst leaves a folder that its owner still knows (output_path.h).
+void remove_marked(const fs::path& path, std::error_code& error) {
+  if (fs::is_directory(fs::symlink_status(path, error))) {
+    for (const fs::path& entry : entries_in(path)) {
+      if (entry.filename() == kFolderMark) continue;
+      fs::remove_all(entry, error);
+      kill_point("folder.removing");
+      if (error) return;
+    }
+  }
+  fs::remove_all(path, error);
+}
+}  // namespace
+
+AtomicFolder::AtomicFolder(fs::path path, Existing existing) : path_(without_trailing_slash(std::move(path))), partial_(path_), existing_(existing) {
   partial_ += kPartial;
   std::error_code error;
   if (existing_ == Existing::refuse && fs::exists(fs::symlink_status(path_, error)))
     fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
-  fs::remove_all(partial_, error);
+  remove_marked(partial_, error);
   if (error) fail_io("remove", partial_, error.value());
   fs::create_directories(partial_, error);
   if (error) fail_io("create", partial_, error.value());
 }
 
 AtomicFolder::~AtomicFolder() {
+  if (committed_) return;
   std::error_code ignored;
-  if (!committed_) fs::remove_all(partial_, ignored);
+  try {
+    remove_marked(partial_, ignored);
+  } catch (...) {  // a kill_point, no memory: the next AtomicFolder of this path removes what is left
+  }
 }
 
 void AtomicFolder::commit() {
   kill_point("folder.written");
   // Files and inner folders first, each folder after what it holds.
   std::vector<fs::path> inside;
+  add_all_in(partial_, inside);
   std::error_code error;
-  for (fs::recursive_directory_iterator entry(partial_, error), end; !error && entry != end; entry.increment(error))
-    if (!entry->is_symlink()) inside.push_back(entry->path());
-  if (error) fail_io("list", partial_, error.value());
   for (auto path = inside.rbegin(); path != inside.rend(); ++path) sync_path(*path);
   sync_path(partial_);
   kill_point("folder.synced");
 
-  // An empty folder at the place is replaced by rename alone; a full one (or a file) is exchanged in one step.
+  // rename replaces an empty folder; a non-empty one (or a file) is exchanged atomically.
   const bool occupied = fs::exists(fs::symlink_status(path_, error));
-  if (occupied && existing_ == Existing::refuse)
-    fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
+  if (occupied && existing_ == Existing::refuse) fail(ErrorCode::already_exists, "'{}' exists and would be overwritten", path_.string());
   if (occupied) {
     if (renameat2(AT_FDCWD, partial_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-      // File systems without the exchange: a moment in which the place is empty, and both versions exist beside it.
+      // File systems without RENAME_EXCHANGE: for a moment the path does not exist, and both versions lie beside it.
       if (errno != EINVAL && errno != ENOSYS) fail_io("replace", path_, errno);
       fs::path old = path_;
       old += ".lockstep.old";
-      fs::remove_all(old, error);
+      remove_marked(old, error);
       if (rename(path_.c_str(), old.c_str()) != 0) fail_io("rename", path_, errno);
       if (rename(partial_.c_str(), path_.c_str()) != 0) {
         const int why = errno;
         rename(old.c_str(), path_.c_str());
         fail_io("rename to", path_, why);
       }
-      fs::remove_all(old, error);
+      remove_marked(old, error);
     }
   } else if (rename(partial_.c_str(), path_.c_str()) != 0) {
     fail_io("rename to", path_, errno);
@@ -197,7 +242,7 @@ void AtomicFolder::commit() {
   kill_point("folder.renamed");
   sync_path(parent_of(path_));
   if (occupied) {
-    fs::remove_all(partial_, error);  // what stood there before
+    remove_marked(partial_, error);  // what stood there before
     kill_point("folder.old_removed");
   }
 }

@@ -1,8 +1,8 @@
-// Files and folders: read whole, and written so that a crash, a full disk or a kill leaves the old or the new, never a
-// mixture. Knows nothing of what is in them. Each call stands alone: two writers of one path need a lock of their own.
+// Reads files whole, and writes files and folders atomically: a crash, a full disk or a kill leaves the old or the new content, never a mix.
 //   const std::string text = read_file(path, 1 << 20);
 //   write_file_atomic(path, text);
 //   AtomicFolder folder("runs/a/step-40");  write(folder.partial() / "weights", ...);  folder.commit();
+// Knows nothing of the contents. Two writers of one path need a lock of their own.
 #pragma once
 #include <cstddef>
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace lockstep {
 // The bytes of a file. Errors: not_found; io (permission, a folder, ...); resource_exhausted above most_bytes.
 std::string read_file(const std::filesystem::path& path, std::size_t most_bytes);
 
-// A file written bit by bit beside its place (NAME.lockstep.partial), put there by commit(): fsync of the file, rename,
+// A file written piece by piece under a temporary name (NAME.lockstep.partial); commit() does fsync of the file, rename and
 // fsync of its folder. Without commit() it is removed. Errors: io, with the system's word (disk full, ...).
 class AtomicFile {
  public:
@@ -34,9 +34,9 @@ class AtomicFile {
 };
 void write_file_atomic(const std::filesystem::path& path, std::string_view data);
 
-// A folder filled in `NAME.lockstep.partial` and put in place whole by commit(): fsync of every file and folder in it, rename,
-// fsync of the folder that holds it. What stood there is exchanged in the same step (replace), then removed, all of it: for places that are
-// this program's own (base/output_path.h: a user's). What a crash left is removed at the start. Errors: already_exists without replace; io.
+// A folder filled as `NAME.lockstep.partial` and published whole by commit(): fsync of everything in it, rename, fsync of its parent.
+// With replace, an existing folder is exchanged atomically and then deleted with all its contents: only for paths that this program owns
+// (base/output_path.h is for a user's). Leftovers of a crash are removed at the start. Errors: already_exists without replace; io.
 class AtomicFolder {
  public:
   enum class Existing { refuse, replace };
@@ -53,14 +53,14 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// The file's or folder's own bytes to the disk. Errors: io.
+// fsync of a file or a folder. Errors: io.
 void sync_path(const std::filesystem::path& path);
 
-// A place where crash tests stop the process or refuse it the disk. In the program that is released it is nothing (kill_point.cpp); in
-// those that tests run it does what the environment says (tests/tools/faults.cpp):
+// A point where crash tests kill the process or make the disk fail. In the released program it does nothing (kill_point.cpp); in
+// test programs it does what the environment says (tests/tools/faults.cpp):
 //   LOCKSTEP_KILL_AT=point:n   LOCKSTEP_FAIL_AT=point:n
 // Points here: file.opened, file.written, file.synced, file.renamed, folder.written, folder.synced, folder.renamed,
-// folder.old_removed. Others name their own.
+// folder.old_removed, mark.opened (output_path.h). Others name their own.
 void kill_point(std::string_view point);
 
 }  // namespace lockstep

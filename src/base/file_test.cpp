@@ -119,8 +119,7 @@ TEST_F(FileTest, KilledOrRefusedAtAnyPointLeavesOldOrNew) {
         write_file_atomic(folder / "x", "new");
       });
       const bool killed = std::string(variable) == "LOCKSTEP_KILL_AT";
-      const bool ended_so = killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                                   : WIFEXITED(status) && WEXITSTATUS(status) == 3;
+      const bool ended_so = killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 3;
       EXPECT_TRUE(ended_so) << variable << " " << point;
       EXPECT_EQ(read_file(folder / "x", kLimit), point == "file.renamed" ? "new" : "old") << variable << " " << point;
       EXPECT_EQ(read_file(folder / "y", kLimit), "first pass");
@@ -146,9 +145,7 @@ void fill(AtomicFolder& target, std::string_view text) {
   fs::create_directories(target.partial() / "inner");
   write_file_atomic(target.partial() / "inner" / "state", text);
 }
-std::string content(const fs::path& path) {
-  return read_file(path / "weights", kLimit) + "|" + read_file(path / "inner" / "state", kLimit);
-}
+std::string content(const fs::path& path) { return read_file(path / "weights", kLimit) + "|" + read_file(path / "inner" / "state", kLimit); }
 
 TEST_F(FileTest, FolderAppearsWhole) {
   AtomicFolder target(folder / "a" / "step-1/");

@@ -23,8 +23,7 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
   int descriptor;
   do descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
   while (descriptor < 0 && errno == EINTR);
-  if (descriptor < 0)
-    fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
+  if (descriptor < 0) fail(ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
   int locked;
   do locked = flock(descriptor, LOCK_EX | LOCK_NB);
   while (locked != 0 && errno == EINTR);
@@ -38,11 +37,9 @@ FolderLock::FolderLock(const std::filesystem::path& folder) {
   char holder[24] = {};
   const ssize_t length = pread(descriptor, holder, sizeof holder - 1, 0);
   close(descriptor);
-  if (error != EWOULDBLOCK)
-    fail(ErrorCode::io, "cannot lock '{}': {}", path.string(), std::generic_category().message(error));
+  if (error != EWOULDBLOCK) fail(ErrorCode::io, "cannot lock '{}': {}", path.string(), std::generic_category().message(error));
   const std::string process(holder, static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
-  fail(ErrorCode::resource_exhausted, "the run '{}' is in use by process {}", folder.string(),
-       process.substr(0, process.find('\n')));
+  fail(ErrorCode::resource_exhausted, "'{}' is in use by process {}", folder.string(), process.substr(0, process.find('\n')));
 }
 
 FolderLock::FolderLock(FolderLock&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}

@@ -1,6 +1,6 @@
-// Keeps other processes out of a folder for as long as this object lives; it ends with the process, however that ends. The file
-// `lock` in the folder holds it, and the process's number, for people; one that says something else is left alone. One owner.
+// Locks a folder against other processes for as long as this object lives; the kernel releases it however the process ends. One owner.
 //   const FolderLock lock(runs / "demo");
+// The lock is on a file `lock` in the folder, which holds the process id for people to read; a `lock` with other contents is not touched.
 #pragma once
 #include <filesystem>
 
@@ -8,7 +8,7 @@ namespace lockstep {
 
 class FolderLock {
  public:
-  // Errors: resource_exhausted (another process has it), already_exists (`lock` is somebody's own file), io.
+  // Errors: resource_exhausted (another process holds it), already_exists (`lock` is a user's own file), io.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(FolderLock&& other) noexcept;
   FolderLock& operator=(FolderLock&&) = delete;

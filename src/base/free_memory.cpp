@@ -78,7 +78,8 @@ void lower_by_groups(FreeMemory& free, const fs::path& root) {
 
 void lower_by_limit(FreeMemory& free, decltype(RLIMIT_AS) which, const char* name, const fs::path& root, const char* used_name) {
   rlimit limit{};
-  if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > static_cast<rlim_t>(std::numeric_limits<std::int64_t>::max() / 2)) return;
+  if (getrlimit(which, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > static_cast<rlim_t>(std::numeric_limits<std::int64_t>::max() / 2))
+    return;
   const std::int64_t used = entry_of(root / "proc/self/status", used_name, 1024).value_or(0);
   lower(free, static_cast<std::int64_t>(limit.rlim_cur) - used, name);
 }

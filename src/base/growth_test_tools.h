@@ -1,4 +1,4 @@
-// How the work of a reader grows with its input: counted in instructions of the thread where the system tells them, else in its processor
+// Measures how a reader's work grows with its input, in instructions of the thread where the system counts them, else in its processor
 // time. Tests only.
 //   EXPECT_LT(growth([&](std::size_t size) { return text_of(size); }, [](const std::string& text) { read(text); }, 20'000), kLinearGrowth);
 #pragma once

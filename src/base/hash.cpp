@@ -16,8 +16,7 @@ struct Sha256::State {
 };
 
 Sha256::Sha256() : state_(std::make_unique<State>()) {
-  if (!state_->context || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1)
-    fail(ErrorCode::internal, "OpenSSL offers no SHA-256");
+  if (!state_->context || EVP_DigestInit_ex(state_->context, EVP_sha256(), nullptr) != 1) fail(ErrorCode::internal, "OpenSSL offers no SHA-256");
 }
 Sha256::~Sha256() = default;
 Sha256::Sha256(Sha256&&) noexcept = default;
@@ -39,5 +38,10 @@ std::string sha256_hex(std::string_view data) {
 
 std::uint64_t xxh3(const void* data, std::size_t bytes, std::uint64_t seed) { return XXH3_64bits_withSeed(data, bytes, seed); }
 std::string hex64(std::uint64_t value) { return fmt::format("{:016x}", value); }
+
+std::string xxh3_128_hex(const void* data, std::size_t bytes) {
+  const XXH128_hash_t hash = XXH3_128bits(data, bytes);
+  return fmt::format("{:016x}{:016x}", static_cast<std::uint64_t>(hash.high64), static_cast<std::uint64_t>(hash.low64));
+}
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Hashes: SHA-256 for what is published (weights, files), XXH3-64 for rows of bits and cache keys.
+// Hashes: SHA-256 for what is published (weights, files), XXH3-64 for rows of bits and cache keys, XXH3-128 for tensors that travel.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -25,5 +25,7 @@ std::string sha256_hex(std::string_view data);
 
 std::uint64_t xxh3(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 std::string hex64(std::uint64_t value);  // 16 lower-case digits
+// XXH3-128 with seed 0, as 32 lower-case digits: what `xxh128sum` prints. Not against people who want two texts of one hash.
+std::string xxh3_128_hex(const void* data, std::size_t bytes);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// The program that is released has no places to stop it at. Programs for tests link tests/tools/faults.cpp before this library, whose
-// kill_point then takes this one's place.
+// The released program's kill_point, which does nothing. Test programs link tests/tools/faults.cpp before this library and get its kill_point
+// instead.
 #include "base/file.h"
 
 namespace lockstep {

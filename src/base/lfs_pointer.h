@@ -1,14 +1,14 @@
-// Git LFS keeps a large file elsewhere: a clone without it holds, at the file's place, three lines of text that name it. Any thread.
+// Recognises Git LFS pointers: a clone without the large files holds, in their places, three lines of text that name them. Any thread.
 //   refuse_lfs_pointer("models/a/tokenizer.json", text);
 #pragma once
 #include <string_view>
 
 namespace lockstep {
 
-// How such a file begins, and how much of a file must be seen to know.
+// How a pointer file begins, and how many bytes are needed to recognise one.
 inline constexpr std::string_view kLfsPointer = "version https://git-lfs.github.com/spec/v1";
 
-// Error corrupt_file when `bytes`, the file's first, are a pointer's: with the command that gets the file.
+// Error corrupt_file, with the command that fetches the file, when `bytes`, the file's first ones, are a pointer's.
 void refuse_lfs_pointer(std::string_view path, std::string_view bytes);
 
 }  // namespace lockstep

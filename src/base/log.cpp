@@ -17,9 +17,8 @@ std::atomic<LogFormat> chosen_format{LogFormat::text};
 constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warning", "error", "off"};
 
 bool is_secret(std::string_view name) {
-  static constexpr std::array<std::string_view, 9> names = {"api_key",       "authorization", "password",
-                                                            "passwd",        "secret",        "access_token",
-                                                            "refresh_token", "credential",    "cookie"};
+  static constexpr std::array<std::string_view, 9> names = {"api_key",      "authorization", "password",   "passwd", "secret",
+                                                            "access_token", "refresh_token", "credential", "cookie"};
   std::string lower(name);
   for (char& c : lower) c = c == '-' ? '_' : (c >= 'A' && c <= 'Z') ? static_cast<char>(c + 32) : c;
   for (std::string_view secret : names)
@@ -131,14 +130,14 @@ std::string format_json_log_line(LogLevel level, std::string_view message, LogFi
 void write_log(LogLevel level, std::string_view message, LogFields fields) {
   if (level < log_level() || level == LogLevel::off) return;
   const auto now = std::chrono::floor<std::chrono::milliseconds>(std::chrono::system_clock::now());
-  const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)),
-                                       now.time_since_epoch().count() % 1000);
+  const std::string time =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(std::chrono::system_clock::to_time_t(now)), now.time_since_epoch().count() % 1000);
   static const bool terminal = isatty(STDERR_FILENO) == 1;
-  // On a terminal a progress bar may stand in this line: it is overwritten, and draws itself again.
+  // On a terminal a progress bar may occupy this line: it is overwritten, and draws itself again.
   const std::string line = chosen_format.load(std::memory_order_relaxed) == LogFormat::json
                                ? format_json_log_line(level, message, fields, time) + "\n"
                                : fmt::format("{}{} {}\n", terminal ? "\r\033[K" : "", time, format_log_line(level, message, fields));
-  // One write a line, so that lines of several threads do not mix. A log that cannot be written stops nothing.
+  // One write per line, so that lines of several threads do not mix. Failed writes are ignored.
   while (write(STDERR_FILENO, line.data(), line.size()) < 0 && errno == EINTR) {
   }
 }

@@ -1,8 +1,7 @@
 // The log: one line an event on stderr, `2026-01-31T12:00:00.123Z info  checkpoint saved  step=40 seconds=0.21`.
-// Knows nothing of where lines are kept or of the progress bar. Any thread may log; a line is written whole.
-// Fields whose names say that they are secret (api_key, authorization, password, ...) are never written out; nobody
-// should pass them. Control characters of user data are escaped: a log line is one line.
 //   log_info("checkpoint saved", {{"step", 40}, {"path", path}});
+// Any thread may log; a line is written whole. Fields with secret names (api_key, authorization, password, ...) are never written out; nobody
+// should pass them. Control characters of user data are escaped: a log line is one line.
 #pragma once
 #include <fmt/format.h>
 
@@ -52,9 +51,7 @@ using LogFields = std::initializer_list<LogField>;
 void write_log(LogLevel level, std::string_view message, LogFields fields = {});
 inline void log_debug(std::string_view message, LogFields fields = {}) { write_log(LogLevel::debug, message, fields); }
 inline void log_info(std::string_view message, LogFields fields = {}) { write_log(LogLevel::info, message, fields); }
-inline void log_warning(std::string_view message, LogFields fields = {}) {
-  write_log(LogLevel::warning, message, fields);
-}
+inline void log_warning(std::string_view message, LogFields fields = {}) { write_log(LogLevel::warning, message, fields); }
 inline void log_error(std::string_view message, LogFields fields = {}) { write_log(LogLevel::error, message, fields); }
 
 // The line that write_log writes, without the time: for tests.

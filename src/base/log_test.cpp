@@ -50,8 +50,15 @@ TEST(Log, LevelNames) {
 }
 
 TEST(Log, LinesOfJson) {
-  const std::string line = format_json_log_line(LogLevel::info, "a \"request\"\n", {{"id", "r\\1\x01"}, {"status", 200}, {"ms", 0.5}, {"left", false},
-                                                {"text", "\xC3\xA9\xFF\xED\xA0\x80"}, {"api_key", "sesame"}, {"infinite", 1e300 * 1e300}}, "2026-01-31T12:00:00.123Z");
+  const std::string line = format_json_log_line(LogLevel::info, "a \"request\"\n",
+                                                {{"id", "r\\1\x01"},
+                                                 {"status", 200},
+                                                 {"ms", 0.5},
+                                                 {"left", false},
+                                                 {"text", "\xC3\xA9\xFF\xED\xA0\x80"},
+                                                 {"api_key", "sesame"},
+                                                 {"infinite", 1e300 * 1e300}},
+                                                "2026-01-31T12:00:00.123Z");
   EXPECT_EQ(line, R"({"time":"2026-01-31T12:00:00.123Z","level":"info","message":"a \"request\"\u000a","id":"r\\1\u0001","status":200,"ms":0.5,)"
                   "\"left\":false,\"text\":\"\xC3\xA9????\",\"api_key\":\"(secret)\",\"infinite\":\"inf\"}");
   EXPECT_EQ(parse_log_format("json"), LogFormat::json);

@@ -14,9 +14,10 @@ namespace lockstep {
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
+  if (descriptor < 0)
+    fail(errno == ENOENT ? ErrorCode::not_found : ErrorCode::io, "cannot open '{}': {}", path.string(), std::generic_category().message(errno));
   std::shared_ptr<MappedFile> file(new MappedFile);
-  struct stat status{};
+  struct stat status {};
   int error = fstat(descriptor, &status) == 0 ? 0 : errno;
   if (error == 0 && !S_ISREG(status.st_mode)) error = EISDIR;
   if (error == 0 && status.st_size > 0) {

@@ -1,5 +1,5 @@
-// A file's bytes as memory, read as they are looked at. For files of our own that are replaced whole (base/file.h): one that somebody
-// cuts short meanwhile would end the process. Any thread.
+// A file mapped into memory. Only for this program's own files, which are replaced whole (base/file.h): truncating a mapped file would kill
+// the process. Any thread.
 //   const auto file = MappedFile::open("weights.safetensors"); send(file->bytes());
 #pragma once
 #include <filesystem>

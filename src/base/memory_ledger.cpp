@@ -20,7 +20,7 @@ struct MemoryLedger::Books {
   std::map<std::string, Account> accounts;
 
   explicit Books(std::int64_t bytes) : total(bytes) {}
-  // The lock is held. No growth beyond the total.
+  // Call with the lock held. Never grows beyond the total.
   bool add(Account& account, const std::string& key, std::int64_t bytes) {
     if (bytes > 0 && bytes > total - held) return false;
     std::int64_t& own = account.by_key[key];
@@ -62,7 +62,7 @@ void MemoryLedger::Claim::release() noexcept {
     books_->held -= bytes_;
     account.bytes -= bytes_;
     --account.claims;
-    // Claims of nothing leave no trace, so the key may be gone.
+    // Claims of 0 bytes are not recorded, so the key may be missing.
     if (const auto own = account.by_key.find(key_); own != account.by_key.end() && (own->second -= bytes_) == 0) account.by_key.erase(own);
   }
   books_.reset();
@@ -131,8 +131,8 @@ void MemoryLedger::refuse(std::int64_t bytes, const std::string& what) const {
       if (!account.remedy.empty()) ways += fmt::format("{}{}: {}", ways.empty() ? "" : "; ", category, account.remedy);
     }
   }
-  fail(ErrorCode::resource_exhausted, "{} takes {} of memory, {} of {} are free (--memory-megabytes); held: {}{}{}", what, megabytes_text(bytes), megabytes_text(free),
-       megabytes_text(books_->total), held.empty() ? "nothing" : held, ways.empty() ? "" : "; what frees some: ", ways);
+  fail(ErrorCode::resource_exhausted, "{} takes {} of memory, {} of {} are free (--memory-megabytes); held: {}{}{}", what, megabytes_text(bytes),
+       megabytes_text(free), megabytes_text(books_->total), held.empty() ? "nothing" : held, ways.empty() ? "" : "; what frees some: ", ways);
 }
 
 std::string megabytes_text(std::int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1048576.0); }

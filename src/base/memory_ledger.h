@@ -1,8 +1,8 @@
-// Memory that is promised before it is taken: a budget in bytes and claims on it, each of a category ("models") and a key (whose it is).
-// A claim that does not fit is refused with one error that says what was wanted, what is free, who holds the rest and what would free
-// it. Nothing is allocated here: whoever takes memory claims it first, and gives the claim back after the memory. Any thread.
+// A memory budget in bytes and the claims on it, each with a category ("models") and a key (its owner).
 //   MemoryLedger ledger(bytes); ledger.describe("models", "unload some");
 //   MemoryLedger::Claim room = ledger.claim("models", owner, plan.bytes, "model 'a'"); ... room.release();
+// Claim before allocating, release after freeing; nothing is allocated here. A claim that does not fit is refused with one error: what was
+// wanted, what is free, who holds the rest and what would free some. Any thread.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ class MemoryLedger {
 
   explicit MemoryLedger(std::int64_t total = kUnlimited);
 
-  // Room that is held until it is released, or destroyed. Moves, and keeps the ledger's books alive. One thread at a time.
+  // Bytes that are held until released or destroyed. Movable; keeps the ledger's state alive. One thread at a time.
   class Claim {
    public:
     Claim() = default;
@@ -42,9 +42,9 @@ class MemoryLedger {
 
   // `what` is the subject of the error resource_exhausted: "model 'a'".
   Claim claim(const std::string& category, const std::string& key, std::int64_t bytes, const std::string& what);
-  // Nothing where there is no room.
+  // Empty when it does not fit.
   std::optional<Claim> try_claim(const std::string& category, const std::string& key, std::int64_t bytes);
-  // What frees memory of a category, for errors; those without are never named as a way out.
+  // How to free memory of a category, for errors; categories without a description are not suggested.
   void describe(const std::string& category, const std::string& remedy);
 
   std::int64_t total() const;
@@ -56,18 +56,18 @@ class MemoryLedger {
     std::string category;
     std::int64_t bytes = 0, claims = 0;
   };
-  std::vector<Holding> holdings() const;  // by category; those that hold nothing too, once they have held something
+  std::vector<Holding> holdings() const;  // by category; includes those that hold nothing any more
   [[noreturn]] void refuse(std::int64_t bytes, const std::string& what) const;
 
  private:
   std::shared_ptr<Books> books_;
 };
 
-// One pointer that holds a thing and its room: the room is given back when the last of its users has let go.
+// A shared pointer to an object and its claim: the claim is released with the last reference.
 template <class T>
 std::shared_ptr<const T> with_claim(std::shared_ptr<const T> thing, MemoryLedger::Claim&& room) {
   struct Both {
-    MemoryLedger::Claim room;  // goes after the thing
+    MemoryLedger::Claim room;  // destroyed after the object
     std::shared_ptr<const T> thing;
   };
   const auto both = std::make_shared<Both>(Both{std::move(room), std::move(thing)});

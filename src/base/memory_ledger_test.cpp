@@ -40,13 +40,16 @@ TEST(MemoryLedger, ARefusalSaysWhatIsWantedWhatIsFreeWhoHoldsTheRestAndWhatFrees
   MemoryLedger ledger(std::int64_t{100} << 20);
   ledger.describe("models", "unload some");
   ledger.describe("samplers", "never told: they hold nothing");
-  const MemoryLedger::Claim base = ledger.claim("base", {}, std::int64_t{30} << 20, "the base"), model = ledger.claim("models", "me", std::int64_t{50} << 20, "model 'a'");
+  const MemoryLedger::Claim base = ledger.claim("base", {}, std::int64_t{30} << 20, "the base"),
+                            model = ledger.claim("models", "me", std::int64_t{50} << 20, "model 'a'");
   try {
     ledger.claim("models", "me", std::int64_t{25} << 20, "model 'b'");
     FAIL() << "it does not fit";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
-    EXPECT_EQ(e.message(), "model 'b' takes 25.0 MB of memory, 20.0 MB of 100.0 MB are free (--memory-megabytes); held: base 30.0 MB, models 50.0 MB; what frees some: models: unload some");
+    EXPECT_EQ(e.message(),
+              "model 'b' takes 25.0 MB of memory, 20.0 MB of 100.0 MB are free (--memory-megabytes); held: base 30.0 MB, models 50.0 MB; what frees some: "
+              "models: unload some");
   }
   EXPECT_EQ(ledger.held(), std::int64_t{80} << 20);
 }
@@ -101,7 +104,9 @@ TEST(MemoryLedger, ManyThreadsNeverHoldMoreThanThereIs) {
       for (int i = 0; i < 2000; ++i) {
         auto claim = ledger.try_claim("a", std::to_string(t), 4);
         ASSERT_LE(ledger.held(), 10);
-        if (claim && claim->try_resize(6)) { ASSERT_LE(ledger.held(), 10); }
+        if (claim && claim->try_resize(6)) {
+          ASSERT_LE(ledger.held(), 10);
+        }
       }
     });
   for (std::thread& t : threads) t.join();

@@ -16,7 +16,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr const char* kMark = ".lockstep";
 constexpr const char* kExport = "export";
 
 struct Mark {
@@ -29,8 +28,8 @@ struct Mark {
 Mark read_mark(const fs::path& folder) {
   Mark mark;
   std::error_code error;
-  if (!fs::is_regular_file(fs::symlink_status(folder / kMark, error))) return mark;
-  std::string text = read_file(folder / kMark, std::size_t{1} << 20);
+  if (!fs::is_regular_file(fs::symlink_status(folder / kFolderMark, error))) return mark;
+  std::string text = read_file(folder / kFolderMark, std::size_t{1} << 20);
   std::vector<std::string> lines;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -52,14 +51,22 @@ std::string mark_text(std::string_view use, const std::vector<std::string>& file
   return text;
 }
 
-// Not atomic and not counted by crash tests: a folder that holds this file alone, whole or not, is as good as an empty one.
-void write_new_mark(const fs::path& folder, std::string_view use, const std::vector<std::string>& files) {
-  const fs::path path = folder / kMark;
+// Not atomic: whoever is killed in it leaves a folder that was_only_begun().
+void write_new_mark(const fs::path& folder, std::string_view use) {
+  const fs::path path = folder / kFolderMark;
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-  const std::string text = mark_text(use, files);
-  const bool written = descriptor >= 0 && ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  const int why = errno;
-  if (descriptor >= 0) ::close(descriptor);
+  const std::string text = mark_text(use, {});
+  bool written = false;
+  int why = errno;
+  if (descriptor >= 0) {
+    struct Closer {
+      int descriptor;
+      ~Closer() { ::close(descriptor); }
+    } closer{descriptor};
+    kill_point("mark.opened");
+    written = ::write(descriptor, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+    why = errno;
+  }
   if (!written) fail(ErrorCode::io, "cannot write '{}': {}", path.string(), std::generic_category().message(why));
 }
 
@@ -72,20 +79,34 @@ std::vector<std::string> entries_of(const fs::path& folder) {
   return names;
 }
 
+// What a kill at the very start leaves: an empty folder, or one with nothing but the beginning of a mark of this use.
+bool was_only_begun(const fs::path& folder, std::string_view use) {
+  const std::vector<std::string> names = entries_of(folder);
+  if (names.empty()) return true;
+  std::error_code error;
+  if (names.size() > 1 || names[0] != kFolderMark || !fs::is_regular_file(fs::symlink_status(folder / kFolderMark, error))) return false;
+  const std::string whole = mark_text(use, {});
+  return fs::file_size(folder / kFolderMark, error) < whole.size() && !error && whole.starts_with(read_file(folder / kFolderMark, whole.size()));
+}
+
+// Where an export is put together, and this program began it.
+bool is_staged_export(const fs::path& partial) { return read_mark(partial).use == kExport || was_only_begun(partial, kExport); }
+
 bool holds(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
-// What of a folder is neither the mark nor a file that the mark names.
+// Files of a folder that are neither the mark nor named by it.
 std::vector<std::string> others_in(const fs::path& folder, const Mark& mark) {
   std::vector<std::string> others;
   for (const std::string& name : entries_of(folder)) {
     std::error_code error;
-    if (name == kMark || (name == fmt::format("{}{}", kExport, kPartial) && read_mark(folder / name).use == kExport)) continue;
-    if (!holds(mark.files, name) || fs::is_directory(fs::symlink_status(folder / name, error))) others.push_back(name);
+    const bool is_folder = fs::is_directory(fs::symlink_status(folder / name, error));
+    if (name == kFolderMark || (name == fmt::format("{}{}", kExport, kPartial) && is_folder && is_staged_export(folder / name))) continue;
+    if (!holds(mark.files, name) || is_folder) others.push_back(name);
   }
   return others;
 }
 
-// The path behind links, "a/" taken as "a". A link that leads nowhere is refused: what it should become is not ours to say.
+// The path with links resolved, "a/" read as "a". A dangling link is refused, since its target is the user's to create.
 fs::path behind_links(fs::path path) {
   if (!path.has_filename() && path.has_parent_path()) path = path.parent_path();
   if (path.empty()) fail(ErrorCode::invalid_argument, "the path is empty; allowed is where something can be written");
@@ -97,11 +118,10 @@ fs::path behind_links(fs::path path) {
   return resolved;
 }
 
-// Whether something can be made in an existing folder, tried out.
+// Whether an existing folder is writable, by trying.
 void probe(const fs::path& folder) {
   std::string name = (folder / ".lockstep-XXXXXX").string();
-  if (mkdtemp(name.data()) == nullptr)
-    fail(ErrorCode::io, "cannot write in '{}': {}", folder.string(), std::generic_category().message(errno));
+  if (mkdtemp(name.data()) == nullptr) fail(ErrorCode::io, "cannot write in '{}': {}", folder.string(), std::generic_category().message(errno));
   rmdir(name.c_str());
 }
 
@@ -118,12 +138,13 @@ fs::path nearest_existing(fs::path path) {
 }
 
 bool own_file_system(const fs::path& folder) {
-  struct stat here {}, above {};
+  struct stat here {
+  }, above{};
   return stat(folder.c_str(), &here) == 0 && stat((folder / "..").c_str(), &above) == 0 && here.st_dev != above.st_dev;
 }
 
-// Beside the folder, so that it can be put in place whole; inside where that cannot be (a mounted volume) or must not be
-// (files of others).
+// Beside the folder, so that it can be renamed into place; inside it where that is impossible (a mounted volume) or wrong
+// (the folder holds a user's files).
 fs::path staging_of(const fs::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) return path;
@@ -147,7 +168,8 @@ fs::path check_output_file(const fs::path& given, Overwrite overwrite) {
     fail(ErrorCode::already_exists, "'{}' exists; --overwrite writes over it, or name another file", given.string());
   const fs::path parent = parent_folder(path);
   if (!fs::is_directory(parent, error)) fail(ErrorCode::not_found, "cannot create '{}': there is no folder '{}'", given.string(), parent.string());
-  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0) fail(ErrorCode::io, "cannot write '{}': {}", given.string(), std::generic_category().message(errno));
+  if (fs::exists(status) && ::access(path.c_str(), W_OK) != 0)
+    fail(ErrorCode::io, "cannot write '{}': {}", given.string(), std::generic_category().message(errno));
   probe(parent);
   return path;
 }
@@ -165,11 +187,12 @@ fs::path check_output_folder(const fs::path& given, Overwrite overwrite) {
     const std::vector<std::string> others = others_in(path, mark);
     if (!others.empty() && mark.use != kExport)
       fail(ErrorCode::already_exists,
-           "'{}' holds files that are no export of this program ('{}'{}); name a new or empty folder, or --overwrite writes into it and replaces only files of the export's own names",
+           "'{}' holds files that are no export of this program ('{}'{}); name a new or empty folder, or --overwrite writes into it and replaces only files of "
+           "the export's own names",
            given.string(), others[0], others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "");
   }
   const fs::path staging = staging_of(path), partial = partial_of(staging);
-  if (const fs::file_status left = fs::symlink_status(partial, error); fs::exists(left) && (!fs::is_directory(left) || read_mark(partial).use != kExport))
+  if (const fs::file_status left = fs::symlink_status(partial, error); fs::exists(left) && (!fs::is_directory(left) || !is_staged_export(partial)))
     fail(ErrorCode::already_exists, "'{}' is in the way: the export is put together there; move it, or name another folder", partial.string());
   const fs::path above = nearest_existing(parent_folder(staging));
   if (!fs::is_directory(above, error)) fail(ErrorCode::io, "cannot create '{}': '{}' is no folder", given.string(), above.string());
@@ -179,23 +202,23 @@ fs::path check_output_folder(const fs::path& given, Overwrite overwrite) {
 
 OutputFolder::OutputFolder(const fs::path& path, Overwrite overwrite)
     : path_(check_output_folder(path, overwrite)), overwrite_(overwrite), staged_(staging_of(path_), AtomicFolder::Existing::replace) {
-  write_new_mark(partial(), kExport, {});
+  write_new_mark(partial(), kExport);
 }
 
 void OutputFolder::commit() {
   std::vector<std::string> files = entries_of(partial());
-  std::erase(files, kMark);
+  std::erase(files, kFolderMark);
   std::error_code error;
   for (const std::string& file : files)
     if (!fs::is_regular_file(fs::symlink_status(partial() / file, error))) fail(ErrorCode::internal, "an export holds '{}', which is no file", file);
-  write_new_mark(partial(), kExport, files);
+  write_file_atomic(partial() / kFolderMark, mark_text(kExport, files));
   const bool whole = partial() == partial_of(path_);
   const bool exists = fs::exists(fs::symlink_status(path_, error));
   const Mark before = exists ? read_mark(path_) : Mark{};
   const std::vector<std::string> others = exists ? others_in(path_, before) : std::vector<std::string>{};
   if (whole && others.empty()) return staged_.commit();
 
-  // Beside files of others: one file after the other. They may have come since this began.
+  // In a folder with a user's files: one file after the other. Those files may have appeared since this began.
   check_output_folder(path_, overwrite_);
   for (const std::string& file : files)
     if (fs::is_directory(fs::symlink_status(path_ / file, error)))
@@ -204,14 +227,14 @@ void OutputFolder::commit() {
   for (const std::string& file : before.files)
     if (!holds(both, file)) both.push_back(file);
   for (const std::string& file : files) sync_path(partial() / file);
-  write_file_atomic(path_ / kMark, mark_text(kExport, both));  // a crash from here on leaves files that the mark names
+  write_file_atomic(path_ / kFolderMark, mark_text(kExport, both));  // a crash from here on leaves files that the mark names
   for (const std::string& file : files) {
     fs::rename(partial() / file, path_ / file, error);
     if (error) fail(ErrorCode::io, "cannot write '{}': {}", (path_ / file).string(), error.message());
   }
   for (const std::string& file : before.files)
     if (!holds(files, file) && !fs::is_directory(fs::symlink_status(path_ / file, error))) fs::remove(path_ / file, error);
-  write_file_atomic(path_ / kMark, mark_text(kExport, files));
+  write_file_atomic(path_ / kFolderMark, mark_text(kExport, files));
   sync_path(path_);
 }
 
@@ -222,11 +245,12 @@ void claim_folder(const fs::path& path, std::string_view use, std::initializer_l
   const Mark mark = read_mark(path);
   if (mark.there && mark.use == use) return;
   const std::vector<std::string> names = entries_of(path);
-  const bool known = !mark.there && ((is_folder_lock(path / "lock") && fs::file_size(path / "lock", error) > 0) || std::any_of(signs.begin(), signs.end(), [&](const char* sign) { return holds(names, sign); }));
-  if (!names.empty() && !known)
+  const bool known = !mark.there && ((is_folder_lock(path / "lock") && fs::file_size(path / "lock", error) > 0) ||
+                                     std::any_of(signs.begin(), signs.end(), [&](const char* sign) { return holds(names, sign); }));
+  if (!known && !was_only_begun(path, use))
     fail(ErrorCode::already_exists, "'{}' holds files that are not of a {} of this program ('{}'); name a new or empty folder", path.string(), use,
-         names[0] == kMark && names.size() > 1 ? names[1] : names[0]);
-  write_new_mark(path, use, {});
+         names[0] == kFolderMark && names.size() > 1 ? names[1] : names[0]);
+  write_new_mark(path, use);
 }
 
 }  // namespace lockstep

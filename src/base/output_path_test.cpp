@@ -79,7 +79,8 @@ TEST_F(OutputPathTest, FilesOfOthersAreRefusedOrKept) {
   fs::create_symlink(folder_ / "nowhere", folder_ / "dangling");
   write_file_atomic(folder_ / "file", "text");
   auto before = all();
-  for (const char* name : {"theirs", "to-theirs"}) refused(ErrorCode::already_exists, "--overwrite", [&] { write_export(folder_ / name, Overwrite::no, {"config.json"}, "ours"); });
+  for (const char* name : {"theirs", "to-theirs"})
+    refused(ErrorCode::already_exists, "--overwrite", [&] { write_export(folder_ / name, Overwrite::no, {"config.json"}, "ours"); });
   for (const Overwrite overwrite : {Overwrite::no, Overwrite::yes}) {
     refused(ErrorCode::already_exists, "is a file", [&] { write_export(folder_ / "file", overwrite, {"config.json"}, "ours"); });
     refused(ErrorCode::already_exists, "leads nowhere", [&] { write_export(folder_ / "dangling", overwrite, {"config.json"}, "ours"); });
@@ -117,12 +118,17 @@ TEST_F(OutputPathTest, AKillLeavesOldOrNewAndNothingInTheWay) {
     const fs::path path = folder_ / (shared ? "shared" : "own");
     write_export(path, Overwrite::no, {"a", "b"}, "old");
     if (shared) write_file_atomic(path / "notes", "theirs");
-    for (const std::string point : {"file.written:1", "file.written:2", "folder.written:1", "folder.renamed:1", "file.renamed:3", "file.renamed:4"}) {
-      const int status = in_child([&] {
-        setenv("LOCKSTEP_KILL_AT", point.c_str(), 1);
-        write_export(path, Overwrite::no, {"a", "b"}, "new");
-        _exit(0);
-      });
+    for (const std::string point : {"mark.opened:1", "file.written:1", "file.written:2", "folder.written:1", "folder.renamed:1", "file.written:3",
+                                    "file.renamed:3", "file.renamed:4", "file.renamed:5", "folder.removing:1", "folder.removing:2"}) {
+      const auto killed_at = [&](const std::string& place) {
+        return in_child([&] {
+          setenv("LOCKSTEP_KILL_AT", place.c_str(), 1);
+          write_export(path, Overwrite::no, {"a", "b"}, "new");
+          _exit(0);
+        });
+      };
+      const int status = killed_at(point);
+      if (point == "file.written:3") EXPECT_TRUE(WIFSIGNALED(killed_at("folder.removing:1")));  // and again, where the leftovers of that go
       if (!shared) {
         EXPECT_EQ(read_file(path / "a", 100), read_file(path / "b", 100)) << point;
       } else {
@@ -142,7 +148,8 @@ TEST_F(OutputPathTest, Files) {
   fs::create_symlink(folder_ / "file", folder_ / "link");
   project("folder");
   auto before = all();
-  for (const char* name : {"file", "link"}) refused(ErrorCode::already_exists, "--overwrite", [&] { write_output_file(folder_ / name, "ours", Overwrite::no); });
+  for (const char* name : {"file", "link"})
+    refused(ErrorCode::already_exists, "--overwrite", [&] { write_output_file(folder_ / name, "ours", Overwrite::no); });
   for (const Overwrite overwrite : {Overwrite::no, Overwrite::yes}) {
     refused(ErrorCode::already_exists, "is a folder", [&] { write_output_file(folder_ / "folder", "ours", overwrite); });
     refused(ErrorCode::invalid_argument, "no regular file", [&] { write_output_file("/dev/null", "ours", overwrite); });
@@ -159,7 +166,27 @@ TEST_F(OutputPathTest, ClaimedFolders) {
   claim_folder(folder_ / "new", "run");
   claim_folder(folder_ / "new", "run");
   refused(ErrorCode::already_exists, "not of a state", [&] { claim_folder(folder_ / "new", "state"); });
+  // A kill between the making of the mark and its filling leaves a folder that can be claimed again; other files keep theirs.
+  const int status = in_child([&] {
+    setenv("LOCKSTEP_KILL_AT", "mark.opened:1", 1);
+    claim_folder(folder_ / "killed", "run");
+    _exit(0);
+  });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(read_file(folder_ / "killed" / ".lockstep", 100), "");
+  claim_folder(folder_ / "killed", "run");
+  refused(ErrorCode::already_exists, "not of a state", [&] { claim_folder(folder_ / "killed", "state"); });
   const fs::path theirs = project("theirs");
+  for (const char* text : {"", "lock", "lockstep", "a mark of theirs"}) {
+    fs::create_directories(folder_ / "mark");
+    write_file_atomic(folder_ / "mark" / ".lockstep", text);
+    if (std::string_view(text) == "a mark of theirs") refused(ErrorCode::already_exists, "not of a run", [&] { claim_folder(folder_ / "mark", "run"); });
+    else claim_folder(folder_ / "mark", "run");
+    fs::remove_all(folder_ / "mark");
+    write_file_atomic(theirs / ".lockstep", text);
+    refused(ErrorCode::already_exists, "not of a run", [&] { claim_folder(theirs, "run"); });
+  }
+  fs::remove(theirs / ".lockstep");
   write_file_atomic(theirs / "lock", "a lock of theirs");
   const auto before = all();
   refused(ErrorCode::already_exists, "not of a run", [&] { claim_folder(theirs, "run"); });

@@ -1,4 +1,4 @@
-// Philox4x32-10, the counter-based random number generator of everything here (Salmon et al., "Parallel random
+// Philox4x32-10, the counter-based random number generator used everywhere (Salmon et al., "Parallel random
 // numbers: as easy as 1, 2, 3", SC'11). A value depends on (key, counter) alone: no state, any thread, any order.
 #pragma once
 #include <array>
@@ -14,8 +14,8 @@ struct Philox {
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
       const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-      counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
-                 static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+      counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1), static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1,
+                 static_cast<std::uint32_t>(p0)};
       k0 += 0x9E3779B9u;
       k1 += 0xBB67AE85u;
     }
@@ -23,7 +23,7 @@ struct Philox {
   }
 };
 
-// What a stream of random numbers is for; the last counter word, so that no two uses ever share a number.
+// The use of a random stream: the last counter word, so that no two uses share a number.
 enum class RandomStream : std::uint32_t { weights = 0, sampling = 1, shuffle = 2, environment = 3, bootstrap = 4, fuzz = 5 };
 
 // A sequence of draws from one (seed, stream, item): for host-side choices (data order, problems, fuzzing).
@@ -32,8 +32,8 @@ class RandomSequence {
   RandomSequence(std::uint64_t seed, RandomStream stream, std::uint64_t item = 0) : seed_(seed), stream_(stream), item_(item) {}
   std::uint32_t next() {
     if (used_ == 4) {
-      words_ = Philox::generate(seed_, {block_++, static_cast<std::uint32_t>(item_), static_cast<std::uint32_t>(item_ >> 32),
-                                        static_cast<std::uint32_t>(stream_)});
+      words_ =
+          Philox::generate(seed_, {block_++, static_cast<std::uint32_t>(item_), static_cast<std::uint32_t>(item_ >> 32), static_cast<std::uint32_t>(stream_)});
       used_ = 0;
     }
     return words_[used_++];

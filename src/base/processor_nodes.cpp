@@ -87,9 +87,7 @@ void NodePlacement::give_back(const std::vector<int>& places) {
   for (const int place : places) --uses_[static_cast<std::size_t>(place)];
 }
 
-const std::vector<int>& NodePlacement::processors_of(int place) const {
-  return nodes_[static_cast<std::size_t>(node_of_[static_cast<std::size_t>(place)])];
-}
+const std::vector<int>& NodePlacement::processors_of(int place) const { return nodes_[static_cast<std::size_t>(node_of_[static_cast<std::size_t>(place)])]; }
 
 namespace {
 thread_local NodePlacement* scoped_placement = nullptr;

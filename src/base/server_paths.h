@@ -1,4 +1,4 @@
-// Messages for the operator name files where they lie; a client is told the file's name alone. Plain function.
+// Removes a server's absolute paths from messages: operators see full paths, clients only file names. Pure function.
 //   without_server_paths("'/srv/state/checkpoints/x/model.safetensors' is truncated")  ->  "'.../model.safetensors' is truncated"
 #pragma once
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// Every absolute path in a message becomes "..." and its last part: what begins with a slash at the beginning of a word and has another
-// slash. In quotes it may hold spaces. Paths of our own HTTP routes (/v1/, /api/, /training/, /inference/, /hot_load/) stay.
+// Replaces every absolute path in a message by "..." and its last part. A path begins with a slash at a word's beginning and has another
+// slash; in quotes it may hold spaces. Paths of our own HTTP routes (/v1/, /api/, /training/, /inference/, /hot_load/) stay.
 std::string without_server_paths(std::string_view message);
 
 }  // namespace lockstep

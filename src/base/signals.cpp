@@ -37,7 +37,7 @@ void install_interrupt_handlers() {
   sigemptyset(&action.sa_mask);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before {};
-    if (signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;  // nohup: a run that outlives its terminal
+    if (signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;  // nohup: the run outlives its terminal
     if (sigaction(signal, &action, nullptr) != 0) fail(ErrorCode::internal, "cannot handle signal {}", signal);
   }
 }

@@ -1,8 +1,8 @@
-// Ctrl-C, SIGTERM and SIGHUP (the terminal is gone) as a flag that long work looks at between steps, so that it can save and say how to go on.
-// A second Ctrl-C ends the process at once, and so does a second SIGTERM half a second after the first or later (some senders
-// say it twice in one breath; a SIGHUP that comes again is not meant so). Knows nothing of what is saved. Any thread may ask.
+// Turns Ctrl-C, SIGTERM and SIGHUP into a flag that long work checks between steps, so that it can save before it ends.
 //   install_interrupt_handlers();
 //   while (!interrupted()) step();
+// A second Ctrl-C ends the process at once; so does a second SIGTERM, if it comes half a second or more after the first (some senders repeat it
+// immediately). A repeated SIGHUP does not. Any thread may ask.
 #pragma once
 #include "base/stop_token.h"
 
@@ -19,11 +19,11 @@ void throw_if_interrupted();
 // The same flag for work that any owner may stop; clear_interrupt clears it here too.
 StopToken interrupt_token();
 
-// SIGHUP as a wish to read files anew instead of an end. True: it came since this was asked last.
+// Makes SIGHUP mean "reload files" instead of "stop". True when it came since the last call.
 void install_reload_handler();
 bool take_reload();
 
-// As if none had come: for a program that took it as the end of one answer, and goes on.
+// Forgets a signal: for a program that ended one answer on it and goes on.
 void clear_interrupt();
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// The wish that long work ends soon, as a value that is handed to it: the work looks at its token between steps, saves and ends. Whoever may
-// end it holds the source; Ctrl-C and SIGTERM have a token too (base/signals.h). Any thread.
+// A stop request as a value: long work checks its token between steps, saves and ends. Any thread.
 //   StopSource source; const StopToken stop = source.token(); while (!stop.stopped()) step();  // elsewhere: source.stop();
+// Whoever may stop the work holds the source; Ctrl-C and SIGTERM have a token too (base/signals.h).
 #pragma once
 #include <atomic>
 #include <memory>

@@ -16,9 +16,9 @@
 
 namespace lockstep {
 
-// A job is a generation number and a next index in one word, so that a thread that comes late can never take an index of a
+// A job is a generation number and a next index in one word, so that a late thread can never combine an index of one
 // job with the fields of another. The caller waits for indices, not for threads: a worker that sleeps through a small job
-// costs nothing. Workers spin for a moment (the jobs of one forward follow each other within microseconds), then sleep.
+// costs nothing. Workers spin briefly (the jobs of one forward follow each other within microseconds), then sleep.
 struct ThreadPool::State {
   static constexpr std::uint64_t kClosed = 0xffffffffu;  // as the index: nothing to take
   std::mutex mutex;
@@ -81,7 +81,7 @@ struct ThreadPool::State {
   }
 };
 
-// On a machine with several NUMA nodes each worker stays on one; the caller goes where the system puts it.
+// On a machine with several NUMA nodes each worker is bound to one; the caller is not bound.
 ThreadPool::ThreadPool(int threads) : threads_(std::max(1, threads)), state_(std::make_unique<State>()) {
   state_->placement = &current_placement();
   state_->places = state_->placement->take(threads_);

@@ -1,6 +1,6 @@
-// A fixed set of threads that run index ranges. The split of work never changes a bit of any result: every kernel
-// gives each output element to exactly one index. One caller at a time; not reentrant.
+// A fixed set of threads that run index ranges. One caller at a time; not reentrant.
 //   pool.run(rows, [&](int64_t i) { ... });
+// How indices are split over threads never changes a bit, since every kernel gives each output element to exactly one index.
 #pragma once
 #include <cstdint>
 #include <functional>

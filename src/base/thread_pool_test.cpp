@@ -23,7 +23,11 @@ TEST(ThreadPool, EveryIndexRunsOnceInManySmallJobs) {
 
 TEST(ThreadPool, AnExceptionReachesTheCallerAndThePoolGoesOn) {
   ThreadPool pool(3);
-  EXPECT_THROW(pool.run(20, [](std::int64_t i) { if (i == 7) throw std::runtime_error("seven"); }), std::runtime_error);
+  EXPECT_THROW(pool.run(20,
+                        [](std::int64_t i) {
+                          if (i == 7) throw std::runtime_error("seven");
+                        }),
+               std::runtime_error);
   std::atomic<int> ran{0};
   pool.run(20, [&](std::int64_t) { ran.fetch_add(1); });
   EXPECT_EQ(ran.load(), 20);

@@ -29,8 +29,8 @@ AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& mac
   rows.page_table = page_table.view();
   rows.page_size = kPage;
   const Buffer q = device.upload(noise(c.rows * c.heads * c.size, 1), c.rows, c.heads * c.size, MemoryCategory::activations);
-  const Buffer cache = device.upload(noise(pages * kPage * shape.entry(), 2), pages * kPage, shape.entry(), MemoryCategory::cache,
-                                     c.bf16_cache ? DType::bf16 : DType::f32);
+  const Buffer cache =
+      device.upload(noise(pages * kPage * shape.entry(), 2), pages * kPage, shape.entry(), MemoryCategory::cache, c.bf16_cache ? DType::bf16 : DType::f32);
   const Buffer o = device.allocate(DType::f32, c.rows, c.heads * c.size, MemoryCategory::activations);
   const Buffer log_sum = device.allocate(DType::f32, c.rows, c.heads, MemoryCategory::activations);
   AttentionTiming result;

@@ -29,7 +29,8 @@ TEST(FreeProduct, IsTheSameLayerInEveryTile) {
               double sum = 0;
               for (std::int64_t k = 0; k < inputs; ++k)
                 sum += static_cast<double>(x[static_cast<std::size_t>(t * inputs + k)]) * w[static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16)];
-              ASSERT_NEAR(y[static_cast<std::size_t>(t * outputs + n)], sum, 1e-5) << rows << " x " << outputs << ", " << accumulators << " accumulators, row " << t;
+              ASSERT_NEAR(y[static_cast<std::size_t>(t * outputs + n)], sum, 1e-5)
+                  << rows << " x " << outputs << ", " << accumulators << " accumulators, row " << t;
             }
         }
   }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "kernels/free_order/free_product.h"
 #include "benchmark/noise.h"
+#include "kernels/free_order/free_product.h"
 #include "kernels/launch.h"
 #include "kernels/linear/linear.h"
 
@@ -13,7 +13,8 @@ namespace {
 // Numbers that begin at a cache line, as a device's blocks do: a vector that lies across two lines costs two loads.
 class Lines {
  public:
-  explicit Lines(const std::vector<float>& values) : block_(values.size() + kLine), begin_(kLine - (reinterpret_cast<std::uintptr_t>(block_.data()) / sizeof(float)) % kLine) {
+  explicit Lines(const std::vector<float>& values)
+      : block_(values.size() + kLine), begin_(kLine - (reinterpret_cast<std::uintptr_t>(block_.data()) / sizeof(float)) % kLine) {
     std::copy(values.begin(), values.end(), data());
   }
   Lines(Lines&&) = default;  // the block stays where it is

@@ -1,7 +1,7 @@
-// Times linear layers y = x W^T alone (kernels/linear): the product every other speed stands on.
-// `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is what the tree costs. `free_order` is a kernel
-// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, of which the fastest is told.
+// Times linear layers y = x W^T (kernels/linear), the product that dominates everything else.
 //   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, 0.5, 0);
+// `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is the tree's cost. `free_order` is a kernel
+// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, of which the fastest is reported.
 #pragma once
 #include "benchmark/timing.h"
 #include "kernels/backend.h"

@@ -19,7 +19,7 @@ std::vector<std::int32_t> random_tokens(const OpenedModel& opened, std::int64_t 
   RandomSequence random(1, RandomStream::shuffle, item);
   std::vector<std::int32_t> tokens;
   for (std::int64_t i = 0; i < count; ++i)
-    tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.loaded.model->vocabulary)));
+    tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.model->facts().vocabulary)));
   return tokens;
 }
 
@@ -48,9 +48,9 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
     fail(ErrorCode::invalid_argument, "{} streams with a prompt of {} tokens leave no step to time in a context of {}", shape.streams, shape.prompt,
          opened.runtime->max_positions);
   const std::int64_t positions = shape.prompt + steps + 16;
-  Engine engine(*opened.runtime, serving_model(opened).weights,
-                {.cache_pages = shape.streams * (positions / 16 + 1), .max_batch_rows = kRows + shape.streams, .max_sequences = shape.streams,
-                 .prefix_cache = false});
+  Engine engine(
+      *opened.runtime, serving_model(opened).weights,
+      {.cache_pages = shape.streams * (positions / 16 + 1), .max_batch_rows = kRows + shape.streams, .max_sequences = shape.streams, .prefix_cache = false});
   std::int64_t generated = 0;
   std::vector<bool> begun;
   const auto begin = [&] {
@@ -71,12 +71,13 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
     engine.step();
     return generated - before == shape.streams;
   };
-  return per_second(time_repeated(seconds, [&] {
-                      while (!step()) {  // the streams have ended: their beginning is no decoding, and is thrown away
-                        engine.run_until_idle();
-                        begin();
-                      }
-                    }),
+  return per_second(time_repeated(seconds,
+                                  [&] {
+                                    while (!step()) {  // the streams have ended: their beginning is no decoding, and is thrown away
+                                      engine.run_until_idle();
+                                      begin();
+                                    }
+                                  }),
                     shape.streams);
 }
 
@@ -91,9 +92,9 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
     data.push_back(TrainSequence::next_token(text));
     learnt += static_cast<std::int64_t>(text.size()) - 1;
   }
-  const TrainerOptions options{.micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder};
+  const TrainerOptions options{
+      .micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder};
   const auto time = [&](auto& trainer) {
-    opened.loaded.masters = {};  // the trainer has what it needs of them
     std::optional<double> first_loss;
     const auto step = [&] {
       const double loss = trainer.forward_backward(data, {}).loss;
@@ -114,18 +115,17 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
     return timing;
   };
   if (shape.lora_rank == 0) {
-    Trainer trainer(*opened.runtime, opened.loaded.masters, options);
+    Trainer trainer(*opened.runtime, opened.masters(), options);
     return time(trainer);
   }
-  const auto layout = std::make_shared<const AdapterLayout>(opened.loaded.model->manifest(), AdapterSettings{.rank = shape.lora_rank});
+  const auto layout = std::make_shared<const AdapterLayout>(opened.model->manifest(), AdapterSettings{.rank = shape.lora_rank});
   AdapterTrainer trainer(std::make_shared<FrozenBase>(*opened.runtime, serving_model(opened).weights, options), layout, initial_adapter(*layout, 1));
   return time(trainer);
 }
 
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
   require_positions(opened, shape.prompt + shape.tokens);
-  Trainer trainer(*opened.runtime, opened.loaded.masters, {.share_prefixes = true});  // as `train rl` does unless told otherwise
-  opened.loaded.masters = {};  // the trainer's from here on
+  Trainer trainer(*opened.runtime, opened.masters(), {.share_prefixes = true});  // as `train rl` does unless told otherwise
   Engine engine(*opened.runtime, trainer.weights(), {.max_sequences = shape.prompts * shape.samples});
   LossOptions loss;
   loss.kind = LossKind::policy;
@@ -160,8 +160,7 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
 
 std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, double seconds) {
   require_positions(opened, shape.prompt + shape.tokens);
-  Trainer whole(*opened.runtime, opened.loaded.masters, {}), sharing(*opened.runtime, opened.loaded.masters, {.share_prefixes = true, .declared_prefixes = true});
-  opened.loaded.masters = {};  // the trainers' from here on
+  Trainer whole(*opened.runtime, opened.masters(), {}), sharing(*opened.runtime, opened.masters(), {.share_prefixes = true, .declared_prefixes = true});
   std::vector<TrainSequence> data, declared;
   for (std::int64_t p = 0; p < shape.prompts; ++p)
     for (std::int64_t s = 0; s < shape.samples; ++s) {

@@ -8,11 +8,11 @@
 namespace lockstep {
 
 struct ModelTiming {
-  Timing time;                     // of one run: a prompt, a step of all streams, a training step
-  std::int64_t tokens = 0;         // that one run makes or learns from
-  double tokens_per_second = 0;    // of the median
-  double first_loss = 0;           // of training: the mean loss of a token before the first step
-  double deposit_share = -1;       // of training, where asked for: the part of its processor time in deposits into accumulators
+  Timing time;                   // of one run: a prompt, a step of all streams, a training step
+  std::int64_t tokens = 0;       // that one run makes or learns from
+  double tokens_per_second = 0;  // of the median
+  double first_loss = 0;         // of training: the mean loss of a token before the first step
+  double deposit_share = -1;     // of training, where asked for: the part of its processor time in deposits into accumulators
 };
 
 // One prompt of `tokens` in one forward, and the first token after it.
@@ -29,17 +29,17 @@ struct TrainCase {
   std::int64_t sequences = 4, length = 256;
   std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
-  std::string optimizer_folder;  // not empty: the optimizer's state is in a file there (train/options.h)
+  std::string optimizer_folder;                  // not empty: the optimizer's state is in a file there (train/options.h)
   std::vector<std::vector<std::int32_t>> texts;  // token ids to train on, one more than are learnt from; empty: random ones of `length`
-  bool deposits = false;         // measure deposit_share
-  std::int64_t lora_rank = 0;    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
+  bool deposits = false;                         // measure deposit_share
+  std::int64_t lora_rank = 0;                    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
 };
 // forward_backward of all sequences with cross-entropy and optim_step.
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
 
 struct RlCase {
-  std::int64_t prompts = 8, samples = 8;        // a group of samples a prompt
-  std::int64_t prompt = 16, tokens = 32;        // of each
+  std::int64_t prompts = 8, samples = 8;  // a group of samples a prompt
+  std::int64_t prompt = 16, tokens = 32;  // of each
 };
 // GRPO steps: sample all groups under the newest weights, advantages within each group (rewards are noise: what they are costs
 // nothing), the clipped policy loss with prompts' forwards shared, optim_step, and the engine takes the new weights. Tokens are the

@@ -1,4 +1,4 @@
-// Values to measure with: uniform in [-0.5, 0.5), the same for the same seed.
+// Input values for benchmarks: uniform in [-0.5, 0.5), the same for the same seed.
 #pragma once
 #include <cstdint>
 #include <vector>

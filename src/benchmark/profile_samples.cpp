@@ -76,7 +76,7 @@ ProfileSamples::ProfileSamples() {
 void ProfileSamples::begin() {
   places.assign(kMostSamples, 0);
   taken = 0;
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_sigaction = take_sample;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   sigaction(SIGPROF, &action, nullptr);

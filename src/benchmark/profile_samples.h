@@ -1,7 +1,7 @@
-// What share of a program's processor time goes into some of its functions: the system's profiling timer stops the process every
-// millisecond of its processor time, and where it stood is looked up in the program's own symbols. It measures a run as it is, with no
-// counter in a kernel. One at a time in a process.
+// Measures what share of a program's processor time goes into given functions: the system's profiling timer interrupts it every
+// millisecond of processor time, and the interrupted address is looked up in the program's own symbols.
 //   ProfileSamples samples; samples.begin(); work(); samples.end(); samples.share({"deposit_tile"});
+// The run is unchanged: no counter in a kernel. One at a time in a process.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -6,8 +6,14 @@
 namespace lockstep {
 
 ScoringTiming time_scoring(const ScoringCase& c, const BackendOptions& machine, const std::string& profile, double seconds) {
-  const std::shared_ptr<const Model> model = make_model({{"model_type", "llama"}, {"vocab_size", c.vocabulary}, {"hidden_size", c.hidden}, {"num_hidden_layers", 1},
-                                                         {"num_attention_heads", 1}, {"head_dim", 16}, {"intermediate_size", 16}, {"max_position_embeddings", c.tokens + 1}});
+  const std::shared_ptr<const Model> model = make_model({{"model_type", "llama"},
+                                                         {"vocab_size", c.vocabulary},
+                                                         {"hidden_size", c.hidden},
+                                                         {"num_hidden_layers", 1},
+                                                         {"num_attention_heads", 1},
+                                                         {"head_dim", 16},
+                                                         {"intermediate_size", 16},
+                                                         {"max_position_embeddings", c.tokens + 1}});
   Runtime runtime(machine, model, profile_by_name(profile), c.tokens + 1);
   Trainer trainer(runtime, initial_weights(model->manifest(), 1, 0.02), {});
   RandomSequence draws(1, RandomStream::shuffle, 0);

@@ -1,5 +1,5 @@
-// Times log-probabilities of given tokens under a model of random weights, one layer deep and with as large a vocabulary as wanted: the
-// head's part is nearly all of it. Says too what memory a call takes beside the weights, which must not be the logits of all tokens.
+// Times log-probabilities of given tokens under a random one-layer model with any vocabulary size: nearly all of the time is the head's. Also
+// reports the memory of a call beside the weights, which must not be the logits of all tokens.
 //   const ScoringTiming t = time_scoring({.tokens = 4096, .vocabulary = 150'000, .hidden = 256}, {.threads = 2}, "cpu-bf16w", 1.0);
 #pragma once
 #include "benchmark/timing.h"

@@ -1,5 +1,4 @@
-// How long something takes: repeated until a time is used up, so that slow and fast things are both measured well. The first
-// run, which fills caches, is not counted. Knows nothing of what is timed. One thread.
+// Times a function by repeating it until a given time is used up. The first run, which fills caches, is not counted. One thread.
 //   const Timing t = time_repeated(0.5, [&] { backend.launch(...); });
 #pragma once
 #include <cstdint>

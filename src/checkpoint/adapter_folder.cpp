@@ -17,26 +17,40 @@ namespace files = std::filesystem;
 constexpr const char* kTensors = "adapter_model.safetensors";
 
 Json adapter_config(const AdapterLayout& layout, const std::string& base) {
-  return {{"peft_type", "LORA"}, {"task_type", "CAUSAL_LM"}, {"base_model_name_or_path", base}, {"r", layout.settings().rank}, {"lora_alpha", layout.settings().alpha},
-          {"target_modules", layout.modules()}, {"lora_dropout", 0.0}, {"bias", "none"}, {"fan_in_fan_out", false}, {"inference_mode", true},
-          {"use_rslora", false}, {"use_dora", false}, {"modules_to_save", nullptr}, {"rank_pattern", Json::object()}, {"alpha_pattern", Json::object()}};
+  return {{"peft_type", "LORA"},
+          {"task_type", "CAUSAL_LM"},
+          {"base_model_name_or_path", base},
+          {"r", layout.settings().rank},
+          {"lora_alpha", layout.settings().alpha},
+          {"target_modules", layout.modules()},
+          {"lora_dropout", 0.0},
+          {"bias", "none"},
+          {"fan_in_fan_out", false},
+          {"inference_mode", true},
+          {"use_rslora", false},
+          {"use_dora", false},
+          {"modules_to_save", nullptr},
+          {"rank_pattern", Json::object()},
+          {"alpha_pattern", Json::object()}};
 }
 
-// Whether a field asks for nothing: absent, null, false, "none", empty.
+// Whether a field is off: absent, null, false, "none", empty.
 bool asks_nothing(const Json& config, const char* name) {
   const auto found = config.find(name);
   return found == config.end() || found->is_null() || *found == false || *found == "none" || ((found->is_object() || found->is_array()) && found->empty());
 }
 
 AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, const Manifest& model) {
-  if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA") fail(ErrorCode::unsupported, "peft_type is {}, allowed is LORA", type->dump().substr(0, 80));
-  for (const char* name : {"use_dora", "use_rslora", "bias", "modules_to_save", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layers_to_transform", "target_parameters"})
+  if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA")
+    fail(ErrorCode::unsupported, "peft_type is {}, allowed is LORA", type->dump().substr(0, 80));
+  for (const char* name :
+       {"use_dora", "use_rslora", "bias", "modules_to_save", "rank_pattern", "alpha_pattern", "fan_in_fan_out", "layers_to_transform", "target_parameters"})
     if (!asks_nothing(config, name)) fail(ErrorCode::unsupported, "{} is {}, allowed is none", name, config[name].dump().substr(0, 80));
   if (!config.contains("r") || !config["r"].is_number_integer()) fail(ErrorCode::corrupt_file, "r is missing, or no whole number");
   AdapterSettings settings;
   settings.rank = config["r"];
   settings.alpha = config.contains("lora_alpha") && config["lora_alpha"].is_number() ? config["lora_alpha"].get<double>() : static_cast<double>(settings.rank);
-  // Which groups it has is seen from its tensors.
+  // Which groups are adapted follows from the tensors.
   const auto has = [&](bool attention, bool mlp, bool unembedding) {
     const AdapterLayout one(model, {.rank = settings.rank, .alpha = settings.alpha, .attention = attention, .mlp = mlp, .unembedding = unembedding});
     return std::any_of(one.manifest().files().begin(), one.manifest().files().end(), [&](const FileTensor& t) { return file.find(t.name) != nullptr; });
@@ -67,7 +81,8 @@ void fill_adapter_folder(Folder&& folder, const AdapterLayout& layout, const Wei
   SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
   std::vector<float> values;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
-    const auto tensor = std::find_if(layout.manifest().files().begin(), layout.manifest().files().end(), [&](const FileTensor& t) { return t.name == entry.name; });
+    const auto tensor =
+        std::find_if(layout.manifest().files().begin(), layout.manifest().files().end(), [&](const FileTensor& t) { return t.name == entry.name; });
     values.resize(static_cast<std::size_t>(tensor->size()));
     layout.manifest().gather(*tensor, images, values.data());
     writer.write(values);
@@ -79,8 +94,9 @@ void fill_adapter_folder(Folder&& folder, const AdapterLayout& layout, const Wei
 }  // namespace
 
 void save_adapter_folder(const files::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, bool overwrite) {
-  with_context(fmt::format("saving the adapter to '{}'", path.string()),
-               [&] { fill_adapter_folder(AtomicFolder(path, overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), layout, images, base); });
+  with_context(fmt::format("saving the adapter to '{}'", path.string()), [&] {
+    fill_adapter_folder(AtomicFolder(path, overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), layout, images, base);
+  });
 }
 
 void export_adapter_folder(const files::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, Overwrite overwrite) {
@@ -102,11 +118,12 @@ LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model
       known.insert(tensor.name);
       const SafetensorsTensor* found = file.find(tensor.name);
       if (!found) {
-        // A module that the adapter leaves alone has A and B of zeros: nothing is added, and nothing is learnt there either.
+        // A module that the adapter does not have gets A and B of zeros: it adds nothing, and its gradient is zero too.
         if (file.find(other_half(tensor.name)) != nullptr) fail(ErrorCode::corrupt_file, "{} has no tensor {}", kTensors, quoted_name(tensor.name));
         continue;
       }
-      if (found->shape != tensor.shape) fail(ErrorCode::corrupt_file, "tensor {} has shape {}, allowed is {}", quoted_name(tensor.name), shape_text(found->shape), shape_text(tensor.shape));
+      if (found->shape != tensor.shape)
+        fail(ErrorCode::corrupt_file, "tensor {} has shape {}, allowed is {}", quoted_name(tensor.name), shape_text(found->shape), shape_text(tensor.shape));
       const std::vector<float> values = file.read(*found);
       for (const float value : values)
         if (!std::isfinite(value)) fail(ErrorCode::corrupt_file, "tensor {} holds {}, allowed are finite numbers", quoted_name(tensor.name), value);

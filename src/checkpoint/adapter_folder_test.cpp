@@ -68,7 +68,7 @@ TEST_F(AdapterFolder, ModulesThatAreLeftAloneAreZeros) {
     const bool zero = std::all_of(values.begin(), values.end(), [](float v) { return v == 0; });
     if (tensor.name.ends_with("lora_A.weight")) ++(zero ? zeros : others);
   }
-  EXPECT_EQ(zeros, 4);   // k_proj and o_proj of two layers
+  EXPECT_EQ(zeros, 4);  // k_proj and o_proj of two layers
   EXPECT_EQ(others, 4);
   keep([](const std::string& name) { return name.find("0.self_attn.q_proj.lora_A") == std::string::npos; });
   EXPECT_NE(refusal().find("has no tensor 'base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight'"), std::string::npos) << refusal();

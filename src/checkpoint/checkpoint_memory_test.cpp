@@ -58,7 +58,8 @@ Manifest layered_manifest() {
   Manifest m;
   m.table("embed.weight", 300, 64);
   for (int layer = 0; layer < 40; ++layer) {
-    const ParameterId keys = m.add({fmt::format("{} keys", layer), ParameterLayout::packed, 1, 64, 64}), values = m.add({fmt::format("{} values", layer), ParameterLayout::packed, 1, 64, 64});
+    const ParameterId keys = m.add({fmt::format("{} keys", layer), ParameterLayout::packed, 1, 64, 64}),
+                      values = m.add({fmt::format("{} values", layer), ParameterLayout::packed, 1, 64, 64});
     m.add_file({fmt::format("layers.{}.kv.weight", layer), {128, 64}, false, {{keys, 0, 0, 64, true}, {values, 0, 64, 64, true}}});
     m.matrices(fmt::format("experts {}", layer), 4, 64, 64, [&](std::int64_t e) { return fmt::format("layers.{}.experts.{}.weight", layer, e); });
   }
@@ -67,7 +68,8 @@ Manifest layered_manifest() {
 
 std::vector<float> values_of(const Manifest& manifest, StatePart part, std::size_t i, std::int64_t step) {
   std::vector<float> values(static_cast<std::size_t>(manifest.parameters()[i].size()));
-  for (std::size_t k = 0; k < values.size(); ++k) values[k] = static_cast<float>(step * 1000 + static_cast<std::int64_t>(i) * 3 + static_cast<int>(part)) + static_cast<float>(k) / 4096;
+  for (std::size_t k = 0; k < values.size(); ++k)
+    values[k] = static_cast<float>(step * 1000 + static_cast<std::int64_t>(i) * 3 + static_cast<int>(part)) + static_cast<float>(k) / 4096;
   return values;
 }
 
@@ -77,7 +79,8 @@ class CheckpointMemory : public testing::Test {
   ~CheckpointMemory() override { fs::remove_all(folder_); }
   void save(std::int64_t step) {
     save_checkpoint(folder_, manifest_, {.step = step, .profile_digest = "0123"},
-                    {[](StatePart, std::size_t) { return true; }, [&](StatePart part, std::size_t i) { return values_of(manifest_, part, i, step); }}, {.keep_last = 1});
+                    {[](StatePart, std::size_t) { return true; }, [&](StatePart part, std::size_t i) { return values_of(manifest_, part, i, step); }},
+                    {.keep_last = 1});
   }
   void expect_step(std::int64_t step) {
     const std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(folder_, manifest_);

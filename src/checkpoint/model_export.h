@@ -1,4 +1,4 @@
-// Models and adapters written where a user said to: files of others there are never lost (base/output_path.h). Any thread.
+// Exports models and adapters to a path that the user named; other files there are never lost (base/output_path.h). Any thread.
 //   export_model_folder("out", *model, masters, {.dtype = DType::bf16}, Overwrite::no);
 #pragma once
 #include <string>
@@ -9,8 +9,11 @@
 
 namespace lockstep {
 
-// As save_model_folder and save_adapter_folder; `overwrite` is the user's word and stands for theirs. Errors: those of OutputFolder too.
+// As save_model_folder and save_adapter_folder, with the user's `overwrite` in place of theirs. Errors: those of OutputFolder too.
 void export_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite);
-void export_adapter_folder(const std::filesystem::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base, Overwrite overwrite);
+// The weights of a model's files, a tensor at a time.
+void export_model_folder(const std::filesystem::path& path, const ModelReader& reader, const SaveOptions& options, Overwrite overwrite);
+void export_adapter_folder(const std::filesystem::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base,
+                           Overwrite overwrite);
 
 }  // namespace lockstep

@@ -1,32 +1,38 @@
-// The safetensors files of a Hugging Face folder as one list of tensors: a single file, or the shards that
-// model.safetensors.index.json names. Knows nothing of models. Reading from several threads is fine.
+// The tensors of a model as one list: of the one safetensors file of a Hugging Face folder, or of the shards that model.safetensors.index.json
+// names, or of a GGUF file. Knows nothing of models. Several threads may read.
 //   ModelFiles files(folder); if (const auto found = files.find(name)) found.file->read(*found.tensor, values);
 #pragma once
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "checkpoint/safetensors.h"
+#include "checkpoint/tensor_file.h"
 
 namespace lockstep {
 
 class ModelFiles {
  public:
   struct Found {
-    const SafetensorsFile* file = nullptr;
+    const TensorFile* file = nullptr;
     const SafetensorsTensor* tensor = nullptr;
     explicit operator bool() const { return tensor != nullptr; }
   };
 
   // Errors: not_found, io, corrupt_file (an index that disagrees with its shards, a tensor in two of them, ...).
-  explicit ModelFiles(const std::filesystem::path& folder);
+  explicit ModelFiles(const std::filesystem::path& model);
+  // Of files that are open already, at least one.
+  explicit ModelFiles(std::vector<std::unique_ptr<const TensorFile>> files) : files_(std::move(files)) {}
+  const std::string& label() const { return files_.front()->label(); }
   Found find(std::string_view name) const;
   std::vector<std::string> names() const;  // sorted
+  std::string format() const;              // "safetensors", "GGUF version 3"
+  StoredTypes types() const;
 
  private:
   void open_shards(const std::filesystem::path& folder, const std::filesystem::path& index);
-  std::vector<SafetensorsFile> files_;
+  std::vector<std::unique_ptr<const TensorFile>> files_;
 };
 
 }  // namespace lockstep

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <unordered_map>
 
@@ -6,28 +7,80 @@
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_export.h"
 #include "checkpoint/model_folder.h"
+#include "checkpoint/model_source.h"
 #include "checkpoint/safetensors.h"
+#include "model/low_bit_weights.h"
+#include "model/stored_names.h"
 #include "numerics/element.h"
+#include "numerics/int4_words.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
 
+// What is written: images of all parameters, or what files hold, a tensor at a time.
+class WrittenWeights {
+ public:
+  WrittenWeights(const Manifest& manifest, const WeightImages& masters) : manifest_(manifest), masters_(&masters) {}
+  WrittenWeights(const ModelReader& reader, const Profile* packed) : manifest_(reader.model()->manifest()), reader_(&reader), packed_(packed) {}
+
+  const Manifest& manifest() const { return manifest_; }
+  bool packs(const FileTensor& file) const { return packed_ && reader_->packs(stored(file), *packed_); }
+  // Whether the files that are read have all these tensors packed, and no other.
+  bool packed_before() const {
+    return reader_ && std::all_of(manifest_.files().begin(), manifest_.files().end(),
+                                  [&](const FileTensor& file) { return (stored(file).as() == StoredAs::int4) == packs(file); });
+  }
+  SafetensorsType type(const FileTensor& file, DType dtype) const {
+    if (file.fp32 || (!packed_ && dtype != DType::bf16)) return SafetensorsType::f32;
+    const auto few_bits = [&](const Piece& piece) { return weight_bits(manifest_.parameter(piece.parameter), *packed_) != 0; };
+    return packed_ && std::any_of(file.pieces.begin(), file.pieces.end(), few_bits) ? SafetensorsType::f32 : SafetensorsType::bf16;
+  }
+  void values(const FileTensor& file, std::vector<float>& values) const {
+    values.resize(static_cast<std::size_t>(file.size()));
+    if (!reader_) manifest_.gather(file, *masters_, values.data());
+    else if (packed_) reader_->read_computed(stored(file), *packed_, values);
+    else reader_->read(stored(file), values);
+  }
+  PackedMatrix packed(const FileTensor& file) const { return reader_->read_packed(stored(file), *packed_); }
+  // That of the file; of E4M3, which is not written, bf16 has all numbers.
+  SafetensorsType scale_type(const FileTensor& file) const {
+    const bool own = stored(file).holds_int4() && stored(file).scale_type() != SafetensorsType::f8_e4m3;
+    return own ? stored(file).scale_type() : SafetensorsType::bf16;
+  }
+  SafetensorsType shape_type(const FileTensor& file) const { return stored(file).holds_int4() ? stored(file).shape_type() : SafetensorsType::i64; }
+
+ private:
+  const StoredTensor& stored(const FileTensor& file) const { return reader_->tensors()[static_cast<std::size_t>(&file - manifest_.files().data())]; }
+
+  const Manifest& manifest_;
+  const WeightImages* masters_ = nullptr;
+  const ModelReader* reader_ = nullptr;
+  const Profile* packed_ = nullptr;
+};
+
 struct Shard {
   std::vector<const FileTensor*> files;
   std::uint64_t bytes = 0;
 };
 
-SafetensorsType file_type(const FileTensor& file, DType dtype) {
-  return dtype == DType::bf16 && !file.fp32 ? SafetensorsType::bf16 : SafetensorsType::f32;
+// The tensors that hold a tensor of the manifest.
+std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, const FileTensor& file, const SaveOptions& options) {
+  if (!weights.packs(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
+  const PackedNames names(file.name);
+  return {{names.numbers, SafetensorsType::i32, {file.rows(), int4_words(file.columns())}},
+          {names.scales, weights.scale_type(file), {file.rows(), QuantisedShape{1, file.columns(), 4}.groups()}},
+          {names.shape, weights.shape_type(file), {2}}};
 }
 
-// In the order of the model, a new shard where the limit would be passed; a tensor is never cut.
-std::vector<Shard> make_shards(const Manifest& manifest, const SaveOptions& options) {
+// In the order of the model; a new shard begins where the size limit would be exceeded; tensors are never split.
+std::vector<Shard> make_shards(const WrittenWeights& weights, const SaveOptions& options) {
   std::vector<Shard> shards(1);
-  for (const FileTensor& file : manifest.files()) {
-    const auto bytes = static_cast<std::uint64_t>(file.size() * safetensors_type_bytes(file_type(file, options.dtype)));
+  for (const FileTensor& file : weights.manifest().files()) {
+    std::uint64_t bytes = 0;
+    for (const auto& entry : entries_of(weights, file, options)) bytes += static_cast<std::uint64_t>(entry.elements() * safetensors_type_bytes(entry.type));
     if (!shards.back().files.empty() && shards.back().bytes + bytes > options.max_shard_bytes) shards.emplace_back();
     shards.back().files.push_back(&file);
     shards.back().bytes += bytes;
@@ -39,27 +92,60 @@ void check_values(const FileTensor& file, const std::vector<float>& values, Safe
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float stored = type == SafetensorsType::bf16 ? widen(round_to_bf16(values[i])) : values[i];
     if (!std::isfinite(stored))
-      fail(ErrorCode::numeric,
-           "element {} of '{}' is {}, stored as {}: a model with values that are no numbers is not saved", i, file.name,
-           values[i], safetensors_type_name(type));
+      fail(ErrorCode::numeric, "element {} of '{}' is {}, stored as {}: a model with values that are no numbers is not saved", i, file.name, values[i],
+           safetensors_type_name(type));
   }
 }
 
-void write_shard(const fs::path& path, const Shard& shard, const Manifest& manifest, const WeightImages& masters,
-                 DType dtype) {
+// A number that half precision has.
+std::uint16_t half_of(float x) {
+  const std::uint32_t sign = float_bits(x) >> 16 & 0x8000u, magnitude = float_bits(x) & 0x7fffffffu;
+  if (magnitude >= float_bits(0x1p-14f)) return static_cast<std::uint16_t>(sign | ((magnitude >> 13) - (112u << 10)));
+  return static_cast<std::uint16_t>(sign | static_cast<std::uint32_t>(bits_float(magnitude) * 0x1p24f));
+}
+
+// Scales in the type that the file has them in; they are numbers of it.
+void write_scales(SafetensorsWriter& writer, const SafetensorsWriter::Entry& entry, const std::vector<Bf16>& scales) {
+  if (entry.type == SafetensorsType::bf16) return writer.write_bytes(scales.data(), scales.size() * sizeof(Bf16));
+  std::vector<float> widened(scales.size());
+  std::transform(scales.begin(), scales.end(), widened.begin(), widen);
+  if (entry.type == SafetensorsType::f32) return writer.write(widened);
+  std::vector<std::uint16_t> halves(scales.size());
+  std::transform(widened.begin(), widened.end(), halves.begin(), half_of);
+  writer.write_bytes(halves.data(), halves.size() * sizeof(std::uint16_t));
+}
+
+void write_shape(SafetensorsWriter& writer, const SafetensorsWriter::Entry& entry, const FileTensor& file) {
+  if (entry.type == SafetensorsType::i64) return writer.write_bytes(file.shape.data(), file.shape.size() * sizeof(std::int64_t));
+  const std::vector<std::int32_t> narrow(file.shape.begin(), file.shape.end());
+  writer.write_bytes(narrow.data(), narrow.size() * sizeof(std::int32_t));
+}
+
+void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights& weights, const SaveOptions& options) {
   std::vector<SafetensorsWriter::Entry> entries;
-  std::unordered_map<std::string_view, const FileTensor*> by_name;
-  for (const FileTensor* file : shard.files) {
-    entries.push_back({file->name, file_type(*file, dtype), file->shape});
-    by_name.emplace(file->name, file);
-  }
+  std::unordered_map<std::string, const FileTensor*> by_name;
+  for (const FileTensor* file : shard.files)
+    for (SafetensorsWriter::Entry& entry : entries_of(weights, *file, options)) {
+      by_name.emplace(entry.name, file);
+      entries.push_back(std::move(entry));
+    }
   AtomicFile out(path);
   SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
   std::vector<float> values;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
-    values.resize(static_cast<std::size_t>(file.size()));
-    manifest.gather(file, masters, values.data());
+    if (weights.packs(file)) {
+      const PackedNames names(file.name);
+      if (entry.name == names.shape) {
+        write_shape(writer, entry, file);
+      } else if (const PackedMatrix packed = weights.packed(file); entry.name == names.numbers) {
+        writer.write_bytes(packed.words.data(), packed.words.size() * sizeof(std::uint32_t));
+      } else {
+        write_scales(writer, entry, packed.scales);
+      }
+      continue;
+    }
+    weights.values(file, values);
     check_values(file, values, entry.type);
     writer.write(values);
   }
@@ -67,31 +153,46 @@ void write_shard(const fs::path& path, const Shard& shard, const Manifest& manif
   out.commit();
 }
 
-void write_weights(const fs::path& folder, const Manifest& manifest, const WeightImages& masters,
-                   const SaveOptions& options) {
-  const std::vector<Shard> shards = make_shards(manifest, options);
-  if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0], manifest, masters, options.dtype);
+void write_weights(const fs::path& folder, const WrittenWeights& weights, const SaveOptions& options) {
+  const std::vector<Shard> shards = make_shards(weights, options);
+  if (shards.size() == 1) return write_shard(folder / "model.safetensors", shards[0], weights, options);
   nlohmann::json index;  // sorted by name
   std::uint64_t total = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
-    write_shard(folder / name, shards[i], manifest, masters, options.dtype);
-    for (const FileTensor* file : shards[i].files) index["weight_map"][file->name] = name;
+    write_shard(folder / name, shards[i], weights, options);
+    for (const FileTensor* file : shards[i].files)
+      for (const auto& entry : entries_of(weights, *file, options)) index["weight_map"][entry.name] = name;
     total += shards[i].bytes;
   }
   index["metadata"]["total_size"] = total;
   write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-void write_configs(const fs::path& folder, const Model& model, const SaveOptions& options) {
+// As compressed-tensors describes what it packs: modules by name, those that stay as they are in `ignore`.
+Json packed_config(const WrittenWeights& weights) {
+  constexpr std::string_view kWeight = ".weight";
+  Json ignored = Json::array();
+  for (const FileTensor& file : weights.manifest().files())
+    if (file.shape.size() == 2 && file.name.ends_with(kWeight) && !weights.packs(file))
+      ignored.push_back(file.name.substr(0, file.name.size() - kWeight.size()));
+  const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
+                        {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
+  const Json group = {{"targets", Json::array({"Linear"})}, {"weights", numbers}, {"input_activations", nullptr}, {"output_activations", nullptr}};
+  return {{"quant_method", "compressed-tensors"},  {"format", "pack-quantized"}, {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}}, {"ignore", ignored},          {"kv_cache_scheme", nullptr}};
+}
+
+void write_configs(const fs::path& folder, const Model& model, const WrittenWeights& weights, const SaveOptions& options) {
   Json config = model.config();
-  const char* dtype = options.dtype == DType::bf16 ? "bfloat16" : "float32";
+  const char* dtype = options.packed || options.dtype == DType::bf16 ? "bfloat16" : "float32";
   config["dtype"] = dtype;
-  config.erase("quantization_config");  // of the folder that was read: these are plain numbers
-  if (config.contains("torch_dtype")) config["torch_dtype"] = dtype;  // the name it had before; they must not disagree
+  if (!options.packed) config.erase("quantization_config");  // the folder that was read was quantised; what is written is not
+  else if (!config.contains("quantization_config") || !weights.packed_before()) config["quantization_config"] = packed_config(weights);
+  if (config.contains("torch_dtype")) config["torch_dtype"] = dtype;  // the older name of the same key; both must agree
   write_file_atomic(folder / "config.json", json_text(config));
   std::error_code error;
-  if (fs::exists(folder / "generation_config.json", error) || model.eos_tokens.empty()) return;
+  if (fs::exists(folder / "generation_config.json", error) || model.facts().eos_tokens.empty()) return;
   Json generation = {{"_from_model_config", true}};
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"})
     if (config.contains(key) && !config.at(key).is_null()) generation[key] = config.at(key);
@@ -100,22 +201,21 @@ void write_configs(const fs::path& folder, const Model& model, const SaveOptions
 
 void copy_tokenizer(const fs::path& from, const fs::path& folder) {
   constexpr std::size_t kMostBytes = std::size_t{256} << 20;
-  std::error_code error;
-  if (!fs::exists(from / "tokenizer.json", error))
-    fail(ErrorCode::not_found, "'{}' holds no tokenizer.json to copy", from.string());
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja",
-                           "chat_template.json", "generation_config.json"})
-    if (fs::exists(from / name, error)) write_file_atomic(folder / name, read_file(from / name, kMostBytes));
+  const std::unique_ptr<const FolderFiles> files = open_folder_files(from);
+  if (!files->has("tokenizer.json")) fail(ErrorCode::not_found, "'{}' holds no tokenizer.json to copy", from.string());
+  for (const char* name :
+       {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "chat_template.json", "generation_config.json"})
+    if (files->has(name)) write_file_atomic(folder / name, files->read(name, kMostBytes));
 }
 
 }  // namespace
 
 namespace {
 template <class Folder>
-void fill_model_folder(Folder&& folder, const Model& model, const WeightImages& masters, const SaveOptions& options) {
+void fill_model_folder(Folder&& folder, const Model& model, const WrittenWeights& weights, const SaveOptions& options) {
   if (!options.tokenizer_files_from.empty()) copy_tokenizer(options.tokenizer_files_from, folder.partial());
-  write_configs(folder.partial(), model, options);
-  write_weights(folder.partial(), model.manifest(), masters, options);
+  write_configs(folder.partial(), model, weights, options);
+  write_weights(folder.partial(), weights, options);
   folder.commit();
 }
 
@@ -127,14 +227,36 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 }
 }  // namespace
 
+void check_packed_profile(const Profile& profile) {
+  if (low_bit_format_of(profile.weight_bits) == LowBitFormat::int4) return;
+  fail(ErrorCode::unsupported, "profile is '{}', allowed are cpu-int4-base and cpu-int4-experts: folders hold their matrices as they are", profile.name);
+}
+
 void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {
   save_checked(path, options, [&] {
-    fill_model_folder(AtomicFolder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), model, masters, options);
+    fill_model_folder(AtomicFolder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), model,
+                      WrittenWeights(model.manifest(), masters), options);
   });
 }
 
 void export_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite) {
-  save_checked(path, options, [&] { fill_model_folder(OutputFolder(path, overwrite), model, masters, options); });
+  save_checked(path, options, [&] { fill_model_folder(OutputFolder(path, overwrite), model, WrittenWeights(model.manifest(), masters), options); });
+}
+
+void export_model_folder(const fs::path& path, const ModelReader& reader, const SaveOptions& options, Overwrite overwrite) {
+  save_checked(path, options, [&] {
+    if (options.packed) {
+      check_packed_profile(*options.packed);
+      check_low_bit(reader.model()->manifest(), *options.packed);
+      const std::vector<StoredTensor>& tensors = reader.tensors();
+      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) { return reader.packs(tensor, *options.packed); }))
+        fail(ErrorCode::unsupported,
+             "profile is '{}', and no matrix of this model that it has in 4 bits is a tensor of its own, as a packed one must be (all experts are one tensor); "
+             "allowed is to convert without packing",
+             options.packed->name);
+    }
+    fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options.packed), options);
+  });
 }
 
 }  // namespace lockstep

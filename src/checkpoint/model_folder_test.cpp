@@ -27,9 +27,7 @@ using Tensors = std::map<std::string, Values>;
 
 class ModelFolderTest : public testing::Test {
  protected:
-  ModelFolderTest()
-      : model_(make_model(
-            read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa/sharing/config.json"))) {
+  ModelFolderTest() : model_(make_model(read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/glm_moe_dsa/sharing/config.json"))) {
     masters_.resize(model_->manifest().parameters().size());
     for (const FileTensor& file : model_->manifest().files()) {
       NamedUniform uniform(7, file.name);
@@ -54,8 +52,7 @@ class ModelFolderTest : public testing::Test {
     std::vector<SafetensorsWriter::Entry> entries;
     for (const auto& [name, v] : tensors) entries.push_back({name, v.type, v.shape});
     std::string bytes;
-    SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); },
-                             entries);
+    SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); }, entries);
     for (const auto& entry : writer.entries()) writer.write(tensors.at(entry.name).values);
     writer.finish();
     return bytes;
@@ -87,16 +84,13 @@ TEST_F(ModelFolderTest, Bf16HoldsTheRoundedMastersAndKeepsFp32Tensors) {
   EXPECT_EQ(loaded.model->config().at("dtype"), "bfloat16");
   for (std::size_t p = 0; p < masters_.size(); ++p)
     for (std::size_t i = 0; i < masters_[p].size(); ++i) {
-      const float want =
-          model_->manifest().parameters()[p].trained ? widen(round_to_bf16(masters_[p][i])) : masters_[p][i];
-      ASSERT_EQ(float_bits(loaded.masters[p][i]), float_bits(want))
-          << model_->manifest().parameters()[p].name << " " << i;
+      const float want = model_->manifest().parameters()[p].trained ? widen(round_to_bf16(masters_[p][i])) : masters_[p][i];
+      ASSERT_EQ(float_bits(loaded.masters[p][i]), float_bits(want)) << model_->manifest().parameters()[p].name << " " << i;
     }
   // Saved again, the bytes are the same: bf16 is a fixed point.
   const fs::path again = folder_.path() / "again";
   save_model_folder(again, *loaded.model, loaded.masters, {.dtype = DType::bf16});
-  for (const char* name : {"model.safetensors", "config.json"})
-    EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
+  for (const char* name : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(path / name, 1 << 26), read_file(again / name, 1 << 26)) << name;
 }
 
 // Some files of tied models hold the table a second time, as the head.
@@ -152,8 +146,7 @@ TEST_F(ModelFolderTest, ConfigKeepsWhatNobodyAskedFor) {
   want["dtype"] = want["torch_dtype"] = "float32";
   want.erase("quantization_config");  // it spoke of the folder that was read
   EXPECT_EQ(read_json_file(path / "config.json"), want);
-  EXPECT_EQ(read_json_file(path / "generation_config.json"),
-            (Json{{"_from_model_config", true}, {"eos_token_id", {3, 5}}, {"pad_token_id", 4}}));
+  EXPECT_EQ(read_json_file(path / "generation_config.json"), (Json{{"_from_model_config", true}, {"eos_token_id", {3, 5}}, {"pad_token_id", 4}}));
 }
 
 TEST_F(ModelFolderTest, ShardsWithAnIndex) {
@@ -180,15 +173,12 @@ TEST_F(ModelFolderTest, ShardsWithAnIndex) {
     write_file_atomic(path / "model.safetensors.index.json", json_text(changed));
     return [&] { load_model_folder(path); };
   };
-  expect_error(ErrorCode::corrupt_file, {moved, "does not place"},
-               with_index([&](Json& j) { j["weight_map"].erase(moved); }));
-  expect_error(ErrorCode::corrupt_file, {"'not.there'", "does not hold"},
-               with_index([&](Json& j) { j["weight_map"]["not.there"] = *shards.begin(); }));
+  expect_error(ErrorCode::corrupt_file, {moved, "does not place"}, with_index([&](Json& j) { j["weight_map"].erase(moved); }));
+  expect_error(ErrorCode::corrupt_file, {"'not.there'", "does not hold"}, with_index([&](Json& j) { j["weight_map"]["not.there"] = *shards.begin(); }));
   expect_error(ErrorCode::corrupt_file, {moved, "../x"}, with_index([&](Json& j) { j["weight_map"][moved] = "../x"; }));
   expect_error(ErrorCode::corrupt_file, {moved, "number"}, with_index([&](Json& j) { j["weight_map"][moved] = 3; }));
   expect_error(ErrorCode::corrupt_file, {"weight_map"}, with_index([&](Json& j) { j.erase("weight_map"); }));
-  expect_error(ErrorCode::not_found, {"model-9.safetensors"},
-               with_index([&](Json& j) { j["weight_map"]["a"] = "model-9.safetensors"; }));
+  expect_error(ErrorCode::not_found, {"model-9.safetensors"}, with_index([&](Json& j) { j["weight_map"]["a"] = "model-9.safetensors"; }));
 }
 
 TEST_F(ModelFolderTest, FusedExpertsAreRead) {
@@ -211,8 +201,7 @@ TEST_F(ModelFolderTest, FusedExpertsAreRead) {
   expect_error(ErrorCode::corrupt_file, {"experts.gate_up_proj", "[12, 48, 14]", "[12, 14, 48]"}, [&] {
     load_model_folder(write([](Tensors& tensors) {
       tensors.erase("model.layers.3.mlp.experts.0.gate_proj.weight");
-      tensors["model.layers.3.mlp.experts.gate_up_proj"] = {
-          SafetensorsType::bf16, {12, 48, 14}, std::vector<float>(12 * 48 * 14)};
+      tensors["model.layers.3.mlp.experts.gate_up_proj"] = {SafetensorsType::bf16, {12, 48, 14}, std::vector<float>(12 * 48 * 14)};
     }));
   });
 }
@@ -225,34 +214,25 @@ TEST_F(ModelFolderTest, LayersBeyondTheModelArePassedOver) {
   const LoadedModel loaded = load_model_folder(path);
   EXPECT_EQ(loaded.masters, masters_);
   ASSERT_EQ(loaded.notes.size(), 1u);
-  EXPECT_EQ(loaded.notes[0],
-            "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
+  EXPECT_EQ(loaded.notes[0], "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
 }
 
 TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {
-  const auto load = [&](const std::function<void(Tensors&)>& change) {
-    return [this, change] { load_model_folder(write(change)); };
-  };
+  const auto load = [&](const std::function<void(Tensors&)>& change) { return [this, change] { load_model_folder(write(change)); }; };
   const std::string norm = "model.norm.weight";
-  expect_error(ErrorCode::corrupt_file,
-               {"lacks 1 of", norm, "did you mean 'model.morn.weight'", "while reading the model"},
-               load([&](Tensors& t) {
+  expect_error(ErrorCode::corrupt_file, {"lacks 1 of", norm, "did you mean 'model.morn.weight'", "while reading the model"}, load([&](Tensors& t) {
                  t["model.morn.weight"] = t[norm];
                  t.erase(norm);
                }));
   expect_error(ErrorCode::corrupt_file, {"lacks 5 of", ", ..."}, load([&](Tensors& t) {
                  for (int i = 0; i < 5; ++i) t.erase(fmt::format("model.layers.{}.input_layernorm.weight", i));
                }));
-  expect_error(ErrorCode::corrupt_file,
-               {"1 tensors that the model does not know", "model.norms.weight", "did you mean 'model.norm.weight'"},
+  expect_error(ErrorCode::corrupt_file, {"1 tensors that the model does not know", "model.norms.weight", "did you mean 'model.norm.weight'"},
                load([&](Tensors& t) { t["model.norms.weight"] = t[norm]; }));
-  expect_error(ErrorCode::corrupt_file, {norm, "[47]", "[48]"}, load([&](Tensors& t) {
-                 t[norm] = {SafetensorsType::f32, {47}, std::vector<float>(47)};
-               }));
+  expect_error(ErrorCode::corrupt_file, {norm, "[47]", "[48]"}, load([&](Tensors& t) { t[norm] = {SafetensorsType::f32, {47}, std::vector<float>(47)}; }));
   expect_error(ErrorCode::corrupt_file, {norm, "[1, 48]", "[48]"}, load([&](Tensors& t) { t[norm].shape = {1, 48}; }));
   expect_error(ErrorCode::corrupt_file, {norm, "element 5", "nan"}, load([&](Tensors& t) { t[norm].values[5] = NAN; }));
-  expect_error(ErrorCode::corrupt_file, {norm, "element 6", "inf"},
-               load([&](Tensors& t) { t[norm].values[6] = INFINITY; }));
+  expect_error(ErrorCode::corrupt_file, {norm, "element 6", "inf"}, load([&](Tensors& t) { t[norm].values[6] = INFINITY; }));
 
   const fs::path path = write([](Tensors&) {});
   EXPECT_EQ(load_model_folder(path).masters, masters_);
@@ -294,10 +274,8 @@ TEST_F(ModelFolderTest, SavingIsWholeOrNothing) {
 TEST_F(ModelFolderTest, TokenizerFilesComeAlong) {
   const fs::path from = folder_.path() / "from", path = folder_.path() / "out";
   fs::create_directories(from);
-  expect_error(ErrorCode::not_found, {"tokenizer.json"},
-               [&] { save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from}); });
-  for (const char* name :
-       {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "notes.txt"})
+  expect_error(ErrorCode::not_found, {"tokenizer.json"}, [&] { save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from}); });
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json", "notes.txt"})
     write_file_atomic(from / name, std::string("{\"of\": \"") + name + "\"}");
   save_model_folder(path, *model_, masters_, {.tokenizer_files_from = from});
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"})

@@ -19,8 +19,7 @@ bool is_alphanumeric(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <
 std::vector<std::string> runs_in(const fs::path& root) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename());
+  for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -28,8 +27,7 @@ std::vector<std::string> runs_in(const fs::path& root) {
 
 void check_run_name(const std::string& name) {
   const bool allowed = !name.empty() && name.size() <= 100 && is_alphanumeric(name[0]) &&
-                       std::all_of(name.begin(), name.end(),
-                                   [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
+                       std::all_of(name.begin(), name.end(), [](char c) { return is_alphanumeric(c) || c == '.' || c == '_' || c == '-'; });
   if (!allowed)
     fail(ErrorCode::invalid_argument,
          "the run's name is '{}', allowed are letters, digits, '.', '_' and '-', at most 100, beginning with a letter "
@@ -37,8 +35,7 @@ void check_run_name(const std::string& name) {
          name.substr(0, 110));
 }
 
-RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, const Json& config,
-                                const RunOptions& options) {
+RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, const Json& config, const RunOptions& options) {
   check_run_name(name);
   const fs::path path = root / name;
   std::error_code error;
@@ -46,7 +43,7 @@ RunDirectory RunDirectory::open(const fs::path& root, const std::string& name, c
     fail(ErrorCode::not_found, "there is no run '{}' to resume{}", path.string(), did_you_mean(name, runs_in(root)));
   claim_folder(path, "run");
   RunDirectory run(path);
-  // config.json marks a run that was begun; a folder without one is what a crash left at the very start.
+  // config.json marks a run that has begun; a folder without one is left over from a crash at the very start.
   if (fs::exists(run.config_file(), error)) {
     if (!options.resume)
       fail(ErrorCode::already_exists, "the run '{}' exists; to go on with it: {}", path.string(),

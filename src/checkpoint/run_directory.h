@@ -1,8 +1,8 @@
 // The folder of a run, runs/NAME: config.json as resolved, metrics.jsonl, checkpoints/, export/, and a lock that keeps
-// a second process out for as long as this object lives (and ends with the process, however that ends). Knows nothing
-// of what is in them. One owner.
+// other processes out for as long as this object lives.
 //   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep
 //   ..."});
+// Knows nothing of the contents. One owner.
 #pragma once
 #include <filesystem>
 #include <string>
@@ -14,16 +14,15 @@ namespace lockstep {
 
 struct RunOptions {
   bool resume = false;
-  std::string resume_line;  // what the user types to go on, for the message that refuses
+  std::string resume_line;  // the command that resumes the run, for the error message
 };
 
 class RunDirectory {
  public:
   // A new run: the folder and its config.json. With resume: one that exists; its config.json stays as it is.
   // Errors: already_exists (without resume; the message has resume_line), not_found (with resume, and the nearest
-  // name), invalid_argument (name), resource_exhausted (another process uses it), io; already_exists for a folder of somebody's.
-  static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config,
-                           const RunOptions& options);
+  // name), invalid_argument (name), resource_exhausted (another process uses it), io; already_exists for a user's own folder.
+  static RunDirectory open(const std::filesystem::path& root, const std::string& name, const Json& config, const RunOptions& options);
   RunDirectory(RunDirectory&& other) noexcept = default;
   RunDirectory& operator=(RunDirectory&&) = delete;
 

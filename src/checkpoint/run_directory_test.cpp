@@ -15,8 +15,7 @@ namespace fs = std::filesystem;
 class RunDirectoryTest : public testing::Test {
  protected:
   RunDirectory open(const std::string& name, bool resume = false) {
-    return RunDirectory::open(folder_.path() / "runs", name, {{"steps", 3}},
-                              {resume, "lockstep train rl --config c.toml --resume"});
+    return RunDirectory::open(folder_.path() / "runs", name, {{"steps", 3}}, {resume, "lockstep train rl --config c.toml --resume"});
   }
   TemporaryFolder folder_;
 };

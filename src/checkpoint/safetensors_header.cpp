@@ -34,7 +34,7 @@ constexpr std::array<TypeRow, 17> kTypes = {{{"BOOL", 1},
                                              {"U64", 8}}};
 constexpr std::size_t kMostDimensions = 32;
 
-// The events of the JSON parser, one state a place of the format. Anything that is out of place is an Error.
+// A state machine over the JSON parser's events. Anything unexpected is an Error.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderEvents(const std::string& label) : label_(label) {}
@@ -48,8 +48,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool number_unsigned(std::uint64_t value) override {
     if (place_ == Place::shape) {
-      if (value > static_cast<std::uint64_t>(INT64_MAX))
-        corrupt("has size {} in its shape, allowed are 0 to {}", value, INT64_MAX);
+      if (value > static_cast<std::uint64_t>(INT64_MAX)) corrupt("has size {} in its shape, allowed are 0 to {}", value, INT64_MAX);
       if (current_.shape.size() == kMostDimensions) corrupt("has more than {} dimensions", kMostDimensions);
       current_.shape.push_back(static_cast<std::int64_t>(value));
     } else if (place_ == Place::offsets) {
@@ -88,8 +87,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool key(std::string& value) override {
     if (place_ == Place::top) {
-      if (!names_.insert(value).second)
-        fail(ErrorCode::corrupt_file, "'{}': the header has {} twice", label_, quoted_name(value));
+      if (!names_.insert(value).second) fail(ErrorCode::corrupt_file, "'{}': the header has {} twice", label_, quoted_name(value));
       current_ = {};
       current_.name = value;
       has_type_ = has_shape_ = has_offsets_ = false;
@@ -99,10 +97,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       place_ = Place::metadata_value;
     } else {  // a tensor's field
       field_ = value;
-      bool* seen = value == "dtype"          ? &has_type_
-                   : value == "shape"        ? &has_shape_
-                   : value == "data_offsets" ? &has_offsets_
-                                             : nullptr;
+      bool* seen = value == "dtype" ? &has_type_ : value == "shape" ? &has_shape_ : value == "data_offsets" ? &has_offsets_ : nullptr;
       if (!seen) corrupt("has the field {}, allowed are dtype, shape, data_offsets", quoted_name(value));
       if (*seen) corrupt("has the field '{}' twice", value);
       *seen = true;
@@ -143,8 +138,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   template <class... A>
   [[noreturn]] void corrupt(fmt::format_string<A...> format, A&&... args) const {
-    fail(ErrorCode::corrupt_file, "'{}': tensor {} {}", label_, quoted_name(current_.name),
-         fmt::format(format, std::forward<A>(args)...));
+    fail(ErrorCode::corrupt_file, "'{}': tensor {} {}", label_, quoted_name(current_.name), fmt::format(format, std::forward<A>(args)...));
   }
 
   [[noreturn]] void unexpected(const std::string& value) const {
@@ -152,18 +146,15 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       case Place::start:
         fail(ErrorCode::corrupt_file, "'{}': the header is {}, allowed is an object", label_, value);
       case Place::top_value:
-        fail(ErrorCode::corrupt_file, "'{}': the header's {} is {}, allowed is an object", label_,
-             quoted_name(current_.name), value);
+        fail(ErrorCode::corrupt_file, "'{}': the header's {} is {}, allowed is an object", label_, quoted_name(current_.name), value);
       case Place::metadata_value:
-        fail(ErrorCode::corrupt_file, "'{}': {} in the header's __metadata__ is {}, allowed is a string", label_,
-             quoted_name(field_), value);
+        fail(ErrorCode::corrupt_file, "'{}': {} in the header's __metadata__ is {}, allowed is a string", label_, quoted_name(field_), value);
       case Place::shape:
         corrupt("has {} in its shape, allowed are whole numbers from 0", value);
       case Place::offsets:
         corrupt("has {} in its 'data_offsets', allowed are whole numbers from 0", value);
       default:
-        corrupt("has the {} {}, allowed is {}", field_, value,
-                field_ == "dtype" ? "a type's name" : "a list of whole numbers");
+        corrupt("has the {} {}, allowed is {}", field_, value, field_ == "dtype" ? "a type's name" : "a list of whole numbers");
     }
   }
 
@@ -176,29 +167,25 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     std::vector<std::string> known;
     for (const TypeRow& row : kTypes) known.emplace_back(row.name);
     if (name == "F4" || name.starts_with("F6_"))
-      fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, which is not offered; known are {}", label_,
-           quoted_name(current_.name), quoted_name(name), fmt::join(known, ", "));
-    corrupt("has the dtype {}, known are {}{}", quoted_name(name), fmt::join(known, ", "),
-            did_you_mean(name.substr(0, 20), known));
+      fail(ErrorCode::unsupported, "'{}': tensor {} has the dtype {}, which is not offered; known are {}", label_, quoted_name(current_.name),
+           quoted_name(name), fmt::join(known, ", "));
+    corrupt("has the dtype {}, known are {}{}", quoted_name(name), fmt::join(known, ", "), did_you_mean(name.substr(0, 20), known));
   }
 
   void finish_tensor() {
     if (!has_type_) corrupt("has no dtype");
     if (!has_shape_) corrupt("has no shape");
     if (!has_offsets_) corrupt("has no data_offsets");
-    if (current_.begin > current_.end)
-      corrupt("has the data_offsets [{}, {}], which run backwards", current_.begin, current_.end);
-    // A size of 0 makes the tensor empty whatever stands beside it; then nothing can overflow.
+    if (current_.begin > current_.end) corrupt("has the data_offsets [{}, {}], which run backwards", current_.begin, current_.end);
+    // A dimension of 0 makes the tensor empty whatever the others are; then nothing can overflow.
     std::uint64_t bytes = static_cast<std::uint64_t>(safetensors_type_bytes(current_.type));
     if (std::find(current_.shape.begin(), current_.shape.end(), 0) != current_.shape.end()) bytes = 0;
     for (const std::int64_t size : current_.shape)
-      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) ||
-          bytes > static_cast<std::uint64_t>(INT64_MAX))
+      if (__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(size), &bytes) || bytes > static_cast<std::uint64_t>(INT64_MAX))
         corrupt("has the shape {}, whose bytes overflow 64 bits", shape_text(current_.shape));
     if (current_.end - current_.begin != bytes)
-      corrupt("is {} of shape {}: {} bytes, but its data_offsets [{}, {}] hold {}",
-              safetensors_type_name(current_.type), shape_text(current_.shape), bytes, current_.begin, current_.end,
-              current_.end - current_.begin);
+      corrupt("is {} of shape {}: {} bytes, but its data_offsets [{}, {}] hold {}", safetensors_type_name(current_.type), shape_text(current_.shape), bytes,
+              current_.begin, current_.end, current_.end - current_.begin);
     header.tensors.push_back(std::move(current_));
   }
 
@@ -220,12 +207,10 @@ std::string shape_text(const std::vector<std::int64_t>& shape) { return fmt::for
 
 std::string quoted_name(std::string_view name) {
   std::size_t length = std::min<std::size_t>(name.size(), 120);
-  while (length < name.size() && length > 100 && (static_cast<unsigned char>(name[length]) & 0xc0) == 0x80)
-    --length;  // no torn UTF-8
+  while (length < name.size() && length > 100 && (static_cast<unsigned char>(name[length]) & 0xc0) == 0x80) --length;  // no torn UTF-8
   std::string text = "'";
   for (const char c : name.substr(0, length)) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
-      text += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) text += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
     else text += c;
   }
   return text + (name.size() > length ? "...'" : "'");

@@ -1,6 +1,6 @@
-// The JSON header of a safetensors file, parsed strictly and without recursion: nothing but what the format knows, each
-// name once. Knows nothing of files; offsets are checked by the reader.
+// Parses the JSON header of a safetensors file, strictly and without recursion: only what the format knows, each name once.
 //   const SafetensorsHeader header = parse_safetensors_header(text, "model.safetensors");
+// Knows nothing of files; the reader checks offsets.
 #pragma once
 #include <map>
 #include <string>
@@ -12,8 +12,7 @@
 namespace lockstep {
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsTensor>
-      tensors;  // in the order of the header; begin <= end, and end - begin fits type and shape
+  std::vector<SafetensorsTensor> tensors;  // in the order of the header; begin <= end, and end - begin fits type and shape
   std::map<std::string, std::string> metadata;
 };
 

@@ -26,26 +26,22 @@ std::string with_header(const std::string& header, std::size_t data) {
 }
 
 // Every word of `parts` stands in the one error that these bytes give.
-void expect_corrupt(const std::string& bytes, const std::vector<std::string>& parts,
-                    ErrorCode code = ErrorCode::corrupt_file) {
+void expect_corrupt(const std::string& bytes, const std::vector<std::string>& parts, ErrorCode code = ErrorCode::corrupt_file) {
   try {
     parse(bytes);
     ADD_FAILURE() << "no error; expected: " << parts[0];
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), code) << e.what();
     EXPECT_NE(e.message().find("m.safetensors"), std::string::npos) << e.what();
-    for (const std::string& part : parts)
-      EXPECT_NE(e.message().find(part), std::string::npos) << e.what() << "\nlacks: " << part;
+    for (const std::string& part : parts) EXPECT_NE(e.message().find(part), std::string::npos) << e.what() << "\nlacks: " << part;
   }
 }
 
 TEST(Safetensors, WritesTheBytesOfTheReferenceLibrary) {
-  const std::string bytes = safetensors_bytes(
-      {{"b", SafetensorsType::f32, {2}}, {"a", SafetensorsType::bf16, {1, 2}}, {"c", SafetensorsType::f32, {}}},
-      {{1, 2}, {3}, {4, 5}});
-  const std::string header =
-      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
-      R"("c":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"a":{"dtype":"BF16","shape":[1,2],"data_offsets":[12,16]}})";
+  const std::string bytes =
+      safetensors_bytes({{"b", SafetensorsType::f32, {2}}, {"a", SafetensorsType::bf16, {1, 2}}, {"c", SafetensorsType::f32, {}}}, {{1, 2}, {3}, {4, 5}});
+  const std::string header = R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                             R"("c":{"dtype":"F32","shape":[],"data_offsets":[8,12]},"a":{"dtype":"BF16","shape":[1,2],"data_offsets":[12,16]}})";
   EXPECT_EQ(bytes.substr(8, header.size()), header);
   EXPECT_EQ((bytes.size() - 16) % 8, 0u);
   const SafetensorsFile file = parse(bytes);
@@ -59,8 +55,7 @@ TEST(Safetensors, WritesTheBytesOfTheReferenceLibrary) {
 TEST(Safetensors, ValuesOfEachType) {
   std::vector<float> values;
   for (int i = 0; i < 70000; ++i) values.push_back(std::ldexp(1.0f + static_cast<float>(i) / 70000, i % 50 - 25));
-  const std::string bytes = safetensors_bytes(
-      {{"f", SafetensorsType::f32, {70000}}, {"h", SafetensorsType::bf16, {70000}}}, {values, values});
+  const std::string bytes = safetensors_bytes({{"f", SafetensorsType::f32, {70000}}, {"h", SafetensorsType::bf16, {70000}}}, {values, values});
   const SafetensorsFile file = parse(bytes);
   EXPECT_EQ(file.read(file.tensor("f")), values);
   const std::vector<float> rounded = file.read(file.tensor("h"));
@@ -79,9 +74,8 @@ TEST(Safetensors, ValuesOfEachType) {
 }
 
 TEST(Safetensors, TypesThatAreNoFloatsAreRefusedOnReading) {
-  const SafetensorsFile file = parse(with_header(
-      R"({"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})",
-      16));
+  const SafetensorsFile file =
+      parse(with_header(R"({"x":{"dtype":"F64","shape":[1],"data_offsets":[0,8]},"y":{"dtype":"I64","shape":[1],"data_offsets":[8,16]}})", 16));
   try {
     file.read(file.tensor("x"));
     ADD_FAILURE();
@@ -111,48 +105,36 @@ TEST(Safetensors, EveryFaultIsNamed) {
   expect_corrupt(with_header(one(R"("shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "no dtype"});
   expect_corrupt(with_header(one(R"("dtype":"F32","data_offsets":[0,4])"), 4), {"'x'", "no shape"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1])"), 4), {"'x'", "no data_offsets"});
-  expect_corrupt(with_header(one(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4),
-                 {"'x'", "'F33'", "did you mean"});
-  expect_corrupt(with_header(one(R"("dtype":"F4","shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "'F4'"},
-                 ErrorCode::unsupported);
+  expect_corrupt(with_header(one(R"("dtype":"F33","shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "'F33'", "did you mean"});
+  expect_corrupt(with_header(one(R"("dtype":"F4","shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "'F4'"}, ErrorCode::unsupported);
   expect_corrupt(with_header(one(R"("dtype":32,"shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "dtype", "32"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])"), 4),
-                 {"'x'", "'dtype' twice"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","dtype":"F32","shape":[1],"data_offsets":[0,4])"), 4), {"'x'", "'dtype' twice"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[-1],"data_offsets":[0,4])"), 4), {"'x'", "-1"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1.5],"data_offsets":[0,4])"), 4), {"'x'", "1.5"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[[1]],"data_offsets":[0,4])"), 4), {"'x'", "a list"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":1,"data_offsets":[0,4])"), 4), {"'x'", "shape", "1"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[0])"), 4), {"'x'", "1 'data_offsets'"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4,8])"), 4), {"'x'", "more than 2"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), 4),
-                 {"'x'", "[4, 0]", "backwards"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 4),
-                 {"'x'", "[2]", "8 bytes", "hold 4"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,0])"), 0),
-                 {"'x'", "overflow"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 0),
-                 {"'x'", "overflow"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[4,0])"), 4), {"'x'", "[4, 0]", "backwards"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,4])"), 4), {"'x'", "[2]", "8 bytes", "hold 4"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[4294967296,4294967296,2],"data_offsets":[0,0])"), 0), {"'x'", "overflow"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[4611686018427387904],"data_offsets":[0,0])"), 0), {"'x'", "overflow"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,0])"), 0), {"'x'"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":1)"), 4),
-                 {"'x'", "'extra'"});
-  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4),
-                 {"truncated", "'x'", "[0, 8]", "4 bytes"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4],"extra":1)"), 4), {"'x'", "'extra'"});
+  expect_corrupt(with_header(one(R"("dtype":"F32","shape":[2],"data_offsets":[0,8])"), 4), {"truncated", "'x'", "[0, 8]", "4 bytes"});
   expect_corrupt(with_header(one(R"("dtype":"F32","shape":[1],"data_offsets":[0,4])"), 7), {"3 surplus bytes"});
   expect_corrupt(with_header("{}", 1), {"1 surplus bytes"});
   const std::string x = R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)";
   expect_corrupt(with_header(x + R"("x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8), {"'x' twice"});
-  expect_corrupt(with_header(x + R"("y":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 6),
-                 {"'y'", "'x'", "byte 2"});
-  expect_corrupt(with_header(x + R"("y":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})", 10),
-                 {"from 4 to 6", "'y'"});
+  expect_corrupt(with_header(x + R"("y":{"dtype":"F32","shape":[1],"data_offsets":[2,6]}})", 6), {"'y'", "'x'", "byte 2"});
+  expect_corrupt(with_header(x + R"("y":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})", 10), {"from 4 to 6", "'y'"});
   expect_corrupt(with_header("{" + std::string(100000, '['), 0), {"not valid JSON"});
   expect_corrupt(with_header("{\"" + std::string(100000, 'n') + "\":1}", 0), {"nnn...'"});
 }
 
 TEST(Safetensors, EmptyFilesAndTensorsAreFine) {
   EXPECT_TRUE(parse(with_header("{}", 0)).tensors().empty());
-  const SafetensorsFile file =
-      parse(with_header(R"({"x":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[0,0]}}   )", 0));
+  const SafetensorsFile file = parse(with_header(R"({"x":{"dtype":"F32","shape":[0,9223372036854775807],"data_offsets":[0,0]}}   )", 0));
   EXPECT_TRUE(file.read(file.tensor("x")).empty());
 }
 
@@ -160,15 +142,12 @@ TEST(Safetensors, EmptyFilesAndTensorsAreFine) {
 // build.
 TEST(Safetensors, AnyMutationIsAnErrorOrAFile) {
   const std::string valid =
-      safetensors_bytes({{"model.a", SafetensorsType::f32, {2, 3}},
-                         {"model.b", SafetensorsType::bf16, {5}},
-                         {"c", SafetensorsType::f32, {0}}},
+      safetensors_bytes({{"model.a", SafetensorsType::f32, {2, 3}}, {"model.b", SafetensorsType::bf16, {5}}, {"c", SafetensorsType::f32, {0}}},
                         {std::vector<float>(), std::vector<float>(6, 1), std::vector<float>(5, 2)});
   // Sorted by type, then name: c, model.a, model.b.
   ASSERT_EQ(parse(valid).tensors().size(), 3u);
-  const std::vector<std::string> words = {
-      "0",         "9",       "-1",  "18446744073709551615", "1e400", "[", "]", "{", "}", "\"", ",", ":", "null",
-      "\"shape\"", "\\u0000", "\xff"};
+  const std::vector<std::string> words = {"0",         "9",       "-1",  "18446744073709551615", "1e400", "[", "]", "{", "}", "\"", ",", ":", "null",
+                                          "\"shape\"", "\\u0000", "\xff"};
   setenv("RC_PARAMS", "max_success=5000", 0);
   const bool passed = rc::check("no mutation crashes", [&] {
     std::string bytes = valid;
@@ -199,8 +178,7 @@ TEST(Safetensors, AnyMutationIsAnErrorOrAFile) {
     try {
       const SafetensorsFile file = parse(bytes);
       for (const SafetensorsTensor& t : file.tensors())
-        if (t.type == SafetensorsType::f32 || t.type == SafetensorsType::bf16)
-          RC_ASSERT(static_cast<std::int64_t>(file.read(t).size()) == t.elements());
+        if (t.type == SafetensorsType::f32 || t.type == SafetensorsType::bf16) RC_ASSERT(static_cast<std::int64_t>(file.read(t).size()) == t.elements());
     } catch (const Error& e) {
       RC_ASSERT(e.code() == ErrorCode::corrupt_file || e.code() == ErrorCode::unsupported);
     }
@@ -210,8 +188,7 @@ TEST(Safetensors, AnyMutationIsAnErrorOrAFile) {
 
 TEST(Safetensors, EveryTruncationIsAnError) {
   const std::string valid = safetensors_bytes({{"a", SafetensorsType::f32, {2, 3}}}, {std::vector<float>(6, 1)});
-  for (std::size_t length = 0; length < valid.size(); ++length)
-    EXPECT_THROW(parse(valid.substr(0, length)), Error) << length;
+  for (std::size_t length = 0; length < valid.size(); ++length) EXPECT_THROW(parse(valid.substr(0, length)), Error) << length;
 }
 
 TEST(Safetensors, OpensTheGoldensAndRefusesWhatIsNoFile) {
@@ -237,8 +214,7 @@ TEST(Safetensors, OpensTheGoldensAndRefusesWhatIsNoFile) {
 }
 
 TEST(Safetensors, WriterRefusesMisuse) {
-  EXPECT_THROW(safetensors_bytes({{"a", SafetensorsType::f32, {1}}, {"a", SafetensorsType::f32, {1}}}, {{1}, {1}}),
-               Error);
+  EXPECT_THROW(safetensors_bytes({{"a", SafetensorsType::f32, {1}}, {"a", SafetensorsType::f32, {1}}}, {{1}, {1}}), Error);
   EXPECT_THROW(safetensors_bytes({{"a", SafetensorsType::f32, {2}}}, {{1}}), Error);
   EXPECT_THROW(safetensors_bytes({{"a", SafetensorsType::f32, {1}}}, {}), Error);
   EXPECT_THROW(safetensors_bytes({{"a", SafetensorsType::i64, {1}}}, {{1}}), Error);

@@ -13,11 +13,9 @@
 namespace lockstep {
 
 // `values` in the order of the file (by type, then by name).
-inline std::string safetensors_bytes(std::vector<SafetensorsWriter::Entry> entries,
-                                     const std::vector<std::vector<float>>& values) {
+inline std::string safetensors_bytes(std::vector<SafetensorsWriter::Entry> entries, const std::vector<std::vector<float>>& values) {
   std::string bytes;
-  SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); },
-                           std::move(entries));
+  SafetensorsWriter writer([&](const void* data, std::size_t n) { bytes.append(static_cast<const char*>(data), n); }, std::move(entries));
   for (const std::vector<float>& v : values) writer.write(v);
   writer.finish();
   return bytes;
@@ -49,8 +47,7 @@ void expect_error(ErrorCode code, const std::vector<std::string>& parts, F&& wor
     ADD_FAILURE() << "no error; expected " << error_code_name(code);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), code) << e.what();
-    for (const std::string& part : parts)
-      EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << "\nlacks: " << part;
+    for (const std::string& part : parts) EXPECT_NE(std::string(e.what()).find(part), std::string::npos) << e.what() << "\nlacks: " << part;
   }
 }
 

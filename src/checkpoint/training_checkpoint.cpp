@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "base/give_way.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "checkpoint/json_file.h"
@@ -31,12 +32,11 @@ constexpr Group kGroups[] = {{"master.", &TrainingCheckpoint::masters, StatePart
 bool has_values(const FileTensor& file, StatePart part, const StateSource& source) {
   std::size_t filled = 0;
   for (const Piece& piece : file.pieces) filled += source.has(part, static_cast<std::size_t>(piece.parameter));
-  if (filled != 0 && filled != file.pieces.size())
-    fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
+  if (filled != 0 && filled != file.pieces.size()) fail(ErrorCode::internal, "only a part of '{}' has values", file.name);
   return filled != 0;
 }
 
-// Images of one part of the state, each from the first tensor that needs it to the last.
+// Images of one part of the state, each held from the first tensor that needs it to the last.
 class ImagesInUse {
  public:
   ImagesInUse(const Manifest& manifest, const Group& group, const StateSource& source)
@@ -93,8 +93,10 @@ std::string write_state(const fs::path& path, const Manifest& manifest, const St
   Sha256 hash;
   SafetensorsWriter writer(
       [&](const void* data, std::size_t bytes) {
-        hash.update(data, bytes);
-        out.write(data, bytes);
+        each_block(data, bytes, [&](const char* block, std::size_t size) {
+          hash.update(block, size);
+          out.write(block, size);
+        });
       },
       std::move(entries), {});
   std::vector<float> values;
@@ -111,12 +113,10 @@ std::string write_state(const fs::path& path, const Manifest& manifest, const St
   return hash.hex();
 }
 
-void read_state(const fs::path& path, const Manifest& manifest, const std::string& sha256,
-                TrainingCheckpoint& checkpoint) {
+void read_state(const fs::path& path, const Manifest& manifest, const std::string& sha256, TrainingCheckpoint& checkpoint) {
   const SafetensorsFile state = SafetensorsFile::open(path);
   const std::string found_sha256 = state.sha256();
-  if (found_sha256 != sha256)
-    fail(ErrorCode::corrupt_file, "'{}' has the SHA-256 {}, state.json says {}", path.string(), found_sha256, sha256);
+  if (found_sha256 != sha256) fail(ErrorCode::corrupt_file, "'{}' has the SHA-256 {}, state.json says {}", path.string(), found_sha256, sha256);
   std::size_t used = 0;
   std::vector<float> values;
   for (const Group& group : kGroups) {
@@ -130,8 +130,8 @@ void read_state(const fs::path& path, const Manifest& manifest, const std::strin
         continue;
       }
       if (found->shape != tensor.shape || found->type != SafetensorsType::f32)
-        fail(ErrorCode::corrupt_file, "'{}': tensor '{}' is {} {}, the model says F32 {}", path.string(), found->name,
-             safetensors_type_name(found->type), shape_text(found->shape), shape_text(tensor.shape));
+        fail(ErrorCode::corrupt_file, "'{}': tensor '{}' is {} {}, the model says F32 {}", path.string(), found->name, safetensors_type_name(found->type),
+             shape_text(found->shape), shape_text(tensor.shape));
       values.resize(static_cast<std::size_t>(tensor.size()));
       state.read(*found, values);
       manifest.scatter(tensor, values.data(), images);
@@ -141,17 +141,14 @@ void read_state(const fs::path& path, const Manifest& manifest, const std::strin
   if (used != state.tensors().size())
     for (const SafetensorsTensor& tensor : state.tensors()) {
       const auto known = [&](const FileTensor& t) {
-        return std::any_of(std::begin(kGroups), std::end(kGroups),
-                           [&](const Group& g) { return tensor.name == g.prefix + t.name; });
+        return std::any_of(std::begin(kGroups), std::end(kGroups), [&](const Group& g) { return tensor.name == g.prefix + t.name; });
       };
       if (std::none_of(manifest.files().begin(), manifest.files().end(), known))
-        fail(ErrorCode::corrupt_file, "'{}' has the tensor {}, which the model does not know", path.string(),
-             quoted_name(tensor.name));
+        fail(ErrorCode::corrupt_file, "'{}' has the tensor {}, which the model does not know", path.string(), quoted_name(tensor.name));
     }
   for (std::size_t i = 0; i < checkpoint.first_moments.size(); ++i)
     if (checkpoint.first_moments[i].size() != checkpoint.second_moments[i].size())
-      fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(),
-           manifest.parameters()[i].name);
+      fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(), manifest.parameters()[i].name);
 }
 
 // -1: not the name of a checkpoint.
@@ -160,20 +157,18 @@ std::int64_t step_of(const std::string& name) {
   if (!name.starts_with(prefix)) return -1;
   std::int64_t step = -1;
   const char* end = name.data() + name.size();
-  if (std::from_chars(name.data() + prefix.size(), end, step).ptr != end || step < 0 || checkpoint_name(step) != name)
-    return -1;
+  if (std::from_chars(name.data() + prefix.size(), end, step).ptr != end || step < 0 || checkpoint_name(step) != name) return -1;
   return step;
 }
 
 std::vector<std::string> names_in(const fs::path& folder) {
   std::vector<std::string> names;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
-    names.push_back(entry->path().filename());
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
   return names;
 }
 
-// Removal is best effort: what stays costs disk, not correctness. A folder is renamed first, so that a crash in the
+// Removal is best effort: leftovers cost disk, not correctness. A folder is renamed first, so that a crash in the
 // middle never leaves half of one under a valid name.
 void remove_checkpoint(const fs::path& folder) {
   std::error_code error;
@@ -181,16 +176,14 @@ void remove_checkpoint(const fs::path& folder) {
   doomed += kRemoved;
   fs::rename(folder, doomed, error);
   if (!error) fs::remove_all(doomed, error);
-  if (error)
-    log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
+  if (error) log_warning("an old checkpoint could not be removed", {{"path", folder.string()}, {"error", error.message()}});
 }
 
-// What a killed process left half written or half removed.
+// Removes what a killed process left half written or half removed.
 void remove_leftovers(const fs::path& checkpoints) {
   std::error_code error;
   for (const std::string& name : names_in(checkpoints))
-    if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial")))
-      fs::remove_all(checkpoints / name, error);
+    if (name.starts_with("step-") && (name.ends_with(kRemoved) || name.ends_with(".partial"))) fs::remove_all(checkpoints / name, error);
 }
 
 void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) {
@@ -199,8 +192,7 @@ void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) 
   std::reverse(steps.begin(), steps.end());
   int kept = 0;
   for (const std::int64_t step : steps)
-    if (step > saved_step || (keep_last > 0 && ++kept > keep_last))
-      remove_checkpoint(checkpoints / checkpoint_name(step));
+    if (step > saved_step || (keep_last > 0 && ++kept > keep_last)) remove_checkpoint(checkpoints / checkpoint_name(step));
 }
 }  // namespace
 
@@ -235,8 +227,7 @@ std::int64_t checkpoint_write_bytes(const Manifest& manifest) {
   return most;
 }
 
-fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
-                         const CheckpointOptions& options) {
+fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const CheckpointOptions& options) {
   const auto images = [&](StatePart part) -> const WeightImages& {
     return part == StatePart::master ? checkpoint.masters : part == StatePart::first_moment ? checkpoint.first_moments : checkpoint.second_moments;
   };
@@ -252,12 +243,9 @@ fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, 
   with_context(fmt::format("saving the checkpoint '{}'; earlier ones are intact", path.string()), [&] {
     AtomicFolder folder(path, AtomicFolder::Existing::replace);
     const std::string sha256 = write_state(folder.partial() / "state.safetensors", manifest, source);
-    const Json state = {{"format", kFormat},
-                        {"step", checkpoint.step},
-                        {"profile_digest", checkpoint.profile_digest},
-                        {"config_hash", checkpoint.config_hash},
-                        {"state_sha256", sha256},
-                        {"position", checkpoint.position}};
+    const Json state = {
+        {"format", kFormat},      {"step", checkpoint.step},        {"profile_digest", checkpoint.profile_digest}, {"config_hash", checkpoint.config_hash},
+        {"state_sha256", sha256}, {"position", checkpoint.position}};
     write_file_atomic(folder.partial() / "state.json", json_text(state));
     folder.commit();
     kill_point("checkpoint:rename");
@@ -277,8 +265,7 @@ TrainingCheckpoint load_checkpoint(const fs::path& folder, const Manifest& manif
     if (!json.contains("format") || json.at("format") != kFormat) wrong("format", "1");
     for (const char* key : {"profile_digest", "config_hash", "state_sha256"})
       if (!json.contains(key) || !json.at(key).is_string()) wrong(key, "a string");
-    if (!json.contains("step") || !json.at("step").is_number_integer() ||
-        checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
+    if (!json.contains("step") || !json.at("step").is_number_integer() || checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
       wrong("step", "the number in the folder's name");
     if (!json.contains("position") || !json.at("position").is_object()) wrong("position", "an object");
     TrainingCheckpoint checkpoint;
@@ -323,14 +310,11 @@ std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoin
       TrainingCheckpoint checkpoint = load_checkpoint(folder, manifest);
       return LoadedCheckpoint{std::move(checkpoint), folder, std::move(notes)};
     } catch (const Error& e) {
-      if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found &&
-          e.code() != ErrorCode::resource_exhausted)
-        throw;
+      if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found && e.code() != ErrorCode::resource_exhausted) throw;
       note(fmt::format("the checkpoint '{}' is passed over: {}", folder.string(), e.message()));
     }
   }
-  fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(),
-       checkpoints.string(), notes.back());
+  fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(), checkpoints.string(), notes.back());
 }
 
 }  // namespace lockstep

@@ -1,12 +1,11 @@
-// Training checkpoints: one folder each, checkpoints/step-000123/, with state.safetensors (masters and moments by file
+// Training checkpoints, one folder each: checkpoints/step-000123/ with state.safetensors (masters and moments by file
 // name, fp32) and state.json (step, profile, config, the caller's position, SHA-256 of the former), and beside them the
-// file `latest`, which names the one to go on from. A kill or a full disk at any moment leaves the previous one valid.
-// Knows nothing of trainers. One writer at a time (run_directory.h has the lock).
+// file `latest`, which names the one to resume from.
 //   save_checkpoint(run.checkpoints(), manifest, checkpoint, {.keep_last = 3});
 //   if (auto loaded = load_latest_checkpoint(run.checkpoints(), manifest)) trainer.restore(...);
-// Kill points (base/file.h), each passed once a checkpoint: checkpoint:write (half of the state is written),
-// checkpoint:fsync (all of it, nothing on disk for sure), checkpoint:rename (in place, `latest` still names the one
-// before).
+// A kill or a full disk at any moment leaves the previous checkpoint valid. Knows nothing of trainers. One writer at a time (run_directory.h has
+// the lock). Kill points (base/file.h), each passed once a checkpoint: checkpoint:write (half of the state is written),
+// checkpoint:fsync (all of it, none surely on disk), checkpoint:rename (in place, `latest` still names the previous one).
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -25,28 +24,28 @@ struct TrainingCheckpoint {
   WeightImages masters;                        // packed, every parameter
   WeightImages first_moments, second_moments;  // an empty image: the parameter has none (in both or in neither)
   std::string profile_digest, config_hash;
-  Json position = Json::object();  // of data and random numbers: the caller's, an object
+  Json position = Json::object();  // the caller's position in data and random numbers, an object
 };
 
 struct CheckpointOptions {
   int keep_last = 3;  // 0: all
 };
 
-// Writes the checkpoint of its step (one that stood there is exchanged), then `latest`, then removes older ones beyond
-// keep_last and those of later steps (a future that was abandoned). Returns its folder. Errors: io.
-std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest,
-                                      const TrainingCheckpoint& checkpoint, const CheckpointOptions& options = {});
+// Writes the checkpoint of its step (replacing an existing one), then `latest`, then removes older ones beyond
+// keep_last and those of later steps (from before a rollback). Returns its folder. Errors: io.
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
+                                      const CheckpointOptions& options = {});
 
-// Where the images come from while they are written: a parameter's is asked for once, when the first tensor that it is part of comes, and
-// goes after the last one. So a model is written with room for a few parameters, not for all.
+// Supplies the images while they are written: each parameter's is requested once, at the first tensor that it is part of, and
+// freed after the last one. So a model is written with memory for a few parameters, not for all.
 struct StateSource {
   std::function<bool(StatePart, std::size_t)> has;  // false: it has none (an empty image)
   std::function<std::vector<float>(StatePart, std::size_t)> read;
 };
-// The same files, bit for bit; the images of `checkpoint` are not looked at.
-std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint, const StateSource& source,
-                                      const CheckpointOptions& options);
-// The most bytes of images and values that stand in memory while a model of this manifest is written so.
+// Writes the same files, bit for bit; the images of `checkpoint` are ignored.
+std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest, const TrainingCheckpoint& checkpoint,
+                                      const StateSource& source, const CheckpointOptions& options);
+// Peak bytes of images and values in memory while a model of this manifest is written that way.
 std::int64_t checkpoint_write_bytes(const Manifest& manifest);
 
 // One folder, its hash verified. Errors: not_found, io, corrupt_file.
@@ -55,14 +54,13 @@ TrainingCheckpoint load_checkpoint(const std::filesystem::path& folder, const Ma
 struct LoadedCheckpoint {
   TrainingCheckpoint checkpoint;
   std::filesystem::path folder;
-  std::vector<std::string> notes;  // what was passed over because it is corrupt (also logged as warnings)
+  std::vector<std::string> notes;  // checkpoints skipped because they are corrupt (also logged as warnings)
 };
-// The one that `latest` names; where that is missing or corrupt, the newest that is valid. Nothing: no checkpoint yet.
+// The one that `latest` names; if that is missing or corrupt, the newest valid one. Empty: no checkpoint yet.
 // Errors: corrupt_file when there are some and none is valid.
-std::optional<LoadedCheckpoint> load_latest_checkpoint(const std::filesystem::path& checkpoints,
-                                                       const Manifest& manifest);
+std::optional<LoadedCheckpoint> load_latest_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest);
 
-// The steps for which a folder stands (valid or not), ascending.
+// The steps that have a folder (valid or not), ascending.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& checkpoints);
 // "step-000123".
 std::string checkpoint_name(std::int64_t step);

@@ -26,12 +26,8 @@ Manifest small_manifest() {
   m.matrix("up.weight", 33, 20);
   m.vector("norm.weight", 20);
   m.untrained_vector("bias", 5);
-  const ParameterId keys = m.add({"kv (keys)", ParameterLayout::packed, 2, 7, 3}),
-                    values = m.add({"kv (values)", ParameterLayout::packed, 2, 4, 7});
-  m.add_file({"kv.weight",
-              {14, 7},
-              false,
-              {{keys, 0, 0, 3, true}, {values, 0, 3, 4, false}, {keys, 1, 7, 3, true}, {values, 1, 10, 4, false}}});
+  const ParameterId keys = m.add({"kv (keys)", ParameterLayout::packed, 2, 7, 3}), values = m.add({"kv (values)", ParameterLayout::packed, 2, 4, 7});
+  m.add_file({"kv.weight", {14, 7}, false, {{keys, 0, 0, 3, true}, {values, 0, 3, 4, false}, {keys, 1, 7, 3, true}, {values, 1, 10, 4, false}}});
   m.matrices("experts", 3, 17, 4, [](std::int64_t e) { return fmt::format("experts.{}.weight", e); });
   return m;
 }
@@ -69,9 +65,7 @@ void expect_equal(const TrainingCheckpoint& a, const TrainingCheckpoint& b) {
 
 class TrainingCheckpointTest : public testing::Test {
  protected:
-  void save(std::int64_t step, int keep_last = 3) {
-    save_checkpoint(path_, manifest_, make_checkpoint(manifest_, step), {.keep_last = keep_last});
-  }
+  void save(std::int64_t step, int keep_last = 3) { save_checkpoint(path_, manifest_, make_checkpoint(manifest_, step), {.keep_last = keep_last}); }
   LoadedCheckpoint load() {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(path_, manifest_);
     if (!loaded) throw std::runtime_error("no checkpoint");
@@ -162,8 +156,7 @@ TEST_F(TrainingCheckpointTest, AnotherModelIsRefused) {
   other.vector("more.weight", 3);
   expect_error(ErrorCode::corrupt_file, {"master.more.weight"}, [&] { load_checkpoint(path_ / "step-000001", other); });
   save_checkpoint(path_, other, make_checkpoint(other, 2));
-  expect_error(ErrorCode::corrupt_file, {"more.weight", "does not know"},
-               [&] { load_checkpoint(path_ / "step-000002", manifest_); });
+  expect_error(ErrorCode::corrupt_file, {"more.weight", "does not know"}, [&] { load_checkpoint(path_ / "step-000002", manifest_); });
 }
 
 TEST_F(TrainingCheckpointTest, KilledOrRefusedAtAnyPointLeavesAValidOne) {
@@ -172,10 +165,8 @@ TEST_F(TrainingCheckpointTest, KilledOrRefusedAtAnyPointLeavesAValidOne) {
     std::string point;
     int passes;
   };
-  const std::vector<Case> cases = {{"checkpoint:write", 1}, {"checkpoint:fsync", 1}, {"checkpoint:rename", 1},
-                                   {"file.opened", 3},      {"file.written", 3},     {"file.synced", 3},
-                                   {"file.renamed", 3},     {"folder.written", 1},   {"folder.synced", 1},
-                                   {"folder.renamed", 1}};
+  const std::vector<Case> cases = {{"checkpoint:write", 1}, {"checkpoint:fsync", 1}, {"checkpoint:rename", 1}, {"file.opened", 3},   {"file.written", 3},
+                                   {"file.synced", 3},      {"file.renamed", 3},     {"folder.written", 1},    {"folder.synced", 1}, {"folder.renamed", 1}};
   std::int64_t step = 1;
   save(step);
   for (const auto& [point, passes] : cases)
@@ -186,17 +177,14 @@ TEST_F(TrainingCheckpointTest, KilledOrRefusedAtAnyPointLeavesAValidOne) {
           setenv(variable, fmt::format("{}:{}", point, pass).c_str(), 1);
           save(step + 1);
         });
-        EXPECT_TRUE(kill ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL
-                         : WIFEXITED(status) && WEXITSTATUS(status) == 3)
-            << point << " " << pass;
+        EXPECT_TRUE(kill ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : WIFEXITED(status) && WEXITSTATUS(status) == 3) << point << " " << pass;
         const LoadedCheckpoint loaded = load();
         EXPECT_TRUE(loaded.notes.empty()) << loaded.notes[0];
         const bool published = point == "file.renamed" && pass == 3;
         EXPECT_EQ(loaded.checkpoint.step, published ? step + 1 : step) << point << " " << pass;
         save(step + 1);  // a leftover is no obstacle, and goes
         ++step;
-        for (const auto& entry : fs::directory_iterator(path_))
-          EXPECT_EQ(entry.path().filename().string().find(".partial"), std::string::npos) << entry.path();
+        for (const auto& entry : fs::directory_iterator(path_)) EXPECT_EQ(entry.path().filename().string().find(".partial"), std::string::npos) << entry.path();
       }
 }
 

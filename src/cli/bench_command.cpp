@@ -1,4 +1,5 @@
-// `lockstep bench gemm|attention|memory|prefill|decode|train|rl|prefix|score`: a row a case, as a table or as JSON lines. What is timed stands in benchmark/.
+// `lockstep bench gemm|attention|memory|arithmetic|prefill|decode|train|rl|prefix|score`: one row per case, as a table or as JSON lines. The timed code is
+// in benchmark/.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -11,6 +12,7 @@
 #include "base/file.h"
 #include "base/signals.h"
 #include "base/thread_pool.h"
+#include "benchmark/arithmetic.h"
 #include "benchmark/attention.h"
 #include "benchmark/gemm.h"
 #include "benchmark/model_benchmark.h"
@@ -47,14 +49,15 @@ int bench_gemm(const Arguments& arguments) {
   bool json = false;
   OptionTable table("bench gemm", "Times linear layers y = x W^T: the median of repeated runs, after one that is not counted.",
                     {"lockstep bench gemm", "lockstep bench gemm --shape 4096x4096 --rows 1,8,64 --weights bf16 --json"});
-  table.texts("shape", &shapes, "NxK", "Outputs and inputs of a weight; may be repeated (default 1536x576 576x1536 4096x4096)");
+  table.texts("shape", &shapes, "NxK", "Outputs x inputs of a weight; may be repeated (default 1536x576 576x1536 4096x4096)");
   table.integers("rows", &rows, "M,M,...", "Rows of x (default 1,4,16,64,512)");
   table.choice("weights", &weights, {"f32", "bf16", "int8", "int4"}, "Number format of the weight");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
-  table.integer("leaves", &leaves, 1, 8, "N", "Leaves of the sum at most; 8 is the contract's, 1 shows what its tree costs");
-  table.choice("order", &order, {"contract", "free"}, "Of the sums; free: a kernel that adds in whatever order suits the tile (fp32)");
-  table.integer("cold-megabytes", &cold_megabytes, 0, 65536, "MB", "Take turns with copies of the weight of this size in all, so that no cache holds it; 0: one weight");
+  table.integer("leaves", &leaves, 1, 8, "N", "Most leaves of a sum; 8 is the contract's, 1 shows what its tree costs");
+  table.choice("order", &order, {"contract", "free"}, "Order of the sums; free: a kernel that adds in whatever order suits the tile (fp32)");
+  table.integer("cold-megabytes", &cold_megabytes, 0, 65536, "MB",
+                "Take turns with copies of the weight of this size in all, so that no cache holds it; 0: one weight");
   table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
   add_json_option(table, &json, "Print one JSON object a case and nothing else");
   if (!table.parse(arguments)) return kExitOk;
@@ -70,13 +73,28 @@ int bench_gemm(const Arguments& arguments) {
   if (!json) std::printf("%8s %8s %8s %6s %12s %12s %10s %10s\n", "rows", "outputs", "inputs", "weight", "median us", "least us", "GFLOP/s", "GB/s");
   for (const auto& [n, k] : sizes)
     for (const std::int32_t m : row_counts) {
-      const GemmTiming t = time_gemm({.rows = m, .outputs = n, .inputs = k, .bf16_weights = weights == "bf16",
-                                      .weight_bits = weights == "int8" ? 8 : weights == "int4" ? 4 : 0, .maximum_leaves = static_cast<int>(leaves), .free_order = order == "free"},
+      const GemmTiming t = time_gemm({.rows = m,
+                                      .outputs = n,
+                                      .inputs = k,
+                                      .bf16_weights = weights == "bf16",
+                                      .weight_bits = weights == "int8"   ? 8
+                                                     : weights == "int4" ? 4
+                                                                         : 0,
+                                      .maximum_leaves = static_cast<int>(leaves),
+                                      .free_order = order == "free"},
                                      backend_options(machine), seconds, cold_megabytes << 20);
       if (json) {
-        const nlohmann::ordered_json line{{"rows", m}, {"outputs", n}, {"inputs", k}, {"weights", weights}, {"leaves", leaves}, {"order", order}, {"accumulators", t.accumulators},
+        const nlohmann::ordered_json line{{"rows", m},
+                                          {"outputs", n},
+                                          {"inputs", k},
+                                          {"weights", weights},
+                                          {"leaves", leaves},
+                                          {"order", order},
+                                          {"accumulators", t.accumulators},
                                           {"seconds", seconds_json(t.time)},
-                                          {"runs", t.time.runs}, {"gigaflops", t.gigaflops}, {"gigabytes_per_second", t.gigabytes_per_second}};
+                                          {"runs", t.time.runs},
+                                          {"gigaflops", t.gigaflops},
+                                          {"gigabytes_per_second", t.gigabytes_per_second}};
         std::printf("%s\n", line.dump().c_str());
       } else {
         std::printf("%8d %8lld %8lld %6s %12.1f %12.1f %10.1f %10.1f\n", m, static_cast<long long>(n), static_cast<long long>(k), weights.c_str(),
@@ -99,7 +117,7 @@ int bench_attention(const Arguments& arguments) {
   table.integers("context", &contexts, "N,N,...", "Keys (default 512,2048)");
   table.integer("heads", &shape.heads, 1, 1024, "N", "Query heads");
   table.integer("kv-heads", &shape.kv_heads, 1, 1024, "N", "Key and value heads, a divisor of --heads");
-  table.integer("size", &shape.size, 1, 1024, "N", "Of a head");
+  table.integer("size", &shape.size, 1, 1024, "N", "Size of a head");
   table.choice("cache", &cache, {"f32", "bf16"}, "Number format of cached keys and values");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
@@ -120,8 +138,15 @@ int bench_attention(const Arguments& arguments) {
       shape.context = context;
       const AttentionTiming t = time_attention(shape, backend_options(machine), seconds);
       if (json) {
-        const nlohmann::ordered_json line{{"rows", rows}, {"context", context}, {"heads", shape.heads}, {"kv_heads", shape.kv_heads}, {"size", shape.size},
-                                          {"cache", cache}, {"seconds", seconds_json(t.time)}, {"runs", t.time.runs}, {"gigaflops", t.gigaflops},
+        const nlohmann::ordered_json line{{"rows", rows},
+                                          {"context", context},
+                                          {"heads", shape.heads},
+                                          {"kv_heads", shape.kv_heads},
+                                          {"size", shape.size},
+                                          {"cache", cache},
+                                          {"seconds", seconds_json(t.time)},
+                                          {"runs", t.time.runs},
+                                          {"gigaflops", t.gigaflops},
                                           {"gigabytes_per_second", t.gigabytes_per_second}};
         std::printf("%s\n", line.dump().c_str());
       } else {
@@ -144,8 +169,29 @@ int bench_memory(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
   const std::int64_t used = threads > 0 ? threads : available_processors();
   const MemorySpeed speed = memory_speed(used);
-  if (json) std::printf("%s\n", nlohmann::ordered_json{{"kind", "memory"}, {"threads", used}, {"gigabytes_per_second", speed.gigabytes_per_second}, {"how", speed.how}}.dump().c_str());
+  if (json)
+    std::printf(
+        "%s\n",
+        nlohmann::ordered_json{{"kind", "memory"}, {"threads", used}, {"gigabytes_per_second", speed.gigabytes_per_second}, {"how", speed.how}}.dump().c_str());
   else std::printf("%.1f GB/s with %lld threads: %s\n", speed.gigabytes_per_second, static_cast<long long>(used), speed.how.c_str());
+  return kExitOk;
+}
+
+int bench_arithmetic(const Arguments& arguments) {
+  RuntimeSettings machine;
+  double seconds = 0.5;
+  bool json = false;
+  OptionTable table("bench arithmetic", "Times fp32 multiply-adds in registers alone: the ceiling of every product on this machine.",
+                    {"lockstep bench arithmetic --threads 1"});
+  table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
+  table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
+  table.number("seconds", &seconds, 0.001, 3600, "S", "Time; the best run counts");
+  add_json_option(table, &json, "Print one JSON object and nothing else");
+  if (!table.parse(arguments)) return kExitOk;
+  const ArithmeticTiming t = time_arithmetic(backend_options(machine), seconds);
+  if (json)
+    std::printf("%s\n", nlohmann::ordered_json{{"kind", "arithmetic"}, {"threads", t.threads}, {"isa", t.isa}, {"gigaflops", t.gigaflops}}.dump().c_str());
+  else std::printf("%.1f GFLOP/s with %d threads, %s\n", t.gigaflops, t.threads, t.isa.c_str());
   return kExitOk;
 }
 
@@ -168,15 +214,13 @@ struct ModelBench {
     if (json) {
       nlohmann::ordered_json line{{"kind", kind}, {"profile", runtime.profile}};
       line.update(what);
-      line.update({{"seconds", seconds_json(t.time)},
-                   {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second}, {"peak_memory_bytes", peak_memory()}});
+      line.update({{"seconds", seconds_json(t.time)}, {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second}, {"peak_memory_bytes", peak_memory()}});
       std::printf("%s\n", line.dump().c_str());
     } else {
       std::string text;
       for (const auto& [name, value] : what.items()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", value.dump(), name);
       std::printf("%-8s %-28s %10.1f tokens/s   %9.3f ms (%.3f .. %.3f, %lld runs)   peak %lld MB\n", kind.c_str(), text.c_str(), t.tokens_per_second,
-                  t.time.median * 1e3, t.time.least * 1e3, t.time.most * 1e3, static_cast<long long>(t.time.runs),
-                  static_cast<long long>(peak_memory() >> 20));
+                  t.time.median * 1e3, t.time.least * 1e3, t.time.most * 1e3, static_cast<long long>(t.time.runs), static_cast<long long>(peak_memory() >> 20));
     }
     std::fflush(stdout);
   }
@@ -222,9 +266,10 @@ std::vector<std::vector<std::int32_t>> texts_of(const std::string& path) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const nlohmann::json ids = nlohmann::json::parse(line, nullptr, false);
     const bool integers = ids.is_array() && ids.size() >= 2 && std::all_of(ids.begin(), ids.end(), [](const nlohmann::json& id) {
-      return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max();
-    });
-    if (!integers) fail(ErrorCode::invalid_argument, "'{}', line {}: '{}', allowed is a JSON list of two token ids or more", path, texts.size() + 1, line.substr(0, 60));
+                            return id.is_number_integer() && id >= 0 && id <= std::numeric_limits<std::int32_t>::max();
+                          });
+    if (!integers)
+      fail(ErrorCode::invalid_argument, "'{}', line {}: '{}', allowed is a JSON list of two token ids or more", path, texts.size() + 1, line.substr(0, 60));
     texts.push_back(ids.get<std::vector<std::int32_t>>());
   }
   if (texts.empty()) fail(ErrorCode::invalid_argument, "'{}' has no line, allowed is a JSON list of token ids a line", path);
@@ -236,13 +281,14 @@ int bench_train(const Arguments& arguments) {
   ModelBench bench;
   bench.runtime.profile = "cpu-f32";
   TrainCase shape;
-  OptionTable table("bench train", "Times training steps: forward, backward, AdamW; of all parameters, or of an adapter.", {"lockstep bench train --model DIR --sequences 4 --length 256"});
-  table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences a step");
-  table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens of a sequence");
+  OptionTable table("bench train", "Times training steps: forward, backward, AdamW; of all parameters, or of an adapter.",
+                    {"lockstep bench train --model DIR --sequences 4 --length 256"});
+  table.integer("sequences", &shape.sequences, 1, 1 << 16, "N", "Sequences per step");
+  table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens per sequence");
   table.input("data", &data, "FILE", "Train on these texts instead of random ones: a JSON list of token ids a line");
-  table.flag("deposits", &shape.deposits, "Say what part of the processor time goes into the order-free accumulators (by samples of where the program stands)");
-  table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences a micro-batch, 0: all");
-  table.flag("checkpoint-activations", &shape.checkpoint_activations, "Drop activations and make them again in backward");
+  table.flag("deposits", &shape.deposits, "Report the share of processor time spent in the order-free accumulators (by a sampling profiler)");
+  table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
+  table.flag("checkpoint-activations", &shape.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.kept_folder("optimizer-folder", &shape.optimizer_folder, "Keep the optimizer's state in a file there instead of in memory; no bit changes");
   table.integer("lora-rank", &shape.lora_rank, 0, 256, "N", "Train an adapter of attention and MLP of this rank over frozen weights; 0: all parameters");
   bench.add_options(table);
@@ -261,16 +307,17 @@ int bench_train(const Arguments& arguments) {
 }
 
 void add_group_options(OptionTable& table, RlCase& shape) {
-  table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts a step");
-  table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples a prompt");
+  table.integer("prompts", &shape.prompts, 1, 1 << 12, "N", "Prompts per step");
+  table.integer("samples", &shape.samples, 1, 1 << 10, "N", "Samples per prompt");
   table.integer("prompt", &shape.prompt, 1, 1 << 16, "N", "Tokens of a prompt");
-  table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens of a sample");
+  table.integer("tokens", &shape.tokens, 1, 1 << 16, "N", "Tokens per sample");
 }
 
 int bench_rl(const Arguments& arguments) {
   ModelBench bench;
   RlCase shape;
-  OptionTable table("bench rl", "Times GRPO steps: sampling, the policy loss, AdamW, the new weights in the sampler.", {"lockstep bench rl --model models/countdown-glm"});
+  OptionTable table("bench rl", "Times GRPO steps: sampling, the policy loss, AdamW, the new weights in the sampler.",
+                    {"lockstep bench rl --model models/countdown-glm"});
   add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
@@ -292,7 +339,10 @@ int bench_prefix(const Arguments& arguments) {
   const char* names[] = {"off", "forward", "backward"};
   for (std::size_t i = 0; i < timings.size(); ++i)
     bench.print("prefix",
-                {{"share", names[i]}, {"samples", shape.samples}, {"prompt", shape.prompt}, {"tokens", shape.tokens},
+                {{"share", names[i]},
+                 {"samples", shape.samples},
+                 {"prompt", shape.prompt},
+                 {"tokens", shape.tokens},
                  {"times_off", std::round(1000 * timings[0].time.median / timings[i].time.median) / 1000}},
                 timings[i]);
   return kExitOk;
@@ -304,10 +354,11 @@ int bench_score(const Arguments& arguments) {
   RuntimeSettings machine;
   double seconds = 1;
   bool json = false;
-  OptionTable table("bench score", "Times log-probabilities of given tokens under a large vocabulary, and measures the memory that they take beside the weights.",
+  OptionTable table("bench score",
+                    "Times log-probabilities of given tokens under a large vocabulary, and measures the memory that they take beside the weights.",
                     {"lockstep bench score", "lockstep bench score --vocabulary 150000 --hidden 1024 --tokens 1024,4096"});
   table.integers("tokens", &counts, "N,N,...", "Tokens (default 1024,4096)");
-  table.integer("vocabulary", &shape.vocabulary, 2, 1 << 20, "N", "Tokens that there are");
+  table.integer("vocabulary", &shape.vocabulary, 2, 1 << 20, "N", "Size of the vocabulary");
   table.integer("hidden", &shape.hidden, 1, 1 << 14, "N", "Hidden size");
   table.choice("profile", &machine.profile, profile_names(), "Numerics profile");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
@@ -325,13 +376,21 @@ int bench_score(const Arguments& arguments) {
     shape.tokens = tokens;
     const ScoringTiming t = time_scoring(shape, backend_options(machine), machine.profile, seconds);
     if (json) {
-      const nlohmann::ordered_json line{{"kind", "score"}, {"profile", machine.profile}, {"tokens", tokens}, {"vocabulary", shape.vocabulary}, {"hidden", shape.hidden},
-                                        {"seconds", seconds_json(t.time)}, {"runs", t.time.runs}, {"tokens_per_second", t.tokens_per_second},
-                                        {"bytes", t.bytes}, {"logits_bytes", t.logits_bytes}, {"peak_memory_bytes", peak_memory()}};
+      const nlohmann::ordered_json line{{"kind", "score"},
+                                        {"profile", machine.profile},
+                                        {"tokens", tokens},
+                                        {"vocabulary", shape.vocabulary},
+                                        {"hidden", shape.hidden},
+                                        {"seconds", seconds_json(t.time)},
+                                        {"runs", t.time.runs},
+                                        {"tokens_per_second", t.tokens_per_second},
+                                        {"bytes", t.bytes},
+                                        {"logits_bytes", t.logits_bytes},
+                                        {"peak_memory_bytes", peak_memory()}};
       std::printf("%s\n", line.dump().c_str());
     } else {
-      std::printf("%8d %10lld %8lld %12.1f %10.1f %14.1f\n", tokens, static_cast<long long>(shape.vocabulary), static_cast<long long>(shape.hidden), t.tokens_per_second,
-                  static_cast<double>(t.bytes) / 1e6, static_cast<double>(t.logits_bytes) / 1e6);
+      std::printf("%8d %10lld %8lld %12.1f %10.1f %14.1f\n", tokens, static_cast<long long>(shape.vocabulary), static_cast<long long>(shape.hidden),
+                  t.tokens_per_second, static_cast<double>(t.bytes) / 1e6, static_cast<double>(t.logits_bytes) / 1e6);
     }
     std::fflush(stdout);
   }
@@ -345,6 +404,7 @@ struct Kind {
 constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"attention", "attention alone", bench_attention},
                            {"memory", "reading memory, the fastest way", bench_memory},
+                           {"arithmetic", "fp32 multiply-adds alone, the ceiling of every product", bench_arithmetic},
                            {"prefill", "a prompt of a model", bench_prefill},
                            {"decode", "tokens of streams side by side", bench_decode},
                            {"train", "training steps", bench_train},
@@ -361,8 +421,10 @@ int bench_command(const Arguments& arguments) {
     names.emplace_back(known.name);
   }
   if (kind != "--help" && kind != "-h")
-    throw UsageError(fmt::format("bench: unknown kind '{}', allowed {} {}{}", kind.substr(0, 60), names.size() == 1 ? "is" : "are", fmt::join(names, ", "), did_you_mean(kind, names)));
-  std::string text = "usage: lockstep bench KIND [options]\n\n  lockstep bench gemm --json\n  lockstep bench decode --model models/countdown-glm --streams 1,8,32\n\n";
+    throw UsageError(fmt::format("bench: unknown kind '{}', allowed {} {}{}", kind.substr(0, 60), names.size() == 1 ? "is" : "are", fmt::join(names, ", "),
+                                 did_you_mean(kind, names)));
+  std::string text =
+      "usage: lockstep bench KIND [options]\n\n  lockstep bench gemm --json\n  lockstep bench decode --model models/countdown-glm --streams 1,8,32\n\n";
   for (const Kind& known : kKinds) text += fmt::format("  {:<12}{}\n", known.name, known.summary);
   std::fputs((text + "\n`lockstep bench KIND --help` lists every option.\n").c_str(), stdout);
   return kExitOk;

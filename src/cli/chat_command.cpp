@@ -1,4 +1,4 @@
-// `lockstep chat`: a talk with a model in the terminal, or from a pipe.
+// `lockstep chat`: a conversation with a model in the terminal, or from a pipe.
 #include <signal.h>
 #include <unistd.h>
 
@@ -31,19 +31,23 @@ constexpr const char* kHelp =
 // What the command line sets and `/set` changes.
 void add_sampling_options(OptionTable& table, ChatSettings& s) {
   const auto otherwise = [](const char* value) { return fmt::format("what generation_config.json says, else {}; of a server: its own", value); };
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token", otherwise("0.7"));
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability", otherwise("0.9"));
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all", otherwise("0"));
-  table.number("min-p", &s.min_p, 0, 1, "X", "Only tokens at least this share as likely as the likeliest", otherwise("0"));
-  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: what was said becomes less likely", otherwise("1"));
-  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens of an answer at most, 0: what the context leaves");
+  table.number("temperature", &s.temperature, 0, 100, "X", "Sampling temperature; 0: always the likeliest token", otherwise("0.7"));
+  table.number("top-p", &s.top_p, 0, 1, "X", "Sample from the likeliest tokens that together reach this probability", otherwise("0.9"));
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Sample from the N likeliest tokens, 0: all", otherwise("0"));
+  table.number("min-p", &s.min_p, 0, 1, "X", "Sample from tokens at least this share as likely as the likeliest", otherwise("0"));
+  table.number("repetition-penalty", &s.repetition_penalty, 0.01, 10, "X", "Above 1: makes tokens that were said less likely", otherwise("1"));
+  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Most tokens of an answer, 0: what the context leaves");
   table.seed("seed", &s.seed, "Of the random numbers (default: another one for every answer)");
 }
 
 class Talk {
  public:
   Talk(ChatModel& model, ChatSettings settings, std::string system)
-      : model_(model), settings_(std::move(settings)), system_(std::move(system)), terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)), colours_(isatty(STDOUT_FILENO)) {
+      : model_(model),
+        settings_(std::move(settings)),
+        system_(std::move(system)),
+        terminal_(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)),
+        colours_(isatty(STDOUT_FILENO)) {
     reset();
   }
   void run();
@@ -74,10 +78,15 @@ void Talk::reset() {
 
 std::string Talk::settings_text() const {
   const std::optional<ChatSettings> usual = model_.usual();
-  const auto text = [&](const auto& given, const auto& otherwise) { return given ? fmt::format("{:.6g}", static_cast<double>(*given)) : otherwise ? fmt::format("{:.6g}", static_cast<double>(*otherwise)) : std::string("the server's own"); };
+  const auto text = [&](const auto& given, const auto& otherwise) {
+    return given       ? fmt::format("{:.6g}", static_cast<double>(*given))
+           : otherwise ? fmt::format("{:.6g}", static_cast<double>(*otherwise))
+                       : std::string("the server's own");
+  };
   const ChatSettings none, &u = usual ? *usual : none;
-  return fmt::format("temperature {}, top_p {}, top_k {}, min_p {}, repetition_penalty {}, max_tokens {}, seed {}", text(settings_.temperature, u.temperature), text(settings_.top_p, u.top_p),
-                     text(settings_.top_k, u.top_k), text(settings_.min_p, u.min_p), text(settings_.repetition_penalty, u.repetition_penalty),
+  return fmt::format("temperature {}, top_p {}, top_k {}, min_p {}, repetition_penalty {}, max_tokens {}, seed {}", text(settings_.temperature, u.temperature),
+                     text(settings_.top_p, u.top_p), text(settings_.top_k, u.top_k), text(settings_.min_p, u.min_p),
+                     text(settings_.repetition_penalty, u.repetition_penalty),
                      settings_.max_tokens > 0 ? std::to_string(settings_.max_tokens) : "what the context leaves",
                      settings_.seed ? std::to_string(*settings_.seed) : "another one each time");
 }
@@ -221,7 +230,8 @@ std::unique_ptr<ChatModel> loaded(const RuntimeSettings& runtime, const std::str
   const auto begin = std::chrono::steady_clock::now();
   try {
     std::unique_ptr<ChatModel> model = local_chat_model(runtime, chat_template, generation_config);
-    if (told) std::fprintf(stderr, "\rloaded %s in %.1f s\n", runtime.model.c_str(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    if (told)
+      std::fprintf(stderr, "\rloaded %s in %.1f s\n", runtime.model.c_str(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return model;
   } catch (...) {
     if (told) std::fputs("\n", stderr);
@@ -234,19 +244,22 @@ int chat_command(const Arguments& arguments) {
   ChatSettings s;
   RuntimeSettings runtime;
   std::string system, chat_template, url, key, generation_config = "auto";
-  OptionTable table("chat", "A talk with a chat model: a line in, an answer out, as it comes. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
+  OptionTable table("chat", "A conversation with a chat model: type a line, and the answer streams. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
                      "lockstep chat --model DIR --seed 1 < questions.txt", "lockstep chat --url http://127.0.0.1:8080"});
-  table.input("model", &runtime.model, "DIR", "Model folder (Hugging Face); with --url the model's name there (default: the first that the server tells of)");
+  table.input("model", &runtime.model, "DIR",
+              "Model folder (Hugging Face) or GGUF file; with --url the model's name there (default: the first that the server tells of)");
   table.text("url", &url, "URL", "Talk with a server of OpenAI's API instead: http://HOST:PORT or https://HOST:PORT");
-  table.text("api-key", &key, "KEY", "For the server; LOCKSTEP_API_KEY does not show among the processes");
+  table.text("api-key", &key, "KEY", "API key for the server; LOCKSTEP_API_KEY keeps it out of process lists");
   table.command_line_only();
   table.text("system", &system, "TEXT", "The system message");
   add_sampling_options(table, s);
   table.input("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
-  table.choice("generation-config", &generation_config, {"auto", "none"}, "Whether the model's generation_config.json says what is not given here, and what ends a turn");
+  table.choice("generation-config", &generation_config, {"auto", "none"},
+               "Whether the model's generation_config.json says what is not given here, and what ends a turn");
   add_device_options(table, runtime);
-  table.refused("with --url", [&url] { return !url.empty(); }, {"generation-config", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
+  table.refused("with --url", [&url] { return !url.empty(); },
+                {"generation-config", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
   if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");

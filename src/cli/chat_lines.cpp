@@ -73,11 +73,12 @@ class TerminalLines : public ChatLines {
     history(history_, &event, H_SETSIZE, kRememberedLines);
     history(history_, &event, H_SETUNIQUE, 1);
     el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT, +[](EditLine* edit) {
-      TerminalLines* self = nullptr;
-      el_get(edit, EL_CLIENTDATA, &self);
-      return self->prompt_.data();
-    });
+    el_set(
+        edit_, EL_PROMPT, +[](EditLine* edit) {
+          TerminalLines* self = nullptr;
+          el_get(edit, EL_CLIENTDATA, &self);
+          return self->prompt_.data();
+        });
     el_set(edit_, EL_EDITOR, "emacs");
     el_set(edit_, EL_HIST, history, history_);
     el_set(edit_, EL_GETCFN, read_character);

@@ -1,4 +1,4 @@
-// Lines that somebody types, or that a pipe holds. One thread.
+// Reads lines from the terminal (with editing) or from a pipe. One thread.
 //   const auto lines = terminal_lines("> "); while (lines->next(line) == ChatLines::Got::line) ...
 #pragma once
 #include <memory>

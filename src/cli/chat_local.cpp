@@ -7,7 +7,8 @@
 #include "base/signals.h"
 #include "cli/chat_model.h"
 #include "serving/chat_prompt.h"
-#include "serving/text_stream.h"
+#include "serving/completion.h"
+#include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {
@@ -15,9 +16,7 @@ class LocalChat : public ChatModel {
  public:
   explicit LocalChat(ServingModel model) : service_(std::move(model), {.max_open = 1}) {}
   std::string name() const override { return service_.name(); }
-  Json about() const override {
-    return {{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}};
-  }
+  Json about() const override { return {{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}}; }
   std::optional<ChatSettings> usual() const override {
     const GenerationDefaults& d = service_.defaults();
     ChatSettings s;
@@ -39,15 +38,13 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   input.messages = messages;
   const Tokenizer& tokenizer = service_.tokenizer();
   std::vector<std::int32_t> prompt = service_.encode_chat(input);
-  const RequestLimits& limits = service_.limits();
-  const std::int64_t room = std::min(limits.max_positions, limits.cache_positions) - static_cast<std::int64_t>(prompt.size());
-  if (room < 1)
-    fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(),
-         std::min(limits.max_positions, limits.cache_positions));
-  Request request;
+  const std::int64_t context = longest_request(service_.limits());
+  if (static_cast<std::int64_t>(prompt.size()) >= context)
+    fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(), context);
   MessageParser parser(MessageFormat::plain, Json::array(), prompt_opens_reasoning(tokenizer, prompt));
-  request.prompt = std::move(prompt);
-  SamplingParameters& s = request.sampling;
+  CompletionOrder order{.prompts = {{std::move(prompt)}}, .shorten = true, .special = SpecialText::reasoning_marks};
+  if (settings.max_tokens > 0) order.max_tokens = settings.max_tokens;
+  SamplingParameters& s = order.sampling;
   const ChatSettings usual = *this->usual();
   const auto number = [](const std::optional<double>& given, const std::optional<double>& otherwise) { return static_cast<float>(given.value_or(*otherwise)); };
   s.temperature = number(settings.temperature, usual.temperature);
@@ -58,30 +55,25 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   s.presence_penalty = service_.defaults().presence_penalty.value_or(0);
   s.frequency_penalty = service_.defaults().frequency_penalty.value_or(0);
   s.seed = settings.seed.value_or(random_seed());
-  s.max_tokens = static_cast<std::int32_t>(settings.max_tokens > 0 ? std::min(settings.max_tokens, room) : room);
-  s.stop_tokens = service_.end_tokens();
 
   const auto tell = [&](const MessageDelta& delta) {
     if (!delta.empty()) show(delta.reasoning, delta.content);
   };
-  TextStream stream(tokenizer, {}, SpecialText::reasoning_marks);
-  stream.begin_after(request.prompt);
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<Generation> done;
-  const std::vector<std::int32_t> ends = service_.end_tokens();
-  const auto on_token = [&](const GeneratedToken& token) {
-    if (std::find(ends.begin(), ends.end(), token.id) == ends.end()) tell(parser.push(stream.push(token.id)));
+  std::optional<CompletionEnd> done;
+  const auto on_token = [&](std::size_t, const GeneratedToken&, const std::string& text) {
+    tell(parser.push(text));
     return true;
   };
-  const auto on_done = [&](Generation&& generation) {
-    tell(parser.push(stream.flush()));
+  const auto on_end = [&](std::size_t, CompletionEnd&& end) {
+    tell(parser.push(end.text));
     tell(parser.flush());
     const std::lock_guard lock(mutex);
-    done = std::move(generation);
+    done = std::move(end);
     changed.notify_all();
   };
-  const std::uint64_t id = service_.generate(std::move(request), on_token, on_done);
+  const std::uint64_t id = start_completion(service_, order, on_token, on_end).front();
   bool stopped = false;
   {
     std::unique_lock lock(mutex);
@@ -95,7 +87,8 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
     }
   }
   if (stopped) return End::stopped;
-  if (done->finish == FinishReason::error) fail(ErrorCode::numeric, "the answer failed after {} tokens: {}", done->tokens.size(), done->error);
+  if (done->finish == FinishReason::error)
+    fail(ErrorCode::numeric, "the answer failed after {} tokens: {}", done->generation.tokens.size(), done->generation.error);
   return done->finish == FinishReason::length ? End::length : End::whole;
 }
 }  // namespace

@@ -1,4 +1,4 @@
-// Who answers in a talk: a model in this process, or a server that speaks OpenAI's API. Knows no terminal. One thread; the talk's.
+// Answers chat turns, with a model in this process or a server that speaks OpenAI's API. Knows no terminal. One thread.
 //   const auto model = local_chat_model(runtime, {}, {}); model->answer(messages, settings, show);
 #pragma once
 #include <functional>
@@ -11,12 +11,12 @@
 
 namespace lockstep {
 
-// What is not given is the model's generation_config.json, else as sensible for a talk (serving/generation_defaults.h); of a server, its own.
+// Unset fields are taken from the model's generation_config.json, else from defaults for chat (serving/generation_defaults.h); a server has its own.
 struct ChatSettings {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
-  std::optional<std::int64_t> top_k;       // 0: all
-  std::int64_t max_tokens = 0;             // 0: what the context leaves
-  std::optional<std::uint64_t> seed;       // none: another one for every answer
+  std::optional<std::int64_t> top_k;  // 0: all
+  std::int64_t max_tokens = 0;        // 0: what the context leaves
+  std::optional<std::uint64_t> seed;  // none: another one for every answer
 };
 
 class ChatModel {
@@ -29,7 +29,7 @@ class ChatModel {
   virtual Json about() const = 0;  // for a saved talk
   // What stands for settings that are not given, all of it; nothing of a server, which does not say.
   virtual std::optional<ChatSettings> usual() const { return std::nullopt; }
-  // The answer to `messages` as it comes. Ctrl-C (base/signals.h) ends it. Errors: what is wrong with the talk, or with the answer.
+  // Streams the answer to `messages`. Ctrl-C (base/signals.h) ends it. Errors: what is wrong with the conversation, or with the answer.
   virtual End answer(const Json& messages, const ChatSettings& settings, const Show& show) = 0;
 };
 

@@ -26,14 +26,17 @@ std::string complaint(const std::string& body) {
 
 class RemoteChat : public ChatModel {
  public:
-  RemoteChat(const std::string& url, std::string key, std::string model) : address_(parse_http_address(url, "url")), model_(std::move(model)), key_(std::move(key)) {
+  RemoteChat(const std::string& url, std::string key, std::string model)
+      : address_(parse_http_address(url, "url")), model_(std::move(model)), key_(std::move(key)) {
     if (!address_.path.ends_with("/v1")) address_.path += "/v1";
     const Json told = told_model(model_);
     model_ = text_of(told, "id");
     look_for_defaults(told);
   }
   std::string name() const override { return fmt::format("{} at {}:{}", model_, address_.host, address_.port); }
-  Json about() const override { return {{"model", model_}, {"url", fmt::format("{}://{}:{}{}", address_.tls ? "https" : "http", address_.host, address_.port, address_.path)}}; }
+  Json about() const override {
+    return {{"model", model_}, {"url", fmt::format("{}://{}:{}{}", address_.tls ? "https" : "http", address_.host, address_.port, address_.path)}};
+  }
   End answer(const Json& messages, const ChatSettings& settings, const Show& show) override;
 
  private:
@@ -46,8 +49,11 @@ class RemoteChat : public ChatModel {
   void check(const HttpReply& reply) const {
     if (reply.status == 200) return;
     const bool key = reply.status == 401 || reply.status == 403;
-    fail(reply.status == 429 ? ErrorCode::resource_exhausted : key || reply.status < 500 ? ErrorCode::invalid_argument : ErrorCode::io, "{}:{} answers {}: {}{}",
-         address_.host, address_.port, reply.status, complaint(reply.body), key ? " (--api-key or LOCKSTEP_API_KEY gives a key)" : "");
+    fail(reply.status == 429         ? ErrorCode::resource_exhausted
+         : key || reply.status < 500 ? ErrorCode::invalid_argument
+                                     : ErrorCode::io,
+         "{}:{} answers {}: {}{}", address_.host, address_.port, reply.status, complaint(reply.body),
+         key ? " (--api-key or LOCKSTEP_API_KEY gives a key)" : "");
   }
   // What the server tells of the model called `wanted`, or of its first.
   Json told_model(const std::string& wanted) const {
@@ -101,7 +107,8 @@ ChatModel::End RemoteChat::answer(const Json& messages, const ChatSettings& s, c
     const Json json = read_json_or_null(data);
     if (json.is_object() && json.contains("error") && !json["error"].is_null()) fail(ErrorCode::io, "the answer failed: {}", complaint(data));
     const auto choices = json.is_object() ? json.find("choices") : json.end();
-    if (!json.is_object() || choices == json.end() || !choices->is_array()) fail(ErrorCode::io, "the stream has an event that is none of OpenAI's: {}", complaint(data));
+    if (!json.is_object() || choices == json.end() || !choices->is_array())
+      fail(ErrorCode::io, "the stream has an event that is none of OpenAI's: {}", complaint(data));
     if (choices->empty()) return;  // of usage
     const Json& choice = (*choices)[0];
     const Json delta = choice.is_object() ? choice.value("delta", Json()) : Json();

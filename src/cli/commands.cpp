@@ -16,24 +16,26 @@ namespace lockstep {
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> rows = {
-      {"demo", "the whole loop on the shipped model: sample, score, learn, serve", demo_command},
+      {"demo", "sample, train and serve the shipped model; compare with the published hash", demo_command},
       {"chat", "talk with a model in the terminal", chat_command},
-      {"generate", "continue a prompt, text as it comes", generate_command},
-      {"train", "supervised fine-tuning, reinforcement learning", train_command},
-      {"eval", "how often a model solves an environment's held-out problems", eval_command},
+      {"generate", "continue a prompt, streaming", generate_command},
+      {"train", "supervised fine-tuning, reinforcement learning, preferences", train_command},
+      {"eval", "measure how many held-out problems of an environment a model solves", eval_command},
       {"serve", "answer OpenAI's API over HTTP", serve_command},
-      {"render", "messages through a model's chat template, to text and token ids", render_command},
-      {"watch", "runs in a browser: curves, transcripts, parity", watch_command},
-      {"report", "one HTML file of a run", report_command},
-      {"info", "what a model folder holds", info_command},
-      {"score", "log-probabilities of given tokens, by the way that is asked for", score_command},
+      {"render", "render messages with a model's chat template, to text and token ids", render_command},
+      {"watch", "show runs in a browser: curves, transcripts, parity", watch_command},
+      {"report", "write one HTML file of a run", report_command},
+      {"info", "show what a model holds", info_command},
+      {"convert", "write a Hugging Face folder of a GGUF file or of another folder", convert_command},
+      {"snapshot", "put weights into a store as what changed, take them out, check them", snapshot_command},
+      {"score", "log-probabilities of given tokens, by any of four forwards", score_command},
       {"grad", "gradients of a loss over given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
-      {"parity", "compare every way of computing, bit by bit", parity_command},
-      {"bench", "how fast operations are on this machine", bench_command},
-      {"plan", "how much memory training or serving takes, and whether it is there", plan_command},
-      {"shapes", "which training shape does for a model, and why", shapes_command},
-      {"doctor", "is this machine fit, and what mends it", doctor_command},
+      {"parity", "compare all ways of computing, bit by bit", parity_command},
+      {"bench", "time operations on this machine", bench_command},
+      {"plan", "predict the memory of training or serving, and whether it fits", plan_command},
+      {"shapes", "which hardware and layout a large model needs, and why", shapes_command},
+      {"doctor", "is this machine fit, and what fixes it", doctor_command},
   };
   return rows;
 }
@@ -41,7 +43,7 @@ const std::vector<Command>& commands() {
 namespace {
 std::string overview() {
   std::string text =
-      "lockstep trains and serves open language models with one forward pass: the log-probabilities of both agree to the bit.\n\n"
+      "lockstep trains and serves open language models with one forward pass: both compute bitwise equal log-probabilities.\n\n"
       "  lockstep COMMAND --help      an example and every option\n\n";
   for (const Command& command : commands()) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   text += fmt::format("  {:<12}{}\n  {:<12}{}\n", "help", "this text; `help COMMAND` is `COMMAND --help`", "--version",
@@ -80,7 +82,9 @@ int report(std::string message, int code) {
   return code;
 }
 // What no input should bring about.
-std::string own_fault(const std::string& found) { return fmt::format("{}; this is a fault of lockstep itself: please report it with the command and `lockstep --version`", found); }
+std::string own_fault(const std::string& found) {
+  return fmt::format("{}; this is a bug in lockstep: please report it with the command and `lockstep --version`", found);
+}
 }  // namespace
 
 int run_program(const Arguments& arguments) {

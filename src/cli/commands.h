@@ -1,4 +1,4 @@
-// The subcommands of `lockstep`, a row each, and the program around them: overview, help, version, exit codes.
+// The table of `lockstep`'s subcommands, and the program around them: overview, help, version, exit codes.
 // A command is a file NAME_command.cpp and its row in commands.cpp. One thread.
 #pragma once
 #include <string>
@@ -23,6 +23,7 @@ int run_program(const Arguments& arguments);
 
 int bench_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
+int convert_command(const Arguments& arguments);
 int demo_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
@@ -36,6 +37,7 @@ int report_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int shapes_command(const Arguments& arguments);
+int snapshot_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);
 int watch_command(const Arguments& arguments);

@@ -12,6 +12,15 @@ void add_runtime_options(OptionTable& table, RuntimeSettings& settings);
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
+// --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.
+template <class Settings>
+void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay) {
+  table.number("beta1", &s.beta1, 0, 0.9999999, "X", "AdamW's beta1");
+  table.number("beta2", &s.beta2, 0, 0.9999999, "X", "AdamW's beta2");
+  table.number("eps", &s.eps, 0, 1e38, "X", "AdamW's epsilon");
+  table.number("weight-decay", &s.weight_decay, 0, most_weight_decay, "X", "AdamW's decoupled weight decay, of matrices only");
+  table.number("max-norm", &s.max_norm, 0, 1e9, "X", "Clip the gradient to this norm; 0: off");
+}
 // --json: `one_line` says what it prints.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");
 

@@ -1,11 +1,11 @@
-// `lockstep demo`: the whole loop on real weights. A small model samples, is scored, learns and is served; once with one
-// numerics profile for rollouts and training, once with two, and the trained weights are held against the published ones.
+// `lockstep demo`: a small model is sampled, trained and served; once with the same numerics profile for rollouts and training, once with two. The
+// trained weights are compared with the published hash.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 
-#include "base/folder_lock.h"
 #include "base/file.h"
+#include "base/folder_lock.h"
 #include "base/seconds.h"
 #include "base/signals.h"
 #include "base/thread_pool.h"
@@ -28,7 +28,7 @@ void say(fmt::format_string<A...> format, A&&... args) {
   std::fflush(stdout);
 }
 
-// What the served model is asked at the end: one of the held-out problems, the same in every run, chosen before any training.
+// The problem for the served model at the end: a held-out one, the same in every run, chosen before any training.
 constexpr const char* kServedPrompt = "16 19 14=17:";
 
 struct ServedProblem {
@@ -64,7 +64,8 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
     fail(ErrorCode::internal, "the server answered {}: {}", reply.status, reply.body.substr(0, 500));
   const std::string text = answer["choices"][0].value("text", "");
   const bool right = environment->reward(problem, text) >= 1;
-  say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  {} serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong", program_name(), folder);
+  say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  {} serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong",
+      program_name(), folder);
   return {text, right};
 }
 
@@ -83,7 +84,8 @@ void remove_earlier_demo(const std::filesystem::path& folder) {
 
 int verdict(const ArmResult& first, const std::optional<Published>& published, const DemoSettings& settings, const std::string& entry) {
   say("weights of '{}' after {} steps: {}\n", first.arm.name, settings.rl.steps, first.weights_sha256);
-  if (first.kl.different_bits != 0) say("{} log-probabilities of '{}' differ from the sampler's in their bits, in {} steps\n", first.kl.different_bits, first.arm.name, first.unequal_steps);
+  if (first.kl.different_bits != 0)
+    say("{} log-probabilities of '{}' differ from the sampler's in their bits, in {} steps\n", first.kl.different_bits, first.arm.name, first.unequal_steps);
   if (!published) {
     say("nothing is published: '{}' has no entry '{}' in published.json\n", settings.runtime.model, entry);
     return kExitError;
@@ -103,25 +105,26 @@ int demo_command(const Arguments& arguments) {
   std::string runs = "runs", json_file, arm_names;
   bool quick = false;
   LivePage page;
-  OptionTable table("demo",
-                    "A small model learns Countdown by reinforcement, is measured and served. Two arms with the same data and seeds: one numerics profile for "
-                    "rollouts and training, and two. The trained weights are held against the published hash. Writes runs/demo.",
-                    {"lockstep demo", "lockstep demo --quick", "lockstep demo --json demo.json --threads 2"});
-  table.flag("quick", &quick, "The first arm alone, a few steps");
-  table.output_file("json", &json_file, "Where the results go as JSON, beside runs/demo/result.json");
+  OptionTable table(
+      "demo",
+      "Trains a small model on Countdown with reinforcement learning, evaluates and serves it. Two arms with the same data and seeds: one with the same "
+      "numerics profile for rollouts and training, one with two. The trained weights are compared with the published hash. Writes runs/demo.",
+      {"lockstep demo", "lockstep demo --quick", "lockstep demo --json demo.json --threads 2"});
+  table.flag("quick", &quick, "Only the first arm, a few steps");
+  table.output_file("json", &json_file, "Also write the results as JSON to this file, beside runs/demo/result.json");
   table.text("arms", &arm_names, "A,A,...", "Which arms (default lockstep,split); split-int4 samples from a 4-bit copy of the weights");
   table.number("importance-cap", &settings.importance_cap, 0, 1e6, "C",
-               "In arms with two profiles weigh each token by min(trainer's / sampler's probability, C); 0: not");
+               "In arms with two profiles weigh each token by min(trainer's / sampler's probability, C); 0: off");
   table.refused("where no arm has two profiles", [&] {
     if (arm_names.empty()) return quick;
     const std::vector<DemoArm> arms = demo_arms_of(arm_names);
     return std::none_of(arms.begin(), arms.end(), [](const DemoArm& arm) { return !arm.rollout_profile.empty(); });
   });
-  table.model("model", &settings.runtime.model, "Where training starts");
+  table.model("model", &settings.runtime.model, "The model that is trained");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
-  table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
-  table.kept_folder("runs", &runs, "Where runs are");
+  table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
+  table.kept_folder("runs", &runs, "Folder of runs");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -144,8 +147,8 @@ int demo_command(const Arguments& arguments) {
   const RlSettings& rl = settings.rl;
   const auto build = describe_build();
   say("{} learns {} by reinforcement: {} steps of {} problems x {} rollouts\n", settings.runtime.model, rl.environment, rl.steps, rl.problems, rl.rollouts);
-  say("  learning rate {} ({}, {} steps of warm-up), {} advantages, clipping {} and {}\n", rl.learning_rate, rl.schedule, rl.warmup,
-      advantage_kind_name(rl.advantages), rl.clip_low, rl.clip_high);
+  say("  learning rate {} ({}, {} steps of warm-up), {} advantages, clipping {} and {}\n", rl.learning_rate, rl.schedule, rl.warmup, rl.advantages, rl.clip_low,
+      rl.clip_high);
   say("  profile {}, {}, {} threads\n\n", settings.runtime.profile,
       settings.runtime.isa == "auto" ? build["instruction_set"].get<std::string>() : settings.runtime.isa,
       settings.runtime.threads > 0 ? settings.runtime.threads : available_processors());
@@ -170,7 +173,8 @@ int demo_command(const Arguments& arguments) {
   const double gain = first.end.pass_at_1.value - first.start.pass_at_1.value;
   if (quick)
     say("a quick run of {} steps is too short to learn: sampled pass@1 moved by {:+.3f}, by chance. What it shows: the KL above, and the hash below;\n"
-        "`{} demo` takes {} steps, and learns\n\n", rl.steps, gain, program_name(), RlSettings{}.steps);
+        "`{} demo` takes {} steps, and learns\n\n",
+        rl.steps, gain, program_name(), RlSettings{}.steps);
   else
     say("'{}' gained {:+.3f} in sampled pass@1; the intervals {}\n\n", first.arm.name, gain,
         disjoint(first.start.pass_at_1, first.end.pass_at_1) ? "are disjoint" : "overlap");
@@ -181,7 +185,10 @@ int demo_command(const Arguments& arguments) {
 
   nlohmann::ordered_json json = demo_json(settings, results, published);
   const double seconds = seconds_since(begin);
-  json["served"] = {{"prompt", served.problem.prompt}, {"before_right", static_cast<bool>(first.start.greedy_right.at(served.number))}, {"text", answer.text}, {"right", answer.right}};
+  json["served"] = {{"prompt", served.problem.prompt},
+                    {"before_right", static_cast<bool>(first.start.greedy_right.at(served.number))},
+                    {"text", answer.text},
+                    {"right", answer.right}};
   json["serving_seconds"] = serving_seconds;
   json["seconds"] = seconds;
   write_file_atomic(settings.folder / "result.json", json.dump(2) + "\n");

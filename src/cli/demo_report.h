@@ -1,4 +1,4 @@
-// What `lockstep demo` says: the table, the JSON (its keys stay, others may come), the published hash. Pure functions.
+// The output of `lockstep demo`: the table, the JSON (existing keys stay, new ones may be added), the published hash. Pure functions.
 //   std::fputs(demo_table(results).c_str(), stdout);
 #pragma once
 #include "jobs/demo_arm.h"
@@ -12,7 +12,7 @@ std::string demo_table(const std::vector<ArmResult>& results);
 struct Published {
   std::string settings, weights_sha256;
 };
-// None where there is no file or no such entry. Errors: corrupt_file.
+// Empty when there is no file or no such entry. Errors: corrupt_file.
 std::optional<Published> read_published(const std::filesystem::path& model, const std::string& entry);
 // What the hash depends on besides the model: profile and RlSettings, in one line.
 std::string demo_settings_text(const DemoSettings& settings);

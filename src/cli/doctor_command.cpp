@@ -1,4 +1,4 @@
-// `lockstep doctor`: is this machine fit, does it give the published bits, and what mends it where not.
+// `lockstep doctor`: is this machine fit, does it give the published bits, and what fixes it if not.
 #include <cstdio>
 #include <filesystem>
 
@@ -12,12 +12,12 @@ int doctor_command(const Arguments& arguments) {
   std::int64_t threads = 0;
   bool json = false, quick = false;
   OptionTable table("doctor",
-                    "Looks at this machine: instruction sets, cores, memory and its speed, limits; and runs a small model in every way it "
-                    "can against published bits. Exit code 1 when lockstep cannot keep its promise here.",
+                    "Checks this machine: instruction sets, cores, memory and its speed, limits; and compares a small model with published bits on every "
+                    "instruction set. Exit code 1 when this machine does not give the published bits.",
                     {"lockstep doctor", "lockstep doctor --json"});
   table.integer("threads", &threads, 0, 4096, "N", "Threads to measure and test with, 0: all processors");
   table.refused("with --quick", [&quick] { return quick; });
-  table.flag("quick", &quick, "Facts alone: no measurement, no self-test");
+  table.flag("quick", &quick, "Only facts: no measurement, no self-test");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -34,11 +34,14 @@ int doctor_command(const Arguments& arguments) {
 
   if (json) {
     nlohmann::ordered_json found = nlohmann::ordered_json::array(), self_test = nlohmann::ordered_json::array();
-    for (const Finding& f : findings)
-      found.push_back({{"level", finding_level_name(f.level)}, {"subject", f.subject}, {"text", f.text}, {"mend", f.mend}});
+    for (const Finding& f : findings) found.push_back({{"level", finding_level_name(f.level)}, {"subject", f.subject}, {"text", f.text}, {"mend", f.mend}});
     for (const SelfTestRow& row : rows)
-      self_test.push_back({{"profile", row.profile}, {"instruction_set", row.isa}, {"threads", row.threads}, {"hash", row.hash},
-                           {"published", row.published}, {"passed", row.passed()}});
+      self_test.push_back({{"profile", row.profile},
+                           {"instruction_set", row.isa},
+                           {"threads", row.threads},
+                           {"hash", row.hash},
+                           {"published", row.published},
+                           {"passed", row.passed()}});
     const nlohmann::ordered_json answer{{"fit", fit},
                                         {"processor", facts.processor},
                                         {"features", facts.features},

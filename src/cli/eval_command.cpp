@@ -1,4 +1,4 @@
-// `lockstep eval ENVIRONMENT`: how many held-out problems a model solves, sampled and greedy.
+// `lockstep eval ENVIRONMENT`: the share of held-out problems that a model solves, sampled and greedy.
 #include <chrono>
 #include <cstdio>
 
@@ -18,18 +18,20 @@ std::string row(const std::string& name, const Interval& i) { return fmt::format
 int eval_command(const Arguments& arguments) {
   RuntimeSettings runtime;
   EvaluationSettings settings;
-  std::string name;
+  std::string name, adapter;
   bool json = false;
-  OptionTable table("eval", "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
-                    {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json"});
-  table.positional("ENVIRONMENT", &name, true, fmt::format("What is solved: {}", fmt::join(environment_names(), ", ")));
+  OptionTable table(
+      "eval", "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
+      {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json"});
+  table.positional("ENVIRONMENT", &name, true, fmt::format("The environment: {}", fmt::join(environment_names(), ", ")));
   table.integer("n", &settings.problems, 1, 1'000'000, "N", "Problems");
-  table.integer("samples", &settings.samples, 1, 4096, "N", "Samples a problem");
-  table.number("temperature", &settings.temperature, 0, 100, "X", "Of the samples");
-  table.integer("max-tokens", &settings.max_tokens, 1, 1 << 20, "N", "Tokens of an answer at most, its end token included");
-  table.seed("seed", &settings.seed, "Of the problems and the sampling");
-  table.integer("at-once", &settings.at_once, 1, 1 << 20, "N", "Problems under way together; changes no bit");
+  table.integer("samples", &settings.samples, 1, 4096, "N", "Samples per problem");
+  table.number("temperature", &settings.temperature, 0, 100, "X", "Sampling temperature of the samples");
+  table.integer("max-tokens", &settings.max_tokens, 1, 1 << 20, "N", "Most tokens of an answer, its end token included");
+  table.seed("seed", &settings.seed, "Seed of problems and sampling");
+  table.integer("at-once", &settings.at_once, 1, 1 << 20, "N", "Problems in flight at once; changes no bit");
   add_runtime_options(table, runtime);
+  table.input("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_json_option(table, &json);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
@@ -42,12 +44,16 @@ int eval_command(const Arguments& arguments) {
   ServingOptions serving;
   serving.engine.max_batch_rows = 1024;
   serving.engine.max_sequences = 512;
-  const auto service = std::make_shared<GenerationService>(serving_model(opened), serving);
+  const ServingModel model = serving_model(opened);
+  const auto service = std::make_shared<GenerationService>(model, serving);
+  if (!adapter.empty()) {
+    if (opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --adapter is one rank", opened.ranks.text()));
+    service->set_weights(model.weights, open_adapter(opened, adapter));
+  }
   LocalSampler sampler(service, interrupt_token());
   Progress progress({.label = "eval " + name, .total = settings.problems, .unit = "tokens", .quiet = json});
-  const Evaluation result = evaluate(*environment, *opened.tokenizer, sampler, settings, [&](std::int64_t problems, std::int64_t tokens) {
-    progress.advance(problems, static_cast<double>(tokens));
-  });
+  const Evaluation result = evaluate(*environment, *opened.tokenizer, sampler, settings,
+                                     [&](std::int64_t problems, std::int64_t tokens) { progress.advance(problems, static_cast<double>(tokens)); });
   progress.finish();
   const double seconds = seconds_since(begin);
   const EngineCounters counters = service->counters();
@@ -56,6 +62,7 @@ int eval_command(const Arguments& arguments) {
   if (json) {
     nlohmann::ordered_json out = to_json(result);
     out["model"] = opened.name;
+    if (!adapter.empty()) out["adapter"] = adapter;
     out["profile"] = service->profile_digest();
     out["seed"] = settings.seed;
     out["pairs_skipped_share"] = skipped;

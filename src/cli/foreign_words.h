@@ -1,4 +1,4 @@
-// What people type who come from vLLM, llama.cpp, ollama, TRL or unsloth, and what it is called here (docs/coming-from.md). Constant tables; any thread.
+// Flags and commands of vLLM, llama.cpp, ollama, TRL and unsloth, and their names here (docs/coming-from.md). Constant tables; any thread.
 //   fmt::format("unknown option '{}'{}", shown, own_option(name, names))
 #pragma once
 #include <string>

@@ -1,4 +1,4 @@
-// `lockstep generate`: one prompt continued, streamed to stdout.
+// `lockstep generate`: continues one prompt, streaming to stdout.
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -10,8 +10,8 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "serving/completion.h"
 #include "serving/grammars.h"
-#include "serving/text_stream.h"
 
 namespace lockstep {
 namespace {
@@ -31,19 +31,21 @@ struct GenerateSettings {
 };
 
 bool parse(const Arguments& arguments, GenerateSettings& s) {
-  OptionTable table("generate", "Continues a prompt; text goes to stdout as it comes, up to the model's end token, a stop string or --max-tokens.",
+  OptionTable table("generate", "Continues a prompt; text streams to stdout, up to the model's end token, a stop string or --max-tokens.",
                     {"lockstep generate --model models/countdown-glm --prompt \"16 19 14=17:\" --temperature 0",
                      "lockstep generate --model models/countdown-glm --tokens 1,5,7 --temperature 0 --json"});
-  table.text("prompt", &s.prompt, "TEXT", "What is continued; this or --tokens");
+  table.text("prompt", &s.prompt, "TEXT", "The prompt; this or --tokens");
   table.integers("tokens", &s.tokens, "IDS", "The prompt as token ids, such as 1,5,7");
-  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Tokens at most");
-  table.number("temperature", &s.temperature, 0, 100, "X", "0: always the likeliest token", "what generation_config.json says, else 1");
-  table.number("top-p", &s.top_p, 0, 1, "X", "Only the likeliest tokens that together reach this probability", "what generation_config.json says, else 1");
-  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Only the N likeliest tokens, 0: all", "what generation_config.json says, else 0");
-  table.choice("generation-config", &s.generation_config, {"auto", "none"}, "Whether the model's generation_config.json says what is not given here, and what ends an answer");
-  table.seed("seed", &s.seed, "Of the random numbers (default: another one every time; --json shows it)");
+  table.integer("max-tokens", &s.max_tokens, 0, 1 << 30, "N", "Most tokens to generate");
+  table.number("temperature", &s.temperature, 0, 100, "X", "Sampling temperature; 0: always the likeliest token", "what generation_config.json says, else 1");
+  table.number("top-p", &s.top_p, 0, 1, "X", "Sample from the likeliest tokens that together reach this probability",
+               "what generation_config.json says, else 1");
+  table.integer("top-k", &s.top_k, 0, 1 << 30, "N", "Sample from the N likeliest tokens, 0: all", "what generation_config.json says, else 0");
+  table.choice("generation-config", &s.generation_config, {"auto", "none"},
+               "Whether the model's generation_config.json sets what is not given here, and what ends an answer");
+  table.seed("seed", &s.seed, "Seed of the sampling (default: a new one every time; --json shows it)");
   table.input("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
-  table.flag("json-object", &s.json_object, "Answer with a JSON object, whatever is in it");
+  table.flag("json-object", &s.json_object, "Answer with any JSON object");
   table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
   add_runtime_options(table, s.runtime);
   add_ranks_option(table, &s.runtime.ranks);
@@ -65,12 +67,12 @@ nlohmann::ordered_json read_schema(const std::string& path) {
   });
 }
 
-// What callbacks gather and the main thread waits for.
+// Filled by callbacks; the main thread waits for it.
 struct Answer {
   std::mutex mutex;
   std::condition_variable changed;
   bool done = false;
-  Generation generation;
+  CompletionEnd end;
   std::string text;
 };
 }  // namespace
@@ -88,26 +90,24 @@ int generate_command(const Arguments& arguments) {
   GenerationService service(std::move(model), serving);
   const std::uint64_t seed = s.seed.value_or(random_seed());
 
-  Request request{.prompt = s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true),
-                  .sampling = {.temperature = s.temperature ? static_cast<float>(*s.temperature) : defaults.temperature.value_or(1),
-                               .top_p = s.top_p ? static_cast<float>(*s.top_p) : defaults.top_p.value_or(1),
-                               .top_k = s.top_k ? static_cast<std::int32_t>(*s.top_k) : defaults.top_k.value_or(0),
-                               .min_p = defaults.min_p.value_or(0),
-                               .repetition_penalty = defaults.repetition_penalty.value_or(1),
-                               .presence_penalty = defaults.presence_penalty.value_or(0),
-                               .frequency_penalty = defaults.frequency_penalty.value_or(0),
-                               .seed = seed,
-                               .max_tokens = static_cast<std::int32_t>(s.max_tokens),
-                               .stop_tokens = service.end_tokens()}};
+  CompletionOrder order;
+  order.prompts.push_back({s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true), s.tokens ? "--tokens" : "--prompt"});
+  order.sampling.temperature = s.temperature ? static_cast<float>(*s.temperature) : defaults.temperature.value_or(1);
+  order.sampling.top_p = s.top_p ? static_cast<float>(*s.top_p) : defaults.top_p.value_or(1);
+  order.sampling.top_k = s.top_k ? static_cast<std::int32_t>(*s.top_k) : defaults.top_k.value_or(0);
+  order.sampling.min_p = defaults.min_p.value_or(0);
+  order.sampling.repetition_penalty = defaults.repetition_penalty.value_or(1);
+  order.sampling.presence_penalty = defaults.presence_penalty.value_or(0);
+  order.sampling.frequency_penalty = defaults.frequency_penalty.value_or(0);
+  order.sampling.seed = seed;
+  order.max_tokens = s.max_tokens;
+  order.stops = s.stop;
+  order.spelling = {{"max_tokens", "--max-tokens"}, {"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"stop", "--stop"}};
   if (s.schema || s.json_object) {
     Grammars grammars(opened.tokenizer, service.end_tokens());
-    request.sampling.constraint = make_constraint(s.schema ? grammars.of_schema(read_schema(*s.schema)) : grammars.json_object());
+    order.make_constraint = [grammar = s.schema ? grammars.of_schema(read_schema(*s.schema)) : grammars.json_object()] { return make_constraint(grammar); };
   }
-  const std::vector<std::int32_t> prompt = request.prompt;
-  // A model without a tokenizer answers in token ids.
-  std::optional<TextStream> stream;
-  if (opened.tokenizer) stream.emplace(*opened.tokenizer, s.stop);
-  else if (!s.stop.empty()) fail(ErrorCode::unsupported, "--stop needs a tokenizer.json, and '{}' has none", s.runtime.model);
+  if (!opened.tokenizer && !s.stop.empty()) fail(ErrorCode::unsupported, "--stop needs a tokenizer.json, and '{}' has none", s.runtime.model);
 
   Answer answer;
   const auto show = [&](const std::string& part) {
@@ -116,18 +116,19 @@ int generate_command(const Arguments& arguments) {
     std::fwrite(part.data(), 1, part.size(), stdout);
     std::fflush(stdout);
   };
-  const auto on_token = [&](const GeneratedToken& token) {
-    show(stream ? stream->push(token.id) : fmt::format("{}{}", answer.text.empty() ? "" : ",", token.id));
-    return !stream || !stream->stopped();
+  // A model without a tokenizer answers in token ids.
+  const auto on_token = [&](std::size_t, const GeneratedToken& token, const std::string& text) {
+    show(opened.tokenizer ? text : fmt::format("{}{}", answer.text.empty() ? "" : ",", token.id));
+    return true;
   };
-  const auto on_done = [&](Generation&& generation) {
-    if (stream) show(stream->flush());
+  const auto on_end = [&](std::size_t, CompletionEnd&& end) {
+    show(end.text);
     const std::lock_guard lock(answer.mutex);
-    answer.generation = std::move(generation);
+    answer.end = std::move(end);
     answer.done = true;
     answer.changed.notify_all();
   };
-  const std::uint64_t id = service.generate(std::move(request), on_token, on_done);
+  const std::uint64_t id = start_completion(service, order, on_token, on_end).front();
   {
     std::unique_lock lock(answer.mutex);
     for (bool cancelled = false; !answer.done;) {
@@ -139,18 +140,18 @@ int generate_command(const Arguments& arguments) {
       lock.lock();
     }
   }
-  const Generation& g = answer.generation;
+  const Generation& g = answer.end.generation;
   if (!s.json) std::fputs("\n", stdout);
   throw_if_interrupted();
-  if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "generation failed after {} tokens: {}", g.tokens.size(), g.error);
+  if (answer.end.finish == FinishReason::error) fail(ErrorCode::numeric, "generation failed after {} tokens: {}", g.tokens.size(), g.error);
   if (!s.json) return kExitOk;
 
   nlohmann::ordered_json json{{"text", opened.tokenizer ? nlohmann::ordered_json(answer.text) : nlohmann::ordered_json(nullptr)},
                               {"token_ids", nlohmann::ordered_json::array()},
                               {"logprobs", nlohmann::ordered_json::array()},
                               {"sampling_logprobs", nlohmann::ordered_json::array()},
-                              {"finish_reason", finish_reason_name(g.finish)},
-                              {"prompt_token_ids", prompt},
+                              {"finish_reason", finish_reason_name(answer.end.finish)},
+                              {"prompt_token_ids", order.prompts.front().ids},
                               {"seed", seed},
                               {"weights_version", service.weights_version()},
                               {"profile", service.profile_digest()}};

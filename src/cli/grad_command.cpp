@@ -16,18 +16,17 @@ int grad_command(const Arguments& arguments) {
   std::vector<std::string> config;
   bool json = false;
   OptionTable table("grad",
-                    "The gradient of a loss over given tokens with respect to every weight: fp32, Hugging Face names; zeros for the indexer, "
-                    "whose loss is another. Losses are sums unless averaging says otherwise (docs/losses.md).",
+                    "Writes the gradient of a loss over given tokens with respect to every weight: fp32, Hugging Face names; zeros for the indexer, "
+                    "which has another loss. Losses are sums unless averaging says otherwise (docs/losses.md).",
                     {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors",
                      "lockstep grad --model DIR --tokens rollouts.jsonl --out g.safetensors --loss ppo --loss-config clip_high_threshold=1.28"});
-  table.input("tokens", &tokens, "FILE",
-             "JSON lines {\"tokens\":[1,5,7]}; beside them targets, weights, advantages, logprobs and what else the loss needs");
+  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}; with targets, weights, advantages, logprobs and whatever else the loss needs");
   table.require();
-  table.output_file("out", &out, "The safetensors file that is written");
+  table.output_file("out", &out, "The safetensors file to write");
   table.require();
   table.choice("loss", &loss_name, loss_names(), "The loss");
   table.texts("loss-config", &config, "KEY=VALUE", "An option of the loss");
-  table.output_file("rows", &rows, "Also write a JSON line a sequence: logprobs, losses, entropies");
+  table.output_file("rows", &rows, "Also write one JSON line per sequence: logprobs, losses, entropies");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);

@@ -1,9 +1,10 @@
-// `lockstep info DIR`: family, sizes, hash of a model folder.
+// `lockstep info DIR`: family, sizes, hash of a model.
 #include <cstdio>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/shipped.h"
+#include "planning/family_list.h"
 
 namespace lockstep {
 namespace {
@@ -13,7 +14,7 @@ std::string value_text(const nlohmann::ordered_json& value) {
   if (value.is_object()) {
     std::string text;
     for (const auto& [name, inner] : value.items()) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, value_text(inner));
-    return text;
+    return text.empty() ? "none" : text;
   }
   if (value.is_array()) {
     std::string text;
@@ -27,13 +28,22 @@ std::string value_text(const nlohmann::ordered_json& value) {
 int info_command(const Arguments& arguments) {
   std::string folder;
   RuntimeSettings settings;
-  bool json = false;
-  OptionTable table("info", "What a model folder holds: family, sizes, cache cost, and the SHA-256 of its weights. Reads every tensor.",
+  bool json = false, of_families = false;
+  OptionTable table("info",
+                    "Shows what a model holds: family, sizes, how its weights are stored, cache cost, and the SHA-256 of its weights. Reads every tensor.",
                     {"lockstep info models/countdown-glm", "lockstep info models/countdown-glm --json"});
-  table.positional("DIR", &folder, true, "Model folder, or the name of a shipped model: countdown-glm");
-  table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
+  table.positional("DIR", &folder, false, "Model folder, GGUF file, or the name of a shipped model: countdown-glm");
+  table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");
+  table.flag("families", &of_families, "Instead of DIR: what is known of every model family, as JSON: keys of config.json read and refused, cost of the cache");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
+
+  if (of_families) {
+    if (!folder.empty()) throw UsageError(fmt::format("--families is there and DIR is '{}', allowed is one of both", folder));
+    std::printf("%s\n", families_json().dump().c_str());
+    return kExitOk;
+  }
+  if (folder.empty()) throw UsageError("DIR is missing: a model folder or a GGUF file");
 
   const auto info = describe_model(shipped("models", folder), settings.mla_norm_eps);
   if (json) {

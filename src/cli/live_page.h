@@ -1,6 +1,6 @@
-// The live page beside a command that trains: its options, its address on the screen, and no harm to the work when it cannot be
-// had. It reads what the run writes to disk and nothing else, so it changes no bit. One thread.
+// The live page beside a training command: its options, printing its address, and ignoring its failures.
 //   LivePage page; page.add_options(table); ... const auto server = page.start({.roots = {"runs"}, .live = "demo"}, "demo", stdout);
+// It reads only what the run writes to disk, so it changes no bit. One thread.
 #pragma once
 #include <cstdio>
 
@@ -21,7 +21,7 @@ class LivePage {
   bool on_ = true;
 };
 
-// runs/NAME/report.html; a run that ended well must not fail by it, so what goes wrong is a warning. Returns the file, or "".
+// Writes runs/NAME/report.html; errors are only warnings, since the run itself succeeded. Returns the file, or "".
 std::string write_report_beside(const std::filesystem::path& run);
 
 }  // namespace lockstep

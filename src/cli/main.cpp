@@ -1,5 +1,5 @@
-// The program: asks the processor, then the commands (commands.h). This file alone is compiled for any x86-64; the rest of the
-// tree may use AVX2 and FMA anywhere, even in what runs before main. So the question comes before all of that, and uses nothing
+// The program's entry: checks the processor, then runs the command (commands.h). This file alone is compiled for any x86-64; the rest of the
+// tree may use AVX2 and FMA anywhere, even in initialisers that run before main. So the check comes before all of that, and uses nothing
 // of the C++ library, whose inline functions the linker may have taken from files compiled for AVX2.
 #include <unistd.h>
 

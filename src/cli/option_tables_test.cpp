@@ -1,5 +1,5 @@
-// Walks every option of every command: one whose mechanism is off is refused with one sentence, and each of the others always has an
-// effect. A new option stands in one of the two lists, or this fails.
+// Tests every option of every command: one whose mechanism is off is refused with one sentence, and each of the others always has an
+// effect. A new option must be added to one of the two lists, or this fails.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -31,7 +31,11 @@ int run_words(const std::string& command, const std::string& more) {
 struct Idle {
   const char *command, *with, *option, *value, *where;
 };
-constexpr const char kSft[] = "--model x --environment countdown", kServe[] = "--model x";
+constexpr const char kSft[] = "--model x --environment countdown", kSftAdapter[] = "--model x --environment countdown --adapter-rank 4";
+constexpr const char kServe[] = "--model x";
+// A model without experts, router and indexer, and one with all of them.
+constexpr const char kDense[] = "--model " LOCKSTEP_SOURCE_DIR "/tests/golden/llama/tiny.json --environment countdown";
+constexpr const char kSparse[] = "--model " LOCKSTEP_SOURCE_DIR "/models/countdown-glm --environment countdown";
 const std::vector<Idle>& idle_options() {
   static const std::vector<Idle> all = [] {
     std::vector<Idle> rows{
@@ -45,31 +49,70 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --for serve", "optimizer-state", "file", "with --for serve"},
         {"train sft", kSft, "init-seed", "2", "without --from-scratch or --adapter-rank"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
+        {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
+        {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
+        {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
+        {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
         {"train sft", kSft, "init-deviation", "1", "without --from-scratch"},
         {"train sft", "--model x --environment countdown --schedule constant", "final-fraction", "0.5", "with --schedule constant"},
         {"train sft", "--model x --environment countdown --no-train-indexer", "index-from", "5", "with --no-train-indexer"},
+        {"train sft", kDense, "router-bias-rate", "0.5", "where the model has no router with a correction bias"},
+        {"train sft", kDense, "train-indexer", "", "where the model has no indexer"},
+        {"train sft", kDense, "index-from", "5", "where the model has no indexer"},
+        {"train sft", kDense, "sparse-from", "5", "where the model has no indexer"},
         {"demo", "--quick", "importance-cap", "2", "where no arm has two profiles"},
         {"demo", "--arms lockstep", "importance-cap", "2", "where no arm has two profiles"},
+        {"snapshot push", "x y", "transition", "staged", "without --channel"},
+        {"snapshot show", "x", "tensors", "", "without SNAPSHOT"},
         {"tokenize", "--model x --ids 1", "add-special", "", "with --ids"},
         {"tokenize", "--model x --ids 1", "parse-special", "", "with --ids"},
         {"tokenize", "--model x --text a", "skip-special", "", "without --ids or --jsonl"},
         {"tokenize", "--model x --jsonl", "json", "", "with --jsonl"},
     };
-    for (const auto& [option, value] : {std::pair("state", "x"), std::pair("token-seconds", "5"), std::pair("alias", "a"), std::pair("shapes", "f"), std::pair("max-models", "2"),
-                                        std::pair("metadata-kilobytes", "2"), std::pair("checkpoint-megabytes", "2"), std::pair("session-days", "1"), std::pair("sampler-hours", "1"), std::pair("sampler-megabytes", "1"),
-                                        std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client")})
+    for (const auto& [option, value] :
+         {std::pair("state", "x"), std::pair("token-seconds", "5"), std::pair("alias", "a"), std::pair("shapes", "f"), std::pair("max-models", "2"),
+          std::pair("metadata-kilobytes", "2"), std::pair("checkpoint-megabytes", "2"), std::pair("session-days", "1"), std::pair("session-idle-minutes", "1"),
+          std::pair("gradient-megabytes", "1"), std::pair("gap-seconds", "5"), std::pair("sampler-hours", "1"), std::pair("sampler-megabytes", "1"),
+          std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client"),
+          std::pair("shares", "live=50,rollouts=30,training=20")})
       rows.push_back({"serve", kServe, option, value, "without --training"});
-    for (const auto& [option, value] : {std::pair("generation-config", "none"), std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
+    for (const auto& [option, value] :
+         {std::pair("generation-config", "none"), std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"),
+          std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
-    for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""), std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
+    for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""),
+                                        std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
       rows.push_back({"render", "--jsonl", option, value, "with --jsonl, whose lines say it"});
+    for (const auto& [option, value] :
+         {std::pair("router-bias-rate", "0.5"), std::pair("train-indexer", ""), std::pair("index-from", "5"), std::pair("sparse-from", "5")})
+      rows.push_back({"train sft", kSftAdapter, option, value, "with --adapter-rank, whose base is frozen"});
+    for (const char* option : {"beta2", "eps", "weight-decay"})
+      for (const auto& [command, with] :
+           {std::pair("train sft", "--model x --environment countdown --optimizer dimuon"), std::pair("train rl", "--model x --optimizer dimuon")})
+        rows.push_back({command, with, option, "0.5", "with --optimizer dimuon, whose AdamW has fixed ones"});
     for (const char* option : {"transcripts-every", "transcript-megabytes"}) {
       rows.push_back({"train sft", "--model x --environment countdown --transcripts 0", option, "2", "with --transcripts 0"});
       rows.push_back({"train rl", "--model x --transcripts 0", option, "2", "with --transcripts 0"});
     }
     rows.push_back({"train sft", "--model x --environment countdown --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"train rl", "--model x --no-page", "page-port", "5", "with --no-page"});
+    rows.push_back({"train rl", "--model x --loss reinforce", "clip-low", "0.1", "with a --loss that does not clip"});
+    rows.push_back({"train rl", "--model x --algorithm rloo", "clip-high", "0.1", "with a --loss that does not clip"});
+    rows.push_back({"train rl", "--model x", "overlong-penalty", "2", "without --overlong-tokens"});
+    rows.push_back({"train rl", "--model x", "stop-kl", "0.1", "with 1 epoch of 1 mini-batch"});
+    rows.push_back({"train rl", "--model x --allow-profile-mix", "on-difference", "report", "with --allow-profile-mix, which always reports"});
+    for (const char* option : {"beta2", "eps", "weight-decay"})
+      rows.push_back({"train preference", "--model x --data d --optimizer dimuon", option, "0.5", "with --optimizer dimuon, whose AdamW has fixed ones"});
+    for (const auto& [option, with] : {std::pair("label-smoothing", "--model x --data d --loss dpo"), std::pair("gamma", "--model x --data d --loss cpo"),
+                                       std::pair("alpha", "--model x --data d --loss simpo"), std::pair("desirable-weight", "--model x --data d --loss ipo"),
+                                       std::pair("undesirable-weight", "--model x --data d --loss orpo")})
+      rows.push_back({"train preference", with, option, "0.2", "with a --loss without it"});
+    rows.push_back({"train preference", "--model x --data d", "final-fraction", "0.5", "with --schedule constant"});
+    rows.push_back({"train preference", "--model x --data d", "adapter-alpha", "8", "without --adapter-rank"});
+    rows.push_back({"train preference", "--model x --data d", "init-seed", "8", "without --adapter-rank"});
+    rows.push_back({"train preference", "--model x --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
+    rows.push_back({"train preference", "--model x --data d --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"demo", "--no-page", "page-port", "5", "with --no-page"});
     return rows;
   }();
@@ -81,15 +124,37 @@ const std::map<std::string, std::string>& effective_options() {
   static const std::map<std::string, std::string> all = {
       {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
-      {"generate", "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object stop model profile threads device backend isa mla-norm-eps context ranks json"},
-      {"train sft", "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs adapter-rank chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm router-bias-rate train-indexer sparse-from checkpoint-every keep-last transcripts export-dtype export-to quiet resume page json"},
-      {"train rl", "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature advantages clip-low clip-high importance-cap share-prompts learning-rate schedule warmup beta1 beta2 eps weight-decay max-norm seed rollout-profile allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last export-dtype transcripts resume page json"},
-      {"eval", "n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
-      {"serve", "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log log-format drain-seconds stop-seconds share-prefixes"},
+      {"generate",
+       "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object stop model profile threads device backend isa mla-norm-eps "
+       "context ranks json"},
+      {"train sft",
+       "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs "
+       "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state "
+       "learning-rate "
+       "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json"},
+      {"train rl",
+       "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
+       "top-p min-p "
+       "algorithm advantages loss loss-config averaging redraws overlong-tokens epochs mini-batches "
+       "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile "
+       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
+      {"train preference",
+       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss beta end-token chat-template seed epochs steps batch eval "
+       "eval-share "
+       "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
+       "optimizer "
+       "checkpoint-every keep-last export-to overwrite quiet resume page json"},
+      {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
+      {"serve",
+       "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
+       "frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host "
+       "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
+       "log-format drain-seconds stop-seconds share-prefixes"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},
-      {"info", "mla-norm-eps json"},
+      {"info", "families mla-norm-eps json"},
+      {"convert", "dtype profile overwrite"},
       {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"tokenize", "model text ids jsonl"},
@@ -97,13 +162,23 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
       {"bench memory", "threads json"},
+      {"bench arithmetic", "threads isa seconds json"},
       {"bench score", "tokens vocabulary hidden profile threads isa seconds json"},
       {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"bench train", "sequences length data deposits micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench train",
+       "sequences length data deposits micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa "
+       "mla-norm-eps context json"},
       {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"plan", "for sequences length memory-megabytes model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"snapshot push", "parent base channel profile threads quiet json"},
+      {"snapshot pull", "base overwrite threads quiet json"},
+      {"snapshot show", "json"},
+      {"snapshot diff", "threads quiet json"},
+      {"snapshot verify", "threads quiet json"},
+      {"snapshot squash", "threads quiet json"},
+      {"snapshot prune", "keep dry-run json"},
       {"shapes list", "model mode shapes json"},
       {"shapes show", "lora-rank shapes json"},
       {"shapes resolve", "model context lora-rank forward-only accelerator count shapes json"},
@@ -112,17 +187,22 @@ const std::map<std::string, std::string>& effective_options() {
   return all;
 }
 
+using Places = std::set<std::string>;
 // The options of a command's help, and what each says behind "refused".
-std::map<std::string, std::string> options_of(const std::string& command) {
+std::map<std::string, Places> options_of(const std::string& command) {
   testing::internal::CaptureStdout();
   run_words(command, "--help");
   std::istringstream help(testing::internal::GetCapturedStdout());
-  std::map<std::string, std::string> options;
+  std::map<std::string, Places> options;
   std::string line, name, text;
   const auto keep = [&] {
     if (name.empty() || name == "help" || name == "config" || name == "log-level") return;  // every command's
-    const std::size_t refused = text.find("refused ");
-    options[name] = refused == std::string::npos ? "" : text.substr(refused + 8, text.rfind(')') - refused - 8);
+    Places& places = options[name];
+    const std::string word = "refused ";
+    for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+      at += word.size();
+      places.insert(text.substr(at, std::min(text.find("; ", at), text.rfind(')')) - at));
+    }
   };
   while (std::getline(help, line)) {
     if (line.starts_with("  --")) {
@@ -144,14 +224,14 @@ TEST(OptionTables, EveryOptionHasAnEffectOrIsRefused) {
     covered.insert(words_of(command).front());
     std::set<std::string> effective;
     for (const std::string& name : words_of(names)) effective.insert(name);
-    std::map<std::string, std::string> idle;
+    std::map<std::string, Places> idle;
     for (const Idle& row : idle_options())
-      if (row.command == command) idle[row.option] = row.where;
-    const std::map<std::string, std::string> options = options_of(command);
+      if (row.command == command) idle[row.option].insert(row.where);
+    const std::map<std::string, Places> options = options_of(command);
     EXPECT_FALSE(options.empty()) << command;
     for (const auto& [name, refused] : options) {
       const auto row = idle.find(name);
-      EXPECT_EQ(refused, row == idle.end() ? "" : row->second) << command << " --" << name;
+      EXPECT_EQ(refused, row == idle.end() ? Places() : row->second) << command << " --" << name;
       EXPECT_TRUE(effective.contains(name) != (row != idle.end()))
           << command << " --" << name << ": say here that it always has an effect, or mark its row with OptionTable::refused and say here where";
     }
@@ -168,9 +248,20 @@ TEST(OptionTables, WhatDoesNothingIsRefused) {
       run_words(row.command, std::string(row.with) + " " + option);
       ADD_FAILURE() << row.command << " " << row.with << " " << option << " was accepted";
     } catch (const UsageError& e) {
-      EXPECT_EQ(std::string(e.what()), std::string("--") + row.option + " does nothing " + row.where + "; allowed is to leave it out") << row.command << " " << row.with;
+      EXPECT_EQ(std::string(e.what()), std::string("--") + row.option + " does nothing " + row.where + "; allowed is to leave it out")
+          << row.command << " " << row.with;
     }
   }
+}
+
+// What a model lacks is refused of that model alone: with one that has it, what is wrong is something else.
+TEST(OptionTables, AModelThatHasTheMechanismTakesItsOptions) {
+  for (const char* option : {"--router-bias-rate=0.5", "--train-indexer", "--index-from=5", "--sparse-from=5"}) try {
+      run_words("train sft", std::string(kSparse) + " " + option);
+      ADD_FAILURE() << option << " is trained without --steps";
+    } catch (const UsageError& e) {
+      EXPECT_NE(std::string(e.what()).find("--environment needs --steps"), std::string::npos) << option << ": " << e.what();
+    }
 }
 
 TEST(OptionTables, AFileMaySayTheDefaultOfWhatIsOff) {

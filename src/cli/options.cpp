@@ -149,8 +149,7 @@ void OptionTable::choice(std::string name, std::string* value, std::vector<std::
   row.toml = [value] { return toml_text(*value); };
 }
 
-void OptionTable::integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high, std::string placeholder,
-                          std::string help) {
+void OptionTable::integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help) {
   Row& row = add(std::move(name), std::move(placeholder), std::move(help));
   row.default_text = fmt::format("{}", *value);
   row.allowed = fmt::format("{} to {}", low, high);
@@ -163,8 +162,8 @@ void OptionTable::integer(std::string name, std::int64_t* value, std::int64_t lo
   row.toml = [value] { return fmt::format("{}", *value); };
 }
 
-void OptionTable::integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder,
-                          std::string help, std::string otherwise) {
+void OptionTable::integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help,
+                          std::string otherwise) {
   Row& row = add(std::move(name), std::move(placeholder), std::move(help));
   row.default_text = std::move(otherwise);
   row.allowed = fmt::format("{} to {}", low, high);
@@ -177,7 +176,8 @@ void OptionTable::integer(std::string name, std::optional<std::int64_t>* value, 
   row.toml = [value] { return *value ? fmt::format("{}", **value) : std::string(); };
 }
 
-void OptionTable::number(std::string name, std::optional<double>* value, double low, double high, std::string placeholder, std::string help, std::string otherwise) {
+void OptionTable::number(std::string name, std::optional<double>* value, double low, double high, std::string placeholder, std::string help,
+                         std::string otherwise) {
   Row& row = add(std::move(name), std::move(placeholder), std::move(help));
   row.default_text = std::move(otherwise);
   row.allowed = fmt::format("{} to {}", low, high);
@@ -258,13 +258,18 @@ void OptionTable::positional(std::string name, std::string* value, bool required
   row.assign = [value](const std::string& text) { *value = text; };
 }
 
+void OptionTable::positional_output_folder(std::string name, std::string* value, std::string help) {
+  output_folder(std::move(name), value, std::move(help));
+  Row& row = *rows_.back();
+  row.positional = row.required = true;
+  row.file_key = false;
+  row.placeholder.clear();
+}
+
 void OptionTable::require() { rows_.back()->required = true; }
 void OptionTable::command_line_only() { rows_.back()->file_key = false; }
 void OptionTable::refused(const std::string& where, const std::function<bool()>& idle, const std::vector<std::string>& names) {
-  const auto mark = [&](Row& row) {
-    row.idle_where = where;
-    row.idle = idle;
-  };
+  const auto mark = [&](Row& row) { row.idle.push_back({where, idle}); };
   if (names.empty()) mark(*rows_.back());
   for (const std::string& name : names) mark(*find(name));
 }
@@ -305,8 +310,7 @@ void OptionTable::set(std::string_view key, const std::string& value) {
     std::vector<std::string> keys;
     for (const auto& other : rows_)
       if (other->file_key) keys.push_back(toml_key(other->name));
-    throw UsageError(fmt::format("unknown key '{}'{}; `lockstep {} --help` lists them", shown_value(std::string(key)),
-                                 did_you_mean(key, keys), command_));
+    throw UsageError(fmt::format("unknown key '{}'{}; `lockstep {} --help` lists them", shown_value(std::string(key)), did_you_mean(key, keys), command_));
   }
   assign(*row, std::string(key), value);
 }
@@ -327,8 +331,9 @@ void OptionTable::read_toml(std::string_view toml, const std::string& label) {
 void OptionTable::refuse_idle(const std::vector<std::string>& defaults) const {
   for (std::size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = *rows_[i];
-    if (!row.given || !row.idle || !row.idle()) continue;
-    if (row.on_command_line || row.toml() != defaults[i]) throw UsageError(fmt::format("--{} does nothing {}; allowed is to leave it out", row.name, row.idle_where));
+    if (!row.given || row.idle.empty() || !(row.on_command_line || row.toml() != defaults[i])) continue;
+    for (const Row::Idle& idle : row.idle)
+      if (idle.is_so()) throw UsageError(fmt::format("--{} does nothing {}; allowed is to leave it out", row.name, idle.where));
   }
 }
 
@@ -367,7 +372,8 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
     if (negated) row = find(name.substr(3));
     if (!own && (!row || row->positional || !shown.starts_with("--"))) {
       const std::string ours = own_option(name, names());
-      throw UsageError(fmt::format("unknown option '{}'{}; `lockstep {} --help` lists them", shown_value(shown), ours.empty() ? did_you_mean(shown, names()) : ours, command_));
+      throw UsageError(fmt::format("unknown option '{}'{}; `lockstep {} --help` lists them", shown_value(shown),
+                                   ours.empty() ? did_you_mean(shown, names()) : ours, command_));
     }
     std::string value = "true";
     if (equals != std::string::npos) value = argument.substr(equals + 1);
@@ -386,7 +392,7 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
     else settings.push_back({value.substr(0, at), value.substr(at + 1), true});
   }
   std::vector<std::string> defaults;
-  for (const auto& row : rows_) defaults.push_back(row->idle ? row->toml() : std::string());
+  for (const auto& row : rows_) defaults.push_back(row->idle.empty() ? std::string() : row->toml());
   for (const std::string& file : files) read_toml(read_file(shipped("recipes", file), 1 << 20), file);
   for (const Setting& s : settings) {
     if (s.is_key) set(s.name, s.value);
@@ -406,10 +412,11 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   for (const auto& row : rows_)
     if (row->model) *row->model = shipped("models", *row->model);
   set_log_level(parse_log_level(log_level_));
+  for (const std::function<void()>& derive : derive_) derive();
   refuse_idle(defaults);
   for (const auto& row : rows_) {
     if (!row->written || row->written->empty()) continue;
-    with_context(fmt::format("--{}", row->name), [&] {
+    with_context(row->positional ? row->name : "--" + row->name, [&] {
       if (row->path == "writes folder") check_output_folder(*row->written, overwrite());
       else check_output_file(*row->written, overwrite());
     });
@@ -420,7 +427,8 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
 std::string OptionTable::help_json() const {
   nlohmann::ordered_json json{{"command", command_}, {"summary", summary_}, {"options", nlohmann::ordered_json::array()}};
   for (const auto& row : rows_) {
-    nlohmann::ordered_json option{{"name", row->positional ? row->name : "--" + row->name}, {"value", row->placeholder}, {"help", row->help}, {"required", row->required}};
+    nlohmann::ordered_json option{
+        {"name", row->positional ? row->name : "--" + row->name}, {"value", row->placeholder}, {"help", row->help}, {"required", row->required}};
     if (!row->default_text.empty()) option["default"] = row->default_text;
     if (!row->allowed.empty()) option["allowed"] = row->allowed;
     if (!row->path.empty()) option["path"] = row->path;
@@ -442,13 +450,14 @@ std::string OptionTable::help() const {
     if (row->required) notes.push_back("required");
     if (!row->default_text.empty()) notes.push_back("default " + row->default_text);
     if (!row->allowed.empty()) notes.push_back(row->allowed);
-    if (row->idle) notes.push_back("refused " + row->idle_where);
+    for (const Row::Idle& idle : row->idle) notes.push_back("refused " + idle.where);
     const std::string left = row->positional ? row->name : "--" + row->name + (row->placeholder.empty() ? "" : " " + row->placeholder);
     lines.push_back({left, row->help + (notes.empty() ? "" : fmt::format(" ({})", fmt::join(notes, "; ")))});
   };
   std::for_each(rows_.begin() + 1, rows_.end(), line_of);
   if (config_) {
-    lines.push_back({"--config FILE", "Settings from a TOML file: the names above, dashes or underscores; one that came along is found by its name (countdown_rl.toml)"});
+    lines.push_back(
+        {"--config FILE", "Settings from a TOML file: the names above, dashes or underscores; one that came along is found by its name (countdown_rl.toml)"});
     lines.push_back({"--set KEY=VALUE", "One such setting (may be repeated)"});
   }
   line_of(rows_.front());

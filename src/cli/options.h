@@ -1,12 +1,12 @@
-// The options of a command as rows: name, where the value goes, what is allowed, help. From these rows come parsing, --help,
-// the keys of --config FILE.toml and --set, validation, and the configuration as resolved. The default is what the variable holds
-// when its row is declared. Every command has --log-level, which sets the lowest level of the log's lines (base/log.h) when it is parsed.
-// Names are written with dashes on the command line (--max-tokens) and in any way in files (max_tokens, max-tokens); a dot is a
-// TOML table (--optimizer.learning-rate is learning_rate in [optimizer]). Later settings win: file, then --set and flags in order.
-// Knows no command. One thread.
+// The options of a command as a table of rows: name, destination, allowed values, help. Parsing, --help, the keys of --config FILE.toml
+// and --set, validation and the resolved configuration all come from these rows.
 //   OptionTable table("generate", "Continues a prompt.", {"lockstep generate --model DIR --prompt TEXT"});
 //   table.integer("max-tokens", &max_tokens, 0, 1 << 20, "N", "Tokens at most");
 //   table.parse(arguments);
+// A default is the variable's value when its row is declared. Every command has --log-level, applied when it is parsed (base/log.h).
+// Names have dashes on the command line (--max-tokens) and dashes or underscores in files; a dot is a
+// TOML table (--optimizer.learning-rate is learning_rate in [optimizer]). Later settings win: file, then --set and flags in order.
+// Knows no command. One thread.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ class OptionTable {
   OptionTable(std::string command, std::string summary, std::vector<std::string> examples);
   OptionTable(const OptionTable&) = delete;
 
-  // Rows. `low` and `high` are allowed too; an optional has no default.
+  // Rows. `low` and `high` are inclusive; an optional has no default.
   void text(std::string name, std::string* value, std::string placeholder, std::string help);
   void text(std::string name, std::optional<std::string>* value, std::string placeholder, std::string help);
   void texts(std::string name, std::vector<std::string>* value, std::string placeholder, std::string help);  // may be repeated
@@ -50,8 +50,9 @@ class OptionTable {
   Overwrite overwrite() const { return overwrite_if(overwrite_); }
   void choice(std::string name, std::string* value, std::vector<std::string> allowed, std::string help);
   void integer(std::string name, std::int64_t* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help);
-  // Without a default of its own: `otherwise` says what is taken instead, as "3 with data that end".
-  void integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help, std::string otherwise);
+  // Without a fixed default: `otherwise` describes the value used instead, as "3 with data that end".
+  void integer(std::string name, std::optional<std::int64_t>* value, std::int64_t low, std::int64_t high, std::string placeholder, std::string help,
+               std::string otherwise);
   void number(std::string name, std::optional<double>* value, double low, double high, std::string placeholder, std::string help, std::string otherwise);
   void seed(std::string name, std::uint64_t* value, std::string help);
   void seed(std::string name, std::optional<std::uint64_t>* value, std::string help);
@@ -60,14 +61,18 @@ class OptionTable {
   void flag(std::string name, bool* value, std::string help);  // --name, --no-name
   // An argument without a name; those that are required come first.
   void positional(std::string name, std::string* value, bool required, std::string help);
+  // The same for a folder that is written, as output_folder; required.
+  void positional_output_folder(std::string name, std::string* value, std::string help);
   // The row last declared must be given.
   void require();
   // The row last declared is no key of a file and no part of the resolved configuration (--json, --resume).
   void command_line_only();
-  // The row last declared does nothing while `idle` is true, after all settings; `where` says when that is: "without --training". Given on the
-  // command line, or in a file as another value than its default, it is then refused.
+  // The row last declared has no effect while `idle` is true, after all settings; `where` says when that is: "without --training". If it is set on
+  // the command line, or in a file to another value than its default, it is refused. A row may have several such rules.
   // `names`: of those rows instead.
   void refused(const std::string& where, const std::function<bool()>& idle, const std::vector<std::string>& names = {});
+  // `derive` runs when all settings are read, before the rules of refused(): an option whose value says what others are that were not given().
+  void after_reading(std::function<void()> derive) { derive_.push_back(std::move(derive)); }
   // Adds --config and --set.
   void accept_config();
 
@@ -91,10 +96,13 @@ class OptionTable {
     std::function<void(const std::string&)> assign;  // throws UsageError with what is allowed
     std::function<std::string()> toml;               // the value as TOML; "" when it has none
     std::string default_text, path;
-    const std::string* written = nullptr;            // the value of an output
-    std::string* model = nullptr;                    // the value of a model folder
-    std::string idle_where;
-    std::function<bool()> idle;                      // null: never
+    const std::string* written = nullptr;  // the value of an output
+    std::string* model = nullptr;          // the value of a model folder
+    struct Idle {
+      std::string where;
+      std::function<bool()> is_so;
+    };
+    std::vector<Idle> idle;  // none: never
     bool is_flag = false, is_list = false, on_command_line = false, required = false, file_key = true, given = false, positional = false;
   };
   Row& add(std::string name, std::string placeholder, std::string help);
@@ -107,6 +115,7 @@ class OptionTable {
   std::vector<std::string> examples_;
   std::string log_level_ = "info";
   std::vector<std::unique_ptr<Row>> rows_;  // the first is --log-level
+  std::vector<std::function<void()>> derive_;
   void add_output(std::string name, std::string* value, const char* placeholder, const char* path, std::string help);
   bool config_ = false, overwrite_ = false;
 };

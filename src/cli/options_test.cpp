@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
 #include <cstdio>
 #include <filesystem>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -54,8 +54,8 @@ std::string refusal(const std::vector<std::string>& arguments) {
 
 TEST(Options, EveryKindInBothSpellings) {
   Settings s;
-  ASSERT_TRUE(table_of(s)->parse({"here", "--model", "m", "--mode=careful", "--max-steps", "20", "--seed=18446744073709551615", "--tokens",
-                                  "1,5,7", "--optimizer.learning-rate", "1e-3", "--no-shuffle", "--json", "--stop", "a", "--stop=b=c"}));
+  ASSERT_TRUE(table_of(s)->parse({"here", "--model", "m", "--mode=careful", "--max-steps", "20", "--seed=18446744073709551615", "--tokens", "1,5,7",
+                                  "--optimizer.learning-rate", "1e-3", "--no-shuffle", "--json", "--stop", "a", "--stop=b=c"}));
   EXPECT_EQ(s.place, "here");
   EXPECT_EQ(s.model, "m");
   EXPECT_EQ(s.mode, "careful");
@@ -151,8 +151,8 @@ TEST(Options, FaultsOfAFileNameIt) {
 TEST(Options, WhatIsResolvedReadsBack) {
   Settings a;
   auto table = table_of(a);
-  ASSERT_TRUE(table->parse({"--model", "a \"b\"\n\\c", "--max-steps", "12", "--seed", "18446744073709551615", "--tokens", "4,5",
-                            "--optimizer.learning-rate", "0.1", "--no-shuffle", "--stop", "\t", "--json"}));
+  ASSERT_TRUE(table->parse({"--model", "a \"b\"\n\\c", "--max-steps", "12", "--seed", "18446744073709551615", "--tokens", "4,5", "--optimizer.learning-rate",
+                            "0.1", "--no-shuffle", "--stop", "\t", "--json"}));
   const std::string toml = table->resolved_toml();
   Settings b;
   auto again = table_of(b);

@@ -1,4 +1,4 @@
-// `lockstep parity`: fuzzes everything that must not change a bit, and says whether one did.
+// `lockstep parity`: fuzzes everything that must not change a bit, and reports whether anything did.
 #include <cstdio>
 
 #include "base/signals.h"
@@ -15,23 +15,22 @@ int parity_command(const Arguments& arguments) {
   options.quiet = false;
   bool json = false;
   OptionTable table("parity",
-                    "Compares bits: the forward of training against prefill, chunks, decoding, prefix hits and "
-                    "preemption in random company, and "
-                    "optimiser steps over micro-batch, order and checkpointing; over threads, instruction sets, "
+                    "Compares bit by bit: the training forward with prefill, chunked prefill, decoding, prefix hits and "
+                    "preemption among random batch neighbours, and "
+                    "optimizer steps over micro-batch, order and checkpointing; over threads, instruction sets, "
                     "backends, page sizes. Exit code 1 "
                     "on a different bit, a path that did not run, or a negative control (another leaf count) that was "
                     "not found at the right operation.",
-                    {"lockstep parity --model models/countdown-glm --fuzz 100",
-                     "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
-  table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors)");
+                    {"lockstep parity --model models/countdown-glm --fuzz 100", "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
+  table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors) or GGUF file");
   table.require();
-  table.integer("fuzz", &options.cases, 0, 10'000'000, "N",
-                "Random sequences; lengths at the edges of blocks and pages come on top");
-  table.seed("seed", &options.seed, "Of everything random");
-  table.choice("profile", &options.profile, profile_names(), "Numerics profile: which bits");
-  table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, beside those that are always compared");
-  table.choice("device", &options.device, {"cpu", "emulated", "cuda"}, "A device to compare beside the CPU: a GPU, or its kernels run on the CPU (slow); docs/cuda.md");
-  table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of the latent norms, 0: the family's own");
+  table.integer("fuzz", &options.cases, 0, 10'000'000, "N", "Random sequences, in addition to lengths at the edges of blocks and pages");
+  table.seed("seed", &options.seed, "Seed of everything random");
+  table.choice("profile", &options.profile, profile_names(), "Numerics profile: number formats and orders of sums, which decide the bits");
+  table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, besides those that are always compared");
+  table.choice("device", &options.device, {"cpu", "emulated", "cuda"},
+               "A device to compare beside the CPU: a GPU, or its kernels run on the CPU (slow); docs/cuda.md");
+  table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");
   add_json_option(table, &json);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;

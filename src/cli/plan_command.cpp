@@ -1,4 +1,4 @@
-// `lockstep plan`: how much memory training or serving a model takes, before it is tried; whether that is there, and what would make it fit.
+// `lockstep plan`: how much memory training or serving a model will take, whether it fits, and which options would make it fit.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -16,16 +16,19 @@ nlohmann::ordered_json verdict_json(const MemoryVerdict& verdict) {
   nlohmann::ordered_json remedies = nlohmann::ordered_json::array();
   for (const MemoryVerdict::Remedy& remedy : verdict.remedies) remedies.push_back({{"options", remedy.options}, {"needed_bytes", remedy.needed}});
   const nlohmann::ordered_json available = verdict.available < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(verdict.available);
-  return {{"fits", verdict.fits()}, {"needed_bytes", verdict.needed}, {"available_bytes", available}, {"missing_bytes", verdict.missing()}, {"remedies", remedies}};
+  return {
+      {"fits", verdict.fits()}, {"needed_bytes", verdict.needed}, {"available_bytes", available}, {"missing_bytes", verdict.missing()}, {"remedies", remedies}};
 }
 
 std::string verdict_text(const MemoryVerdict& verdict, const AvailableMemory& memory) {
   if (verdict.available < 0) return fmt::format("needed are {:.1f} MB; whether they are there is not known ({})\n", megabytes(verdict.needed), memory.what);
-  const std::string figures = fmt::format("{:.1f} MB are needed with the program and the reading of the model, {:.1f} MB may be taken ({})", megabytes(verdict.needed), megabytes(verdict.available), memory.what);
+  const std::string figures = fmt::format("{:.1f} MB are needed with the program and the reading of the model, {:.1f} MB may be taken ({})",
+                                          megabytes(verdict.needed), megabytes(verdict.available), memory.what);
   if (verdict.fits()) return fmt::format("fits: {}\n", figures);
   std::string text = fmt::format("does not fit: {}; {:.1f} MB are missing\n", figures, megabytes(verdict.missing()));
   for (const MemoryVerdict::Remedy& remedy : verdict.remedies) text += fmt::format("  fits with {}: {:.1f} MB\n", remedy.options, megabytes(remedy.needed));
-  if (verdict.remedies.empty()) text += fmt::format("  it fits where {:.1f} MB may be taken; no option found makes it small enough\n", megabytes(verdict.needed));
+  if (verdict.remedies.empty())
+    text += fmt::format("  it fits where {:.1f} MB may be taken; no option found makes it small enough\n", megabytes(verdict.needed));
   return text;
 }
 }  // namespace
@@ -38,28 +41,36 @@ int plan_command(const Arguments& arguments) {
   std::int64_t sequences = 0, length = 0, memory_megabytes = 0;
   serving.engine.cache_bytes = 0;
   bool json = false;
-  OptionTable table("plan", "How much memory training or serving takes, by what it is for, and whether that is there: the same code runs, and only counts. Needs no weights. Exit code 3: it does not fit.",
-                    {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
-                     "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2"});
+  OptionTable table(
+      "plan",
+      "Predicts how much memory training or serving takes, by category, and whether it fits: the same code runs and only counts. Needs no "
+      "weights; of large models not even a folder: a name will do, such as gpt-oss-120b (docs/training-shapes.md). Exit code 3: it does not fit.",
+      {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
+       "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000"});
   table.choice("for", &purpose, {"train", "serve"}, "Full-parameter training with AdamW, or serving");
-  table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences of a step, or running at a time; 0: 4 of a step, 8 at a time");
-  table.integer("length", &length, 0, 1 << 20, "N", "Tokens of each, at least 2; 0: 256 in training, 1024 in serving, or the model's context if that is less");
-  table.integer("micro-batch", &training.trainer.micro_batch, 0, 1 << 16, "N", "train: sequences a micro-batch, 0: all");
+  table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences per step, or served at once; 0: 4 per step, 8 at once");
+  table.integer("length", &length, 0, 1 << 20, "N",
+                "Tokens per sequence, at least 2; 0: 256 in training, 1024 in serving, or the model's context if that is less");
+  table.integer("micro-batch", &training.trainer.micro_batch, 0, 1 << 16, "N", "train: sequences per micro-batch, 0: all");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
-  table.flag("checkpoint-activations", &training.trainer.checkpoint_activations, "train: drop activations and make them again in backward");
+  table.flag("checkpoint-activations", &training.trainer.checkpoint_activations,
+             "train: recompute activations in the backward pass: less memory, the same bits");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
-  table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters lie; a file counts in no sum");
+  table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters are; a file is not counted as memory");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
-  table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES", "serve: of keys and values at most; 0: what the sequences take");
+  table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES",
+                "serve: most bytes of cached keys and values; 0: what the sequences take");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
-  table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N", fmt::format("Of the machine that the plan is for. 0: what is free here; for a server {}% of it, as `serve` takes", kMemoryPercent));
+  table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
+                fmt::format("Of the machine that the plan is for. 0: what is free here; for a server {}% of it, as `serve` takes", kMemoryPercent));
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
+  settings.model = planned_name(settings.model);
   if (sequences > 0) training.sequences = serving.sequences = sequences;
   if (length == 1) throw UsageError("--length is 1, allowed are 0 (the default of --for) and 2 or more");
   const std::int64_t context = planned_context(settings);
@@ -73,13 +84,16 @@ int plan_command(const Arguments& arguments) {
   std::vector<std::int64_t> totals;
   for (const MemoryPlan& rank : ranks) totals.push_back(rank.total);
   const std::int64_t sum = std::accumulate(totals.begin(), totals.end(), std::int64_t{0});
-  const AvailableMemory memory = settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"} : trains ? memory_for_training(memory_megabytes) : memory_for_serving(memory_megabytes);
+  const AvailableMemory memory = settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"}
+                                 : trains                 ? memory_for_training(memory_megabytes)
+                                                          : memory_for_serving(memory_megabytes);
   const HttpOptions http;
   const MemoryVerdict verdict = trains ? judge_training(settings, training, memory)
                                        : judge_serving(settings, serving, {.answer_bytes = http.max_held_bytes, .upload_bytes = http.max_bodies_bytes}, memory);
   if (json) {
     nlohmann::ordered_json out = {{"for", purpose}, {"profile", settings.profile}, {"parameters", plan.parameters}};
-    for (int c = 0; c < kMemoryCategories; ++c) out["bytes"][std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)])] = plan.peak[static_cast<std::size_t>(c)];
+    for (int c = 0; c < kMemoryCategories; ++c)
+      out["bytes"][std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)])] = plan.peak[static_cast<std::size_t>(c)];
     out["total_bytes"] = plan.total;
     out["rank_total_bytes"] = totals;
     out["verdict"] = verdict_json(verdict);

@@ -23,30 +23,33 @@ struct RenderSettings {
 };
 
 bool parse(const Arguments& arguments, RenderSettings& s) {
-  OptionTable table("render", "The prompt that a chat template makes of messages: its text, and with --ids its token ids.",
+  OptionTable table("render", "Renders messages to a prompt with a chat template: its text, or with --ids its token ids.",
                     {"lockstep render --model DIR --messages chat.json",
                      "lockstep render --model DIR --messages chat.json --tools tools.json --set enable_thinking=false --ids",
-                     "lockstep render --model DIR --train data.jsonl",
-                     "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
+                     "lockstep render --model DIR --train data.jsonl", "lockstep render --template chat_template.jinja --jsonl < requests.jsonl"});
   const auto with_lines = [&] { table.refused("with --jsonl, whose lines say it", [&s] { return s.jsonl; }); };
-  table.model("model", &s.model, "Model folder, for its template and tokenizer; this or --template");
+  table.model("model", &s.model, "Model folder or GGUF file, for its template and tokenizer; this or --template");
   table.input("template", &s.template_file, "FILE", "A Jinja file instead of the model's template");
-  table.input("messages", &s.messages, "FILE", "A JSON array of messages, or an object with messages and tools, read as the server reads them; -: standard input");
+  table.input("messages", &s.messages, "FILE",
+              "A JSON array of messages, or an object with messages and tools, read as the server reads them; -: standard input");
   with_lines();
   table.input("tools", &s.tools, "FILE", "A JSON array of tools");
   with_lines();
-  table.input("train", &s.train, "FILE", "Instead of messages, training data as `train sft --data` takes it: every line's tokens, and which are learned (in colour on a terminal)");
+  table.input("train", &s.train, "FILE",
+              "Instead of messages, training data as for `train sft --data`: prints every line's tokens, and which are trained (in colour on a terminal)");
   with_lines();
   table.text("end-token", &s.end_token, "TOKEN", "With --train, as in `train sft`");
   table.refused("without --train", [&s] { return s.train.empty(); });
-  table.flag("generation-prompt", &s.generation_prompt, "End with what opens the assistant's answer");
+  table.flag("generation-prompt", &s.generation_prompt, "End with the start of the assistant's answer");
   with_lines();
-  table.flag("continue", &s.continue_final, "End inside the last message, for the model to go on with it");
+  table.flag("continue", &s.continue_final, "End inside the last message, for the model to continue it");
   with_lines();
-  table.texts("set", &s.variables, "NAME=VALUE", "A further variable of the template; VALUE is JSON or else a text; may be repeated");
+  table.texts("set", &s.variables, "NAME=VALUE", "A variable for the template; VALUE is JSON or else text; may be repeated");
   with_lines();
   table.flag("ids", &s.ids, "Print token ids instead of text");
-  table.flag("jsonl", &s.jsonl, "Standard input is one JSON request a line, standard output one JSON answer a line; messages reach the template as they are, as with transformers");
+  table.flag(
+      "jsonl", &s.jsonl,
+      "Standard input is one JSON request a line, standard output one JSON answer a line; messages reach the template as they are, as with transformers");
   add_json_option(table, &s.json, "Print one JSON object: text, ids, and the byte ranges that the template did not write itself");
   with_lines();
   if (!table.parse(arguments)) return false;
@@ -86,7 +89,8 @@ ordered_json request_of(const RenderSettings& s) {
 int render_command(const Arguments& arguments) {
   RenderSettings s;
   if (!parse(arguments, s)) return kExitOk;
-  if (!s.train.empty()) return show_training_data({.model = s.model, .template_file = s.template_file, .file = s.train, .end_token = s.end_token, .json = s.json});
+  if (!s.train.empty())
+    return show_training_data({.model = s.model, .template_file = s.template_file, .file = s.train, .end_token = s.end_token, .json = s.json});
   const PromptRenderer renderer({.model = s.model, .template_file = s.template_file, .ids = s.ids, .ids_if_any = s.json || s.jsonl});
   if (s.jsonl) {
     for (std::string line; std::getline(std::cin, line);) {

@@ -9,20 +9,20 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/options.h"
-#include "serving/loading.h"
 #include "runs/sft_data.h"
 #include "runs/transcript_text.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {
-// What a terminal may be sent: no character that steers it.
+// Text that is safe for a terminal: without control characters.
 std::string harmless(std::string text) {
   for (char& c : text)
     if ((static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') || c == 0x7f) c = '?';
   return text;
 }
 
-// Runs of learned tokens green, others dim.
+// Trained tokens green, others dim.
 void print_in_colour(const WeightedTokens& data, const Tokenizer& tokenizer) {
   for (std::size_t begin = 0; begin < data.tokens.size();) {
     const bool learned = begin > 0 && data.weights[begin] != 0;
@@ -53,7 +53,9 @@ int show_training_data(const ShownTrainingData& wanted) {
     if (wanted.json) {
       nlohmann::ordered_json weights = line.weights;
       weights[0] = 0;  // nothing predicts the first token
-      std::printf("%s\n", nlohmann::ordered_json{{"line", number}, {"tokens", line.tokens}, {"weights", weights}, {"pieces", pieces}}.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+      std::printf("%s\n", nlohmann::ordered_json{{"line", number}, {"tokens", line.tokens}, {"weights", weights}, {"pieces", pieces}}
+                              .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+                              .c_str());
       return;
     }
     std::printf("line %lld: %zu tokens, %lld learned\n", static_cast<long long>(number), line.tokens.size(), static_cast<long long>(here));

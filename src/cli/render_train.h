@@ -1,4 +1,4 @@
-// What `lockstep render --train FILE` shows: the tokens of each line of training data, and which of them are learned. One thread.
+// `lockstep render --train FILE`: prints the tokens of each line of training data, and which of them are trained. One thread.
 #pragma once
 #include <string>
 
@@ -6,7 +6,7 @@ namespace lockstep {
 
 struct ShownTrainingData {
   std::string model, template_file, file, end_token;
-  bool json = false;  // one object a line: line, tokens, weights, pieces
+  bool json = false;  // one object per line: line, tokens, weights, pieces
 };
 int show_training_data(const ShownTrainingData& wanted);
 

@@ -1,34 +1,56 @@
 #include "cli/rl_options.h"
 
+#include "cli/common_options.h"
 #include "jobs/rl_work.h"
+#include "rl/advantages/advantages.h"
+#include "rl/algorithms/algorithms.h"
 #include "rl/environment.h"
+#include "runs/policy_loss.h"
 
 namespace lockstep {
 
-void add_rl_options(OptionTable& table, RlSettings& s, std::string& advantages) {
-  advantages = advantage_kind_name(s.advantages);
-  table.choice("environment", &s.environment, environment_names(), "What is learned");
+void add_rl_options(OptionTable& table, RlSettings& s) {
+  table.choice("environment", &s.environment, environment_names(), "The environment to train in");
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");
-  table.integer("problems", &s.problems, 1, 1 << 20, "N", "Problems a step");
-  table.integer("rollouts", &s.rollouts, 2, 1 << 16, "N", "Completions a problem: the group");
-  table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N", "Tokens of a completion at most, its end token included; one that does not end earns nothing");
-  table.number("temperature", &s.temperature, 0.001, 100, "X", "Of the rollouts");
-  table.choice("advantages", &advantages, advantage_kind_names(), "How rewards of a group become advantages");
-  table.number("clip-low", &s.clip_low, 0, 1, "X", "The ratio is clipped below 1 - X");
-  table.number("clip-high", &s.clip_high, 0, 1e6, "X", "The ratio is clipped above 1 + X");
+  table.integer("problems", &s.problems, 1, 1 << 20, "N", "Problems per step");
+  table.integer("rollouts", &s.rollouts, 1, 1 << 16, "N", "Completions per problem: the group; most advantages need at least 2");
+  table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N", "Most tokens of a completion, its end token included; one that does not end gets no reward");
+  table.number("temperature", &s.temperature, 0.001, 100, "X", "Sampling temperature of the rollouts");
+  table.integer("top-k", &s.top_k, 0, (std::int64_t{1} << 31) - 1, "N", "Draw rollouts from the N likeliest tokens; 0: from all");
+  table.number("top-p", &s.top_p, 0.000001, 1, "X", "Draw rollouts from the likeliest tokens that together have this probability; 1: from all");
+  table.number("min-p", &s.min_p, 0, 1, "X", "Draw rollouts from tokens at least this share as likely as the likeliest; 0: from all");
+  table.choice("algorithm", &s.algorithm, algorithm_names(),
+               "What advantages, loss, clipping, averaging, redraws and overlong tokens are, where their own options do not say (docs/rl.md)");
+  table.choice("advantages", &s.advantages, advantage_names(), "How advantages are computed from rewards");
+  table.choice("loss", &s.loss, policy_loss_names(), "The loss (docs/losses.md)");
+  table.texts("loss-config", &s.loss_config, "KEY=VALUE", "An option of the loss");
+  table.number("clip-low", &s.clip_low, 0, 1, "X", "Clip the ratio below 1 - X");
+  table.number("clip-high", &s.clip_high, 0, 1e6, "X", "Clip the ratio above 1 + X");
+  table.refused("with a --loss that does not clip", [&s] { return !loss_clips(s.loss); }, {"clip-low", "clip-high"});
+  table.choice("averaging", &s.averaging, averaging_names(),
+               "What the tokens' losses are divided by: all tokens of the update, or each sequence's and their number");
+  table.integer("redraws", &s.redraws, 0, 1000, "N",
+                "Sample a group whose rewards are all equal again, with a new problem, up to N times, then leave it out; 0: it stays, without a gradient");
+  table.integer("overlong-tokens", &s.overlong_tokens, 0, 1 << 20, "N",
+                "In the last N of --max-tokens a completion's reward falls, for its advantage; 0: none");
+  table.number("overlong-penalty", &s.overlong_penalty, 0, 1e6, "X", "By how much it has fallen at --max-tokens");
+  table.refused("without --overlong-tokens", [&s] { return s.overlong_tokens == 0; });
+  table.integer("epochs", &s.epochs, 1, 1000, "N", "Times that a step's rollouts are trained on");
+  table.integer("mini-batches", &s.mini_batches, 1, 1 << 20, "N", "Optimizer steps an epoch, each on a part of the problems");
+  table.number("stop-kl", &s.stop_kl, 0, 1e6, "X", "End a step before a mini-batch whose KL (k3) to the weights that sampled is above X; 0: never");
+  table.refused("with 1 epoch of 1 mini-batch", [&s] { return s.epochs * s.mini_batches == 1; });
   table.number("importance-cap", &s.importance_cap, 0, 1e6, "C",
-               "Weigh each token by min(trainer's / sampler's probability, C), for rollouts of another profile; one more forward a step. 0: not");
-  table.choice("share-prompts", &s.share_prompts, share_prompts_names(),
-               "What rollouts of a prompt share in training: its forward (no bit changes), or its backward too (other bits, recorded in checkpoints)");
-  table.number("learning-rate", &s.learning_rate, 0, 1e3, "X", "Of AdamW, at its peak");
-  table.choice("schedule", &s.schedule, schedule_names(), "Of the learning rate after the warm-up; linear and cosine end at 0");
+               "Weigh each token by min(trainer's / sampler's probability, C), for rollouts under another profile; costs one more forward per step. 0: off");
+  table.choice(
+      "share-prompts", &s.share_prompts, share_prompts_names(),
+      "What rollouts of one prompt share in training: the prompt's forward (no bit changes), or its backward too (other bits, recorded in checkpoints)");
+  table.number("learning-rate", &s.learning_rate, 0, 1e3, "X",
+               "Peak learning rate; unless it is said, an adapter gets ten times the default, --optimizer dimuon 0.01");
+  table.choice("schedule", &s.schedule, schedule_names(), "Learning rate schedule after the warm-up; linear and cosine end at 0");
   table.integer("warmup", &s.warmup, 0, 1'000'000'000, "N", "Steps of linear warm-up");
-  table.number("beta1", &s.beta1, 0, 0.9999999, "X", "Of AdamW");
-  table.number("beta2", &s.beta2, 0, 0.9999999, "X", "Of AdamW");
-  table.number("eps", &s.eps, 1e-30, 1, "X", "Of AdamW");
-  table.number("weight-decay", &s.weight_decay, 0, 1e3, "X", "Of AdamW, decoupled, of matrices");
-  table.number("max-norm", &s.max_norm, 0, 1e9, "X", "The gradient is clipped to this norm; 0: never");
-  table.seed("seed", &s.seed, "Of problems and sampling");
+  add_adamw_options(table, s, 1e3);
+  table.seed("seed", &s.seed, "Seed of problems and sampling");
+  table.after_reading([&table, &s] { apply_algorithm(s.algorithm, s, [&](std::string_view option) { return table.given(option); }); });
 }
 
 }  // namespace lockstep

@@ -1,12 +1,13 @@
-// The rows of what reinforcement learning is told (rl/settings.h). One thread.
-//   add_rl_options(table, settings, advantages); ... settings.advantages = advantage_kind_by_name(advantages);
+// Option rows of reinforcement learning (rl/settings.h). One thread.
+//   add_rl_options(table, settings);
 #pragma once
 #include "cli/options.h"
 #include "rl/settings.h"
 
 namespace lockstep {
 
-// `advantages` holds the name of settings.advantages; give it back after parsing.
-void add_rl_options(OptionTable& table, RlSettings& settings, std::string& advantages);
+// The parts of --algorithm that have no option of their own on the command line or in the file are set when the table has read all. `settings`
+// outlives the table.
+void add_rl_options(OptionTable& table, RlSettings& settings);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// `lockstep score`: log-probabilities of given tokens, on the way that is asked for.
+// `lockstep score`: log-probabilities of given tokens, computed in the requested way.
 #include <cstdio>
 
 #include "base/signals.h"
@@ -14,19 +14,18 @@ int score_command(const Arguments& arguments) {
   std::string tokens, adapter, via = "train";
   bool json = false;
   OptionTable table("score",
-                    "Log-probabilities of given tokens: for each line {\"tokens\":[...]} of n ids one line "
+                    "Prints log-probabilities of given tokens: for each line {\"tokens\":[...]} of n ids one line "
                     "{\"logprobs\":[...],\"bits\":\"...\"}, the i-th of "
-                    "token i+1 given those before, and XXH3-64 of their fp32 bits. Every way gives the same bits.",
+                    "token i+1 given those before, and XXH3-64 of their fp32 bits. Every --via gives the same bits.",
                     {"lockstep score --model models/countdown-glm --tokens sequences.jsonl",
                      "lockstep score --model models/countdown-glm --tokens sequences.jsonl --via decode --threads 1"});
   table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
   table.require();
-  table.choice("via", &via, score_via_names(),
-               "Which forward: of training, or of serving in one piece, in chunks, token by token");
+  table.choice("via", &via, score_via_names(), "Which forward: training, or serving by prefill, chunked prefill, or token by token");
   table.input("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
-  add_json_option(table, &json, "JSON lines alone; they are printed either way");
+  add_json_option(table, &json, "Print only JSON lines, as without it");
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 

@@ -19,7 +19,9 @@ ShapeCatalog read_catalog(const std::vector<std::string>& files) {
   return catalog;
 }
 
-std::string hardware_text(const TrainingShape& shape) { return shape.accelerators > 0 ? fmt::format("{} x {}", shape.accelerators, shape.accelerator) : "not published"; }
+std::string hardware_text(const TrainingShape& shape) {
+  return shape.accelerators > 0 ? fmt::format("{} x {}", shape.accelerators, shape.accelerator) : "not published";
+}
 std::string context_text(const TrainingShape& shape) { return shape.context > 0 ? fmt::format("{}", shape.context) : "not published"; }
 
 void print_memory(const ShapeCatalog& catalog, const TrainingShape& shape, const std::optional<ShapeFit>& fit) {
@@ -34,17 +36,21 @@ void print_memory(const ShapeCatalog& catalog, const TrainingShape& shape, const
   const double scale = whole ? 1e6 : 1e9;
   const char* unit = whole ? "MB" : "GB";
   for (int p = 0; p < kShapeParts; ++p)
-    if (const std::int64_t bytes = fit->plan.memory.bytes[static_cast<std::size_t>(p)]; bytes > 0) line(kShapePartNames[static_cast<std::size_t>(p)], fmt::format("{:9.2f} {}", static_cast<double>(bytes) / scale, unit));
+    if (const std::int64_t bytes = fit->plan.memory.bytes[static_cast<std::size_t>(p)]; bytes > 0)
+      line(kShapePartNames[static_cast<std::size_t>(p)], fmt::format("{:9.2f} {}", static_cast<double>(bytes) / scale, unit));
   line("a device", fmt::format("{:9.2f} {}{}", static_cast<double>(fit->plan.memory.total()) / scale, unit,
-                               whole ? "; `lockstep plan` counts it to the byte" : fmt::format(" of {:.0f}, {}", static_cast<double>(catalog.accelerator(shape.accelerator).memory) / 1e9, fit->fits ? "fits" : "does not fit")));
-  if (fit->plan.optimizer_on_host) line("on the host", fmt::format("{:9.2f} {}, of the optimizer, a device", static_cast<double>(fit->plan.memory.host) / scale, unit));
+                               whole ? "; `lockstep plan` counts it to the byte"
+                                     : fmt::format(" of {:.0f}, {}", static_cast<double>(catalog.accelerator(shape.accelerator).memory) / 1e9,
+                                                   fit->fits ? "fits" : "does not fit")));
+  if (fit->plan.optimizer_on_host)
+    line("on the host", fmt::format("{:9.2f} {}, of the optimizer, a device", static_cast<double>(fit->plan.memory.host) / scale, unit));
 }
 
 void print_shape(const ShapeCatalog& catalog, const TrainingShape& shape, const std::optional<ShapeFit>& fit) {
   const ShapeModel& model = catalog.model(shape.model);
   std::printf("%s\n", shape.id.c_str());
   const auto line = [](const char* name, const std::string& value) { std::printf("  %-14s%s\n", name, value.c_str()); };
-  line("model", fmt::format("{} ({}){}", model.name, model.architecture, model.sizes ? fmt::format(", {} parameters", model.sizes->parameters()) : ""));
+  line("model", fmt::format("{} ({}){}", model.name, model.architecture, model.sizes() ? fmt::format(", {} parameters", model.sizes()->parameters()) : ""));
   if (!model.source.empty()) line("its sizes", model.source);
   line("mode", fmt::format("{} ({})", shape_mode_name(shape.mode), trainer_mode(shape.mode)));
   line("context", context_text(shape));
@@ -57,9 +63,10 @@ int list_shapes(const Arguments& arguments) {
   std::string model, mode = "all";
   std::vector<std::string> files;
   bool json = false;
-  OptionTable table("shapes list", "The training shapes of the catalog: which model is trained how, on what.", {"lockstep shapes list", "lockstep shapes list --model Qwen/Qwen3-8B --mode policy"});
-  table.text("model", &model, "NAME", "Of this model alone, by any of its names");
-  table.choice("mode", &mode, {"all", "policy", "lora", "reference"}, "All parameters, an adapter, or forward alone");
+  OptionTable table("shapes list", "The training shapes of the catalog: which model is trained how, on what.",
+                    {"lockstep shapes list", "lockstep shapes list --model Qwen/Qwen3-8B --mode policy"});
+  table.text("model", &model, "NAME", "Only shapes of this model, by any of its names");
+  table.choice("mode", &mode, {"all", "policy", "lora", "reference"}, "Full-parameter training, an adapter, or forward only");
   add_shapes_option(table, &files);
   add_json_option(table, &json, "Print a JSON object a line");
   if (!table.parse(arguments)) return kExitOk;
@@ -71,8 +78,8 @@ int list_shapes(const Arguments& arguments) {
     if ((!wanted.empty() && shape.model != wanted) || (mode != "all" && mode != shape_mode_name(shape.mode))) continue;
     if (json) std::printf("%s\n", shape_json(catalog, shape, catalog.fit(shape)).dump().c_str());
     else
-      std::printf("%-38s%-24s%-11s%9s  %s\n", shape.id.c_str(), catalog.model(shape.model).name.c_str(), std::string(shape_mode_name(shape.mode)).c_str(), shape.context > 0 ? context_text(shape).c_str() : "?",
-                  hardware_text(shape).c_str());
+      std::printf("%-38s%-24s%-11s%9s  %s\n", shape.id.c_str(), catalog.model(shape.model).name.c_str(), std::string(shape_mode_name(shape.mode)).c_str(),
+                  shape.context > 0 ? context_text(shape).c_str() : "?", hardware_text(shape).c_str());
   }
   return kExitOk;
 }
@@ -82,9 +89,10 @@ int show_shape(const Arguments& arguments) {
   std::vector<std::string> files;
   std::int64_t rank = 16;
   bool json = false;
-  OptionTable table("shapes show", "One training shape: its hardware, and what it takes of each device by what it is for.", {"lockstep shapes show qwen3-8b-128k", "lockstep shapes show kimi-k2p5-lora-256k --lora-rank 32"});
+  OptionTable table("shapes show", "One training shape: its hardware, and what it takes of each device by what it is for.",
+                    {"lockstep shapes show qwen3-8b-128k", "lockstep shapes show kimi-k2p5-lora-256k --lora-rank 32"});
   table.positional("ID", &id, true, "The shape");
-  table.integer("lora-rank", &rank, 1, 256, "N", "Of the adapter whose memory is shown");
+  table.integer("lora-rank", &rank, 1, 256, "N", "Rank of the adapter whose memory is shown");
   add_shapes_option(table, &files);
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
@@ -101,15 +109,17 @@ int resolve_shapes(const Arguments& arguments) {
   ShapeRequest request;
   std::vector<std::string> files;
   bool json = false;
-  OptionTable table("shapes resolve", "The training shape that does for a model with the fewest accelerators, and why no other; or what is missing, with exit code 1.",
-                    {"lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000", "lockstep shapes resolve --model 'Kimi K2.5' --lora-rank 16 --accelerator B300 --count 8"});
-  table.text("model", &request.model, "NAME", "By any of its names");
+  OptionTable table("shapes resolve",
+                    "The training shape that does for a model with the fewest accelerators, and why no other; or what is missing, with exit code 1.",
+                    {"lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000",
+                     "lockstep shapes resolve --model 'Kimi K2.5' --lora-rank 16 --accelerator B300 --count 8"});
+  table.text("model", &request.model, "NAME", "The model, by any of its names");
   table.require();
-  table.integer("context", &request.context, 0, std::int64_t{1} << 40, "N", "Tokens of the longest sequence; 0: whatever the shape has");
-  table.integer("lora-rank", &request.lora_rank, 0, 256, "N", "Of an adapter; 0: all parameters are trained");
-  table.flag("forward-only", &request.forward_only, "A reference, which is not trained");
-  table.text("accelerator", &request.accelerator, "TYPE", "What there is (B200, H200, CPU); left out: whatever the shape needs");
-  table.integer("count", &request.accelerators, 0, 65536, "N", "How many there are; 0: as many as it takes");
+  table.integer("context", &request.context, 0, std::int64_t{1} << 40, "N", "Tokens of the longest sequence; 0: any");
+  table.integer("lora-rank", &request.lora_rank, 0, 256, "N", "Rank of an adapter; 0: full-parameter training");
+  table.flag("forward-only", &request.forward_only, "A reference model, which is not trained");
+  table.text("accelerator", &request.accelerator, "TYPE", "The available accelerator (B200, H200, CPU); left out: any");
+  table.integer("count", &request.accelerators, 0, 65536, "N", "How many are available; 0: as many as needed");
   add_shapes_option(table, &files);
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
@@ -143,11 +153,13 @@ int shapes_command(const Arguments& arguments) {
   if (kind == "show") return show_shape(rest);
   if (kind == "resolve") return resolve_shapes(rest);
   if (kind == "--help" || kind == "-h") {
-    std::fputs("usage: lockstep shapes list|show|resolve [options]\n\n"
-               "  lockstep shapes list\n"
-               "  lockstep shapes show qwen3-8b-128k\n"
-               "  lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000\n\n"
-               "`lockstep shapes list --help` and so on list every option.\n", stdout);
+    std::fputs(
+        "usage: lockstep shapes list|show|resolve [options]\n\n"
+        "  lockstep shapes list\n"
+        "  lockstep shapes show qwen3-8b-128k\n"
+        "  lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000\n\n"
+        "`lockstep shapes list --help` and so on list every option.\n",
+        stdout);
     return kExitOk;
   }
   const std::vector<std::string> kinds = {"list", "show", "resolve"};

@@ -1,7 +1,8 @@
-// What comes along with the program: models/ and recipes/ of the checkout (build/lockstep) or of the installed package (bin/lockstep beside
-// them), found from any folder. A path of the user's own always wins. Knows no command. Any thread.
+// Finds the models/ and recipes/ that come with the program, in the checkout (build/lockstep) or the installed package (bin/lockstep beside
+// them), from any folder. A path of the user's own always wins.
 //   shipped("models", "countdown-glm")                  // "countdown-glm" if that is here, else ".../models/countdown-glm"
 //   shipped("recipes", "recipes/countdown_rl.toml")     // the same for a path as help and README write it
+// Knows no command. Any thread.
 #pragma once
 #include <string>
 #include <string_view>

@@ -23,7 +23,8 @@ struct Shipped : testing::Test {
 };
 
 TEST_F(Shipped, ModelsAndRecipesAreFoundByNameFromAnyFolder) {
-  for (const char* given : {"countdown-glm", "models/countdown-glm", "countdown-glm/"}) EXPECT_TRUE(fs::exists(fs::path(shipped("models", given)) / "config.json")) << given;
+  for (const char* given : {"countdown-glm", "models/countdown-glm", "countdown-glm/"})
+    EXPECT_TRUE(fs::exists(fs::path(shipped("models", given)) / "config.json")) << given;
   for (const char* given : {"countdown_rl.toml", "recipes/countdown_rl.toml"}) EXPECT_TRUE(fs::is_regular_file(shipped("recipes", given))) << given;
 }
 
@@ -34,7 +35,8 @@ TEST_F(Shipped, WhatIsHereWins) {
 }
 
 TEST_F(Shipped, OtherNamesStayAsTheyAre) {
-  for (const char* given : {"", "no-such-model", "models/../models/countdown-glm", "../countdown-glm", ".", "/countdown-glm", "recipes/countdown-glm", "a/countdown-glm"})
+  for (const char* given :
+       {"", "no-such-model", "models/../models/countdown-glm", "../countdown-glm", ".", "/countdown-glm", "recipes/countdown-glm", "a/countdown-glm"})
     EXPECT_EQ(shipped("models", given), given);
 }
 

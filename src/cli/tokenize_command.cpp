@@ -1,4 +1,4 @@
-// `lockstep tokenize`: text to ids, pieces and offsets, ids to text; one of them, or JSON lines of many.
+// `lockstep tokenize`: text to ids, pieces and offsets, or ids to text; for one input, or JSON lines of many.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/base64.h"
+#include "base/hub_name.h"
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
@@ -25,18 +26,17 @@ struct TokenizeSettings {
 
 bool parse(const Arguments& arguments, TokenizeSettings& s) {
   OptionTable table("tokenize",
-                    "Ids, pieces and offsets of a text (--text, or all of stdin), or the text of ids. With --jsonl, one answer for each line "
+                    "Prints ids, pieces and offsets of a text (--text, or all of stdin), or the text of ids. With --jsonl, one answer for each line "
                     "of stdin: {\"text\":...}, {\"bytes_base64\":...} or {\"ids\":[...]}, with \"add_special\", \"parse_special\" and \"skip_special\" "
                     "as the options, \"offsets\":false for ids alone, \"stream\":true for the parts that a stream of the ids would give, "
                     "\"time\":true for the seconds of the call.",
-                    {"lockstep tokenize --model models/countdown-glm --text \"3 7 12=48:\"",
-                     "lockstep tokenize --model models/countdown-glm --ids \"3 109 7\"",
+                    {"lockstep tokenize --model models/countdown-glm --text \"3 7 12=48:\"", "lockstep tokenize --model models/countdown-glm --ids \"3 109 7\"",
                      "lockstep tokenize --model models/countdown-glm --jsonl < requests.jsonl"});
-  table.model("model", &s.model, "Model folder (tokenizer.json, or a rank file of tiktoken), or a tokenizer.json");
+  table.model("model", &s.model, "Model folder (tokenizer.json, or a rank file of tiktoken), GGUF file, or a tokenizer.json");
   table.require();
-  table.text("text", &s.text, "TEXT", "What is encoded (default: stdin)");
-  table.text("ids", &s.ids, "IDS", "What is decoded, such as \"1 5 7\"");
-  table.flag("add-special", &s.add_special, "Also the tokens that the tokenizer puts around a text");
+  table.text("text", &s.text, "TEXT", "Text to encode (default: stdin)");
+  table.text("ids", &s.ids, "IDS", "Ids to decode, such as \"1 5 7\"");
+  table.flag("add-special", &s.add_special, "Add the tokens that the tokenizer puts around a text");
   table.refused("with --ids", [&s] { return s.ids.has_value(); });
   table.flag("parse-special", &s.parse_special, "Special tokens written out in the text become their ids");
   table.refused("with --ids", [&s] { return s.ids.has_value(); });
@@ -105,7 +105,8 @@ class Request {
   bool has_ids() const { return json_.contains("ids"); }
   std::vector<std::int32_t> ids() const {
     const nlohmann::json& value = json_.at("ids");
-    if (!value.is_array() || value.size() > kMaxIds) fail(ErrorCode::invalid_argument, "ids is {}, allowed is an array of at most {}", value.type_name(), kMaxIds);
+    if (!value.is_array() || value.size() > kMaxIds)
+      fail(ErrorCode::invalid_argument, "ids is {}, allowed is an array of at most {}", value.type_name(), kMaxIds);
     std::vector<std::int32_t> ids;
     for (const auto& id : value) {
       if (!id.is_number_integer() || id.get<std::int64_t>() < INT32_MIN || id.get<std::int64_t>() > INT32_MAX) {
@@ -190,13 +191,20 @@ void answer_lines(const Tokenizer& tokenizer, const TokenizeSettings& s) {
 }
 }  // namespace
 
+// A folder's, a GGUF file's, or a tokenizer.json.
+static std::shared_ptr<const Tokenizer> opened_tokenizer(const std::string& model) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(model, error) && !is_gguf_file(model)) return std::make_shared<const Tokenizer>(Tokenizer::from_file(model));
+  if (auto tokenizer = load_tokenizer(model)) return tokenizer;
+  return std::make_shared<const Tokenizer>(Tokenizer::from_folder(std::filesystem::path(model)));  // says what is missing
+}
+
 int tokenize_command(const Arguments& arguments) {
   TokenizeSettings s;
   if (!parse(arguments, s)) return kExitOk;
   install_interrupt_handlers();
-  std::error_code error;
-  const Tokenizer tokenizer =
-      std::filesystem::is_regular_file(s.model, error) ? Tokenizer::from_file(s.model) : Tokenizer::from_folder(s.model);
+  const std::shared_ptr<const Tokenizer> opened = opened_tokenizer(s.model);
+  const Tokenizer& tokenizer = *opened;
   if (s.jsonl) {
     answer_lines(tokenizer, s);
     return kExitOk;

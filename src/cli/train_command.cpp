@@ -1,9 +1,12 @@
-// `lockstep train sft|rl`.
+// `lockstep train sft|rl|preference`, and one command a loss of preferences.
 #include "cli/train_command.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/toml.h"
+#include "runs/preferences/preference_losses.h"
+#include "runs/sft_plan.h"
 #include "runs/training_state.h"
 
 namespace lockstep {
@@ -33,19 +36,42 @@ std::string resume_line(const std::string& kind, const Arguments& arguments) {
   return line + " --resume";
 }
 
+void add_reading_options(OptionTable& table, std::string& end_token, std::string& chat_template) {
+  table.text("end-token", &end_token, "TOKEN",
+             "What ends a trained turn or text: a token or its id (default: the template's own, tokenizer_config.json's eos_token)");
+  table.input("chat-template", &chat_template, "FILE", "A Jinja template for messages instead of the model's");
+}
+
+void add_schedule_options(OptionTable& table, SftAsked& asked) {
+  table.choice("schedule", &asked.schedule, {"constant", "linear", "cosine"}, "Learning rate after the warm-up");
+  table.number("final-fraction", &asked.final_fraction, 0, 1, "X", "Share of the peak learning rate at the last step");
+  table.refused("with --schedule constant", [&asked] { return asked.schedule == "constant"; });
+  table.integer("warmup", &asked.warmup, 0, std::int64_t{1} << 40, "N", "Steps of linear warm-up, at most the run's", "a tenth of the run, at most 100");
+}
+
 int train_command(const Arguments& arguments) {
   const std::string kind = arguments.empty() ? "--help" : arguments[0];
   const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (kind == "sft") return train_sft(rest);
   if (kind == "rl") return run_train_rl(rest);
+  if (kind == "preference") return train_preference(rest, "");
+  const std::vector<std::string> losses = preference_names();
+  if (std::find(losses.begin(), losses.end(), kind) != losses.end()) return train_preference(rest, kind);
   if (kind == "--help" || kind == "-h") {
-    std::fputs("usage: lockstep train sft|rl [options]\n\n"
-               "  lockstep train sft --config recipes/countdown_sft.toml\n"
-               "  lockstep train rl --config recipes/countdown_rl.toml\n\n"
-               "`lockstep train sft --help` and `lockstep train rl --help` list every option.\n", stdout);
+    const std::string text = fmt::format(
+        "usage: lockstep train sft|rl|preference [options]\n\n"
+        "  lockstep train sft --config recipes/countdown_sft.toml\n"
+        "  lockstep train rl --config recipes/countdown_rl.toml\n"
+        "  lockstep train preference --loss dpo --model DIR --data pairs.jsonl\n\n"
+        "A loss of preferences is a command too, as `lockstep train dpo`: {}.\n"
+        "`lockstep train KIND --help` lists every option.\n",
+        fmt::join(losses, ", "));
+    std::fputs(text.c_str(), stdout);
     return kExitOk;
   }
-  throw UsageError(fmt::format("train: unknown kind '{}', allowed are sft, rl{}", kind.substr(0, 60), did_you_mean(kind, {"sft", "rl"})));
+  std::vector<std::string> kinds{"sft", "rl", "preference"};
+  kinds.insert(kinds.end(), losses.begin(), losses.end());
+  throw UsageError(fmt::format("train: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(kinds, ", "), did_you_mean(kind, kinds)));
 }
 
 }  // namespace lockstep

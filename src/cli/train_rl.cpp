@@ -8,6 +8,7 @@
 #include "cli/live_page.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
+#include "cli/trained_options.h"
 #include "jobs/rl_job.h"
 #include "runs/training_state.h"
 
@@ -16,35 +17,49 @@ int run_train_rl(const Arguments& arguments) {
   RlJob job;
   RlSettings& settings = job.rl;
   RunSettings& run = job.run;
-  std::string advantages;
   LivePage page;
   std::int64_t transcript_megabytes = run.transcript_bytes >> 20;
   std::string fork;
+  std::string on_difference = "stop";
   bool json = false;
-  OptionTable table("train rl",
-                    "Reinforcement learning in an environment: sample, score, learn. Everything is in runs/NAME: config.json, metrics.jsonl, checkpoints, "
-                    "export. Ctrl-C, SIGTERM and SIGHUP save; --resume goes on to the same bits.",
-                    {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
-                     "lockstep train rl --config recipes/countdown_rl.toml --resume"});
-  table.text("name", &run.name, "NAME", "Of the run: its folder");
-  table.kept_folder("runs", &run.runs, "Where runs are");
+  OptionTable table(
+      "train rl",
+      "Reinforcement learning (GRPO) in an environment. Writes runs/NAME: config.json, metrics.jsonl, checkpoints, "
+      "export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
+      {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
+       "lockstep train rl --config recipes/countdown_rl.toml --adapter-rank 8 --name adapter",
+       "lockstep train rl --config recipes/countdown_rl.toml --resume"});
+  table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
+  table.kept_folder("runs", &run.runs, "Folder of runs");
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
-  add_rl_options(table, settings, advantages);
+  add_rl_options(table, settings);
+  TrainedSettings& trained = job.stack.trained;
+  add_trained_options(table, trained);
+  table.seed("init-seed", &job.init_seed, "Seed of an adapter's initial weights");
+  table.refused("without --adapter-rank", [&trained] { return trained.rank == 0; });
+  table.after_reading([&] {
+    if (!table.given("learning-rate")) settings.learning_rate = default_rl_learning_rate(trained);
+  });
   table.text("rollout-profile", &job.stack.rollout_profile, "NAME", "Numerics profile of the sampler (default: the trainer's)");
   table.flag("allow-profile-mix", &job.allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
-  table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes no bit");
-  table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Compute activations again in the backward pass; changes no bit");
+  table.choice("on-difference", &on_difference, {"stop", "report"},
+               "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it, or count it and go on");
+  table.refused("with --allow-profile-mix, which always reports", [&job] { return job.allow_profile_mix; });
+  table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
+  table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.choice("optimizer-state", &job.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, 1 << 30, "N", "Steps; 0: at the end and on an interrupt alone");
-  table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints that stay, 0: all");
-  table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Of the exported weights");
-  table.integer("transcripts", &job.transcripts, 0, 1 << 10, "N", "Rollouts that a step writes to transcripts.jsonl, of one group; 0: none");
-  table.integer("transcripts-every", &job.transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.integer("checkpoint-every", &run.checkpoint_every, 0, 1 << 30, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
+  table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints to keep, 0: all");
+  table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Number format of the exported weights");
+  table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
+  table.integer("transcripts", &job.transcripts, 0, 1 << 10, "N", "Rollouts of one group per step written to transcripts.jsonl; 0: none");
+  table.integer("transcripts-every", &job.transcripts_every, 1, 1 << 30, "N", "Steps between transcripts");
   table.refused("with --transcripts 0", [&job] { return job.transcripts == 0; });
-  table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
+  table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Most megabytes of transcripts; the older half is deleted first");
   table.refused("with --transcripts 0", [&job] { return job.transcripts == 0; });
-  table.flag("resume", &run.resume, "Go on with a run that exists; more --steps are welcome, what changes its mathematics is refused");
+  table.flag("quiet", &run.quiet, "No progress");
+  table.flag("resume", &run.resume, "Resume an existing run; more --steps are allowed, changes of its mathematics are refused");
   table.command_line_only();
   table.text("fork", &fork, "NAME", kForkHelp);
   table.command_line_only();
@@ -53,15 +68,15 @@ int run_train_rl(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
-  settings.advantages = advantage_kind_by_name(advantages);
+  job.stop_at_difference = on_difference == "stop";
   const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
   run.resolved = resolved_json(table);
   run.resolved["name"] = run.name;
   if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
   run.transcript_bytes = transcript_megabytes << 20;
   run.resume_line = resume_line("rl", arguments);
-  run.quiet = json;
-  run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
+  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
+  run.quiet = run.quiet || json;
   std::unique_ptr<HttpServer> page_server;
   run.on_start = [&] { page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr); };
   install_interrupt_handlers();
@@ -70,8 +85,8 @@ int run_train_rl(const Arguments& arguments) {
   const RlSummary summary = run_rl(job);
   const RlTotals& totals = summary.totals;
   if (!summary.finished) {
-    std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(summary.steps), static_cast<long long>(settings.steps),
-                 run.resume_line.c_str());
+    std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(summary.steps),
+                 static_cast<long long>(settings.steps), run.resume_line.c_str());
     return 128 + interrupt_signal();
   }
   page_server.reset();
@@ -95,9 +110,11 @@ int run_train_rl(const Arguments& arguments) {
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
   }
-  std::printf("%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
-              static_cast<long long>(summary.steps), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),
-              static_cast<long long>(totals.kl.tokens), hash.c_str(), exported.c_str(), settings.environment.c_str(), exported.c_str());
+  const std::string tried = trained.rank > 0 ? job.stack.runtime.model + " --adapter " + exported : exported;
+  std::printf(
+      "%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
+      static_cast<long long>(summary.steps), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),
+      static_cast<long long>(totals.kl.tokens), hash.c_str(), exported.c_str(), settings.environment.c_str(), tried.c_str());
   return kExitOk;
 }
 

@@ -7,7 +7,9 @@
 #include "cli/live_page.h"
 #include "cli/toml.h"
 #include "cli/train_command.h"
+#include "cli/trained_options.h"
 #include "jobs/sft_job.h"
+#include "planning/mechanisms.h"
 #include "runs/training_state.h"
 
 namespace lockstep {
@@ -26,63 +28,63 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   SftConfig& c = job.config;
   RunSettings& run = c.run;
   std::optional<std::int64_t> epochs, steps, batch;
-  OptionTable table("train sft", "Fine-tunes a model on texts; in a sparse-attention model the indexer learns beside it.",
-                    {"lockstep train sft --config recipes/countdown_sft.toml",
-                     "lockstep train sft --model DIR --data my.jsonl --name my-run",
+  OptionTable table("train sft", "Fine-tunes a model on texts; in a sparse-attention model the indexer is trained too.",
+                    {"lockstep train sft --config recipes/countdown_sft.toml", "lockstep train sft --model DIR --data my.jsonl --name my-run",
                      "lockstep train sft --model DIR --data my.jsonl --name my-adapter --adapter-rank 16"});
   add_runtime_options(table, c.runtime);
   add_ranks_option(table, &c.runtime.ranks);
-  table.text("name", &run.name, "NAME", "Of the run: runs/NAME holds config, metrics.jsonl, checkpoints and the export");
-  table.kept_folder("runs", &run.runs, "Where runs are kept");
-  table.input("data", &job.data, "FILE", "JSONL (docs/own-data.md): {\"messages\"} in the model's chat template, {\"prompt\",\"completion\"}, {\"text\"}, or {\"tokens\",\"weights\"}; `lockstep render --train FILE` shows what is learned");
-  table.text("end-token", &job.end_token, "TOKEN", "What ends a trained turn or text: a token or its id (default: the template's own, tokenizer_config.json's eos_token)");
-  table.input("chat-template", &job.chat_template, "FILE", "A Jinja template for messages instead of the model's");
+  table.text("name", &run.name, "NAME", "Name of the run: runs/NAME holds config, metrics.jsonl, checkpoints and the export");
+  table.kept_folder("runs", &run.runs, "Folder of runs");
+  table.input("data", &job.data, "FILE",
+              "JSONL (docs/own-data.md): {\"messages\"} in the model's chat template, {\"prompt\",\"completion\"}, {\"text\"}, or {\"tokens\",\"weights\"}; "
+              "`lockstep render --train FILE` shows which tokens are trained");
+  add_reading_options(table, job.end_token, job.chat_template);
   table.text("environment", &job.environment, "NAME", "Instead of --data: the reference completions of an environment, such as countdown");
   table.flag("from-scratch", &c.from_scratch, "Random initial weights; --model then needs config.json and a tokenizer only");
-  table.seed("init-seed", &c.init_seed, "Of the initial weights, or of an adapter's");
-  table.refused("without --from-scratch or --adapter-rank", [&c] { return !c.from_scratch && c.adapter_rank == 0; });
+  table.seed("init-seed", &c.init_seed, "Seed of initial weights, the model's or an adapter's");
+  table.refused("without --from-scratch or --adapter-rank", [&c] { return !c.from_scratch && c.trained.rank == 0; });
   table.number("init-deviation", &c.init_deviation, 0, 10, "X", "Standard deviation of the initial matrices");
   table.refused("without --from-scratch", [&c] { return !c.from_scratch; });
-  table.seed("seed", &c.seed, "Of the data order");
-  table.integer("epochs", &epochs, 1, 1 << 20, "N", "How often the data are gone through", "3; with --steps: as many as those take");
+  table.seed("seed", &c.seed, "Seed of the data order");
+  table.integer("epochs", &epochs, 1, 1 << 20, "N", "Passes over the data", "3; with --steps: as many as those take");
   table.integer("steps", &steps, 1, std::int64_t{1} << 40, "N", "Optimizer steps, instead of --epochs", "as --epochs says");
-  table.integer("batch", &batch, 1, 1 << 20, "N", "Sequences a step", "32; with little data an eighth of it");
-  table.integer("adapter-rank", &c.adapter_rank, 0, 256, "N", "Train an adapter (LoRA) of this rank over frozen weights, exported as PEFT reads it; 0: all weights");
-  table.number("adapter-alpha", &c.adapter_alpha, 0.001, 1e6, "X", "The adapter's output is scaled by this over its rank");
-  table.refused("without --adapter-rank", [&c] { return c.adapter_rank == 0; });
-  table.input("eval", &job.eval, "FILE", "Measure the loss on these lines too (as --data); they are not learned");
-  table.number("eval-share", &job.eval_share, 0, 0.9, "X", "Hold out this share of --data for that, chosen by the seed", "0.1 from 20 sequences on, with --eval 0");
-  table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps from one evaluation to the next; 0: an epoch's");
+  table.integer("batch", &batch, 1, 1 << 20, "N", "Sequences per step", "32; with little data an eighth of it");
+  table.input("eval", &job.eval, "FILE", "Evaluate the loss on these lines (as --data); they are not trained");
+  table.number("eval-share", &job.eval_share, 0, 0.9, "X", "Hold out this share of --data for evaluation, chosen by the seed",
+               "0.1 from 20 sequences on, with --eval 0");
+  table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
   table.integer("patience", &c.patience, 0, 1 << 20, "N", "Stop after so many evaluations without a better loss than the best; 0: never");
-  table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences computed at a time, 0: all; changes memory, never a bit");
-  table.flag("checkpoint-activations", &c.checkpoint_activations, "Drop and recompute activations; changes memory, never a bit");
+  table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
+  table.flag("checkpoint-activations", &c.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.choice("optimizer-state", &c.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
-  table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate", "2e-5 for all weights of a model of 135 million, more for smaller ones; an adapter: ten times that, at least 1e-4; --from-scratch: 1e-3");
-  table.choice("schedule", &c.asked.schedule, {"constant", "linear", "cosine"}, "Learning rate after the warm-up");
-  table.number("final-fraction", &c.asked.final_fraction, 0, 1, "X", "Of the peak, at the last step");
-  table.refused("with --schedule constant", [&c] { return c.asked.schedule == "constant"; });
-  table.integer("warmup", &c.asked.warmup, 0, std::int64_t{1} << 40, "N", "Steps of linear warm-up, at most the run's", "a tenth of the run, at most 100");
-  table.number("beta1", &c.beta1, 0, 0.9999999, "X", "AdamW");
-  table.number("beta2", &c.beta2, 0, 0.9999999, "X", "AdamW");
-  table.number("eps", &c.eps, 0, 1, "X", "AdamW");
-  table.number("weight-decay", &c.weight_decay, 0, 10, "X", "AdamW, decoupled, of matrices only");
-  table.number("max-norm", &c.max_norm, 0, 1e9, "X", "Gradient norm is clipped to this, 0: not");
+  table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate",
+               "2e-5 for all weights of a model of 135 million, more for smaller ones; an adapter: ten times that, at least 1e-4; --from-scratch: 1e-3; "
+               "--optimizer dimuon: what gives its AdamW the first of these");
+  add_schedule_options(table, c.asked);
+  add_adamw_options(table, c, 10);
+  add_trained_options(table, c.trained);
   table.number("router-bias-rate", &c.router_bias_rate, 0, 1, "X", "Step of the router's correction bias towards even load");
-  table.flag("train-indexer", &c.train_indexer, "The indexer learns by its own KL loss");
-  table.integer("index-from", &c.index_from, 0, std::int64_t{1} << 40, "STEP", "From here on the indexer learns");
+  table.flag("train-indexer", &c.train_indexer, "Train the indexer by its own KL loss");
+  table.integer("index-from", &c.index_from, 0, std::int64_t{1} << 40, "STEP", "The step from which the indexer is trained");
   table.refused("with --no-train-indexer", [&c] { return !c.train_indexer; });
-  table.integer("sparse-from", &c.sparse_from, 0, std::int64_t{1} << 40, "STEP", "From here on attention is sparse; before it is dense");
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps, 0: only at the end and on an interrupt");
-  table.integer("keep-last", &run.keep_last, 0, 1000000, "N", "Checkpoints kept, 0: all");
-  table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences of a step that go to transcripts.jsonl, with log-probabilities and mask; 0: none");
-  table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps from one that writes transcripts to the next");
+  table.integer("sparse-from", &c.sparse_from, 0, std::int64_t{1} << 40, "STEP", "The step from which attention is sparse; dense before");
+  table.refused("with --adapter-rank, whose base is frozen", [&c] { return c.trained.rank > 0; },
+                {"router-bias-rate", "train-indexer", "index-from", "sparse-from"});
+  table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
+  table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
+  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
+  table.integer("keep-last", &run.keep_last, 0, 1000000, "N", "Checkpoints to keep, 0: all");
+  table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences per step written to transcripts.jsonl, with log-probabilities and mask; 0: none");
+  table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps between transcripts");
   table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
-  table.integer("transcript-megabytes", &s.transcript_megabytes, 1, 1 << 20, "N", "Of transcripts kept; the oldest half goes first");
+  table.integer("transcript-megabytes", &s.transcript_megabytes, 1, 1 << 20, "N", "Most megabytes of transcripts; the older half is deleted first");
   table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
-  table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Of the exported model");
+  table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Number format of the exported model");
+  table.refused("with --adapter-rank, which exports fp32", [&c] { return c.trained.rank > 0; });
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
   table.flag("quiet", &run.quiet, "No progress");
-  table.flag("resume", &run.resume, "Go on with a run that exists, to the same bits as if it had never stopped; more --steps are welcome, what changes its mathematics is refused");
+  table.flag("resume", &run.resume,
+             "Resume an existing run, to the same bits as if it had never stopped; more --steps are allowed, changes of its mathematics are refused");
   table.command_line_only();
   table.text("fork", &s.fork, "NAME", kForkHelp);
   table.command_line_only();
@@ -96,12 +98,14 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   run.transcript_bytes = s.transcript_megabytes << 20;
   if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
   if (!job.environment.empty() && !steps) throw UsageError("--environment needs --steps: its problems have no end");
-  if (!job.environment.empty() && (epochs || job.eval_share)) throw UsageError("--epochs and --eval-share are of --data; an environment's problems have no end");
+  if (!job.environment.empty() && (epochs || job.eval_share))
+    throw UsageError("--epochs and --eval-share are of --data; an environment's problems have no end");
   if (!job.eval.empty() && job.eval_share.value_or(0) > 0) throw UsageError("at most one of --eval and --eval-share is allowed");
   c.asked.epochs = epochs.value_or(0);
   c.asked.steps = steps.value_or(0);
   c.asked.batch = batch.value_or(0);
-  c.asked.adapter = c.adapter_rank > 0;
+  c.asked.adapter = c.trained.rank > 0;
+  c.asked.optimizer = c.trained.optimizer;
   c.asked.from_scratch = c.from_scratch;
   if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
   const std::string forked_from = fork_of(run.runs, run.name, s.fork, run.resume);
@@ -133,19 +137,22 @@ int train_sft(const Arguments& arguments) {
   const std::string report = write_report_beside(std::filesystem::path(run.runs) / run.name);
   if (s.json) {
     const auto of_steps = [&](double value) { return summary.was_finished ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
-    nlohmann::ordered_json json = {{"steps", summary.steps}, {"tokens", summary.tokens}, {"loss", of_steps(summary.loss)},
-                                         {"index_loss", of_steps(summary.index_loss)}, {"seconds", summary.seconds},
-                                         {"weights_sha256", summary.weights_sha256}, {"export", summary.exported}, {"report", report}};
+    nlohmann::ordered_json json = {{"steps", summary.steps},         {"tokens", summary.tokens},
+                                   {"loss", of_steps(summary.loss)}, {"index_loss", of_steps(summary.index_loss)},
+                                   {"seconds", summary.seconds},     {"weights_sha256", summary.weights_sha256},
+                                   {"export", summary.exported},     {"report", report}};
     if (summary.eval_before) json["eval_loss_before"] = *summary.eval_before;
     if (summary.eval_loss) json["eval_loss"] = *summary.eval_loss;
     if (summary.stopped_early) json["stopped_early"] = true, json["best_step"] = summary.best_step;
     std::printf("%s\n", json.dump().c_str());
   } else {
     if (!summary.was_finished)
-      std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens), summary.seconds, summary.loss);
+      std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens),
+                  summary.seconds, summary.loss);
     std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
-    if (summary.eval_before && summary.eval_loss) std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
-    if (s.job.config.adapter_rank > 0)
+    if (summary.eval_before && summary.eval_loss)
+      std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
+    if (s.job.config.trained.rank > 0)
       std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", s.job.config.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
     else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
   }

@@ -14,12 +14,12 @@ int watch_command(const Arguments& arguments) {
   std::vector<std::string> given;
   std::string first, parity;
   std::int64_t port = 8088;
-  OptionTable table("watch", "Shows runs in a browser: curves, transcripts, parity; live ones move. RUNS is a run (runs/NAME) or a folder of runs.",
+  OptionTable table("watch", "Shows runs in a browser: curves, transcripts, parity; running ones update. RUNS is a run (runs/NAME) or a folder of runs.",
                     {"lockstep watch", "lockstep watch runs/countdown-rl", "lockstep watch runs --run other/demo --port 0"});
   table.positional("RUNS", &first, false, "A run, or a folder of runs (default: runs)");
   table.inputs("run", &given, "DIR", "Another one");
-  table.input("parity", &parity, "FILE", "What `lockstep parity --json` printed, for runs without a parity.json");
-  table.integer("port", &port, 0, 65535, "N", "0, or when it is taken: any that is free");
+  table.input("parity", &parity, "FILE", "Output of `lockstep parity --json`, for runs without a parity.json");
+  table.integer("port", &port, 0, 65535, "N", "Port of the page; any free one if 0 or taken");
   if (!table.parse(arguments)) return kExitOk;
 
   given.insert(given.begin(), first.empty() ? "runs" : first);

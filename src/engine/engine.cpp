@@ -10,23 +10,20 @@ namespace lockstep {
 namespace {
 std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
   if (o.cache_pages > 0) return o.cache_pages;
-  const std::int64_t page_bytes =
-      KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
+  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
   const std::int64_t pages = o.cache_bytes / std::max<std::int64_t>(page_bytes, 1);
   if (pages < 1)
-    fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more",
-         o.cache_bytes, page_bytes, o.page_size);
+    fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more", o.cache_bytes, page_bytes, o.page_size);
   const std::int64_t pages_a_sequence = (runtime.max_positions + o.page_size - 1) / o.page_size;
   return std::min(pages, o.max_sequences * pages_a_sequence);
 }
 
 }  // namespace
 
-Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
-    : runtime_(runtime), options_(options) {
+Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options) : runtime_(runtime), options_(options) {
   check_options(options);
   options_.cache_pages = resolve_pages(runtime, options);
-  limits_ = {runtime.model->vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
+  limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
   steps_ = std::make_unique<RankSteps>(runtime, options_);
   set_weights(std::move(weights));
@@ -56,7 +53,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
       fail(ErrorCode::unsupported, "a request has an adapter, and {} ranks share the model; allowed is one rank", options_.ranks.size());
     request.adapter->layout->check_fits(runtime_.model->manifest());
   }
-  if (request.experts && runtime_.model->expert_shape().row() == 0)
+  if (request.experts && runtime_.model->facts().expert_shape().row() == 0)
     fail(ErrorCode::unsupported, "experts are asked for, and the model ({}) has none", runtime_.model->family());
   auto s = std::make_unique<Sequence>();
   s->id = s->generation.id = next_id_++;
@@ -65,7 +62,10 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->weights = std::move(request.weights);
   s->adapter = std::move(request.adapter);
   s->prefix_owner = request.prefix_owner;
+  s->account = std::move(request.account);
   s->tells_experts = request.experts;
+  const SamplingParameters& cuts = s->sampling;
+  s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
   s->pooling = request.pooling;
   if (s->pooling == Pooling::mean) s->pace.cached_pages = 0;  // a cached position has no hidden state to add
   s->tokens = std::move(request.prompt);
@@ -134,12 +134,12 @@ void Engine::deliver() {
 
 bool Engine::step() {
   if (delivering_) fail(ErrorCode::internal, "step was called from a callback of the engine");
+  step_rows_.clear();
   deliver();  // what a callback that threw left behind
   if (scheduler_->idle()) return false;
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
-  if (plan.empty())
-    fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
-  want_as_asked(plan, runtime_.model->expert_shape().row(), wants_);
+  if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  want_as_asked(plan, runtime_.model->facts().expert_shape().row(), runtime_.model->facts().vocabulary, wants_);
   ask_constraints(plan);
   const auto now = std::chrono::steady_clock::now();
   for (const PlannedSlice& p : plan)
@@ -153,6 +153,7 @@ bool Engine::step() {
     throw;
   }
   count_work(plan);
+  count_accounts(plan);
   absorb(plan);
   deliver();
   return true;
@@ -180,6 +181,14 @@ void Engine::count_adapters(const std::vector<PlannedSlice>& plan) {
   counters_.most_adapters = std::max(counters_.most_adapters, adapters);
 }
 
+void Engine::count_accounts(const std::vector<PlannedSlice>& plan) {
+  for (const PlannedSlice& p : plan) {
+    const auto known = std::find_if(step_rows_.begin(), step_rows_.end(), [&](const AccountRows& one) { return one.account == p.sequence->account; });
+    if (known != step_rows_.end()) known->rows += p.count;
+    else step_rows_.push_back({p.sequence->account, p.count});
+  }
+}
+
 void Engine::ask_constraints(const std::vector<PlannedSlice>& plan) {
   const auto words = static_cast<std::size_t>((limits_.vocabulary + 31) / 32);
   for (std::size_t i = 0; i < plan.size(); ++i) {
@@ -197,8 +206,7 @@ void Engine::ask_constraints(const std::vector<PlannedSlice>& plan) {
 }
 
 std::vector<Generation> Engine::generate(std::vector<Request> requests) {
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    with_context(fmt::format("checking request {}", i), [&] { check_request(requests[i], limits_); });
+  for (std::size_t i = 0; i < requests.size(); ++i) with_context(fmt::format("checking request {}", i), [&] { check_request(requests[i], limits_); });
   std::vector<Generation> results(requests.size());
   std::size_t left = requests.size();
   std::vector<std::uint64_t> ids;

@@ -10,8 +10,8 @@
 #include <unordered_map>
 
 #include "engine/admission.h"
-#include "engine/scheduler.h"
 #include "engine/rank_steps.h"
+#include "engine/scheduler.h"
 
 namespace lockstep {
 
@@ -59,6 +59,12 @@ class Engine {
   std::int64_t waiting() const { return scheduler_->waiting(); }
   const Scheduler& scheduler() const { return *scheduler_; }
   const RankSteps& rank_steps() const { return *steps_; }
+  // Whose rows the last step's forward had; of a step without one: none.
+  struct AccountRows {
+    std::shared_ptr<ShareAccount> account;
+    std::int64_t rows;
+  };
+  const std::vector<AccountRows>& rows_of_step() const { return step_rows_; }
 
  private:
   struct Event {
@@ -73,6 +79,7 @@ class Engine {
   void fail_flagged(const std::vector<PlannedSlice>& plan);
   void count_work(const std::vector<PlannedSlice>& plan);
   void count_adapters(const std::vector<PlannedSlice>& plan);
+  void count_accounts(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
   // 0 to k tokens become the request's next ones (engine/acceptance.h), and are told.
   void accept(Sequence& s, std::span<GeneratedToken> tokens);
@@ -92,6 +99,7 @@ class Engine {
   std::deque<Event> events_;
   StepWants wants_;
   StepResult result_;
+  std::vector<AccountRows> step_rows_;
   std::uint64_t next_id_ = 1;
   bool delivering_ = false;
 };

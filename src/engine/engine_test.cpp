@@ -12,8 +12,7 @@ namespace lockstep {
 namespace {
 
 // Each request in an engine of its own, in one chunk, on one thread without vectors, without a prefix cache.
-std::vector<std::vector<std::uint32_t>> alone(const std::vector<Request>& requests, const std::string& config,
-                                              const std::string& profile) {
+std::vector<std::vector<std::uint32_t>> alone(const std::vector<Request>& requests, const std::string& config, const std::string& profile) {
   Plant plant(config, profile, {.isa = InstructionSet::scalar, .threads = 1});
   std::vector<std::vector<std::uint32_t>> bits;
   for (const Request& r : requests) {
@@ -29,7 +28,7 @@ struct Ways {
   std::vector<std::vector<std::uint32_t>> expected;
 
   Ways(const std::string& c, const std::string& p, std::uint64_t seed, int count = 24) : config(c), profile(p) {
-    requests = random_requests(count, seed, make_model(golden_config(c))->vocabulary);
+    requests = random_requests(count, seed, make_model(golden_config(c))->facts().vocabulary);
     expected = alone(requests, c, p);
   }
   EngineCounters run(const EngineOptions& options, const BackendOptions& backend, const std::string& what) const {
@@ -52,11 +51,7 @@ TEST(Engine, BitsDoNotDependOnCompanyChunksPagesOrCache) {
     for (std::int64_t chunk : {1, 3, 128})
       for (bool prefix_cache : {false, true}) {
         const EngineCounters c =
-            ways.run({.page_size = page_size,
-                      .cache_pages = 1024 / page_size,
-                      .max_batch_rows = 48,
-                      .prefill_chunk = chunk,
-                      .prefix_cache = prefix_cache},
+            ways.run({.page_size = page_size, .cache_pages = 1024 / page_size, .max_batch_rows = 48, .prefill_chunk = chunk, .prefix_cache = prefix_cache},
                      {.threads = 1}, fmt::format("page {}, chunk {}, cache {}", page_size, chunk, prefix_cache));
         EXPECT_TRUE(prefix_cache || c.cache_hit_tokens == 0);
         hits += c.cache_hit_tokens;
@@ -71,9 +66,8 @@ TEST(Engine, BitsDoNotDependOnCompanyChunksPagesOrCache) {
 TEST(Engine, BitsDoNotDependOnPreemption) {
   const Ways ways("sharing", "cpu-bf16w", 2);
   for (bool prefix_cache : {false, true}) {
-    const EngineCounters c = ways.run(
-        {.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 7, .prefix_cache = prefix_cache},
-        {.threads = 1}, prefix_cache ? "few pages, cache" : "few pages");
+    const EngineCounters c = ways.run({.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 7, .prefix_cache = prefix_cache},
+                                      {.threads = 1}, prefix_cache ? "few pages, cache" : "few pages");
     EXPECT_GT(c.preemptions, 0);
     EXPECT_EQ(c.evictions > 0, prefix_cache);
   }
@@ -86,8 +80,7 @@ TEST(Engine, BitsDoNotDependOnThreadsInstructionsOrBackend) {
     for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {
       if (!machine_has(isa)) continue;
       for (int threads : {1, 2})
-        ways.run(options, {.isa = isa, .threads = threads},
-                 fmt::format("{} {} threads {}", profile, instruction_set_name(isa), threads));
+        ways.run(options, {.isa = isa, .threads = threads}, fmt::format("{} {} threads {}", profile, instruction_set_name(isa), threads));
     }
     ways.run(options, {.kind = BackendKind::deferred, .threads = 2}, fmt::format("{} deferred", profile));
   }
@@ -105,7 +98,7 @@ TEST(Engine, APromptIsFoundAgainByItsOwnerAlone) {
   Plant plant("wide");
   Engine engine(plant.runtime, plant.weights, {.page_size = 4});
   RandomSequence draws(9, RandomStream::fuzz);
-  Request request{.prompt = random_tokens(draws, 33, plant.runtime.model->vocabulary), .sampling = {.seed = 3, .max_tokens = 5}};
+  Request request{.prompt = random_tokens(draws, 33, plant.runtime.model->facts().vocabulary), .sampling = {.seed = 3, .max_tokens = 5}};
   const auto ask = [&](std::uint64_t owner) {
     request.prefix_owner = owner;
     const std::int64_t before = engine.counters().prefill_tokens;
@@ -130,7 +123,8 @@ TEST(Engine, APaceChangesNoBit) {
   const std::vector<float> expected = prompt_scores(engine, tokens);
   const auto scored = [&](const Pace& pace, int preempt_after) {
     std::vector<float> logprobs;
-    const std::uint64_t id = engine.submit({.prompt = tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true}, {}, [&](Generation&& g) { logprobs = std::move(g.prompt_logprobs); });
+    const std::uint64_t id = engine.submit({.prompt = tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true}, {},
+                                           [&](Generation&& g) { logprobs = std::move(g.prompt_logprobs); });
     engine.set_pace(id, pace);
     for (int step = 0; engine.step(); ++step)
       if (step == preempt_after) engine.preempt(id);
@@ -152,9 +146,8 @@ TEST(Engine, APaceChangesNoBit) {
 TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
   Plant plant;
   Engine engine(plant.runtime, plant.weights);
-  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->vocabulary)))
-    ASSERT_NE(g.finish, FinishReason::error);
-  for (const Request& request : random_requests(6, 6, plant.runtime.model->vocabulary)) {
+  for (const Generation& g : engine.generate(random_requests(6, 6, plant.runtime.model->facts().vocabulary))) ASSERT_NE(g.finish, FinishReason::error);
+  for (const Request& request : random_requests(6, 6, plant.runtime.model->facts().vocabulary)) {
     const Generation g = engine.generate({request})[0];
     std::vector<std::int32_t> tokens = request.prompt;
     for (const GeneratedToken& t : g.tokens) tokens.push_back(t.id);
@@ -166,9 +159,7 @@ TEST(Engine, GeneratedLogProbabilitiesAreThoseOfScoring) {
     }
     EXPECT_EQ(different_bits(raw, last), 0u);
     if (!request.prompt_logprobs) continue;
-    EXPECT_EQ(different_bits(g.prompt_logprobs,
-                             {scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()) - 1}),
-              0u);
+    EXPECT_EQ(different_bits(g.prompt_logprobs, {scored.begin(), scored.begin() + static_cast<std::ptrdiff_t>(request.prompt.size()) - 1}), 0u);
   }
 }
 
@@ -177,20 +168,18 @@ TEST(Engine, AnotherLeafCountIsNoticed) {
   RandomSequence draws(8, RandomStream::fuzz);
   std::string study;
   for (const Profile& p : profiles())
-    if (p.study && p.maximum_leaves != profile_by_name("cpu-bf16w").maximum_leaves && !p.bf16_activations)
-      study = p.name;
+    if (p.study && p.maximum_leaves != profile_by_name("cpu-bf16w").maximum_leaves && !p.bf16_activations) study = p.name;
   ASSERT_FALSE(study.empty());
   Plant plant("wide"), other("wide", study);
   Engine engine(plant.runtime, plant.weights), control(other.runtime, other.weights);
-  const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->vocabulary);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 60, plant.runtime.model->facts().vocabulary);
   EXPECT_GT(different_bits(prompt_scores(engine, tokens), prompt_scores(control, tokens)), 0u);
 }
 
 TEST(Engine, CountersAreWhatTheLengthsImply) {
   Plant plant;
   const Model& model = *plant.runtime.model;
-  Engine engine(plant.runtime, plant.weights,
-                {.page_size = 16, .cache_pages = 16, .max_batch_rows = 64, .prefill_chunk = 8});
+  Engine engine(plant.runtime, plant.weights, {.page_size = 16, .cache_pages = 16, .max_batch_rows = 64, .prefill_chunk = 8});
   engine.generate({{.prompt = std::vector<std::int32_t>(20, 3), .sampling = {.max_tokens = 5}}});
   const EngineCounters& c = engine.counters();
   EXPECT_EQ(c.rows, 24);  // the last token is not computed
@@ -200,10 +189,10 @@ TEST(Engine, CountersAreWhatTheLengthsImply) {
   EXPECT_EQ(c.forwards, 3 + 4);
   EXPECT_EQ(c.largest_batch, 8);
   EXPECT_EQ(c.sampled_tokens, 5);
-  EXPECT_EQ(c.work.expert_rows, 3 * 24 * model.experts_a_token * static_cast<std::int64_t>(model.router_biases.size()));
-  const std::int64_t k = model.select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
-  EXPECT_EQ(c.work.pairs_visible, 300 * model.layers * model.attention_heads);
-  EXPECT_EQ(c.work.pairs_skipped(), (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.layers * model.attention_heads);
+  EXPECT_EQ(c.work.expert_rows, 3 * 24 * model.facts().experts_a_token * model.facts().sparse_layers);
+  const std::int64_t k = model.facts().select_top_k;  // 1 + .. + 24 visible; k(k+1)/2 + (24 - k) k attended to
+  EXPECT_EQ(c.work.pairs_visible, 300 * model.facts().layers * model.facts().attention_heads);
+  EXPECT_EQ(c.work.pairs_skipped(), (300 - (k * (k + 1) / 2 + (24 - k) * k)) * model.facts().layers * model.facts().attention_heads);
   EXPECT_EQ(c.work.fault(), "");
 }
 
@@ -245,7 +234,7 @@ TEST(Engine, RequestsMayBringWeightsOfTheirOwn) {
       plant.images = initial_weights(plant.runtime.model->manifest(), seed, 0.25);
       own.push_back(plant.make(plant.weights->version));
     }
-    const std::vector<Request> requests = random_requests(18, 5, plant.runtime.model->vocabulary);
+    const std::vector<Request> requests = random_requests(18, 5, plant.runtime.model->facts().vocabulary);
     std::vector<std::vector<std::vector<std::uint32_t>>> alone;
     for (const auto& weights : own) {
       Engine engine(plant.runtime, weights ? weights : plant.weights, {.page_size = 4});
@@ -291,14 +280,12 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
   const Manifest& manifest = plant.runtime.model->manifest();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
-    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->vocabulary) continue;
-    for (std::int64_t k = 0; k < p.inputs; ++k)
-      plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
+    if (p.layout != ParameterLayout::table || p.outputs != plant.runtime.model->facts().vocabulary) continue;
+    for (std::int64_t k = 0; k < p.inputs; ++k) plant.images[i][static_cast<std::size_t>(p.offset(0, 11, k))] = std::numeric_limits<float>::quiet_NaN();
   }
   std::vector<Request> requests;
   for (std::int32_t i = 0; i < 12; ++i) {
-    Request r{.prompt = {1, 2, 3, 4, 5, 6, i % 3 == 0 ? 11 : 7, 8, 9, 10, 12, 13},
-              .sampling = {.seed = static_cast<std::uint64_t>(i), .max_tokens = 6}};
+    Request r{.prompt = {1, 2, 3, 4, 5, 6, i % 3 == 0 ? 11 : 7, 8, 9, 10, 12, 13}, .sampling = {.seed = static_cast<std::uint64_t>(i), .max_tokens = 6}};
     if (i % 3 == 2) r.prompt[0] = 20 + i;
     requests.push_back(r);
   }
@@ -306,16 +293,14 @@ TEST(Engine, ANaNFailsItsRequestAlone) {
   const std::vector<Generation> expected = good.generate(requests);
   for (std::int64_t page_size : {1, 4, 16})
     for (std::int64_t chunk : {3, 64}) {
-      Engine engine(plant.runtime, plant.make(1),
-                    {.page_size = page_size, .cache_pages = 400 / page_size, .prefill_chunk = chunk});
+      Engine engine(plant.runtime, plant.make(1), {.page_size = page_size, .cache_pages = 400 / page_size, .prefill_chunk = chunk});
       const std::vector<Generation> got = engine.generate(requests);
       for (std::size_t i = 0; i < got.size(); ++i) {
         if (i % 3 == 0) {
           EXPECT_EQ(got[i].finish, FinishReason::error);
           EXPECT_NE(got[i].error.find("NaN"), std::string::npos);
           EXPECT_TRUE(got[i].tokens.empty());
-        } else if (std::none_of(expected[i].tokens.begin(), expected[i].tokens.end(),
-                                [](const GeneratedToken& t) { return t.id == 11; })) {
+        } else if (std::none_of(expected[i].tokens.begin(), expected[i].tokens.end(), [](const GeneratedToken& t) { return t.id == 11; })) {
           EXPECT_EQ(bits_of(got[i]), bits_of(expected[i])) << "request " << i;
         }
       }
@@ -341,8 +326,7 @@ TEST(Engine, StopTokensLengthAndCallbacks) {
   std::vector<std::int32_t> streamed;
   Generation result;
   const std::uint64_t id = engine.submit(
-      stopped, [&](std::uint64_t, const GeneratedToken& t) { streamed.push_back(t.id); },
-      [&](Generation&& g) { result = std::move(g); });
+      stopped, [&](std::uint64_t, const GeneratedToken& t) { streamed.push_back(t.id); }, [&](Generation&& g) { result = std::move(g); });
   engine.run_until_idle();
   EXPECT_EQ(result.id, id);
   EXPECT_EQ(result.finish, FinishReason::stop);
@@ -383,8 +367,7 @@ TEST(Engine, CallbacksMayCancelSubmitAndThrow) {
   EXPECT_THROW(engine.run_until_idle(), std::runtime_error);
   EXPECT_EQ(tokens, 3);
   engine.run_until_idle();
-  EXPECT_EQ(ends, (std::vector<FinishReason>{FinishReason::cancelled, FinishReason::cancelled, FinishReason::length,
-                                             FinishReason::length}));
+  EXPECT_EQ(ends, (std::vector<FinishReason>{FinishReason::cancelled, FinishReason::cancelled, FinishReason::length, FinishReason::length}));
   EXPECT_TRUE(engine.idle());
   engine.submit(request, [&](std::uint64_t, const GeneratedToken&) { engine.step(); });
   EXPECT_THROW(engine.run_until_idle(), Error);
@@ -408,13 +391,12 @@ TEST(Engine, RefusesWhatItCannotDo) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), infinity = std::numeric_limits<float>::infinity();
   refused("prompt", [](Request& r) { r.prompt.clear(); });
   refused("prompt[1]", [](Request& r) { r.prompt[1] = -1; });
-  refused("prompt[2]", [&](Request& r) { r.prompt[2] = static_cast<std::int32_t>(plant.runtime.model->vocabulary); });
+  refused("prompt[2]", [&](Request& r) { r.prompt[2] = static_cast<std::int32_t>(plant.runtime.model->facts().vocabulary); });
   refused("prompt", [](Request& r) { r.prompt.assign(33, 1); });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = 30; });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = -1; });
   refused("max_tokens", [](Request& r) { r.sampling.max_tokens = std::numeric_limits<std::int32_t>::max(); });
-  for (float t : {-0.1f, 100.5f, nan, infinity})
-    refused("temperature", [t](Request& r) { r.sampling.temperature = t; });
+  for (float t : {-0.1f, 100.5f, nan, infinity}) refused("temperature", [t](Request& r) { r.sampling.temperature = t; });
   for (float p : {-0.1f, 1.5f, nan}) refused("top_p", [p](Request& r) { r.sampling.top_p = p; });
   refused("top_k", [](Request& r) { r.sampling.top_k = -1; });
   refused("sample_index", [](Request& r) { r.sampling.sample_index = -2; });

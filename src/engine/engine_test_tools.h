@@ -14,8 +14,7 @@
 namespace lockstep {
 
 inline Json golden_config(const std::string& name) {
-  return Json::parse(
-      std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/" + name + "/config.json"));
+  return Json::parse(std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/" + name + "/config.json"));
 }
 
 // A backend with a model and its weights.
@@ -24,8 +23,8 @@ struct Plant {
   WeightImages images;
   std::shared_ptr<const WeightSet> weights;
 
-  explicit Plant(const std::string& config = "sharing", const std::string& profile = "cpu-bf16w",
-                 const BackendOptions& backend = {.threads = 2}, std::int64_t positions = 128, std::uint64_t seed = 7)
+  explicit Plant(const std::string& config = "sharing", const std::string& profile = "cpu-bf16w", const BackendOptions& backend = {.threads = 2},
+                 std::int64_t positions = 128, std::uint64_t seed = 7)
       : runtime(backend, make_model(golden_config(config)), profile_by_name(profile), positions),
         images(initial_weights(runtime.model->manifest(), seed, 0.25)),
         weights(make(1)) {}
@@ -41,8 +40,7 @@ inline std::vector<std::int32_t> random_tokens(RandomSequence& draws, std::int64
 }
 
 // Requests of all kinds; many begin with the same text.
-inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::int64_t vocabulary,
-                                            std::int64_t longest_prompt = 40) {
+inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::int64_t vocabulary, std::int64_t longest_prompt = 40) {
   RandomSequence draws(seed, RandomStream::fuzz);
   const std::vector<std::int32_t> common = random_tokens(draws, longest_prompt, vocabulary);
   std::vector<Request> requests(static_cast<std::size_t>(count));
@@ -74,12 +72,10 @@ inline std::vector<Request> random_requests(int count, std::uint64_t seed, std::
 inline std::vector<std::uint32_t> bits_of(const Generation& g) {
   std::vector<std::uint32_t> bits{static_cast<std::uint32_t>(g.finish)};
   for (const GeneratedToken& t : g.tokens)
-    bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.raw_logprob),
-                             std::bit_cast<std::uint32_t>(t.sampling_logprob)});
+    bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.raw_logprob), std::bit_cast<std::uint32_t>(t.sampling_logprob)});
   for (float x : g.prompt_logprobs) bits.push_back(std::bit_cast<std::uint32_t>(x));
   const auto add_top = [&](const std::vector<TokenLogprob>& top) {
-    for (const TokenLogprob& t : top)
-      bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.logprob)});
+    for (const TokenLogprob& t : top) bits.insert(bits.end(), {static_cast<std::uint32_t>(t.id), std::bit_cast<std::uint32_t>(t.logprob)});
   };
   for (const GeneratedToken& t : g.tokens) add_top(t.top);
   for (const std::vector<TokenLogprob>& top : g.prompt_top_logprobs) add_top(top);
@@ -99,8 +95,7 @@ inline std::vector<std::vector<std::uint32_t>> bits_of(const std::vector<Generat
 // How many values have other bits; sizes count too.
 inline std::size_t different_bits(const std::vector<float>& a, const std::vector<float>& b) {
   std::size_t different = a.size() > b.size() ? a.size() - b.size() : b.size() - a.size();
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i)
-    different += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]);
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) different += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]);
   return different;
 }
 

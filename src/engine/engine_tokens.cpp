@@ -15,10 +15,8 @@ constexpr std::int32_t kNothingAllowed = 1 << 4;
 std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t position) {
   if (flags == kNothingAllowed && !s.constraint_error.empty())
     return fmt::format("the constraint failed at token {}: {}", s.generation.tokens.size(), s.constraint_error);
-  if (flags == kNothingAllowed)
-    return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
-  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability",
-                                         "the logits"};
+  if (flags == kNothingAllowed) return fmt::format("the constraint allows no token after {} generated ones", s.generation.tokens.size());
+  constexpr std::string_view places[] = {"the indexer's scores", "the router's scores", "a log-probability", "the logits"};
   std::string text;
   for (int bit = 0; bit < 4; ++bit)
     if (flags & 1 << bit) text += (text.empty() ? "" : ", ") + std::string(places[bit]);
@@ -28,9 +26,8 @@ std::string describe_fault(const Sequence& s, std::int32_t flags, std::int64_t p
 }  // namespace
 
 void Engine::absorb(const std::vector<PlannedSlice>& plan) {
-  const bool flagged =
-      std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
-      std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; });
+  const bool flagged = std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
+                       std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; });
   if (flagged) fail_flagged(plan);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
@@ -72,7 +69,7 @@ void Engine::take_scores(Sequence& s, std::int64_t begin, std::size_t slice) {
 
 // Adds hidden states of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
 void Engine::pool(Sequence& s, std::span<const float> rows, std::int64_t end) {
-  const auto hidden = static_cast<std::size_t>(runtime_.model->hidden);
+  const auto hidden = static_cast<std::size_t>(runtime_.model->facts().hidden);
   s.pooled_sum.resize(hidden);
   std::int64_t position = end - static_cast<std::int64_t>(rows.size() / hidden);
   if (s.pooling == Pooling::last) position = s.pooled_positions = 0;
@@ -94,12 +91,17 @@ bool Engine::pooled_soundly(Sequence& s) {
 GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
   const StepResult::Sampled& sampled = result_.sampled(slice)[i];
   const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
-  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}};
+  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}};
   if (tells_top(s)) token.top = std::move(result_.sampled_top(slice)[i]);
   if (s.tells_experts) {  // of the same row
     const std::span<const std::int32_t> rows = wants_.of(slice, Column::experts).rows;
     const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
     token.experts = std::move(result_.experts(slice)[static_cast<std::size_t>(at)]);
+  }
+  if (s.tells_kept) {
+    const std::span<const std::int32_t> rows = wants_.of(slice, Column::kept).rows;
+    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
+    token.kept = std::move(result_.kept(slice)[static_cast<std::size_t>(at)]);
   }
   return token;
 }
@@ -154,14 +156,13 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i)
     for (std::int32_t page : plan[i].sequence->pages) {
       const auto bad = bad_pages.find(page);
-      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position))
-        faults[i] = bad->second;
+      if (bad != bad_pages.end() && (faults[i].flags == 0 || bad->second.position < faults[i].position)) faults[i] = bad->second;
     }
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
     s.generation.error = describe_fault(s, faults[i].flags, faults[i].position);
-      finish(s, FinishReason::error, faults[i].position);
+    finish(s, FinishReason::error, faults[i].position);
   }
 }
 

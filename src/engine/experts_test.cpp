@@ -36,7 +36,7 @@ struct ToldExperts : ::testing::Test {
   Plant plant;
   EngineOptions options{.page_size = 4, .cache_pages = 64, .prefill_chunk = 5};
   Engine engine{plant.runtime, plant.weights, options};
-  std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   RandomSequence draws{3, RandomStream::fuzz};
   std::vector<std::int32_t> prompt = random_tokens(draws, 23, vocabulary);
 
@@ -63,7 +63,7 @@ TEST_F(ToldExperts, AreThoseOfTheRowsThatTokensWereChosenFrom) {
   plant.runtime.observer = nullptr;
   ASSERT_EQ(g.tokens.size(), 9u);
   EXPECT_EQ(told(g), watch.rows);  // the last token has no row of its own, the first is chosen from none
-  const ExpertShape shape = plant.runtime.model->expert_shape();
+  const ExpertShape shape = plant.runtime.model->facts().expert_shape();
   EXPECT_GT(shape.layers, 1);
   std::set<std::vector<std::uint16_t>> kinds;
   for (const std::vector<std::uint16_t>& row : told(g)) {
@@ -105,7 +105,8 @@ TEST_F(ToldExperts, OfTokensBehindACachedPromptAreTheSameAndAPromptsOwnAreComput
 TEST(ToldExpertsOf, AModelWithoutAnyAreRefused) {
   Runtime runtime({.threads = 1}, make_model(Json::parse(R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 1,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 64, "intermediate_size": 40, "rms_norm_eps": 1e-5,
-    "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})")), profile_by_name("cpu-f32"), 64);
+    "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})")),
+                  profile_by_name("cpu-f32"), 64);
   const WeightImages images = initial_weights(runtime.model->manifest(), 1, 0.1);
   Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1));
   Request request{.prompt = {1, 2, 3}};

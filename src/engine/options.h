@@ -22,12 +22,12 @@ struct EngineOptions {
 struct EngineCounters {
   std::int64_t forwards = 0, rows = 0, largest_batch = 0;
   std::int64_t prefill_tokens = 0,
-               decode_tokens = 0;               // rows of prompts (and of recomputed text); rows of sampled tokens
-  std::int64_t chunks = 0;                      // slices of prompts that took more than one forward
-  std::int64_t mixed_batches = 0;               // forwards with prefill and decode rows
-  std::int64_t cache_hit_tokens = 0;            // positions taken from the prefix cache
-  std::int64_t preemptions = 0, evictions = 0;  // sequences put back; pages dropped from the prefix cache for others
-  std::int64_t own_weights_forwards = 0;        // under weights that requests brought
+               decode_tokens = 0;                    // rows of prompts (and of recomputed text); rows of sampled tokens
+  std::int64_t chunks = 0;                           // slices of prompts that took more than one forward
+  std::int64_t mixed_batches = 0;                    // forwards with prefill and decode rows
+  std::int64_t cache_hit_tokens = 0;                 // positions taken from the prefix cache
+  std::int64_t preemptions = 0, evictions = 0;       // sequences put back; pages dropped from the prefix cache for others
+  std::int64_t own_weights_forwards = 0;             // under weights that requests brought
   std::int64_t adapter_rows = 0, most_adapters = 0;  // rows under an adapter; adapters in one forward
   std::int64_t sampled_tokens = 0;
   std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact

@@ -4,8 +4,7 @@
 
 namespace lockstep {
 
-PageAllocator::PageAllocator(std::int64_t pages)
-    : users_(static_cast<std::size_t>(pages), 0), free_(static_cast<std::size_t>(pages)) {
+PageAllocator::PageAllocator(std::int64_t pages) : users_(static_cast<std::size_t>(pages), 0), free_(static_cast<std::size_t>(pages)) {
   for (std::size_t i = 0; i < free_.size(); ++i) free_[i] = static_cast<std::int32_t>(free_.size() - 1 - i);
 }
 

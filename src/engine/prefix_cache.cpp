@@ -7,10 +7,7 @@
 namespace lockstep {
 
 PrefixCache::PrefixCache(PageAllocator& pages, std::int64_t page_size)
-    : pages_(pages),
-      page_size_(page_size),
-      entries_(static_cast<std::size_t>(pages.total())),
-      tokens_(static_cast<std::size_t>(pages.total() * page_size)) {}
+    : pages_(pages), page_size_(page_size), entries_(static_cast<std::size_t>(pages.total())), tokens_(static_cast<std::size_t>(pages.total() * page_size)) {}
 
 void PrefixCache::reset() {
   for (const auto& [hash, page] : by_hash_) {
@@ -44,8 +41,7 @@ std::uint64_t PrefixCache::next_hash(const Chain& chain, std::span<const std::in
   return xxh3(tokens.data(), tokens.size_bytes(), chain.pages == 0 ? xxh3(root, sizeof(root)) : chain.hash);
 }
 
-std::int32_t PrefixCache::find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens,
-                               bool& taken) const {
+std::int32_t PrefixCache::find(const Chain& chain, std::uint64_t hash, std::span<const std::int32_t> tokens, bool& taken) const {
   const auto it = by_hash_.find(hash);
   taken = it != by_hash_.end();
   if (!taken || entry(it->second).parent != chain.last || entry(it->second).root != chain.root) return -1;
@@ -60,12 +56,10 @@ void PrefixCache::acquire(std::int32_t page) {
   pages_.retain(page);
 }
 
-void PrefixCache::match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
-                        std::vector<std::int32_t>& pages) {
+void PrefixCache::match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages) {
   chain = {root};
   while (chain.pages < most && (chain.pages + 1) * page_size_ <= static_cast<std::int64_t>(tokens.size())) {
-    const auto part =
-        tokens.subspan(static_cast<std::size_t>(chain.pages * page_size_), static_cast<std::size_t>(page_size_));
+    const auto part = tokens.subspan(static_cast<std::size_t>(chain.pages * page_size_), static_cast<std::size_t>(page_size_));
     const std::uint64_t hash = next_hash(chain, part);
     bool taken;
     const std::int32_t page = find(chain, hash, part, taken);
@@ -76,8 +70,7 @@ void PrefixCache::match(const Root& root, std::span<const std::int32_t> tokens, 
   }
 }
 
-PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page,
-                                           bool only_fresh) {
+PrefixCache::Insertion PrefixCache::insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh) {
   const std::uint64_t hash = next_hash(chain, tokens);
   bool taken;
   const std::int32_t known = find(chain, hash, tokens, taken);

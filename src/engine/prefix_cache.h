@@ -39,8 +39,7 @@ class PrefixCache {
   void forget_weights(std::uint64_t weights);
   // The longest run of known pages under `root` that begins `tokens`, at most `most` pages: appended to `pages`, one
   // user more each. `chain` becomes the place after them.
-  void match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain,
-             std::vector<std::int32_t>& pages);
+  void match(const Root& root, std::span<const std::int32_t> tokens, std::int64_t most, Chain& chain, std::vector<std::int32_t>& pages);
   enum class Insertion {
     fresh,    // entered; chain moves on
     known,    // another page holds the same tokens after the same chain: `page` becomes that one, one user more; chain

@@ -27,8 +27,7 @@ struct Tree {
       const std::int32_t own = page();
       if (own < 0) break;
       std::int32_t entered = own;
-      const auto part =
-          std::span<const std::int32_t>(tokens).subspan(static_cast<std::size_t>(chain.pages * kPage), kPage);
+      const auto part = std::span<const std::int32_t>(tokens).subspan(static_cast<std::size_t>(chain.pages * kPage), kPage);
       EXPECT_EQ(cache.insert(chain, part, entered), PrefixCache::Insertion::fresh);
       pages.push_back(entered);
     }
@@ -220,13 +219,11 @@ TEST(PrefixCache, NeverLosesAPageNorLies) {
         PrefixCache::Chain chain;
         tree.cache.match(kOne, tokens, 9, chain, hit);
         for (std::size_t i = 0; i < hit.size(); ++i)
-          RC_ASSERT(filled.at(hit[i]) ==
-                    Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPage)));
+          RC_ASSERT(filled.at(hit[i]) == Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPage)));
         tree.release(hit);
         held.push_back(tree.compute(tokens));
         for (std::size_t i = 0; i < held.back().size(); ++i)
-          filled[held.back()[i]] =
-              Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPage));
+          filled[held.back()[i]] = Tokens(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>((i + 1) * kPage));
       }
       std::int64_t in_use = 0;
       std::map<std::int32_t, std::int32_t> users;

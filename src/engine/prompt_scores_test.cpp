@@ -18,7 +18,7 @@ Request prompt_request(const std::vector<std::int32_t>& prompt) {
 struct PromptScores : ::testing::Test {
   Plant plant;
   Engine engine{plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 64, .prefill_chunk = 5}};
-  std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   RandomSequence draws{3, RandomStream::fuzz};
   std::vector<std::int32_t> prompt = random_tokens(draws, 23, vocabulary);
 };
@@ -77,7 +77,8 @@ TEST_F(PromptScores, WhatCannotBeIsRefused) {
     }
     return "taken";
   };
-  EXPECT_NE(refusal([](Request& r) { r.prompt_targets_per_row = 1, r.prompt_targets = {1}; }).find("prompt_targets has 1 tokens, allowed are 2"), std::string::npos);
+  EXPECT_NE(refusal([](Request& r) { r.prompt_targets_per_row = 1, r.prompt_targets = {1}; }).find("prompt_targets has 1 tokens, allowed are 2"),
+            std::string::npos);
   EXPECT_NE(refusal([](Request& r) { r.prompt_targets_per_row = 1, r.prompt_targets = {1, 1 << 20}; }).find("prompt_targets[1] is 1048576"), std::string::npos);
   EXPECT_NE(refusal([](Request& r) { r.prompt_draws = 65; }).find("prompt_draws is 65, allowed is 0 to 64"), std::string::npos);
   EXPECT_NE(refusal([](Request& r) { r.prompt_draws = 1, r.prompt_logprobs = false; }).find("without prompt_logprobs"), std::string::npos);

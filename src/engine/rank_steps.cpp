@@ -5,14 +5,15 @@
 namespace lockstep {
 
 RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks)
-    : runtime_(runtime), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(RankLayout{options.ranks.tp, 1, options.ranks.ep})),
+    : runtime_(runtime),
+      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(RankLayout{options.ranks.tp, 1, options.ranks.ep})),
       parts_(static_cast<std::size_t>(ranks_->local())) {
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
     Backend& like = runtime_.backend;
     if (local > 0)
-      part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()},
-                                               runtime_.model, runtime_.profile, runtime_.max_positions);
+      part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model,
+                                               runtime_.profile, runtime_.max_positions);
     if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local));
     part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
   });
@@ -24,13 +25,11 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
     return;
   }
   // A device that only counts has no values, and takes no memory of the host for them.
-  const WeightImages whole = runtime_.backend.device().counting()
-                                 ? WeightImages(runtime_.model->manifest().parameters().size())
-                                 : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
+  const WeightImages whole = runtime_.backend.device().counting() ? WeightImages(runtime_.model->manifest().parameters().size())
+                                                                  : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile,
-                                   weights->version);
+    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile, weights->version);
   });
 }
 

@@ -14,8 +14,8 @@ constexpr const char* kDense = R"({
 const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}};
 
 void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
-  std::vector<Request> requests = random_requests(12, 5, runtime.model->vocabulary);
-  for (Request& r : requests) r.experts = r.experts && runtime.model->expert_shape().row() > 0;
+  std::vector<Request> requests = random_requests(12, 5, runtime.model->facts().vocabulary);
+  for (Request& r : requests) r.experts = r.experts && runtime.model->facts().expert_shape().row() > 0;
   for (std::size_t i = 0; i < requests.size(); i += 3) requests[i].sampling.top_logprobs = 3;
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
   Engine one(runtime, weights, options);
@@ -25,7 +25,7 @@ void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const Weigh
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
     EXPECT_EQ(bits_of(engine.generate(requests)), want);
-    if (ranks.tp > 1 || runtime.model->expert_count > 0) {
+    if (ranks.tp > 1 || runtime.model->facts().expert_count > 0) {
       EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
     }
     EXPECT_GT(engine.counters().mixed_batches, 0);
@@ -73,7 +73,7 @@ TEST(EngineRanks, OwnersOfSomeRanksRunTheStepsOfOne) {
     }
     const std::vector<PlannedSlice> plan = scheduler.plan();
     StepWants wants;
-    want_as_asked(plan, 0, wants);
+    want_as_asked(plan, 0, runtime.model->facts().vocabulary, wants);
     StepResult result;
     steps.run(plan, wants, result);
     std::vector<float> told;
@@ -101,8 +101,7 @@ TEST(EngineRanks, ARankHoldsItsShareAlone) {
   const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
   const auto held = [&](const RankLayout& ranks) {
     const std::int64_t tables = runtime.backend.device().memory().current(MemoryCategory::weights);
-    Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1),
-                  {.cache_pages = 64, .ranks = ranks});
+    Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), {.cache_pages = 64, .ranks = ranks});
     std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
     for (int rank = 0; rank < ranks.model(); ++rank) {
       const MemoryAccounts& memory = engine.rank_steps().memory(rank);

@@ -10,12 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "base/kept_tokens.h"
 #include "engine/constraint.h"
 
 namespace lockstep {
 
 struct WeightSet;
 struct AdapterWeights;
+class ShareAccount;
 
 struct LogitBias {
   std::int32_t token = 0;
@@ -28,16 +30,16 @@ struct SamplingParameters {
   std::int32_t top_k = 0;  // 0: all
   float min_p = 0;         // 0 to 1; keeps tokens at least this share as likely as the likeliest; 0: all
   // Adjustments of the logits, before temperature and filters (docs/numerics.md section 6).
-  float repetition_penalty = 1;  // above 0 to 10; of tokens in the prompt or generated
-  float presence_penalty = 0;    // -2 to 2; of tokens generated
-  float frequency_penalty = 0;   // -2 to 2; times how often each was generated
+  float repetition_penalty = 1;       // above 0 to 10; of tokens in the prompt or generated
+  float presence_penalty = 0;         // -2 to 2; of tokens generated
+  float frequency_penalty = 0;        // -2 to 2; times how often each was generated
   std::vector<LogitBias> logit_bias;  // at most kMaxLogitBias, biases -100 to 100, one a token
   std::uint64_t seed = 0;
   std::int32_t max_tokens = 16;  // 0: the prompt is computed (for its log-probabilities) and nothing sampled
   std::vector<std::int32_t> stop_tokens;
-  std::int32_t sample_index = 0;  // which of several samples of one seed: other noise
-  std::int32_t top_logprobs = 0;  // 0 to kMaxTopLogprobs: likeliest tokens told with each (of the prompt's too, when
-                                  // its log-probabilities are asked for)
+  std::int32_t sample_index = 0;                // which of several samples of one seed: other noise
+  std::int32_t top_logprobs = 0;                // 0 to kMaxTopLogprobs: likeliest tokens told with each (of the prompt's too, when
+                                                // its log-probabilities are asked for)
   std::shared_ptr<TokenConstraint> constraint;  // null: every token is allowed; of this request alone
 
   static constexpr std::int32_t kMaxTopLogprobs = 20;
@@ -64,11 +66,18 @@ struct Request {
   // The experts that chose each token are told (GeneratedToken::experts); with prompt_logprobs the prompt's too. Of a model that has some.
   bool experts = false;
 
+  // The tokens that each token was drawn from are told, where top-k, top-p, min-p or the constraint cut some (GeneratedToken::kept). Not of logits that
+  // penalties or biases changed: a trainer knows no such distribution.
+  bool kept_tokens = false;
+
   // With max_tokens 0 and without prompt_logprobs alone. For a mean, cached pages are not used: their positions have no hidden states.
   Pooling pooling = Pooling::none;
 
   // Cached pages are shared by requests of one owner alone: how many tokens of a prompt were found tells nobody what others asked.
   std::uint64_t prefix_owner = 0;
+  // Whose places, pages and rows it takes where there are too few for all (engine/fair_order.h). Null: all such are one's.
+  std::shared_ptr<ShareAccount> account = nullptr;
+  bool is_stream = true;  // counts as one of its key's streams (serving/serving.h); not where it is a part of another operation
 
   static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
 };
@@ -84,14 +93,15 @@ struct TokenLogprob {
 // Where a constraint stands, all log-probabilities are over the tokens that it allowed.
 struct GeneratedToken {
   std::int32_t id = -1;
-  float raw_logprob = 0;       // log-softmax of the logits, before penalties and biases
-  float sampling_logprob = 0;  // of the distribution it was drawn from; temperature 0: the raw one
+  float raw_logprob = 0;              // log-softmax of the logits, before penalties and biases
+  float sampling_logprob = 0;         // of the distribution it was drawn from; temperature 0: the raw one
   std::uint64_t weights_version = 0;  // of the forward that chose it; under an adapter, the adapter's
-  std::vector<TokenLogprob> top;  // top_logprobs of them (fewer when fewer are allowed): raw, descending, ties to the
-                                  // lower id; the token itself need not be among them
+  std::vector<TokenLogprob> top;      // top_logprobs of them (fewer when fewer are allowed): raw, descending, ties to the
+                                      // lower id; the token itself need not be among them
   // When asked for: where the row that it was sampled from went, the token before it at its position. Experts of all sparse layers
   // (model/expert_shape.h).
   std::vector<std::uint16_t> experts = {};
+  KeptTokens kept = {};  // when asked for (Request::kept_tokens)
 };
 
 // When a request was taken, the forward with the first of its rows began, and its first token was known; what did not come to pass is the
@@ -105,14 +115,14 @@ struct Generation {
   std::uint64_t id = 0;
   std::vector<GeneratedToken> tokens;  // with the stop token, when one ended it
   FinishReason finish = FinishReason::none;
-  std::string error;                   // of FinishReason::error
-  std::int64_t cached_tokens = 0;      // of the prompt, found in the prefix cache: depends on what ran before
-  std::vector<float> prompt_logprobs;  // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
+  std::string error;                                           // of FinishReason::error
+  std::int64_t cached_tokens = 0;                              // of the prompt, found in the prefix cache: depends on what ran before
+  std::vector<float> prompt_logprobs;                          // n - 1 values when asked for: [i] of token i + 1 given tokens 0..i
   std::vector<std::vector<TokenLogprob>> prompt_top_logprobs;  // beside them, when top_logprobs > 0
-  std::vector<float> prompt_target_logprobs;  // of Request::prompt_targets, in their places; +0 where none is
-  std::vector<std::vector<std::uint16_t>> prompt_experts;  // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
-  std::vector<TokenLogprob> prompt_draws;     // [n - 1, Request::prompt_draws], of the distribution drawn from
-  std::vector<float> pooled;                  // [hidden], of Request::pooling; not normalised
+  std::vector<float> prompt_target_logprobs;                   // of Request::prompt_targets, in their places; +0 where none is
+  std::vector<std::vector<std::uint16_t>> prompt_experts;      // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
+  std::vector<TokenLogprob> prompt_draws;                      // [n - 1, Request::prompt_draws], of the distribution drawn from
+  std::vector<float> pooled;                                   // [hidden], of Request::pooling; not normalised
   GenerationTimes times;
 };
 

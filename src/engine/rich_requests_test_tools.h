@@ -67,8 +67,7 @@ inline std::vector<Request> rich_requests(int count, std::uint64_t seed, std::in
   return requests;
 }
 inline std::vector<Request> constrained(std::vector<Request> requests, std::int64_t vocabulary) {
-  for (std::size_t i = 0; i < requests.size(); i += 2)
-    requests[i].sampling.constraint = std::make_shared<HashConstraint>(i, vocabulary);
+  for (std::size_t i = 0; i < requests.size(); i += 2) requests[i].sampling.constraint = std::make_shared<HashConstraint>(i, vocabulary);
   return requests;
 }
 

@@ -2,12 +2,12 @@
 
 #include "kernels/launch.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace lockstep {
 
-SamplingRows::SamplingRows(Backend& backend, std::span<const SampledRow> sampled, const View& logits,
-                           int maximum_leaves)
+SamplingRows::SamplingRows(Backend& backend, std::span<const SampledRow> sampled, const View& logits, int maximum_leaves)
     : backend_(backend), sampled_(sampled), logits_(logits), maximum_leaves_(maximum_leaves) {
   mask();
 }
@@ -60,7 +60,7 @@ void SamplingRows::mask() {
   mask_row_ = upload(mask_rows_);
 }
 
-void SamplingRows::attach(Sample& sample) {
+void SamplingRows::attach(Sample& sample, const View& kept) {
   sample.mask = mask_;
   sample.mask_row = mask_row_;
   adjust(sample);
@@ -71,6 +71,11 @@ void SamplingRows::attach(Sample& sample) {
     any = any || row.sequence->sampling.min_p > 0;
   }
   if (any) sample.min_p = upload(min_p);
+  if (std::all_of(sampled_.begin(), sampled_.end(), [](const SampledRow& row) { return row.kept < 0; })) return;
+  std::vector<std::int32_t> kept_row;
+  for (const SampledRow& row : sampled_) kept_row.push_back(static_cast<std::int32_t>(row.kept));
+  sample.kept = kept;
+  sample.kept_row = upload(kept_row);
 }
 
 void SamplingRows::adjust(Sample& sample) {

@@ -1,7 +1,7 @@
 // What some rows of a sampling launch need beyond their numbers: adjusted logits, masks, the likeliest tokens. Rows
 // without any of it cost nothing and keep their bits: nothing is uploaded or launched for them. Used by one thread at a
 // time.
-//   SamplingRows rows(backend, sampled, logits, leaves); rows.attach(sample); launch(sample); rows.likeliest(ids,
+//   SamplingRows rows(backend, sampled, logits, leaves); rows.attach(sample, kept); launch(sample); rows.likeliest(ids,
 //   logprobs, 0);
 #pragma once
 #include <span>
@@ -18,6 +18,7 @@ struct SampledRow {
   Sequence* sequence = nullptr;
   std::int64_t known = 0, nth = 0;
   bool top = false;
+  std::int64_t kept = -1;  // where its kept set is told, of the rows of Column::kept; -1: it is not
 };
 
 class SamplingRows {
@@ -25,8 +26,8 @@ class SamplingRows {
   // `sampled[i]` samples from row i of `logits`. A sequence's mask has the words of each of its rows, one after another. The buffers live
   // as long as this object.
   SamplingRows(Backend& backend, std::span<const SampledRow> sampled, const View& logits, int maximum_leaves);
-  // Launches what adjusts the logits and names adjusted rows and masks in `sample`.
-  void attach(Sample& sample);
+  // Launches what adjusts the logits and names adjusted rows and masks in `sample`; `kept`: of all rows of Column::kept, or none.
+  void attach(Sample& sample, const View& kept);
   // The likeliest tokens of rows that tell them, in order, into the rows from `begin` on; returns how many.
   std::int64_t likeliest(const View& id, const View& logprob, std::int64_t begin);
 

@@ -12,7 +12,7 @@ namespace {
 
 TEST(Sampling, BitsDependOnTheRequestAlone) {
   Plant plant("sharing", "cpu-bf16w", {.isa = InstructionSet::scalar, .threads = 1});
-  const std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   const std::vector<Request> requests = rich_requests(30, 11, vocabulary);
   std::vector<std::vector<std::uint32_t>> expected;
   for (const Request& r : constrained(requests, vocabulary)) {
@@ -61,9 +61,8 @@ TEST(Sampling, BitsDependOnTheRequestAlone) {
 
 TEST(Sampling, LikeliestTokensHaveTheBitsOfTheLogProbabilities) {
   Plant plant;
-  const std::int64_t vocabulary = plant.runtime.model->vocabulary;
-  Request request{
-      .prompt = {1, 2, 3, 4, 5, 6, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .prompt_logprobs = true};
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
+  Request request{.prompt = {1, 2, 3, 4, 5, 6, 7}, .sampling = {.temperature = 0, .max_tokens = 12}, .prompt_logprobs = true};
   Engine engine(plant.runtime, plant.weights, {.max_batch_rows = 3});
   const Generation plain = engine.generate({request})[0];
   request.sampling.top_logprobs = 20;
@@ -96,8 +95,7 @@ TEST(Sampling, LikeliestTokensHaveTheBitsOfTheLogProbabilities) {
 // Allows the given tokens, or throws.
 class FixedConstraint : public TokenConstraint {
  public:
-  explicit FixedConstraint(std::vector<std::int32_t> tokens, int good = 1000)
-      : tokens_(std::move(tokens)), good_(good) {}
+  explicit FixedConstraint(std::vector<std::int32_t> tokens, int good = 1000) : tokens_(std::move(tokens)), good_(good) {}
   void allowed(std::span<std::uint32_t> words) override {
     if (good_-- == 0) throw std::runtime_error("the constraint is broken");
     for (std::int32_t t : tokens_) words[static_cast<std::size_t>(t / 32)] |= 1u << t % 32;
@@ -143,7 +141,7 @@ TEST(Sampling, LogProbabilitiesAreOverTheAllowedSet) {
 TEST(Sampling, AConstraintThatAllowsNothingOrThrowsEndsItsRequestAlone) {
   Plant plant;
   Engine engine(plant.runtime, plant.weights);
-  const std::vector<Request> good = random_requests(6, 5, plant.runtime.model->vocabulary);
+  const std::vector<Request> good = random_requests(6, 5, plant.runtime.model->facts().vocabulary);
   const std::vector<Generation> before = engine.generate(good);
   std::vector<Request> requests = good;
   for (int i = 0; i < 3; ++i) requests.push_back({.prompt = {1, 2}, .sampling = {.max_tokens = 10}});
@@ -161,8 +159,7 @@ TEST(Sampling, AConstraintThatAllowsNothingOrThrowsEndsItsRequestAlone) {
   EXPECT_EQ(after[8].finish, FinishReason::error);
   EXPECT_EQ(after[8].error, "the constraint failed at token 0: it does not accept");
   EXPECT_EQ(engine.counters().failed_requests - failed, 3);
-  EXPECT_EQ(engine.scheduler().pages().free_pages() + engine.scheduler().prefix_cache().idle(),
-            engine.scheduler().pages().total());
+  EXPECT_EQ(engine.scheduler().pages().free_pages() + engine.scheduler().prefix_cache().idle(), engine.scheduler().pages().total());
 }
 
 TEST(Sampling, PenaltiesAndBiasesDoWhatTheySay) {
@@ -186,8 +183,7 @@ TEST(Sampling, PenaltiesAndBiasesDoWhatTheySay) {
   request.sampling.frequency_penalty = 2;
   request.sampling.presence_penalty = 2;
   const std::vector<std::int32_t> penalised = ids();
-  EXPECT_LT(std::set<std::int32_t>(plain.begin(), plain.end()).size(),
-            std::set<std::int32_t>(penalised.begin(), penalised.end()).size());
+  EXPECT_LT(std::set<std::int32_t>(plain.begin(), plain.end()).size(), std::set<std::int32_t>(penalised.begin(), penalised.end()).size());
   // Over prompt and generated tokens.
   request.sampling = {.temperature = 0, .max_tokens = 1};
   request.prompt = {1, 2, 3};

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/error.h"
@@ -8,10 +9,7 @@
 namespace lockstep {
 
 Scheduler::Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters)
-    : options_(options),
-      counters_(counters),
-      pages_(std::make_unique<PageAllocator>(pages)),
-      cache_(*pages_, options.page_size) {}
+    : options_(options), counters_(counters), pages_(std::make_unique<PageAllocator>(pages)), cache_(*pages_, options.page_size) {}
 
 void Scheduler::add(Sequence& s) { waiting_.push_back(&s); }
 
@@ -38,9 +36,7 @@ void Scheduler::release_pages(Sequence& s) {
 }
 
 void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
-  for (auto i = static_cast<std::size_t>(
-           std::min(forget_from / options_.page_size, static_cast<std::int64_t>(s.pages.size())));
-       i < s.pages.size(); ++i)
+  for (auto i = static_cast<std::size_t>(std::min(forget_from / options_.page_size, static_cast<std::int64_t>(s.pages.size()))); i < s.pages.size(); ++i)
     cache_.forget(s.pages[i]);
   if (s.running) running_.erase(std::find(running_.begin(), running_.end(), &s));
   else waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &s));
@@ -48,8 +44,7 @@ void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
 }
 
 void Scheduler::preempt(Sequence& s) {
-  const auto planned =
-      std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
+  const auto planned = std::find_if(plan_.rbegin(), plan_.rend(), [&](const PlannedSlice& p) { return p.sequence == &s; });
   if (planned != plan_.rend()) {
     budget_ += planned->count;
     plan_.erase(std::next(planned).base());
@@ -88,9 +83,7 @@ void Scheduler::roll_back() {
   cache_.reset();
 }
 
-std::int64_t Scheduler::wanted_rows(const Sequence& s) const {
-  return std::min(s.pending(), s.pace.rows > 0 ? s.pace.rows : options_.prefill_chunk);
-}
+std::int64_t Scheduler::wanted_rows(const Sequence& s) const { return std::min(s.pending(), s.pace.rows > 0 ? s.pace.rows : options_.prefill_chunk); }
 
 std::int32_t Scheduler::obtain_page() {
   const std::int32_t page = pages_->allocate();
@@ -112,12 +105,11 @@ bool Scheduler::reserve(Sequence& s, std::int64_t& rows) {
       rows = room;
       return true;
     }
-    Sequence& youngest = *running_.back();
-    if (&youngest == &s && running_.size() == 1)
-      fail(ErrorCode::internal, "a cache of {} pages of {} does not hold {} positions of one sequence", pages_->total(),
-           options_.page_size, s.computed + 1);
-    preempt(youngest);
-    if (&youngest == &s) return false;
+    Sequence& last = *fair_order(running_, Ties::by_arrival).back().sequence;
+    if (&last == &s && running_.size() == 1)
+      fail(ErrorCode::internal, "a cache of {} pages of {} does not hold {} positions of one sequence", pages_->total(), options_.page_size, s.computed + 1);
+    preempt(last);
+    if (&last == &s) return false;
   }
   return true;
 }
@@ -132,7 +124,8 @@ void Scheduler::plan_rows(Sequence& s) {
 
 const std::vector<PlannedSlice>& Scheduler::plan() {
   plan_.clear();
-  // A turn may come to nothing, when its sequences had to make room; that of the oldest sequence never does.
+  make_way();
+  // A turn may come to nothing, when its sequences had to make room; that of the first in fair order never does.
   for (const std::uint64_t identity : turns()) {
     plan_turn(identity);
     if (plan_.empty()) continue;
@@ -168,43 +161,100 @@ std::vector<std::uint64_t> Scheduler::turns() {
 void Scheduler::plan_turn(std::uint64_t identity) {
   budget_ = options_.max_batch_rows;
   preempted_ = false;
-  // Making room shortens running_ at its end only. Who decodes is settled before anything is planned.
+  const std::vector<Ranked> order = fair_order(running_, Ties::by_time);
   for (const bool decoding : {true, false})
-    for (std::size_t i = 0; i < running_.size() && budget_ > 0; ++i)
-      if (identity_of(*running_[i]) == identity && decodes(*running_[i]) == decoding) plan_rows(*running_[i]);
+    for (const Ranked& one : order) {
+      Sequence& s = *one.sequence;
+      // One that made room for others does not run any more.
+      if (budget_ > 0 && s.running && identity_of(s) == identity && decodes(s) == decoding) plan_rows(s);
+    }
   for (const PlannedSlice& p : plan_) share(*p.sequence, p.begin + p.count, true);
   if (!preempted_) admit(identity);
 }
 
+// Pages that running prompts will still need.
+std::int64_t Scheduler::promised_pages() const {
+  std::int64_t pages = 0;
+  for (const Sequence* s : running_) pages += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
+  return pages;
+}
+
+// Waiting sequences, in fair order beside those that run.
+std::vector<Sequence*> Scheduler::waiting_order() const {
+  std::vector<Sequence*> all;
+  std::merge(running_.begin(), running_.end(), waiting_.begin(), waiting_.end(), std::back_inserter(all),
+             [](const Sequence* a, const Sequence* b) { return a->id < b->id; });
+  if (!of_several_accounts(all)) return waiting_;
+  std::vector<Sequence*> order;
+  for (const Ranked& one : fair_order(all, Ties::by_time))
+    if (!one.sequence->running) order.push_back(one.sequence);
+  return order;
+}
+
+// Before anything is planned: who waits, and for whom admit() would have no place or pages, runs nevertheless where another account has more.
+// Whether it has does not depend on time, so that nobody is put back and forth.
+void Scheduler::make_way() {
+  constexpr int kMostAtOnce = 16;  // in one plan; others follow in the next
+  for (int i = 0; i < kMostAtOnce && !waiting_.empty() && !running_.empty(); ++i) {
+    Sequence& first = *waiting_order().front();
+    const bool place = static_cast<std::int64_t>(running_.size()) < options_.max_sequences;
+    if (place && pages_for(first.known()) + promised_pages() <= pages_->free_pages() + cache_.idle()) return;
+    if (!gives_way(first)) return;
+  }
+}
+
+// Those that have more than `s` give it their places, and later, when its rows are planned, their pages.
+bool Scheduler::gives_way(Sequence& s) {
+  std::vector<Sequence*> all = running_;
+  all.insert(std::find_if(all.begin(), all.end(), [&](const Sequence* other) { return other->id > s.id; }), &s);
+  if (!of_several_accounts(all)) return false;
+  const std::vector<Ranked> order = fair_order(all, Ties::by_arrival);
+  const auto its = std::find_if(order.begin(), order.end(), [&](const Ranked& one) { return one.sequence == &s; });
+  std::int64_t pages = pages_->free_pages() + cache_.idle();
+  for (auto other = std::next(its); other != order.end(); ++other)
+    if (has_more(*other, *its))
+      for (const std::int32_t page : other->sequence->pages) pages += pages_->users(page) - cache_.holds(page) == 1;
+  if (!has_more(order.back(), *its) || pages < pages_for(s.known())) return false;
+  if (static_cast<std::int64_t>(running_.size()) >= options_.max_sequences) preempt(*order.back().sequence);
+  match(s);
+  enter(s);
+  return true;
+}
+
+// From waiting to running, with the pages that match() found.
+void Scheduler::enter(Sequence& s) {
+  waiting_.erase(std::find(waiting_.begin(), waiting_.end(), &s));
+  const auto older = std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
+  running_.insert(older.base(), &s);
+  s.running = true;
+  s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
+  counters_.cache_hit_tokens += s.begin;
+  if (!std::exchange(s.admitted, true)) s.generation.cached_tokens = s.begin;
+}
+
+void Scheduler::match(Sequence& s) {
+  s.chain = {{identity_of(s), s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
+  // The last known token is always computed: its row gives the next one.
+  if (options_.prefix_cache && s.pace.cached_pages > 0)
+    cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, (s.known() - 1) / options_.page_size), s.chain, s.pages);
+}
+
 void Scheduler::admit(std::uint64_t identity) {
+  std::int64_t places = options_.max_sequences - static_cast<std::int64_t>(running_.size());
+  if (waiting_.empty() || budget_ <= 0 || places <= 0) return;
   // Pages that running prompts will still need are spoken for, and those of waiting sequences that are passed over.
-  std::int64_t promised = 0, passed = 0;
-  for (const Sequence* s : running_)
-    promised += std::max<std::int64_t>(0, pages_for(s->known()) - static_cast<std::int64_t>(s->pages.size()));
-  while (passed < static_cast<std::int64_t>(waiting_.size()) && budget_ > 0 &&
-         static_cast<std::int64_t>(running_.size()) + passed < options_.max_sequences) {
-    Sequence& s = *waiting_[static_cast<std::size_t>(passed)];
+  std::int64_t promised = promised_pages();
+  for (Sequence* one : waiting_order()) {
+    if (budget_ <= 0 || places-- <= 0) return;
+    Sequence& s = *one;
     if (identity_of(s) != identity) {
       promised += pages_for(s.known());
-      ++passed;
       continue;
     }
-    s.chain = {{identity, s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
-    if (options_.prefix_cache && s.pace.cached_pages > 0) {
-      // The last known token is always computed: its row gives the next one.
-      cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, (s.known() - 1) / options_.page_size), s.chain,
-                   s.pages);
-    }
+    match(s);
     const std::int64_t missing = pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size());
     if (missing + promised > pages_->free_pages() + cache_.idle()) return release_pages(s);
-    waiting_.erase(waiting_.begin() + passed);
-    const auto older =
-        std::find_if(running_.rbegin(), running_.rend(), [&](const Sequence* r) { return r->id < s.id; });
-    running_.insert(older.base(), &s);
-    s.running = true;
-    s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
-    counters_.cache_hit_tokens += s.begin;
-    if (!std::exchange(s.admitted, true)) s.generation.cached_tokens = s.begin;
+    enter(s);
     plan_rows(s);
     promised += std::max<std::int64_t>(0, pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size()));
     share(s, plan_.back().begin + plan_.back().count, true);
@@ -219,8 +269,7 @@ void Scheduler::share(Sequence& s, std::int64_t positions, bool only_fresh) {
     const auto at = static_cast<std::size_t>(s.chain.pages);
     const auto size = static_cast<std::size_t>(options_.page_size);
     std::int32_t page = s.pages[at];
-    switch (
-        cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
+    switch (cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
       case PrefixCache::Insertion::fresh:
         break;
       case PrefixCache::Insertion::known:

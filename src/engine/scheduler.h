@@ -1,19 +1,21 @@
-// Who computes which rows in the next forward, and in which pages. First come, first served:
-//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones, in
-//   order.
-// When pages run out, idle pages of the prefix cache go first; then the youngest running sequence is put back to the
-// head of the waiting queue and later recomputes its prompt and what it had generated. The oldest sequence is never put
-// back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
+// Who computes which rows in the next forward, and in which pages:
+//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
+// Within each, those of one account as they came, and accounts in fair order (engine/fair_order.h): the stream of one key goes before the
+// hundredth of another.
+// When pages run out, idle pages of the prefix cache go first; then the last in that order of those that run (of one account: the
+// youngest) waits again, and later recomputes its prompt and what it had generated. So it does for a waiting sequence of an account that
+// has less. The first is never put back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
 // sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
 // before any row reads. A forward has one set of weights: where requests bring their own, sets take turns, and a waiting
 // sequence of another set keeps its place and is not overtaken to the pages it needs.
 // Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
 #pragma once
-#include <deque>
 #include <map>
 #include <memory>
+#include <vector>
 
+#include "engine/fair_order.h"
 #include "engine/options.h"
 #include "engine/sequence.h"
 
@@ -55,11 +57,10 @@ class Scheduler {
   bool idle() const { return running_.empty() && waiting_.empty(); }
   const std::vector<Sequence*>& running() const { return running_; }  // in order of arrival
   std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
+  const std::vector<Sequence*>& waiting_ones() const { return waiting_; }  // in order of arrival
   const PageAllocator& pages() const { return *pages_; }
   const PrefixCache& prefix_cache() const { return cache_; }
-  std::int64_t pages_for(std::int64_t positions) const {
-    return (positions + options_.page_size - 1) / options_.page_size;
-  }
+  std::int64_t pages_for(std::int64_t positions) const { return (positions + options_.page_size - 1) / options_.page_size; }
 
  private:
   std::int64_t wanted_rows(const Sequence& s) const;
@@ -71,6 +72,12 @@ class Scheduler {
   bool reserve(Sequence& s, std::int64_t& rows);
   std::int32_t obtain_page();
   void wait_again(Sequence& s);
+  std::int64_t promised_pages() const;
+  std::vector<Sequence*> waiting_order() const;
+  void make_way();
+  bool gives_way(Sequence& s);
+  void enter(Sequence& s);
+  void match(Sequence& s);
   void admit(std::uint64_t identity);
   void share(Sequence& s, std::int64_t positions, bool only_fresh);
   void release_pages(Sequence& s);
@@ -80,11 +87,11 @@ class Scheduler {
   EngineCounters& counters_;
   std::unique_ptr<PageAllocator> pages_;
   PrefixCache cache_;
-  std::uint64_t identity_ = 0;  // of the engine's weights
+  std::uint64_t identity_ = 0;                        // of the engine's weights
   std::map<std::uint64_t, std::uint64_t> last_turn_;  // of the weights that running and waiting sequences have
   std::uint64_t turn_ = 0;
   std::vector<Sequence*> running_;
-  std::deque<Sequence*> waiting_;
+  std::vector<Sequence*> waiting_;
   std::vector<PlannedSlice> plan_;
   std::int64_t budget_ = 0;
   bool preempted_ = false;  // in this plan

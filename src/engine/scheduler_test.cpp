@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/fair_shares.h"
 
 namespace lockstep {
 namespace {
@@ -19,14 +20,14 @@ constexpr std::uint64_t kOld = std::uint64_t{1} << 40;  // identities of the eng
 class Bench {
  public:
   Bench(const EngineOptions& options, std::int64_t pages)
-      : options_(options),
-        scheduler(options, pages, counters),
-        written_(static_cast<std::size_t>(pages * options.page_size)) {
+      : options_(options), scheduler(options, pages, counters), written_(static_cast<std::size_t>(pages * options.page_size)) {
     scheduler.set_weights(version);
   }
-  Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens, std::shared_ptr<const WeightSet> weights = nullptr) {
+  Sequence& add(std::vector<std::int32_t> prompt, std::int32_t max_tokens, std::shared_ptr<const WeightSet> weights = nullptr,
+                std::shared_ptr<ShareAccount> account = nullptr) {
     auto s = std::make_unique<Sequence>();
     s->weights = std::move(weights);
+    s->account = std::move(account);
     s->id = next_id_++;
     s->tokens = std::move(prompt);
     s->prompt_length = s->known();
@@ -65,8 +66,7 @@ class Bench {
     EXPECT_LE(rows, options_.max_batch_rows);
     EXPECT_LE(static_cast<std::int64_t>(scheduler.running().size()), options_.max_sequences);
     for (const PlannedSlice& p : plan)
-      for (std::int64_t at = 0; at < p.begin + p.count; ++at)
-        EXPECT_TRUE(holds(*p.sequence, at)) << "a row reads another text";
+      for (std::int64_t at = 0; at < p.begin + p.count; ++at) EXPECT_TRUE(holds(*p.sequence, at)) << "a row reads another text";
     for (const PlannedSlice& p : plan) {
       Sequence& s = *p.sequence;
       scheduler.commit(p);
@@ -104,8 +104,7 @@ class Bench {
       ++in_use;
     }
     EXPECT_EQ(scheduler.pages().free_pages() + scheduler.prefix_cache().idle() + in_use, scheduler.pages().total());
-    EXPECT_TRUE(std::is_sorted(scheduler.running().begin(), scheduler.running().end(),
-                               [](auto* a, auto* b) { return a->id < b->id; }));
+    EXPECT_TRUE(std::is_sorted(scheduler.running().begin(), scheduler.running().end(), [](auto* a, auto* b) { return a->id < b->id; }));
   }
   Sequence& at(std::size_t i) { return *sequences[i]; }
 
@@ -131,9 +130,7 @@ class Bench {
     return text;
   }
   void write(const Sequence& s, std::int64_t at) { written_[static_cast<std::size_t>(slot(s, at))] = text(s, at); }
-  bool holds(const Sequence& s, std::int64_t at) const {
-    return written_[static_cast<std::size_t>(slot(s, at))] == text(s, at);
-  }
+  bool holds(const Sequence& s, std::int64_t at) const { return written_[static_cast<std::size_t>(slot(s, at))] == text(s, at); }
 
   std::vector<std::vector<std::int32_t>> written_;  // by slot
   std::uint64_t next_id_ = 1;
@@ -189,6 +186,74 @@ TEST(Scheduler, TheYoungestMakesRoomAndComesBackFirst) {
   }
   EXPECT_GT(b.counters.preemptions, 0);
   EXPECT_EQ(b.finished, (std::vector<std::uint64_t>{1, 2, 3}));
+}
+
+// What one stream of a key goes through beside many of another, which keep coming.
+struct OneBesideMany {
+  int first_token = 0;                                             // steps until it
+  int steps = 0, in_steps = 0;                                     // after that; and in which it had a row
+  std::int64_t fewest = std::numeric_limits<std::int64_t>::max();  // sequences in a step
+};
+OneBesideMany one_beside(int many, const EngineOptions& options, std::int64_t pages, const std::shared_ptr<ShareAccount>& ones,
+                         const std::shared_ptr<ShareAccount>& others) {
+  constexpr int kPrompt = 24, kSaid = 60;
+  Bench b(options, pages);
+  for (int i = 0; i < many; ++i) b.add(bits_of(i, 20), 200, nullptr, others);
+  for (int i = 0; i < 12; ++i) b.step();
+  Sequence& one = b.add(bits_of(3, kPrompt), kSaid, nullptr, ones);
+  OneBesideMany seen;
+  while (one.known() == kPrompt && seen.first_token < 30) {
+    b.add(bits_of(seen.first_token, 20), 200, nullptr, others);
+    b.step();
+    ++seen.first_token;
+  }
+  while (one.generation.finish == FinishReason::none && seen.steps < 100) {
+    b.add(bits_of(seen.steps, 20), 200, nullptr, others);
+    const std::int64_t before = one.known();
+    b.step();
+    ++seen.steps;
+    seen.in_steps += one.known() > before;
+    seen.fewest = std::min(seen.fewest, static_cast<std::int64_t>(b.scheduler.running().size()));
+  }
+  return seen;
+}
+
+TEST(Scheduler, OneStreamOfAKeyIsInEveryStepBesideManyOfAnother) {
+  FairShares shares;
+  const auto ann = shares.account(WorkClass::live, "ann"), bob = shares.account(WorkClass::live, "bob"), cid = shares.account(WorkClass::rollouts, "cid");
+  const EngineOptions options{.page_size = 4, .max_batch_rows = 64, .max_sequences = 32, .prefill_chunk = 8, .prefix_cache = false};
+  const EngineOptions places{.page_size = 4, .max_batch_rows = 640, .max_sequences = 600, .prefill_chunk = 8, .prefix_cache = false};
+  constexpr int kPromptSteps = 3;  // of chunks
+  for (const int many : {64, 600})
+    for (const auto& others : {bob, cid}) {
+      // Too few places; too few pages, and too few of both.
+      for (const auto& [given, pages] : {std::pair(options, 2000), std::pair(places, 240), std::pair(options, 200)}) {
+        const OneBesideMany seen = one_beside(many, given, pages, ann, others);
+        EXPECT_LE(seen.first_token, kPromptSteps + 2) << many << " " << pages;
+        EXPECT_EQ(seen.steps, 59) << many << " " << pages;
+        EXPECT_EQ(seen.in_steps, seen.steps) << many << " " << pages;
+        EXPECT_GT(seen.fewest, 5) << many << " " << pages;  // the others' run in the same steps
+      }
+    }
+  EXPECT_EQ(one_beside(600, options, 2000, ann, ann).first_token, 30);  // of one key: it waits for its turn
+}
+
+TEST(Scheduler, WeightsAndClassesShareThePlaces) {
+  FairShares shares;
+  shares.set_keys({{"ann", 1}, {"bob", 3}});
+  const auto ann = shares.account(WorkClass::live, "ann"), bob = shares.account(WorkClass::live, "bob"), cid = shares.account(WorkClass::rollouts, "cid");
+  Bench b({.page_size = 4, .max_batch_rows = 64, .max_sequences = 16, .prefill_chunk = 8}, 1000);
+  for (const auto& account : {cid, ann, bob})
+    for (int i = 0; i < 40; ++i) b.add(bits_of(i, 6), 60, nullptr, account);
+  std::map<const ShareAccount*, int> running;
+  for (int i = 0; i < 3; ++i) b.step();
+  const std::int64_t preemptions = b.counters.preemptions;
+  for (int i = 0; i < 5; ++i) b.step();
+  EXPECT_EQ(b.counters.preemptions, preemptions);  // once they are shared, nobody gives way any more
+  for (const Sequence* s : b.scheduler.running()) ++running[s->account.get()];
+  EXPECT_EQ(running[cid.get()], 4);  // 20 of 80
+  EXPECT_EQ(running[ann.get()], 3);
+  EXPECT_EQ(running[bob.get()], 9);
 }
 
 TEST(Scheduler, NewWeightsDoNotUseOldPages) {
@@ -309,6 +374,11 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
     const std::int64_t smallest = (kLongest + options.page_size - 1) / options.page_size;
     Bench b(options, *rc::gen::inRange<std::int64_t>(smallest, 3 * smallest + 1));
     const std::vector<std::shared_ptr<const WeightSet>> own{nullptr, std::make_shared<WeightSet>(), std::make_shared<WeightSet>()};
+    FairShares shares;
+    shares.set_keys({{"heavy", 3}});
+    std::vector<std::shared_ptr<ShareAccount>> accounts{nullptr};
+    if (*rc::gen::arbitrary<bool>())
+      accounts = {shares.account(WorkClass::live, "light"), shares.account(WorkClass::live, "heavy"), shares.account(WorkClass::rollouts, "light")};
     const auto operations = *rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 100000));
     for (int op : operations) {
       const int value = op / 16;
@@ -319,7 +389,8 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
         case 3:
         case 4: {
           const int prompt = 1 + value % (kLongest - 1);
-          b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1), own[static_cast<std::size_t>(op / 7 % 3)]);
+          b.add(bits_of(value % 8, prompt), value % (kLongest - prompt + 1), own[static_cast<std::size_t>(op / 7 % 3)],
+                accounts[static_cast<std::size_t>(op / 11) % accounts.size()]);
           break;
         }
         case 5:
@@ -338,6 +409,9 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
         case 6:
           b.scheduler.set_weights(b.version += kOld);
           break;
+        case 9:
+          if (const auto& account = accounts[static_cast<std::size_t>(value) % accounts.size()]) shares.charge({{account.get(), 1}}, value % 7, 0);
+          break;
         case 7:
           b.scheduler.plan();
           b.scheduler.roll_back();
@@ -350,17 +424,16 @@ TEST(Scheduler, EveryRequestEndsAsIfAloneAndNoPageIsLost) {
     std::int64_t left = 0;
     for (const auto& s : b.sequences)
       if (s->generation.finish == FinishReason::none) left += kLongest + 1;
-    // The oldest moves on at every turn of its weights, at least by one row, and when it does not it waits for decodes,
-    // which end.
+    // The first in fair order moves on at every turn of its weights, at least by one row, and when it does not it waits for decodes,
+    // which end. Another account's may come before it, once.
     std::int64_t steps = 0;
-    while (b.step()) RC_ASSERT(++steps <= 3 * (4 * left + 100));
+    while (b.step()) RC_ASSERT(++steps <= 3 * static_cast<std::int64_t>(accounts.size()) * (4 * left + 100));
     for (const auto& s : b.sequences) {
       RC_ASSERT(s->generation.finish != FinishReason::none);
       std::vector<std::int32_t> text(s->tokens.begin(), s->tokens.begin() + s->prompt_length);
       while (text.size() < s->tokens.size()) text.push_back(Bench::next_token(text));
       RC_ASSERT(text == s->tokens || b.led_elsewhere.contains(s->id));
-      if (s->generation.finish == FinishReason::length)
-        RC_ASSERT(s->known() - s->prompt_length == s->sampling.max_tokens);
+      if (s->generation.finish == FinishReason::length) RC_ASSERT(s->known() - s->prompt_length == s->sampling.max_tokens);
     }
     RC_ASSERT(b.scheduler.pages().free_pages() + b.scheduler.prefix_cache().idle() == b.scheduler.pages().total());
   });

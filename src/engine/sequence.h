@@ -18,9 +18,10 @@ struct Sequence {
   std::vector<std::int32_t> tokens;  // prompt, then generated
   std::int64_t prompt_length = 0;
   Generation generation;
-  std::shared_ptr<const WeightSet> weights;  // null: the engine's newest
+  std::shared_ptr<const WeightSet> weights;       // null: the engine's newest
   std::shared_ptr<const AdapterWeights> adapter;  // null: none
   std::uint64_t prefix_owner = 0;                 // Request::prefix_owner
+  std::shared_ptr<ShareAccount> account;          // Request::account
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
 
@@ -38,14 +39,15 @@ struct Sequence {
   bool shares = true;           // its further full pages may enter the prefix cache
   bool mixed_versions = false;  // entries under several weights versions
   bool running = false;
-  bool admitted = false;        // at least once
+  bool admitted = false;  // at least once
 
-  bool scores_prompt = false;  // log-probabilities of the prompt are collected
+  bool scores_prompt = false;                // log-probabilities of the prompt are collected
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool tells_experts = false;  // Request::experts
+  bool tells_kept = false;     // Request::kept_tokens, where something may cut tokens
   Pooling pooling = Pooling::none;
-  std::vector<double> pooled_sum;   // [hidden]: position after position, in ascending order
+  std::vector<double> pooled_sum;     // [hidden]: position after position, in ascending order
   std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again
   Pace pace;
 

@@ -6,12 +6,18 @@
 namespace lockstep {
 
 StepRecord::StepRecord(Device& device, const StepWants& wants)
-    : samples_(wants.rows(Column::sampled)), scored_(wants.cells(Column::scored)), drawn_(wants.cells(Column::drawn)),
-      sampled_top_(wants.rows(Column::sampled_top)), scored_top_(wants.rows(Column::scored_top)),
-      top_(std::max(wants.widest(Column::sampled_top), wants.widest(Column::scored_top))), experts_(wants.rows(Column::experts)),
-      expert_width_(wants.widest(Column::experts)), traced_(device.traced()) {
-  words_ = device.allocate_zero(DType::i32, 1, integer_count() + (traced_ ? 0 : number_count()),
-                                MemoryCategory::activations);
+    : samples_(wants.rows(Column::sampled)),
+      scored_(wants.cells(Column::scored)),
+      drawn_(wants.cells(Column::drawn)),
+      sampled_top_(wants.rows(Column::sampled_top)),
+      scored_top_(wants.rows(Column::scored_top)),
+      top_(std::max(wants.widest(Column::sampled_top), wants.widest(Column::scored_top))),
+      experts_(wants.rows(Column::experts)),
+      expert_width_(wants.widest(Column::experts)),
+      kept_(wants.rows(Column::kept)),
+      kept_width_(wants.widest(Column::kept)),
+      traced_(device.traced()) {
+  words_ = device.allocate_zero(DType::i32, 1, integer_count() + (traced_ ? 0 : number_count()), MemoryCategory::activations);
   if (traced_) numbers_ = device.allocate(DType::f32, 1, number_count(), MemoryCategory::activations);
 }
 
@@ -31,9 +37,7 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   std::vector<float> n;
   if (traced_) n = stream.read(numbers_.view()).get();
   const auto integer = [&](std::int64_t i) { return w[static_cast<std::size_t>(i)]; };
-  const auto number = [&](std::int64_t i) {
-    return traced_ ? n[static_cast<std::size_t>(i)] : std::bit_cast<float>(integer(integer_count() + i));
-  };
+  const auto number = [&](std::int64_t i) { return traced_ ? n[static_cast<std::size_t>(i)] : std::bit_cast<float>(integer(integer_count() + i)); };
   result.all_sampled.resize(static_cast<std::size_t>(samples_));
   for (std::int64_t i = 0; i < samples_; ++i)
     result.all_sampled[static_cast<std::size_t>(i)] = {integer(i), integer(samples_ + i), number(i), number(samples_ + i)};
@@ -53,6 +57,15 @@ void StepRecord::read(Stream& stream, StepResult& result) const {
   result.all_experts.assign(static_cast<std::size_t>(experts_), {});
   for (StepResult::Experts& row : result.all_experts)
     for (std::int64_t i = 0; i < expert_width_; ++i) row.push_back(static_cast<std::uint16_t>(integer(id_at++)));
+  result.all_kept.assign(static_cast<std::size_t>(kept_), {});
+  for (KeptTokens& row : result.all_kept) {
+    const auto at = w.begin() + id_at;
+    id_at += kept_width_;
+    if (at[0] == 0) continue;
+    row.order = static_cast<KeptTokens::Order>(at[0]);
+    row.count = at[1];
+    row.words.assign(at + 2, at + 2 + std::min<std::int64_t>(row.count, kept_width_ - 2));
+  }
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ struct StepResult {
   std::span<Top> sampled_top(std::size_t slice) { return rows_of(all_sampled_top, Column::sampled_top, slice); }
   std::span<Top> scored_top(std::size_t slice) { return rows_of(all_scored_top, Column::scored_top, slice); }
   std::span<Experts> experts(std::size_t slice) { return rows_of(all_experts, Column::experts, slice); }
+  std::span<KeptTokens> kept(std::size_t slice) { return rows_of(all_kept, Column::kept, slice); }
   // The cells of the slice's i-th row in these columns.
   std::span<const float> scored(std::size_t slice, std::size_t i) const { return cells_of(all_scored, wants->of(slice, Column::scored), i); }
   std::span<const TokenLogprob> drawn(std::size_t slice, std::size_t i) const { return cells_of(all_drawn, wants->of(slice, Column::drawn), i); }
@@ -42,6 +43,7 @@ struct StepResult {
   std::vector<float> all_scored, all_hidden;
   std::vector<TokenLogprob> all_drawn;
   std::vector<Experts> all_experts;
+  std::vector<KeptTokens> all_kept;
   ForwardCounts work;  // counted by the kernels; what lengths ask for is not in it
 
  private:

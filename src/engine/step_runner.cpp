@@ -39,9 +39,9 @@ void each_run(std::span<const std::int32_t> rows, const F& f) {
 }  // namespace
 
 StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding)
-    : runtime_(runtime), sharding_(sharding),
-      cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model) : runtime.model->cache_shapes(),
-             runtime.profile, pages, page_size) {}
+    : runtime_(runtime),
+      sharding_(sharding),
+      cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model) : runtime.model->cache_shapes(), runtime.profile, pages, page_size) {}
 
 void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
   slices_.resize(plan.size());
@@ -105,7 +105,7 @@ void StepRunner::add_adapters(const Step& step, const View& y, const View& index
     const auto adapter_of = [&](std::int64_t r) { return sampled_[static_cast<std::size_t>(begin + r)].sequence->adapter.get(); };
     const AdapterWeights* adapter = adapter_of(row);
     for (end = row + 1; end < y.rows && adapter_of(end) == adapter;) ++end;
-    add_adapter_logits(step.context, y.row_range(row, end - row), step.hidden, index.row_range(row, end - row), runtime_.model->head, adapter);
+    add_adapter_logits(step.context, y.row_range(row, end - row), step.hidden, index.row_range(row, end - row), runtime_.model->facts().head, adapter);
   }
 }
 
@@ -126,10 +126,9 @@ void StepRunner::score(const Step& step) {
     }
     longest = std::max(longest, static_cast<std::int64_t>(own.size()));
   }
-  const Buffer targets =
-      backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
-  const Buffer chunk = backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows),
-                                                 step.context.packed(model.head).outputs, MemoryCategory::workspace);
+  const Buffer targets = backend.device().upload(integers_, static_cast<std::int64_t>(integers_.size()), 1, MemoryCategory::activations);
+  const Buffer chunk =
+      backend.device().allocate(DType::f32, std::min(longest, kScoredChunkRows), step.context.packed(model.facts().head).outputs, MemoryCategory::workspace);
   for (std::size_t i = 0; i < step.plan.size(); ++i) {
     const StepWants::Rows own = wanted(i);
     each_run(own.rows, [&](std::size_t begin, std::size_t count) {
@@ -139,12 +138,12 @@ void StepRunner::score(const Step& step) {
       head.logprob = step.record.scored().row_range(cell, n * own.width).reshape(n, own.width);
       head.flags = step.context.flags().row_range(row, n);
       head.x = step.hidden.row_range(row, n);
-      head.w = step.context.packed(model.head);
+      head.w = step.context.packed(model.facts().head);
       head.target = targets.view().row_range(cell, n * own.width).reshape(n, own.width);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
       const AdapterRows adapter{step.plan[i].sequence->adapter.get()};
-      head_loss(step.context, head, model.head, adapter.weights ? &adapter : nullptr);
+      head_loss(step.context, head, model.facts().head, adapter.weights ? &adapter : nullptr);
     });
   }
 }
@@ -154,8 +153,7 @@ template <class F>
 void StepRunner::each_chunk(const Step& step, Column column, const F& told) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
-  const Buffer chunk =
-      backend.device().allocate(DType::f32, kScoredChunkRows, model.vocabulary, MemoryCategory::workspace);
+  const Buffer chunk = backend.device().allocate(DType::f32, kScoredChunkRows, model.facts().vocabulary, MemoryCategory::workspace);
   for (std::size_t i = 0; i < step.plan.size(); ++i) {
     const AdapterWeights* adapter = step.plan[i].sequence->adapter.get();
     const std::span<const std::int32_t> own = step.wants.of(i, column).rows;
@@ -168,8 +166,8 @@ void StepRunner::each_chunk(const Step& step, Column column, const F& told) {
         for (const std::int32_t row : rows) integers_.push_back(static_cast<std::int32_t>(step.wants.row_begin(i)) + row);
         const Buffer index = backend.device().upload(integers_, n, 1, MemoryCategory::activations);
         const View z = chunk.view().row_range(0, n);
-        head_logits(step.context, z, step.hidden, index.view(), model.head);
-        add_adapter_logits(step.context, z, step.hidden, index.view(), model.head, adapter);
+        head_logits(step.context, z, step.hidden, index.view(), model.facts().head);
+        add_adapter_logits(step.context, z, step.hidden, index.view(), model.facts().head, adapter);
         if (first()) told(i, rows, z);
       }
     });
@@ -210,7 +208,8 @@ void StepRunner::draw(const Step& step) {
     floats_.clear();
     for (const std::int32_t row : rows) {
       const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
-      for (std::int32_t value : {0, static_cast<std::int32_t>(p.begin) + row + 1, std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
+      for (std::int32_t value :
+           {0, static_cast<std::int32_t>(p.begin) + row + 1, std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
         integers_.push_back(value);
       for (std::int64_t j = 0; j < draws; ++j) integers_.push_back(static_cast<std::int32_t>(kFirstSample + j));
       floats_.push_back(s.temperature);
@@ -219,7 +218,8 @@ void StepRunner::draw(const Step& step) {
     const Buffer integers = backend.device().upload(integers_, z.rows, width, MemoryCategory::activations);
     const Buffer floats = backend.device().upload(floats_, z.rows, 2, MemoryCategory::activations);
     const Buffer raw = backend.device().allocate(DType::f32, z.rows, 1, MemoryCategory::workspace);
-    const View id = step.record.drawn_id().row_range(out, z.rows * draws).reshape(z.rows, draws), logprob = step.record.drawn_logprob().row_range(out, z.rows * draws).reshape(z.rows, draws);
+    const View id = step.record.drawn_id().row_range(out, z.rows * draws).reshape(z.rows, draws),
+               logprob = step.record.drawn_logprob().row_range(out, z.rows * draws).reshape(z.rows, draws);
     for (std::int64_t j = 0; j < draws; ++j) {
       Sample sample;
       sample.token = id.column_range(j, 1);
@@ -251,12 +251,16 @@ void StepRunner::sample(const Step& step) {
     const PlannedSlice& p = step.plan[i];
     const SamplingParameters& s = p.sequence->sampling;
     const std::span<const std::int32_t> rows = step.wants.of(i, Column::sampled).rows, tops = step.wants.of(i, Column::sampled_top).rows;
+    const StepWants::Rows kept = step.wants.of(i, Column::kept);
     std::int64_t nth = 0;
     for (const std::int32_t row : rows) {
-      sampled_.push_back({p.sequence, p.begin + row + 1, nth++, std::binary_search(tops.begin(), tops.end(), row)});
+      const auto at = std::lower_bound(kept.rows.begin(), kept.rows.end(), row);
+      const bool tells_kept = at != kept.rows.end() && *at == row;
+      sampled_.push_back(
+          {p.sequence, p.begin + row + 1, nth++, std::binary_search(tops.begin(), tops.end(), row), tells_kept ? kept.first + (at - kept.rows.begin()) : -1});
       const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
-      for (std::int32_t value : {static_cast<std::int32_t>(step.wants.row_begin(i)) + row, s.top_k, s.sample_index, static_cast<std::int32_t>(p.begin) + row + 1,
-                                 std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
+      for (std::int32_t value : {static_cast<std::int32_t>(step.wants.row_begin(i)) + row, s.top_k, s.sample_index,
+                                 static_cast<std::int32_t>(p.begin) + row + 1, std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
         integers_.push_back(value);
       floats_.push_back(s.temperature);
       floats_.push_back(s.top_p);
@@ -265,15 +269,13 @@ void StepRunner::sample(const Step& step) {
   const auto samples = static_cast<std::int64_t>(sampled_.size());
   const Buffer integers = backend.device().upload(integers_, samples, 6, MemoryCategory::activations);
   const Buffer floats = backend.device().upload(floats_, samples, 2, MemoryCategory::activations);
-  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.vocabulary, 16, samples > 16 ? samples : 16);
-  const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, samples), model.vocabulary,
-                                                  MemoryCategory::workspace);
+  const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.facts().vocabulary, 16, samples > 16 ? samples : 16);
+  const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, samples), model.facts().vocabulary, MemoryCategory::workspace);
   std::int64_t told = 0;
   for (std::int64_t begin = 0; begin < samples; begin += most) {
     const std::int64_t n = std::min(most, samples - begin);
-    const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n),
-               z = chunk.view().row_range(0, n);
-    head_logits(step.context, z, step.hidden, i.column_range(0, 1), model.head);
+    const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n), z = chunk.view().row_range(0, n);
+    head_logits(step.context, z, step.hidden, i.column_range(0, 1), model.facts().head);
     if (!first()) continue;
     add_adapters(step, z, i.column_range(0, 1), begin);
     Sample sample;
@@ -291,10 +293,9 @@ void StepRunner::sample(const Step& step) {
     sample.maximum_leaves = runtime_.profile.maximum_leaves;
     SamplingRows rows(backend, std::span<const SampledRow>(sampled_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)), z,
                       runtime_.profile.maximum_leaves);
-    rows.attach(sample);
+    rows.attach(sample, step.record.kept());
     backend.launch(&KernelTable::sample, sample);
-    if (step.wants.rows(Column::sampled_top) > 0)
-      told += rows.likeliest(step.record.sampled_top_id(), step.record.sampled_top_logprob(), told);
+    if (step.wants.rows(Column::sampled_top) > 0) told += rows.likeliest(step.record.sampled_top_id(), step.record.sampled_top_logprob(), told);
   }
 }
 

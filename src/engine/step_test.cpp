@@ -44,10 +44,12 @@ std::vector<Sequence> known_sequences(std::int64_t vocabulary) {
     s.tokens = random_tokens(draws, 70 + 9 * static_cast<std::int64_t>(i), vocabulary);
     s.prompt_length = 2;  // the rest is a draft
     s.tells_experts = true;
-    s.sampling = {.temperature = 0.9f, .top_p = 0.95f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f, .seed = 5 + i, .max_tokens = 100, .top_logprobs = 2};
+    s.sampling = {
+        .temperature = 0.9f, .top_p = 0.95f, .repetition_penalty = 1.3f, .frequency_penalty = 0.4f, .seed = 5 + i, .max_tokens = 100, .top_logprobs = 2};
     s.prompt_targets_per_row = static_cast<std::int64_t>(i);
     s.prompt_draws = 1 + static_cast<std::int64_t>(i);
-    for (std::int64_t t = 0; t < s.known() * s.prompt_targets_per_row; ++t) s.prompt_targets.push_back(static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(vocabulary))));
+    for (std::int64_t t = 0; t < s.known() * s.prompt_targets_per_row; ++t)
+      s.prompt_targets.push_back(static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(vocabulary))));
     s.adjustments.begin(s.sampling, std::span<const std::int32_t>(s.tokens).first(2));
   }
   return all;
@@ -62,7 +64,7 @@ void add_words(RowWords& words, const std::vector<TokenLogprob>& top) {
 
 // Runs one step over all rows of the sequences and returns what each wanted row is told, by slice. `wanted[i]`: ascending.
 std::vector<std::vector<RowWords>> told_of(Plant& plant, const std::vector<std::vector<std::int32_t>>& wanted) {
-  std::vector<Sequence> all = known_sequences(plant.runtime.model->vocabulary);
+  std::vector<Sequence> all = known_sequences(plant.runtime.model->facts().vocabulary);
   const EngineOptions options{.page_size = 8, .cache_pages = 60, .max_batch_rows = 512, .prefill_chunk = 512};
   EngineCounters counters;
   Scheduler scheduler(options, options.cache_pages, counters);
@@ -75,7 +77,7 @@ std::vector<std::vector<RowWords>> told_of(Plant& plant, const std::vector<std::
     for (const std::int32_t row : wanted[i]) {
       wants.want(Column::sampled, row);
       wants.want(Column::sampled_top, row, 2);
-      wants.want(Column::experts, row, plant.runtime.model->expert_shape().row());
+      wants.want(Column::experts, row, plant.runtime.model->facts().expert_shape().row());
       wants.want(Column::hidden, row);
       if (row + 1 == plan[i].count) continue;  // nothing follows it
       wants.want(Column::scored, row, scored_columns(s));
@@ -111,9 +113,9 @@ std::vector<std::vector<RowWords>> told_of(Plant& plant, const std::vector<std::
 
 TEST(Step, AnyRowsOfAnySlicesHaveTheBitsThatTheyHaveAmongAll) {
   Plant plant("sharing", "cpu-bf16w", {.threads = 1});
-  ASSERT_GT(plant.runtime.model->expert_shape().row(), 0);
+  ASSERT_GT(plant.runtime.model->facts().expert_shape().row(), 0);
   std::vector<std::vector<std::int32_t>> every;
-  for (const Sequence& s : known_sequences(plant.runtime.model->vocabulary)) {
+  for (const Sequence& s : known_sequences(plant.runtime.model->facts().vocabulary)) {
     every.emplace_back();
     for (std::int32_t row = 0; row < s.known(); ++row) every.back().push_back(row);
   }
@@ -128,7 +130,8 @@ TEST(Step, AnyRowsOfAnySlicesHaveTheBitsThatTheyHaveAmongAll) {
         if (round == 0 ? row > 60 : draws.below(3) == 0) some[i].push_back(row);
     const auto told = told_of(plant, some);
     for (std::size_t i = 0; i < some.size(); ++i)
-      for (std::size_t at = 0; at < some[i].size(); ++at) EXPECT_EQ(told[i][at], all[i][static_cast<std::size_t>(some[i][at]) - 1]) << "slice " << i << ", row " << some[i][at];
+      for (std::size_t at = 0; at < some[i].size(); ++at)
+        EXPECT_EQ(told[i][at], all[i][static_cast<std::size_t>(some[i][at]) - 1]) << "slice " << i << ", row " << some[i][at];
   }
 }
 
@@ -138,12 +141,12 @@ TEST(Step, RowsOfADraftSampleWhatDecodingDoes) {
   std::vector<std::vector<std::int32_t>> rows;
   std::vector<Generation> decoded;
   Engine engine(plant.runtime, plant.weights);
-  for (const Sequence& s : known_sequences(plant.runtime.model->vocabulary)) {
+  for (const Sequence& s : known_sequences(plant.runtime.model->facts().vocabulary)) {
     Request request{.prompt = {s.tokens[0], s.tokens[1]}, .sampling = s.sampling};
     request.sampling.max_tokens = 12;
     decoded.push_back(engine.generate({request})[0]);
   }
-  std::vector<Sequence> drafts = known_sequences(plant.runtime.model->vocabulary);
+  std::vector<Sequence> drafts = known_sequences(plant.runtime.model->facts().vocabulary);
   const EngineOptions options{.page_size = 8, .cache_pages = 60};
   EngineCounters counters;
   Scheduler scheduler(options, options.cache_pages, counters);
@@ -163,7 +166,7 @@ TEST(Step, RowsOfADraftSampleWhatDecodingDoes) {
   steps.set_weights(plant.weights);
   StepResult result;
   steps.run(plan, wants, result);
-  const std::vector<Sequence> before = known_sequences(plant.runtime.model->vocabulary);
+  const std::vector<Sequence> before = known_sequences(plant.runtime.model->facts().vocabulary);
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const auto sampled = result.sampled(i);
     ASSERT_EQ(sampled.size(), decoded[i].tokens.size() + 1);

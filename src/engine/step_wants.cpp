@@ -53,7 +53,7 @@ std::int64_t pooled_rows(const PlannedSlice& p) {
 }
 }  // namespace
 
-void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, StepWants& wants) {
+void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, std::int64_t vocabulary, StepWants& wants) {
   wants.begin(plan);
   for (const PlannedSlice& p : plan) {
     const Sequence& s = *p.sequence;
@@ -68,6 +68,7 @@ void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, 
       wants.want(Column::sampled, last);
       if (tells_top(s)) wants.want(Column::sampled_top, last, s.sampling.top_logprobs);
       if (s.tells_experts) wants.want(Column::experts, last, experts);
+      if (s.tells_kept) wants.want(Column::kept, last, kept_columns(vocabulary));
     }
     for (std::int64_t row = p.count - pooled_rows(p); row < p.count; ++row) wants.want(Column::hidden, row);
     wants.end_slice();

@@ -18,9 +18,10 @@ enum class Column {
   scored_top,   // the likeliest tokens where there are neither penalties nor masks
   drawn,        // tokens at the temperature alone (Request::prompt_draws)
   experts,      // where the row went
+  kept,         // the tokens that the token after the row was drawn from: of rows that are sampled
   hidden,       // its state behind the final norm
 };
-inline constexpr std::size_t kColumns = 7;
+inline constexpr std::size_t kColumns = 8;
 
 class StepWants {
  public:
@@ -63,9 +64,11 @@ class StepWants {
 
 // Log-probabilities of a scored row: the prompt's own token, then the row's targets.
 inline std::int64_t scored_columns(const Sequence& s) { return 1 + s.prompt_targets_per_row; }
+// Numbers of a row of Column::kept (Sample::kept).
+inline std::int64_t kept_columns(std::int64_t vocabulary) { return 2 + KeptTokens::bitmap_words(vocabulary); }
 inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
 // What the plan's requests ask for: the last row's next token; of prompt rows, where they are scored, the next token's log-probability
 // and what goes with it; hidden states that are pooled. `experts`: numbers a row (ExpertShape::row()).
-void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, StepWants& wants);
+void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, std::int64_t vocabulary, StepWants& wants);
 
 }  // namespace lockstep

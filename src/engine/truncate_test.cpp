@@ -121,9 +121,10 @@ TEST(Truncate, AcceptTakesTokensUpToTheOneThatEndsTheRequest) {
 
 TEST(Truncate, WhatIsTakenBackComesAgainWithItsBits) {
   Plant plant("sharing", "cpu-bf16w", {.threads = 1});
-  const std::int64_t vocabulary = plant.runtime.model->vocabulary;
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   const std::vector<Request> requests = rich_requests(16, 11, vocabulary);
-  const EngineOptions wide{.page_size = 4, .cache_pages = 400, .max_batch_rows = 64}, tight{.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 5};
+  const EngineOptions wide{.page_size = 4, .cache_pages = 400, .max_batch_rows = 64},
+      tight{.page_size = 4, .cache_pages = 20, .max_batch_rows = 32, .prefill_chunk = 5};
   std::vector<std::vector<std::uint32_t>> want;
   {
     Engine engine(plant.runtime, plant.weights, wide);
@@ -137,7 +138,8 @@ TEST(Truncate, WhatIsTakenBackComesAgainWithItsBits) {
     std::vector<std::size_t> told(requests.size());
     std::vector<Request> run = constrained(requests, vocabulary);
     for (std::size_t i = 0; i < run.size(); ++i)
-      engine.submit(run[i], [&told, i](std::uint64_t, const GeneratedToken&) { ++told[i]; }, [&got, i](Generation&& g) { got[i] = bits_of(g); });
+      engine.submit(
+          run[i], [&told, i](std::uint64_t, const GeneratedToken&) { ++told[i]; }, [&got, i](Generation&& g) { got[i] = bits_of(g); });
     for (int left = 40; engine.step();) {
       const std::vector<Sequence*> running = engine.scheduler().running();
       if (running.empty() || left == 0 || draws.below(2)) continue;

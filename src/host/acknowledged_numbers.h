@@ -1,6 +1,7 @@
 // The highest sequence number of each model that a client has been answered for, on disk before the answer: a server that was killed knows
-// which numbers were used, also those whose operations went down with it, and does not wait for them. One small file a model, written in
-// place: enough for a kill of the process; after a failure of the machine it may be older. One thread at a time (the service's lock).
+// which numbers were used, also those whose operations went down with it, and does not wait for them. Beside it whether there are gradients
+// that no step has taken, which go down with the server: the next step must not be one without them. One small file a model, written in
+// place: enough for a kill of the process; after a failure of the machine it may be older. One thread at a time for each model.
 //   AcknowledgedNumbers numbers(state / "numbers"); numbers.note("s1_train_0", 7); numbers.last("s1_train_0");
 #pragma once
 #include <cstdint>
@@ -15,6 +16,9 @@ class AcknowledgedNumbers {
   explicit AcknowledgedNumbers(std::filesystem::path folder);
   // `model`: a plain file name. Errors: io; the number is not to be acknowledged then.
   void note(const std::string& model, std::int64_t number);
+  // Before the first of them is told to its client. Errors: io.
+  void note_gradients(const std::string& model, bool open);
+  bool has_gradients(const std::string& model) const;
   // 0: none is known.
   std::int64_t last(const std::string& model) const;
   void forget(const std::string& model);

@@ -5,8 +5,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/server_paths.h"
+#include "host/promoted_models.h"
 #include "serving/plain_name.h"
-#include "host/training_service.h"
 
 namespace lockstep {
 namespace {
@@ -36,16 +36,12 @@ void check_label(const std::string& what, const std::string& label) {
 }
 }  // namespace
 
-void ControlPlane::check_profile_of(const PromotedModel& model) const {
-  if (!model.profile.empty()) check_profile(model.profile, fmt::format("the model '{}'", model.name), service_.base().opened.runtime->profile);
-}
-
 Deployment ControlPlane::hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model) {
   if (const auto now = deployments.find(owner, name); now && now->identity == identity && now->failed.empty()) return *now;
   std::string path, failure;
   try {
-    path = service_.checkpoint(owner, identity, "sampler_weights").path();
-    service_.weights_of_checkpoint(owner, path);
+    path = to_.checkpoints.find(owner, identity, "sampler_weights").path();
+    to_.weights.of_checkpoint(owner, path);
   } catch (const Error& e) {
     failure = without_server_paths(e.what());
     if (failure != e.what()) log_warning("a deployment could not be loaded", {{"deployment", name}, {"reason", e.what()}});
@@ -61,30 +57,31 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
 }
 
 SamplerWeights ControlPlane::weights(const std::string& owner, const std::string& name) {
-  if (service_.is_base(name)) return {};
-  if (const auto model = models.find(owner, name)) return service_.weights_of_promoted(*model);
+  if (commons_.base->is_called(name)) return {};
+  if (const auto model = models.find(owner, name)) return to_.weights.of_promoted(*model);
   if (const auto deployment = deployments.find(owner, name)) {
-    if (!deployment->checkpoint.empty()) return service_.weights_of_checkpoint(owner, deployment->checkpoint);
-    if (const auto model = models.find(owner, deployment->base_model)) return service_.weights_of_promoted(*model);
+    if (!deployment->checkpoint.empty()) return to_.weights.of_checkpoint(owner, deployment->checkpoint);
+    if (const auto model = models.find(owner, deployment->base_model)) return to_.weights.of_promoted(*model);
     return {};
   }
   if (const auto rest = rest_of_name(name, "trainingSamplers")) {
-    if (rest->starts_with("checkpoints/")) return service_.weights_of_checkpoint(owner, rest->substr(std::string("checkpoints/").size()));
+    if (rest->starts_with("checkpoints/")) return to_.weights.of_checkpoint(owner, rest->substr(std::string("checkpoints/").size()));
     if (!rest_of_name(*rest, "trainingSamplers")) return weights(owner, *rest);
   }
   if (const auto rest = rest_of_name(name, "trainingSessions")) {
     const std::size_t slash = rest->find("/checkpoints/");
     const std::string session = rest->substr(0, slash);
-    service_.sessions().find(owner, session);  // an error where there is no such session
+    to_.sessions.find(owner, session);  // an error where there is no such session
     if (slash == std::string::npos) {
-      for (const ModelRecord& model : service_.models(owner))  // what its models began with
+      for (const ModelRecord& model : to_.models.all(owner))  // what its models began with
         if (model.session == session)
-          if (const auto promoted = models.find(owner, model.settings.base_model)) return service_.weights_of_promoted(*promoted);
+          if (const auto promoted = models.find(owner, model.settings.base_model)) return to_.weights.of_promoted(*promoted);
       return {};
     }
-    return service_.weights_of_checkpoint(owner, rest->substr(slash + std::string("/checkpoints/").size()));
+    return to_.weights.of_checkpoint(owner, rest->substr(slash + std::string("/checkpoints/").size()));
   }
-  fail(ErrorCode::not_found, "there is no model '{}'; allowed are the base ({}), deployments, promoted models and sampler checkpoints of this key", name.substr(0, 80), fmt::join(service_.base().names, ", "));
+  fail(ErrorCode::not_found, "there is no model '{}'; allowed are the base ({}), deployments, promoted models and sampler checkpoints of this key",
+       name.substr(0, 80), fmt::join(commons_.base->names, ", "));
 }
 
 PromotedModel ControlPlane::promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model) {
@@ -92,9 +89,10 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   if (!label) fail(ErrorCode::invalid_argument, "output_model is '{}', allowed is accounts/ACCOUNT/models/NAME", shown_name(name));
   check_label("the output model's name", *label);
   if (models.find(owner, name)) fail(ErrorCode::already_exists, "the model '{}' exists already", name);
-  const CheckpointRecord from = service_.checkpoint(owner, checkpoint, "sampler_weights");
+  const CheckpointRecord from = to_.checkpoints.find(owner, checkpoint, "sampler_weights");
   if (from.kind != "sampler_weights") fail(ErrorCode::invalid_argument, "the checkpoint {} is of kind {}, allowed is sampler_weights", from.path(), from.kind);
-  if (!base_model.empty() && base_model != from.settings.base_model && !(service_.is_base(base_model) && service_.is_base(from.settings.base_model)))
+  if (!base_model.empty() && base_model != from.settings.base_model &&
+      !(commons_.base->is_called(base_model) && commons_.base->is_called(from.settings.base_model)))
     fail(ErrorCode::invalid_argument, "base_model is '{}', the checkpoint is of a model on '{}'", base_model, from.settings.base_model);
   PromotedModel model;
   model.owner = owner;
@@ -103,22 +101,14 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   model.checkpoint = from.path();
   model.settings = from.settings;
   model.folder = (std::filesystem::path("models") / sha256_hex(owner + " " + name).substr(0, 16) / *label).string();
-  service_.check_checkpoint_room(owner, {}, from.bytes);
-  model.profile = service_.export_checkpoint(from, folder(model));
-  model.bytes = bytes_below(folder(model));
+  const std::filesystem::path folder = promoted_folder(commons_, model);
+  to_.checkpoints.check_room(owner, {}, from.bytes);
+  model.profile = to_.files.write_for_others(from, folder);
+  model.bytes = bytes_below(folder);
   return models.change(owner, name, [&](PromotedModel& made) {
     model.created = made.created;
     made = model;
   });
-}
-
-std::pair<std::int64_t, std::int64_t> ControlPlane::promoted_bytes(const std::string& owner) const {
-  std::pair<std::int64_t, std::int64_t> bytes;
-  models.each([&](const PromotedModel& model) {
-    bytes.first += model.bytes;
-    if (model.owner == owner) bytes.second += model.bytes;
-  });
-  return bytes;
 }
 
 void ControlPlane::remove_model(const std::string& owner, const std::string& name) {
@@ -126,18 +116,18 @@ void ControlPlane::remove_model(const std::string& owner, const std::string& nam
   if (!model) fail(ErrorCode::not_found, "there is no model '{}'", name);
   models.remove(owner, name);
   std::error_code ignored;
-  std::filesystem::remove_all(folder(*model), ignored);
+  std::filesystem::remove_all(promoted_folder(commons_, *model), ignored);
 }
 
 std::filesystem::path ControlPlane::adapter_folder(const std::string& owner, const std::string& name) const {
   if (const auto model = models.find(owner, name)) {
     if (!model->adapter()) fail(ErrorCode::invalid_argument, "'{}' is no adapter but whole weights; allowed are adapters", shown_name(name));
-    check_profile_of(*model);
-    return folder(*model);
+    check_profile_of(commons_, *model);
+    return promoted_folder(commons_, *model);
   }
   if (const auto label = rest_of_name(name, "models")) {
     check_label("the adapter's name", *label);
-    const std::filesystem::path placed = state_ / "adapters" / *label;
+    const std::filesystem::path placed = commons_.options.state / "adapters" / *label;
     std::error_code error;
     if (std::filesystem::is_directory(placed, error)) return placed;
   }
@@ -151,15 +141,15 @@ TrainerJob ControlPlane::job(const std::string& owner, const std::string& name) 
   TrainerJob local;
   local.owner = owner;
   local.name = name;
-  local.base_model = service_.base().name;
+  local.base_model = commons_.base->name;
   return local;
 }
 
 TrainerJob ControlPlane::end_job(const std::string& owner, const std::string& name, const std::string& state) {
   if (!jobs.find(owner, name)) fail(ErrorCode::not_found, "there is no trainer job '{}'", name);
   const std::string label = *rest_of_name(name, "rlorTrainerJobs");
-  for (const SessionRecord& session : service_.sessions().all(owner))
-    if (session.job == label) service_.drop_models(owner, session.id);
+  for (const SessionRecord& session : to_.sessions.all(owner))
+    if (session.job == label) to_.drop_models(owner, session.id);
   return jobs.change(owner, name, [&](TrainerJob& job) {
     job.state = state;
     job.updated = unix_now();

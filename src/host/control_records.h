@@ -22,7 +22,7 @@ struct TrainerJob {
   double created = 0, updated = 0;
   std::string state = "JOB_STATE_RUNNING";  // or _CANCELLED, _DELETED
   std::string base_model, display_name, shape;
-  std::int64_t rank = 0, max_context = 0;   // max_context 0: the server's
+  std::int64_t rank = 0, max_context = 0;  // max_context 0: the server's
   bool forward_only = false;
 };
 

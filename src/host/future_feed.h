@@ -1,6 +1,7 @@
 // What has finished, in order, for a client that waits for many results at once instead of asking for each: a stream of request ids with
 // a cursor. Results themselves are fetched by id (futures.h). Knows no operation. Any thread.
-//   FutureFeed feed(deadlines); feed.add("s1:sample:0/0", {id, false, 812}); feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
+//   FutureFeed feed(deadlines);  feed.add(owner, "s1:sample:0/0", {id, false, 812});
+//   feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -28,13 +29,15 @@ struct FeedPage {
 
 class FutureFeed {
  public:
-  // A stream keeps its newest `most` entries; of streams the oldest go.
-  explicit FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most = 100'000, std::size_t most_streams = 10'000);
+  // A stream keeps its newest `most` entries. Beyond `most_streams` streams the owner of most of them loses the oldest; beyond `most_in_all`
+  // entries (about 150 bytes each) the owner of most loses the oldest of the longest stream: who leaves results lying, or names many
+  // streams, takes no place from others.
+  explicit FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most = 100'000, std::size_t most_streams = 10'000, std::size_t most_in_all = 1'000'000);
   ~FutureFeed();
   FutureFeed(const FutureFeed&) = delete;
   FutureFeed& operator=(const FutureFeed&) = delete;
 
-  void add(const std::string& stream, FinishedFuture finished);
+  void add(const std::string& owner, const std::string& stream, FinishedFuture finished);
   // Calls back exactly once, now or later, on any thread: with what came after `cursor`, or with nothing after `seconds`. What is at or
   // before the cursor is forgotten. 0 seconds: at once.
   void wait(const std::string& stream, std::int64_t cursor, double seconds, std::function<void(const FeedPage&)> callback);
@@ -47,23 +50,33 @@ class FutureFeed {
     FinishedFuture finished;
   };
   struct Stream {
+    std::string owner;
     std::deque<Entry> entries;
+  };
+  // Of one owner.
+  struct Share {
+    std::deque<std::string> streams;  // oldest first
+    std::size_t entries = 0;
   };
   struct Waiter {
     std::string stream;
     std::int64_t cursor = 0;
     std::function<void(const FeedPage&)> callback;
   };
-  Stream& stream_of(const std::string& name);
+  Stream& stream_of(const std::string& owner, const std::string& name);
+  void forget(Stream& stream, std::size_t count);  // its oldest entries
+  void forget_stream();
+  void forget_longest();
   FeedPage page_after(const std::string& stream, std::int64_t cursor);
   void too_late(std::uint64_t waiter);
 
   const std::shared_ptr<Deadlines> deadlines_;
-  const std::size_t most_, most_streams_;
+  const std::size_t most_, most_streams_, most_in_all_;
   std::mutex mutex_;
   std::int64_t next_;  // ascends over all streams, and over restarts
   std::map<std::string, Stream> streams_;
-  std::deque<std::string> order_;  // of streams, oldest first
+  std::map<std::string, Share> shares_;      // of owners that have streams
+  std::size_t in_all_ = 0;                   // entries of all streams
   std::map<std::uint64_t, Waiter> waiters_;  // in the order of their coming
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;

@@ -22,8 +22,10 @@ std::string failure_category(const std::exception& error) {
     case ErrorCode::already_exists:
     case ErrorCode::unsupported:
     case ErrorCode::numeric:
-    case ErrorCode::cancelled: return "user";
-    default: return "server";
+    case ErrorCode::cancelled:
+      return "user";
+    default:
+      return "server";
   }
 }
 
@@ -111,7 +113,8 @@ void Futures::resolve(const std::string& id, Outcome outcome) {
         waiters_.erase(w);
       }
     found->second.waiters.clear();
-    if (store_) unwritten_.push_back({{id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message}, false});
+    if (store_)
+      unwritten_.push_back({{id, found->second.owner, found->second.scope, shared->content_type, shared->bytes, shared->category, shared->message}, false});
     else forget_oldest();
   }
   written_.notify_one();
@@ -142,6 +145,12 @@ void Futures::forget_oldest() {
     }
     finished_.pop_front();
   }
+}
+
+std::string Futures::scope_of(const std::string& id, const std::string& owner) {
+  const std::lock_guard lock(mutex_);
+  const auto found = futures_.find(id);
+  return found != futures_.end() && found->second.owner == owner ? found->second.scope : std::string();
 }
 
 bool Futures::wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback) {

@@ -27,6 +27,10 @@ struct Outcome {
   bool failed() const { return content_type.empty(); }
 };
 
+// Encodes what became of an operation for its client.
+template <class T>
+using Encode = std::function<Outcome(const T&)>;
+
 class Futures {
  public:
   // `store` may be null: then results are in memory alone. `most_bytes`: of results in memory.
@@ -46,6 +50,8 @@ class Futures {
   bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
   // Whether it is that owner's, and known in memory.
   bool belongs(const std::string& id, const std::string& owner);
+  // The model or sampler of a request of that owner; empty: there is none in memory.
+  std::string scope_of(const std::string& id, const std::string& owner);
   // Whether an outcome is there.
   bool done(const std::string& id);
   // Results of that scope are not kept over a restart any more.

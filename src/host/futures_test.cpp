@@ -48,7 +48,8 @@ TEST(Futures, AnothersRequestIsAsGoodAsAbsent) {
 
 TEST(Futures, FailuresSayWhoseFaultItWas) {
   Futures futures(std::make_shared<Deadlines>(), nullptr);
-  for (const auto& [code, category] : {std::pair{ErrorCode::invalid_argument, "user"}, {ErrorCode::numeric, "user"}, {ErrorCode::io, "server"}, {ErrorCode::internal, "server"}}) {
+  for (const auto& [code, category] :
+       {std::pair{ErrorCode::invalid_argument, "user"}, {ErrorCode::numeric, "user"}, {ErrorCode::io, "server"}, {ErrorCode::internal, "server"}}) {
     const std::string id = futures.create("ann", "m");
     futures.fail(id, Error(code, "because"));
     Told told;

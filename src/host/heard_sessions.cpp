@@ -6,7 +6,7 @@ namespace lockstep {
 
 void HeardSessions::add(const std::string& session, const std::string& owner, double unix_seconds) {
   const std::lock_guard lock(mutex_);
-  sessions_[session] = {owner, unix_seconds, Clock::now()};
+  sessions_[session] = {owner, unix_seconds, Clock::now(), false};
 }
 
 bool HeardSessions::hear(const std::string& session, const std::string& owner) {
@@ -22,6 +22,17 @@ double HeardSessions::seen(const std::string& session) const {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   return found == sessions_.end() ? 0 : found->second.seen;
+}
+
+void HeardSessions::finish(const std::string& session) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = sessions_.find(session); found != sessions_.end()) found->second.finished = true;
+}
+
+bool HeardSessions::is_finished(const std::string& session) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = sessions_.find(session);
+  return found != sessions_.end() && found->second.finished;
 }
 
 bool HeardSessions::is_silent(const std::string& session, double seconds) const {

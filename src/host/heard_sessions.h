@@ -1,5 +1,5 @@
-// When each session was last heard from, under a lock of its own: a heartbeat waits for nobody's checkpoint. Times are of a clock that nobody
-// sets; a restart begins them anew. Any thread.
+// When each session was last heard from, and whether it has finished, under a lock of its own: a heartbeat waits for nobody's checkpoint. Times
+// are of a clock that nobody sets; a restart begins them anew. Any thread.
 //   HeardSessions heard; heard.add("s-1", "ann", unix_now()); if (!heard.hear("s-1", "ann")) ...
 #pragma once
 #include <chrono>
@@ -15,6 +15,8 @@ class HeardSessions {
   // False: there is none, or it is another owner's.
   bool hear(const std::string& session, const std::string& owner);
   double seen(const std::string& session) const;  // Unix seconds; 0: there is none
+  void finish(const std::string& session);
+  bool is_finished(const std::string& session) const;  // one that is not there is not
   // Not heard for so long; one that is not there too.
   bool is_silent(const std::string& session, double seconds) const;
   // Removes it if it was not heard for so long; who hears it later is told that there is none. False: it was heard, and stays.
@@ -26,6 +28,7 @@ class HeardSessions {
     std::string owner;
     double seen;
     Clock::time_point heard;
+    bool finished = false;
   };
   static bool is_silent(const Session& session, double seconds) { return std::chrono::duration<double>(Clock::now() - session.heard).count() >= seconds; }
 

@@ -15,13 +15,15 @@ void KeyLimit::check_room(std::int64_t all, std::int64_t own, std::string_view w
     fail(ErrorCode::resource_exhausted, "this API key has {} {}, allowed are {} of the server's {} ({}){}{}", own, what, share_, most_, options, stop, remedy);
 }
 
-void KeyLimit::check_bytes(std::int64_t all, std::int64_t own, std::int64_t more, std::string_view what, std::string_view remedy, std::string_view options) const {
+void KeyLimit::check_bytes(std::int64_t all, std::int64_t own, std::int64_t more, std::string_view what, std::string_view remedy,
+                           std::string_view options) const {
   const auto megabytes = [](std::int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / (1 << 20)); };
   if (own + more > share_)
-    fail(ErrorCode::resource_exhausted, "this API key has {} of {} and asks for {} more, allowed are {} of the server's {} ({}); {}", megabytes(own), what, megabytes(more), megabytes(share_),
-         megabytes(most_), options, remedy);
+    fail(ErrorCode::resource_exhausted, "this API key has {} of {} and asks for {} more, allowed are {} of the server's {} ({}); {}", megabytes(own), what,
+         megabytes(more), megabytes(share_), megabytes(most_), options, remedy);
   if (all + more > most_)
-    fail(ErrorCode::resource_exhausted, "there are {} of {} and {} more are asked for, allowed are {} ({}); {}", megabytes(all), what, megabytes(more), megabytes(most_), options, remedy);
+    fail(ErrorCode::resource_exhausted, "there are {} of {} and {} more are asked for, allowed are {} ({}); {}", megabytes(all), what, megabytes(more),
+         megabytes(most_), options, remedy);
 }
 
 }  // namespace lockstep

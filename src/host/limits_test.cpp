@@ -10,15 +10,6 @@
 namespace lockstep {
 namespace {
 
-std::string limit_error(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
-}
-
 std::int64_t resident_megabytes() {
   malloc_trim(0);
   std::ifstream file("/proc/self/statm");
@@ -30,30 +21,31 @@ std::int64_t resident_megabytes() {
 TEST(TrainingLimits, ModelsThatCouldNotBeMadeLeaveAWordBehind) {
   TrainingBench bench({.max_unmade = 100, .metadata_bytes = 1 << 20});
   const std::string session = bench.session();
-  TrainingService::CreateModel wanted;
+  CreateModel wanted;
   wanted.session = session;
   wanted.settings.base_model = "teny";
   wanted.settings.user_metadata = KeptJson(TrainingJson{{"notes", std::string(400'000, 'n')}});
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
   const auto fail_one = [&](std::int64_t number) {
     wanted.number = number;
-    return bench.result(bench.service->create_model("me", wanted, made)).message;
+    return bench.result(bench.service->model_life().create("me", wanted, made)).message;
   };
   fail_one(0);
   const std::int64_t before = resident_megabytes();
   for (std::int64_t i = 1; i <= 500; ++i) EXPECT_NE(fail_one(i).find("base_model is 'teny'"), std::string::npos);
   EXPECT_LT(resident_megabytes() - before, 60);  // 200 MB of notes were sent
-  EXPECT_TRUE(bench.service->models("me").empty());
+  EXPECT_TRUE(bench.service->models().all("me").empty());
   // The newest are told why; of the older it is told that there is none.
-  EXPECT_NE(limit_error([&] { bench.service->model("me", TrainingService::model_id(wanted)); }).find("could not be made: base_model is 'teny'"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->models().find("me", ModelLife::id_of(wanted)); }).find("could not be made: base_model is 'teny'"),
+            std::string::npos);
   wanted.number = 3;
-  EXPECT_NE(limit_error([&] { bench.service->model("me", TrainingService::model_id(wanted)); }).find("there is no model"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->models().find("me", ModelLife::id_of(wanted)); }).find("there is no model"), std::string::npos);
   wanted.number = 500;
-  EXPECT_NE(limit_error([&] { bench.service->model("you", TrainingService::model_id(wanted)); }).find("there is no model"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->models().find("you", ModelLife::id_of(wanted)); }).find("there is no model"), std::string::npos);
   // A message is no place to keep megabytes either.
   wanted.number = 501;
   wanted.settings.base_model = std::string(1 << 20, 'b');
-  EXPECT_LT(bench.result(bench.service->create_model("me", wanted, made)).message.size(), 5000u);
+  EXPECT_LT(bench.result(bench.service->model_life().create("me", wanted, made)).message.size(), 5000u);
 }
 
 TEST(TrainingLimits, ModelsThatAreStillToBeMadeCountToo) {
@@ -62,7 +54,8 @@ TEST(TrainingLimits, ModelsThatAreStillToBeMadeCountToo) {
   std::promise<void> go = bench.hold();
   std::vector<std::string> requests;
   for (std::int64_t i = 0; i < 3; ++i) requests.push_back(bench.submit_model(session, i, 2));
-  EXPECT_EQ(bench.result(bench.submit_model(session, 3, 2)).message, "this API key has 3 models, allowed are 3 of the server's 6 (--key-share); unload some");  // at once
+  EXPECT_EQ(bench.result(bench.submit_model(session, 3, 2)).message,
+            "this API key has 3 models, allowed are 3 of the server's 6 (--key-share); unload some");  // at once
   go.set_value();
   for (const std::string& request : requests) EXPECT_FALSE(bench.result(request).failed());
 }
@@ -71,17 +64,18 @@ TEST(TrainingLimits, AClientsOwnDataHasASize) {
   const TrainingBench bench({.metadata_bytes = 1000});
   SessionRecord wanted;
   wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(2000, 'a')}});
-  EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "user_metadata has 2008 bytes of JSON, allowed are 1000 (--metadata-kilobytes)");
+  EXPECT_EQ(error_text([&] { bench.service->session_life().create("me", wanted); }),
+            "user_metadata has 2008 bytes of JSON, allowed are 1000 (--metadata-kilobytes)");
   wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(900, 'a')}});
   wanted.tags = KeptJson(TrainingJson::array({std::string(2000, 'a')}));
-  EXPECT_NE(limit_error([&] { bench.service->create_session("me", wanted); }).find("tags has 2004 bytes"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->session_life().create("me", wanted); }).find("tags has 2004 bytes"), std::string::npos);
   wanted.tags = KeptJson(TrainingJson::array({"a"}));
   wanted.display_name = std::string(5000, 'd');
-  EXPECT_EQ(limit_error([&] { bench.service->create_session("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
+  EXPECT_EQ(error_text([&] { bench.service->session_life().create("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
   wanted.display_name = "d";
-  const std::string session = bench.service->create_session("me", wanted);
-  EXPECT_NE(limit_error([&] { bench.service->sessions().assign("me", session, std::string(5000, 'p')); }), "accepted");
-  EXPECT_NE(limit_error([&] { bench.service->sessions().finish("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
+  const std::string session = bench.service->session_life().create("me", wanted);
+  EXPECT_NE(error_text([&] { bench.service->sessions().assign("me", session, std::string(5000, 'p')); }), "accepted");
+  EXPECT_NE(error_text([&] { bench.service->sessions().finish("me", session, "finished: success", std::string(5000, 'p')); }), "accepted");
   EXPECT_EQ(bench.service->sessions().find("me", session).status, "active");
 }
 
@@ -92,11 +86,11 @@ TEST(TrainingLimits, AClientsOwnDataIsKeptAsItsText) {
   TrainingJson empties = TrainingJson::array();
   for (int i = 0; i < 5000; ++i) empties.push_back(TrainingJson::array());
   wanted.tags = KeptJson(empties);
-  bench.service->create_session("me", wanted);
+  bench.service->session_life().create("me", wanted);
   const std::int64_t before = resident_megabytes();
   for (int i = 0; i < 500; ++i) {
     wanted.tags = KeptJson(empties);
-    bench.service->create_session("me", wanted);
+    bench.service->session_life().create("me", wanted);
   }
   EXPECT_LT(resident_megabytes() - before, 40);  // 7.5 MB of text
   EXPECT_EQ(bench.service->sessions().all("me").front().tags.value(), empties);
@@ -106,37 +100,42 @@ TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   TrainingBench bench({.metadata_bytes = 20 << 20});
   SessionRecord wanted;
   wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
-  for (int i = 0; i < 6; ++i) bench.service->create_session("me", wanted);
-  const std::string refusal = limit_error([&] { bench.service->create_session("me", wanted); });
-  EXPECT_NE(refusal.find("this API key has 114.0 MB of user_metadata and tags and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB (--key-share"), std::string::npos) << refusal;
-  bench.service->create_session("you", wanted);  // has a share of its own
+  for (int i = 0; i < 6; ++i) bench.service->session_life().create("me", wanted);
+  const std::string refusal = error_text([&] { bench.service->session_life().create("me", wanted); });
+  EXPECT_NE(
+      refusal.find("this API key has 114.0 MB of user_metadata and tags and asks for 19.0 MB more, allowed are 128.0 MB of the server's 256.0 MB (--key-share"),
+      std::string::npos)
+      << refusal;
+  bench.service->session_life().create("you", wanted);  // has a share of its own
   wanted.user_metadata = {};
-  const std::string session = bench.service->create_session("me", wanted);
-  TrainingService::CreateModel model;
+  const std::string session = bench.service->session_life().create("me", wanted);
+  CreateModel model;
   model.session = session;
   model.settings.base_model = "tiny";
   model.settings.rank = 2;
   model.settings.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
-  EXPECT_EQ(bench.result(bench.service->create_model("me", model, made)).message, refusal);
+  EXPECT_EQ(bench.result(bench.service->model_life().create("me", model, made)).message, refusal);
   model.number = 1;
   model.settings.user_metadata = {};
-  EXPECT_FALSE(bench.result(bench.service->create_model("me", model, made)).failed());
+  EXPECT_FALSE(bench.result(bench.service->model_life().create("me", model, made)).failed());
   SaveRequest save;
   save.name = "a";
   save.user_metadata = {{"a", std::string(19 << 20, 'a')}};
   const auto saved = [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; };
-  EXPECT_EQ(bench.result(bench.service->save("me", TrainingService::model_id(model), 1, save, saved)).message, refusal);
+  EXPECT_EQ(bench.result(bench.service->operations().save("me", ModelLife::id_of(model), 1, save, saved)).message, refusal);
   save.user_metadata = {{"a", "b"}};
-  EXPECT_FALSE(bench.result(bench.service->save("me", TrainingService::model_id(model), 2, save, saved)).failed());
+  EXPECT_FALSE(bench.result(bench.service->operations().save("me", ModelLife::id_of(model), 2, save, saved)).failed());
 }
 
 TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {
   const std::int64_t one = [] {
     TrainingBench bench;
     const std::string model = bench.model(bench.session(), 0, 2);
-    bench.result(bench.service->save("me", model, 1, {.name = "a"}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
-    return bench.service->checkpoints("me").front().bytes;
+    bench.result(bench.service->operations().save("me", model, 1, {.name = "a"}, [](const CheckpointRecord& r) {
+      return Outcome{"text/plain", r.path(), {}, {}};
+    }));
+    return bench.service->checkpoints().all("me").front().bytes;
   }();
   TrainingBench bench({.checkpoint_bytes = 5 * one, .key_share = 50});
   const std::string mine = bench.model(bench.session(), 0, 2), yours = bench.model(bench.session("you"), 0, 2, "you");
@@ -145,7 +144,9 @@ TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {
     SaveRequest wanted;
     wanted.name = name;
     wanted.overwrite = overwrite;
-    return bench.result(bench.service->save("me", mine, ++number, wanted, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
+    return bench.result(bench.service->operations().save("me", mine, ++number, wanted, [](const CheckpointRecord& r) {
+      return Outcome{"text/plain", r.path(), {}, {}};
+    }));
   };
   EXPECT_FALSE(save("a").failed());
   EXPECT_FALSE(save("b").failed());
@@ -155,15 +156,21 @@ TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {
   EXPECT_FALSE(save("b", true).failed());  // in its own place
   CopyRequest copy;
   copy.source = "a";
-  EXPECT_NE(limit_error([&] { bench.service->copy_checkpoint("me", copy); }).find("--checkpoint-megabytes"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->checkpoints().copy("me", copy); }).find("--checkpoint-megabytes"), std::string::npos);
   SaveRequest others;
   for (const char* name : {"a", "b"}) {  // they have their share
     others.name = name;
-    EXPECT_FALSE(bench.result(bench.service->save("you", yours, ++other_number, others, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }), "you").failed());
+    EXPECT_FALSE(bench
+                     .result(bench.service->operations().save("you", yours, ++other_number, others,
+                                                              [](const CheckpointRecord& r) {
+                                                                return Outcome{"text/plain", r.path(), {}, {}};
+                                                              }),
+                             "you")
+                     .failed());
   }
-  bench.service->remove_checkpoint("me", bench.service->checkpoints("me").front().path());
+  bench.service->checkpoints().remove("me", bench.service->checkpoints().all("me").front().path());
   EXPECT_FALSE(save("c").failed());
-  EXPECT_EQ(bench.service->checkpoints("me").size(), 2u);
+  EXPECT_EQ(bench.service->checkpoints().all("me").size(), 2u);
   EXPECT_FALSE(bench.result(bench.batch(mine, ++number, training_batch(1, 1))).failed());
   EXPECT_FALSE(bench.result(bench.step(mine, ++number)).failed());  // a save that was refused broke nothing
 }
@@ -178,12 +185,14 @@ TEST(TrainingLimits, OldNumbersAreForgottenAndNeverRunTwice) {
   }
   EXPECT_EQ(bench.batch(model, 60, training_batch(1, 1)), requests[59]);  // the same request
   EXPECT_NE(bench.result(bench.batch(model, 5, training_batch(1, 1))).message.find("was used before"), std::string::npos);
-  const std::string sampler = bench.service->create_sampler("me", session, 0, "tiny", "");
+  const std::string sampler = bench.service->samplers().create("me", session, 0, "tiny", "");
   SamplingRequest wanted;
   wanted.prompt = {1, 2, 3};
   wanted.max_tokens = 1;
   const auto sample = [&](std::int64_t number) {
-    const std::string request = bench.service->sample("me", sampler, number, wanted, [](const SamplingResult&) { return Outcome{"text/plain", "x", {}, {}}; });
+    const std::string request = bench.service->sampling().sample("me", sampler, number, wanted, [](const SamplingResult&) {
+      return Outcome{"text/plain", "x", {}, {}};
+    });
     bench.result(request);
     return request;
   };

@@ -4,9 +4,10 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "host/routing_matrix.h"
 #include "model/runtime.h"
 #include "numerics/accumulator.h"
-#include "host/routing_matrix.h"
+#include "train/kept_rows.h"
 #include "train/loss_input_names.h"
 
 namespace lockstep {
@@ -27,7 +28,9 @@ std::vector<const char*> needed_inputs(const LossOptions& loss) {
 }
 
 std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where, const std::vector<std::int64_t>& shape) {
-  if (tensor.shape != shape) fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}, the shape of target_tokens", where, tensor_shape_text(tensor.shape), tensor_shape_text(shape));
+  if (tensor.shape != shape)
+    fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}, the shape of target_tokens", where, tensor_shape_text(tensor.shape),
+         tensor_shape_text(shape));
   std::vector<float> values = tensor.floats;
   if (!tensor.is_float) values.assign(tensor.integers.begin(), tensor.integers.end());
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -35,9 +38,67 @@ std::vector<float> floats_of(const NamedTensor& tensor, const std::string& where
   return values;
 }
 
+// What log-probabilities are of: options of a batch beside those of its loss.
+struct Support {
+  bool sampled = false;  // of the tokens that sampling kept: a datum may have kept_tokens
+  float temperature = 1;
+};
+
+Support support_of(const LossRequest& wanted) {
+  Support support;
+  for (const auto& [name, value] : wanted.config) {
+    if (name == "target_logprob_support") {
+      const auto* text = std::get_if<std::string>(&value);
+      const std::vector<std::string> names{"full_vocabulary", "sampling_support"};
+      if (!text || std::find(names.begin(), names.end(), *text) == names.end())
+        fail(ErrorCode::invalid_argument, "target_logprob_support is {}, allowed are {}{}", text ? "'" + *text + "'" : std::string("no text"),
+             fmt::join(names, ", "), text ? did_you_mean(*text, names) : "");
+      support.sampled = *text == "sampling_support";
+    }
+    if (name == "temperature") {
+      const auto* number = std::get_if<double>(&value);
+      if (!number || !(*number >= 1e-6 && *number <= 100))
+        fail(ErrorCode::invalid_argument, "temperature is {}, allowed are numbers from 0.000001 to 100", number ? fmt::format("{}", *number) : "no number");
+      support.temperature = static_cast<float>(*number);
+    }
+  }
+  return support;
+}
+
+std::vector<std::int64_t> integers_of(const NamedTensor& tensor, const std::string& where) {
+  if (tensor.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", where);
+  return {tensor.integers.begin(), tensor.integers.end()};
+}
+
+// Takes the inputs of a datum that say what its tokens were drawn from.
+void take_support(const TrainingDatum& datum, const Support& support, std::int64_t vocabulary, const std::string& where, TrainSequence& sequence) {
+  sequence.temperature = support.temperature;
+  const auto kept = datum.inputs.find("kept_tokens"), by_rank = datum.inputs.find("kept_by_rank");
+  const std::string inputs = where + ".loss_fn_inputs.";
+  if (kept == datum.inputs.end()) {
+    if (by_rank != datum.inputs.end()) fail(ErrorCode::invalid_argument, "{}kept_by_rank is given without kept_tokens", inputs);
+    return;
+  }
+  if (!support.sampled)
+    fail(ErrorCode::invalid_argument, "{}kept_tokens is given and target_logprob_support is full_vocabulary; allowed is with sampling_support", inputs);
+  const NamedTensor& ids = kept->second;
+  const std::int64_t tokens = std::ssize(sequence.tokens);
+  if (ids.shape.size() != 2 || ids.shape[0] != tokens || ids.shape[1] < 1)
+    fail(ErrorCode::invalid_argument, "{}kept_tokens has shape {}, allowed is [{}, M]: M ids a token of model_input, -1 in places that are not used", inputs,
+         tensor_shape_text(ids.shape), tokens);
+  if (by_rank != datum.inputs.end() && by_rank->second.shape != std::vector<std::int64_t>{tokens})
+    fail(ErrorCode::invalid_argument, "{}kept_by_rank has shape {}, allowed is [{}], one a token of model_input", inputs,
+         tensor_shape_text(by_rank->second.shape), tokens);
+  sequence.kept_tokens = kept_rows(integers_of(ids, inputs + "kept_tokens"), sequence.tokens.size(),
+                                   by_rank == datum.inputs.end() ? std::vector<std::int64_t>() : integers_of(by_rank->second, inputs + "kept_by_rank"),
+                                   vocabulary, inputs + "kept_tokens");
+}
+
 LossOptions loss_options(const LossRequest& wanted) {
   if (wanted.name == "stable_reinforce")
-    fail(ErrorCode::unsupported, "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead", fmt::join(loss_names(), ", "));
+    fail(ErrorCode::unsupported,
+         "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead",
+         fmt::join(loss_names(), ", "));
   LossConfig config;
   // What each SDK means where nothing is said, beside the table of train/losses.cpp.
   if (wanted.dialect == LossDialect::tinker) {
@@ -47,8 +108,7 @@ LossOptions loss_options(const LossRequest& wanted) {
     config = {{"ratio_log_cap", 20.0}};
   }
   for (const auto& [name, value] : wanted.config) {
-    const auto* text = std::get_if<std::string>(&value);
-    if (name == "target_logprob_support" && text && *text == "full_vocabulary") continue;  // what there is
+    if (name == "target_logprob_support" || name == "temperature") continue;  // support_of
     std::erase_if(config, [&name = name](const auto& one) { return one.first == name; });
     config.emplace_back(name, value);
   }
@@ -87,11 +147,12 @@ std::vector<std::int32_t> given_experts(const TrainingDatum& datum, const Expert
 
 }  // namespace
 
-BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->vocabulary, runtime.max_positions, runtime.model->expert_shape()}; }
+BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts().vocabulary, runtime.max_positions, runtime.model->facts().expert_shape()}; }
 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
   PreparedBatch out;
   out.loss = loss_options(batch.loss);
+  const Support support = support_of(batch.loss);
   out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
   const std::vector<const char*> needed = needed_inputs(out.loss);
   if (batch.data.empty()) fail(ErrorCode::invalid_argument, "data is empty, allowed is at least one datum");
@@ -103,38 +164,44 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
       fail(ErrorCode::invalid_argument, "{}.model_input has {} tokens, allowed is 1 to {}", where, tokens, limits.max_positions);
     for (std::int64_t i = 0; i < tokens; ++i)
       if (datum.tokens[static_cast<std::size_t>(i)] < 0 || datum.tokens[static_cast<std::size_t>(i)] >= limits.vocabulary)
-        fail(ErrorCode::invalid_argument, "{}.model_input token {} is {}, allowed are ids from 0 to {}", where, i, datum.tokens[static_cast<std::size_t>(i)], limits.vocabulary - 1);
+        fail(ErrorCode::invalid_argument, "{}.model_input token {} is {}, allowed are ids from 0 to {}", where, i, datum.tokens[static_cast<std::size_t>(i)],
+             limits.vocabulary - 1);
     std::vector<std::string> missing;
     if (!datum.inputs.contains("target_tokens")) missing.push_back("target_tokens");
     for (const char* name : needed)
       if (!datum.inputs.contains(name)) missing.push_back(name);
-    if (!missing.empty()) fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), batch.loss.name);
+    if (!missing.empty())
+      fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), batch.loss.name);
     const NamedTensor& targets = datum.inputs.at("target_tokens");
     const std::string target_name = where + ".loss_fn_inputs.target_tokens";
     if (targets.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", target_name);
     if (targets.shape[0] != tokens || targets.integers.empty())
-      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name, tensor_shape_text(targets.shape), tokens, tokens);
+      fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is [{}] or [{}, K], one row a token of model_input", target_name,
+           tensor_shape_text(targets.shape), tokens, tokens);
     TrainSequence sequence;
     sequence.tokens = datum.tokens;
     sequence.experts = given_experts(datum, limits.experts, where);
     sequence.targets_per_row = targets.shape.size() == 2 ? targets.shape[1] : 1;
     for (std::size_t i = 0; i < targets.integers.size(); ++i) {
       const std::int64_t target = targets.integers[i];
-      if (target < 0 || target >= limits.vocabulary) fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are ids from 0 to {}", target_name, i, target, limits.vocabulary - 1);
+      if (target < 0 || target >= limits.vocabulary)
+        fail(ErrorCode::invalid_argument, "{}[{}] is {}, allowed are ids from 0 to {}", target_name, i, target, limits.vocabulary - 1);
       sequence.targets.push_back(static_cast<std::int32_t>(target));
     }
     sequence.weights.assign(sequence.targets.size(), 1.0f);
     for (const auto& [name, tensor] : datum.inputs) {
-      if (name == "target_tokens") continue;
+      if (name == "target_tokens" || name == "kept_tokens" || name == "kept_by_rank") continue;
       const std::string_view known = name == "mask" ? "weights" : std::string_view(name);
       const auto row = std::find_if(std::begin(kLossInputNames), std::end(kLossInputNames), [&](const LossInputName& r) { return known == r.name; });
       if (row == std::end(kLossInputNames)) {
-        std::vector<std::string> names{"target_tokens", "mask"};
+        std::vector<std::string> names{"target_tokens", "mask", "kept_tokens", "kept_by_rank"};
         for (const LossInputName& r : kLossInputNames) names.emplace_back(r.name);
-        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "), did_you_mean(name, names));
+        fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "),
+             did_you_mean(name, names));
       }
       sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
     }
+    take_support(datum, support, limits.vocabulary, where, sequence);
     check_loss_data(sequence, d, out.loss, limits.vocabulary);
     out.sequences.push_back(std::move(sequence));
     out.shapes.push_back(targets.shape);

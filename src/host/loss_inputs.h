@@ -1,8 +1,8 @@
 // From a client's batch to what the trainer takes: every value checked, and named where it is wrong. Pure functions.
 //   const PreparedBatch prepared = prepare_batch(batch, batch_limits(runtime));
 #pragma once
-#include "model/expert_shape.h"
 #include "losses/datum.h"
+#include "model/expert_shape.h"
 #include "train/data.h"
 
 namespace lockstep {

@@ -52,11 +52,49 @@ TEST(LossInputs, TheSdksMeanDifferentDefaults) {
   EXPECT_EQ(prepare_batch(batch, kLimits).loss.parameters.clip_high, 3.0f);
 }
 
+// kept_tokens and temperature: what the log-probabilities of a batch are of.
+TEST(LossInputs, TheSamplingSupportIsTaken) {
+  const auto of = [](std::vector<std::int64_t> kept, std::vector<std::int64_t> shape, const char* support = "sampling_support") {
+    TrainingBatch batch = batch_of("cross_entropy", {{"kept_tokens", integer_tensor(std::move(kept), std::move(shape))}});
+    batch.loss.config["target_logprob_support"] = std::string(support);
+    batch.loss.config["temperature"] = 0.7;
+    return batch;
+  };
+  TrainingBatch batch = of({9, 2, -1, -1, 4, -1}, {3, 2});
+  const TrainSequence taken = prepare_batch(batch, kLimits).sequences[0];
+  EXPECT_EQ(taken.temperature, 0.7f);
+  ASSERT_EQ(taken.kept_tokens.size(), 3u);
+  EXPECT_EQ(taken.kept_tokens[0].ids(), (std::vector<std::int32_t>{2, 9}));
+  EXPECT_EQ(taken.kept_tokens[0].order, KeptTokens::Order::by_rank);
+  EXPECT_FALSE(taken.kept_tokens[1].cut());
+  EXPECT_EQ(taken.kept_tokens[2].ids(), (std::vector<std::int32_t>{4}));
+  batch.data[0].inputs["kept_by_rank"] = integer_tensor({0, 1, 1});
+  EXPECT_EQ(prepare_batch(batch, kLimits).sequences[0].kept_tokens[0].order, KeptTokens::Order::by_id);
+  EXPECT_EQ(prepare_batch(batch_of("cross_entropy"), kLimits).sequences[0].temperature, 1.0f);
+
+  EXPECT_NE(refusal_of(of({2, 3, 4}, {3, 1}, "full_vocabulary")).find("kept_tokens is given and target_logprob_support is full_vocabulary"), std::string::npos);
+  EXPECT_NE(refusal_of(of({2, 3, 4}, {3, 1}, "sampling_suport")).find("did you mean 'sampling_support'"), std::string::npos);
+  EXPECT_NE(refusal_of(of({2, 3, 4}, {3})).find("kept_tokens has shape [3], allowed is [3, M]"), std::string::npos);
+  EXPECT_NE(refusal_of(of({2, 3, 100}, {3, 1})).find("kept_tokens[2] is 100, allowed are ids from 0 to 99"), std::string::npos);
+  EXPECT_NE(refusal_of(of({2, 2, 3, 4, 4, 5}, {3, 2})).find("has token 2 twice in row 0"), std::string::npos);
+  EXPECT_EQ(refusal_of(of({2, 5, 4}, {3, 1})), "sequence 0: target 1 is token 3, which is not among its 1 kept tokens");
+  batch.data[0].inputs["kept_by_rank"] = integer_tensor({0, 1});
+  EXPECT_NE(refusal_of(batch).find("kept_by_rank has shape [2], allowed is [3], one a token"), std::string::npos);
+  batch.data[0].inputs["kept_by_rank"] = integer_tensor({});  // no default
+  EXPECT_NE(refusal_of(batch).find("kept_by_rank has shape [0], allowed is [3]"), std::string::npos);
+  batch.data[0].inputs.erase("kept_tokens");
+  EXPECT_NE(refusal_of(batch).find("kept_by_rank is given without kept_tokens"), std::string::npos);
+  TrainingBatch hot = batch_of("cross_entropy");
+  hot.loss.config["temperature"] = 0.0;
+  EXPECT_EQ(refusal_of(hot), "temperature is 0, allowed are numbers from 0.000001 to 100");
+}
+
 TEST(LossInputs, WhatIsWrongIsNamed) {
   EXPECT_EQ(refusal_of(batch_of("ppo")), "data[0].loss_fn_inputs has no logprobs and no advantages, which the loss ppo needs");
   EXPECT_NE(refusal_of(batch_of("ppq")).find("did you mean 'ppo'"), std::string::npos);
   EXPECT_NE(refusal_of(batch_of("cross_entropy", {{"weight", float_tensor({1, 1, 1})}})).find("did you mean 'weights'"), std::string::npos);
-  EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, 1})}})), "data[0].loss_fn_inputs.weights has shape [2], allowed is [3], the shape of target_tokens");
+  EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, 1})}})),
+            "data[0].loss_fn_inputs.weights has shape [2], allowed is [3], the shape of target_tokens");
   EXPECT_EQ(refusal_of(batch_of("cross_entropy", {{"weights", float_tensor({1, NAN, 1})}})), "data[0].loss_fn_inputs.weights[1] is not a finite number");
   TrainingBatch batch = batch_of("cross_entropy");
   batch.data[0].tokens[1] = 100;

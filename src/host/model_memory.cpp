@@ -49,7 +49,7 @@ void take_gradient(TrainedModel& model, const std::vector<TrainSequence>& data) 
   loss.normaliser = 1;
   std::vector<std::size_t> places(data.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
-  model.begin(data.size(), loss);
+  model.begin({.sequences = data.size()}, loss);
   model.add(places, data);
   model.finish();
 }
@@ -81,19 +81,39 @@ std::int64_t memory_rows(const TrainSequence* begin, const TrainSequence* end) {
   return rows;
 }
 
+std::int64_t kept_set_bytes(const TrainSequence* begin, const TrainSequence* end, std::int64_t vocabulary) {
+  constexpr std::int64_t kWord = 4, kMostLeaves = 16;
+  std::int64_t rows = 0, words = 0, most = 0;
+  for (; begin != end; ++begin) {
+    rows += std::ssize(begin->tokens);
+    for (const KeptTokens& kept : begin->kept_tokens) {
+      words += std::ssize(kept.words);
+      most = std::max<std::int64_t>(most, kept.count);
+    }
+  }
+  if (words == 0) return 0;
+  // The piece has a copy of the sets, and so has what is uploaded, here and on the device; with it goes where each row's set begins.
+  const std::int64_t uploaded = 3 * words + 8 * rows;
+  // The kept logits of the rows that the head has at once (ForwardPass::finish), where it sums leaves apart: with an adapter of its own, or on ranks.
+  const std::int64_t at_once = std::min(rows, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / vocabulary));
+  return kWord * (uploaded + at_once * std::min(vocabulary, kMostLeaves * most));
+}
+
 ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) {
   const Runtime& runtime = *base.opened.runtime;
-  counting_.opened.loaded.model = base.opened.loaded.model;
-  const Manifest& manifest = counting_.opened.loaded.model->manifest();
-  counting_.opened.loaded.masters.resize(manifest.parameters().size());
-  counting_.opened.runtime = std::make_shared<Runtime>(BackendOptions{.kind = BackendKind::counting, .threads = 1}, counting_.opened.loaded.model, runtime.profile, runtime.max_positions);
-  counting_.weights = make_weight_set(counting_.opened.runtime->backend, manifest, counting_.opened.loaded.masters, runtime.profile, 0);
-  counting_.optimizer_folder = base.optimizer_folder;
-  counting_.kept = std::make_shared<KeptPasses>(0);
+  counting_.opened.model = base.opened.model;
+  const Manifest& manifest = counting_.opened.model->manifest();
+  counting_.opened.initial = [count = manifest.parameters().size()] { return WeightImages(count); };  // a counting device reads no values
+  counting_.opened.runtime =
+      std::make_shared<Runtime>(BackendOptions{.kind = BackendKind::counting, .threads = 1}, counting_.opened.model, runtime.profile, runtime.max_positions);
+  counting_.weights = counting_.opened.weight_set();
+  counting_.options = base.options;
+  counting_.options.kept = std::make_shared<KeptPasses>(0);
 }
 
 const ModelMemory& ModelMemoryPlanner::of(const ModelSettings& settings) {
-  const std::string kind = fmt::format("{} {} {} {} {} {}", settings.rank, settings.train_attn, settings.train_mlp, settings.train_unembed, settings.base_only, settings.optimizer);
+  const std::string kind =
+      fmt::format("{} {} {} {} {} {}", settings.rank, settings.train_attn, settings.train_mlp, settings.train_unembed, settings.base_only, settings.optimizer);
   const auto known = known_.find(kind);
   return known != known_.end() ? known->second : known_.emplace(kind, count(settings)).first->second;
 }
@@ -110,13 +130,15 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   const std::int64_t made = meter.now();
   memory.resting = made - before;
   const SamplerWeights sampled = settings.base_only ? SamplerWeights{counting_.weights} : model->sampler_weights();
-  for (const Buffer& b : sampled.adapter ? sampled.adapter->parameters : sampled.weights->parameters) memory.weights += b.view().size() * b.view().element_bytes;
+  for (const Buffer& b : sampled.adapter ? sampled.adapter->parameters : sampled.weights->parameters)
+    memory.weights += b.view().size() * b.view().element_bytes;
   std::int64_t elements = 0;
   for (const Parameter& p : model->manifest().parameters()) elements += p.size();
   // The images of weights and moments on the host, and the weights that are read beside those that were there.
-  memory.reading = elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
+  memory.reading =
+      elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
 
-  const std::int64_t vocabulary = counting_.opened.loaded.model->vocabulary;
+  const std::int64_t vocabulary = counting_.opened.model->facts().vocabulary;
   const std::int64_t positions = counting_.opened.runtime->max_positions;
   for (std::int64_t rows = kLeastRows; rows <= std::max(kMostRows, kFactor * positions); rows *= kFactor) {
     for (const std::int64_t length : {std::min(rows, positions - 1) / kPage * kPage, kPage}) {

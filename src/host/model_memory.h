@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "host/trained_model.h"
+#include "host/training_base.h"
 
 namespace lockstep {
 
@@ -25,6 +25,9 @@ class MemoryByRows {
 
 // Rows of a piece as its memory goes by them: each sequence in whole pages.
 std::int64_t memory_rows(const TrainSequence* begin, const TrainSequence* end);
+// Bytes that a turn of a piece takes beside its rows for the tokens that sampling kept (TrainSequence::kept_tokens), which no table of rows can know:
+// one token keeps three others, the next a hundred thousand. At most, and 0 where nothing was cut.
+std::int64_t kept_set_bytes(const TrainSequence* begin, const TrainSequence* end, std::int64_t vocabulary);
 
 struct ModelMemory {
   std::int64_t resting = 0;                  // between operations, without what `pass` says

@@ -1,74 +1,83 @@
 #include "host/operation.h"
 
 #include <algorithm>
+#include <chrono>
+#include <span>
 
 #include "base/error.h"
 
 namespace lockstep {
+namespace {
+std::int64_t tokens_of(std::span<const TrainSequence> sequences) {
+  std::int64_t tokens = 0;
+  for (const TrainSequence& one : sequences) tokens += static_cast<std::int64_t>(one.tokens.size());
+  return tokens;
+}
+}  // namespace
+
 // --- any operation
 
-void TrainingService::Operation::check_lost() const {
-  if ((!heals_ || !model_->unmade.empty()) && !model_->lost.empty()) fail(ErrorCode::io, "{}", model_->lost);
+void NumberedOperation::check_lost() const {
+  const auto state = model_->state.lock();
+  if ((!heals_ || !state->unmade.empty()) && !state->lost.empty()) fail(ErrorCode::io, "{}", state->lost);
 }
 
-bool TrainingService::Operation::run() {
+bool NumberedOperation::run(const OnExecutor& on) {
+  if (tools_.resting.gives_way(on, *model_)) return true;
   bool again = false;
   try {
     check_lost();
-    again = work_(*model_, request_);
+    again = work_(on, *model_, request_);
   } catch (const std::exception& e) {
-    service_.futures_.fail(request_, e);
-    ++service_.statistics_.failed;
+    tools_.commons.futures.fail(request_, e);
+    ++tools_.commons.statistics.failed;
   }
   if (!again) done();
   return again;
 }
 
-void TrainingService::Operation::done() {
-  const std::lock_guard lock(service_.mutex_);
-  model_->record.next_sequence = std::max(model_->record.next_sequence, sequence_ + 1);
-  service_.statistics_.ended(model_->activity);
+void NumberedOperation::done() {
+  const auto state = model_->state.lock();
+  state->record.next_sequence = std::max(state->record.next_sequence, sequence_ + 1);
+  tools_.commons.statistics.ended(state->activity);
 }
 
 // --- forward and forward_backward
 
-bool TrainingService::BatchOperation::may_compute() const {
+bool BatchOperation::may_compute(const OnExecutor& on) const {
   if (told_ || held_) return false;
   if (in_turn()) return true;
-  return may_be_early() && model_->lost.empty() && model_->trained && (begun_ || forward() || !model_->record.open_gradients);
+  if (!may_be_early() || !model_->work.at(on).trained) return false;
+  const auto state = model_->state.lock();
+  return state->lost.empty() && (begun_ || forward() || !state->record.open_gradients);
 }
 
-TrainedModel& TrainingService::BatchOperation::prepare() {
+TrainedModel& BatchOperation::prepare(const OnExecutor& on) {
   if (!prepared_) {
-    prepared_ = prepare_batch(batch_, batch_limits(*service_.base_->opened.runtime));
+    prepared_ = prepare_batch(batch_, batch_limits(tools_.commons.runtime()));
     for (TrainingDatum& datum : batch_.data) datum.inputs.clear(), datum.routing_matrices.clear();
   }
-  end_ = piece_end(prepared_->sequences, next_, service_.turn_tokens(*model_));
-  return service_.trained(*model_);
+  end_ = piece_end(prepared_->sequences, next_, tools_.turn_tokens(on, *model_));
+  return tools_.resting.trained(on, *model_);
 }
 
-std::int64_t TrainingService::BatchOperation::piece_tokens() const {
-  std::int64_t tokens = 0;
-  for (std::size_t s = next_; s < end_; ++s) tokens += static_cast<std::int64_t>(prepared_->sequences[s].tokens.size());
-  return tokens;
-}
+std::int64_t BatchOperation::piece_tokens() const { return tokens_of(std::span(prepared_->sequences).subspan(next_, end_ - next_)); }
 
-TrainedModel& TrainingService::BatchOperation::open_piece() {
-  TrainedModel& trained = prepare();
+TrainedModel& BatchOperation::open_piece(const OnExecutor& on) {
+  TrainedModel& trained = prepare(on);
   const std::vector<TrainSequence>& all = prepared_->sequences;
-  room_ = service_.admit_piece(*model_, all, next_, end_, !forward() || service_.base_->kept->enabled());
+  room_ = tools_.memory.piece(on, *model_, all, next_, end_, !forward() || tools_.commons.base->options.kept->enabled());
   if (!begun_) {
-    if (!forward() || !in_turn()) service_.check_held(*model_);
     if (!forward()) {
-      if (in_turn()) service_.undo_stray(*model_);
-      service_.admit_gradient(*model_, end_ - next_, all.size());
-      trained.begin(all.size(), prepared_->loss);
-      if (in_turn()) service_.mark_gradients(*model_);
+      if (in_turn()) tools_.gradients.undo_stray(on, *model_);
+      tools_.gradients.admit(on, *model_, end_ - next_, all);
+      trained.begin({.sequences = all.size()}, prepared_->loss);
+      if (in_turn()) tools_.gradients.mark(on, *model_);
     } else if (evaluates()) {
       evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
     begun_ = true;
-    if (!in_turn()) model_->early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
+    if (!in_turn()) model_->work.at(on).early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
   }
   piece_.assign(all.begin() + static_cast<std::ptrdiff_t>(next_), all.begin() + static_cast<std::ptrdiff_t>(end_));
   places_.clear();
@@ -76,28 +85,31 @@ TrainedModel& TrainingService::BatchOperation::open_piece() {
   return trained;
 }
 
-bool TrainingService::BatchOperation::close_piece(std::vector<std::vector<float>>&& logprobs) {
+bool BatchOperation::close_piece(const OnExecutor& on, std::vector<std::vector<float>>&& logprobs) {
   for (std::vector<float>& row : logprobs) result_.logprobs.push_back(std::move(row));
   piece_.clear();
   next_ = end_;
   if (next_ < prepared_->sequences.size()) return true;
-  if (!forward()) result_ = model_->trained->finish();
+  if (!forward()) result_ = model_->work.at(on).trained->finish();
   if (evaluated_) result_ = evaluated_->finish();
   held_ = encode_(training_output(*prepared_, result_));
-  if (in_turn()) tell();
-  else ++service_.statistics_.early;
+  if (in_turn()) tell(on);
+  else ++tools_.commons.statistics.early;
   return false;
 }
 
+bool BatchOperation::leave_early(const OnExecutor& on) {
+  return std::erase_if(model_->work.at(on).early, [this](const auto& one) { return one.get() == this; }) > 0;
+}
+
 // The result that is held, now that its turn has come.
-void TrainingService::BatchOperation::tell() {
-  if (std::erase_if(model_->early, [this](const auto& one) { return one.get() == this; }) > 0 && !forward()) service_.mark_gradients(*model_);
-  if (!forward()) {
-    model_->gradient_tokens += result_.gradient_tokens;
-    model_->gradient_sequences += result_.gradient_sequences;
-  }
-  service_.statistics_.computed(prepared_->sequences, forward());
-  service_.futures_.resolve(request_, std::move(*held_));
+void BatchOperation::tell(const OnExecutor& on) {
+  TrainingCommons& commons = tools_.commons;
+  if (leave_early(on) && !forward()) tools_.gradients.mark(on, *model_);
+  if (!forward()) tools_.gradients.count(on, *model_, result_);
+  commons.statistics.computed(prepared_->sequences, forward());
+  if (commons.options.count_tokens) commons.options.count_tokens(model_->owner, tokens_of(prepared_->sequences));
+  commons.futures.resolve(request_, std::move(*held_));
   told_ = true;
   batch_ = {};
   prepared_.reset();
@@ -106,7 +118,7 @@ void TrainingService::BatchOperation::tell() {
   done();
 }
 
-bool TrainingService::BatchOperation::reset() {
+bool BatchOperation::reset() {
   const bool had = begun_ && !forward();
   next_ = 0;
   begun_ = false;
@@ -116,63 +128,66 @@ bool TrainingService::BatchOperation::reset() {
   return had;
 }
 
-void TrainingService::BatchOperation::failed(const std::exception& error) {
+void BatchOperation::failed(const OnExecutor& on, const std::exception& error) {
   piece_.clear();
   room_.leave();
   const auto* own = dynamic_cast<const Error*>(&error);
-  if (dynamic_cast<const std::bad_alloc*>(&error) || (own && own->code() == ErrorCode::resource_exhausted)) model_->turn.too_large();
+  if (dynamic_cast<const std::bad_alloc*>(&error) || (own && own->code() == ErrorCode::resource_exhausted)) model_->work.at(on).turn.too_large();
   if (begun_ && !forward()) {
-    service_.undo_early(*model_);
-    service_.drop_gradients(*model_);
+    tools_.gradients.undo_early(on, *model_);
+    tools_.gradients.drop(on, *model_);
   }
   if (!in_turn()) {  // it fails again in its turn, in the order of the numbers
     do_not_run_early();
-    std::erase_if(model_->early, [this](const auto& one) { return one.get() == this; });
+    leave_early(on);
     reset();
     return;
   }
-  service_.futures_.fail(request_, error);
-  ++service_.statistics_.failed;
+  tools_.commons.futures.fail(request_, error);
+  ++tools_.commons.statistics.failed;
   told_ = true;
   done();
 }
 
-bool TrainingService::BatchOperation::run() {
-  const bool again = run_piece();
+bool BatchOperation::run(const OnExecutor& on) {
+  const bool again = run_piece(on);
   room_.leave();
   if (!again) leave();
   return again;
 }
 
-bool TrainingService::BatchOperation::run_piece() {
+bool BatchOperation::run_piece(const OnExecutor& on) {
+  using Clock = std::chrono::steady_clock;
   if (held_ && in_turn()) {
-    if (!forward()) service_.undo_stray(*model_);
-    if (held_) return tell(), false;  // else it was undone, and is computed now
+    if (!forward()) tools_.gradients.undo_stray(on, *model_);
+    if (held_) return tell(on), false;  // else it was undone, and is computed now
   }
-  if (!may_compute()) return false;
+  if (!may_compute(on)) return false;
+  if (tools_.resting.gives_way(on, *model_)) return true;
   try {
     if (in_turn()) check_lost();
-    TrainedModel& trained = open_piece();
+    TrainedModel& trained = open_piece(on);
     if (evaluates()) {
       trained.evaluate(*evaluated_, places_, piece_);
-      return close_piece({});
+      return close_piece(on, {});
     }
-    if (forward()) return close_piece(trained.score(piece_));
+    if (forward()) return close_piece(on, trained.score(piece_));
     const auto before = Clock::now();
     trained.add(places_, piece_);
-    model_->turn.took(piece_tokens(), std::chrono::duration<double>(Clock::now() - before).count(), service_.options_.tokens_a_step, service_.options_.turn_seconds);
-    return close_piece({});
+    const TrainingServiceOptions& options = tools_.commons.options;
+    model_->work.at(on).turn.took(piece_tokens(), std::chrono::duration<double>(Clock::now() - before).count(), options.tokens_a_step, options.turn_seconds);
+    return close_piece(on, {});
   } catch (const std::exception& e) {
-    failed(e);
+    failed(on, e);
     return false;
   }
 }
 
-TrainingQueue::Step::Offer TrainingService::BatchOperation::offer() {
+TrainingQueue::Step::Offer BatchOperation::offer(const OnExecutor& on) {
   // Models on disk come to memory alone: another's place there may be needed for them.
-  if (!may_compute() || !model_->lost.empty() || !model_->trained) return {};
+  if (!may_compute(on) || !model_->lost().empty() || !model_->work.at(on).trained) return {};
   try {
-    TrainedModel& trained = prepare();
+    TrainedModel& trained = prepare(on);
     if (evaluates()) return {};
     const void* pass = trained.company(forward());
     return {pass, piece_tokens()};
@@ -181,7 +196,8 @@ TrainingQueue::Step::Offer TrainingService::BatchOperation::offer() {
   }
 }
 
-std::vector<bool> TrainingService::BatchOperation::run_with(const std::vector<Step*>& others) {
+std::vector<bool> BatchOperation::run_with(const OnExecutor& on, const std::vector<Step*>& others) {
+  TrainingStatistics& statistics = tools_.commons.statistics;
   std::vector<BatchOperation*> all{this};  // only batches offer a pass
   for (Step* other : others) all.push_back(static_cast<BatchOperation*>(other));
   std::vector<bool> again(all.size(), false);
@@ -189,26 +205,29 @@ std::vector<bool> TrainingService::BatchOperation::run_with(const std::vector<St
   std::vector<std::size_t> which;
   for (std::size_t i = 0; i < all.size(); ++i) {
     try {
-      pieces.push_back({.model = &all[i]->open_piece(), .places = &all[i]->places_, .data = &all[i]->piece_});
+      pieces.push_back({.model = &all[i]->open_piece(on), .places = &all[i]->places_, .data = &all[i]->piece_});
       which.push_back(i);
     } catch (const std::exception& e) {
-      all[i]->failed(e);
+      // Others of this pass have the room: it comes alone, when it is the first.
+      const auto* own = dynamic_cast<const Error*>(&e);
+      if (i > 0 && own && own->code() == ErrorCode::resource_exhausted) again[i] = true;
+      else all[i]->failed(on, e);
     }
   }
   try {
     if (!pieces.empty()) pieces[0].model->run_together(pieces, forward());
-    if (pieces.size() > 1) ++service_.statistics_.shared_passes, service_.statistics_.shared_pieces += pieces.size();
+    if (pieces.size() > 1) ++statistics.shared_passes, statistics.shared_pieces += pieces.size();
   } catch (const std::exception& e) {  // nobody's own error, and what has been added is not known
-    for (const std::size_t i : which) all[i]->failed(e);
+    for (const std::size_t i : which) all[i]->failed(on, e);
     pieces.clear();
   }
   for (std::size_t k = 0; k < pieces.size(); ++k) {
     BatchOperation& one = *all[which[k]];
     try {
       if (pieces[k].failure) throw *pieces[k].failure;
-      again[which[k]] = one.close_piece(std::move(pieces[k].logprobs));
+      again[which[k]] = one.close_piece(on, std::move(pieces[k].logprobs));
     } catch (const std::exception& e) {
-      one.failed(e);
+      one.failed(on, e);
     }
   }
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -1,24 +1,49 @@
-// Operations of a training service's models as steps of their lanes. A BatchOperation is a forward or a forward_backward: a piece a turn,
+// Operations of models as steps of their lanes. A BatchOperation is a forward or a forward_backward: a piece a turn,
 // in one pass with pieces of other models where it can. It may also run early: when it came before the numbers in front of it (a client
 // sends the chunks of a call 2, 3, ..., 1). Its result is then held until its turn has come. That is sound because gradients are
 // order-free sums: calls that only add to them change nothing for each other. An operation that changes something else, and turns
 // out to stand before it, undoes what ran early, which is run again in its turn: so early work is only done while no other gradient is
 // there, and undoing is dropping them all.
-// Executor's thread, but for what says otherwise.
+// In steps of the executor, but for what says otherwise.
 #pragma once
-#include <chrono>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
-#include "host/training_service.h"
+#include "host/loss_inputs.h"
+#include "host/resting.h"
 #include "train/losses.h"
 #include "train/open_batch.h"
 
 namespace lockstep {
 
-class TrainingService::Operation : public TrainingQueue::Step, public std::enable_shared_from_this<TrainingService::Operation> {
+// What operations work with.
+struct OperationTools {
+  TrainingCommons& commons;
+  MemoryRoom& memory;
+  OpenGradients& gradients;
+  Resting& resting;
+
+  // Tokens of the model's next turn.
+  std::int64_t turn_tokens(const OnExecutor& on, const HostedModel& model) const {
+    return model.work.at(on).turn.tokens(commons.options.tokens_a_step, commons.queue->others_wait());
+  }
+};
+
+class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_from_this<NumberedOperation> {
  public:
-  Operation(TrainingService& service, std::shared_ptr<Model> model, std::string request, std::int64_t sequence, Work work, bool heals)
-      : service_(service), model_(std::move(model)), request_(std::move(request)), sequence_(sequence), heals_(heals), work_(std::move(work)) {}
-  bool run() override;
+  // One step of an operation: true: again.
+  using Work = std::function<bool(const OnExecutor& on, HostedModel& model, const std::string& request)>;
+
+  // `kind`: of its pieces, for metrics; a literal.
+  NumberedOperation(const OperationTools& tools, std::shared_ptr<HostedModel> model, std::string request, std::int64_t sequence, Work work, bool heals,
+                    const char* kind)
+      : tools_(tools), model_(std::move(model)), request_(std::move(request)), sequence_(sequence), heals_(heals), kind_(kind), work_(std::move(work)) {}
+  bool run(const OnExecutor& on) override;
+  const char* kind() const override { return kind_; }
   virtual bool may_run_early() const { return false; }
 
   const std::string& request() const { return request_; }  // any thread
@@ -34,25 +59,29 @@ class TrainingService::Operation : public TrainingQueue::Step, public std::enabl
   bool may_be_early() const { return may_be_early_; }
   void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn
 
-  TrainingService& service_;
-  const std::shared_ptr<Model> model_;
+  const OperationTools& tools_;
+  const std::shared_ptr<HostedModel> model_;
   const std::string request_;
   const std::int64_t sequence_;
   const bool heals_ = false;
 
  private:
+  const char* const kind_;
   Work work_;
   bool early_entry_ = false;
   std::atomic<bool> may_be_early_{true};
 };
 
-class TrainingService::BatchOperation : public Operation {
+class BatchOperation : public NumberedOperation {
  public:
-  BatchOperation(TrainingService& service, std::shared_ptr<Model> model, std::string request, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode)
-      : Operation(service, std::move(model), std::move(request), sequence, nullptr, false), batch_(std::move(batch)), encode_(std::move(encode)) {}
-  bool run() override;
-  Offer offer() override;
-  std::vector<bool> run_with(const std::vector<Step*>& others) override;
+  BatchOperation(const OperationTools& tools, std::shared_ptr<HostedModel> model, std::string request, std::int64_t sequence, TrainingBatch batch,
+                 Encode<TrainingOutput> encode)
+      : NumberedOperation(tools, std::move(model), std::move(request), sequence, nullptr, false, "batch"),
+        batch_(std::move(batch)),
+        encode_(std::move(encode)) {}
+  bool run(const OnExecutor& on) override;
+  Offer offer(const OnExecutor& on) override;
+  std::vector<bool> run_with(const OnExecutor& on, const std::vector<Step*>& others) override;
   bool may_run_early() const override { return true; }
 
   // Early gradients that something before them may yet undo; `next`: the number whose turn it is.
@@ -61,28 +90,29 @@ class TrainingService::BatchOperation : public Operation {
   bool reset();
 
  private:
-  bool run_piece();
-  bool may_compute() const;
-  TrainedModel& prepare();       // and chooses the next piece
+  bool run_piece(const OnExecutor& on);
+  bool may_compute(const OnExecutor& on) const;
+  TrainedModel& prepare(const OnExecutor& on);  // and chooses the next piece
   std::int64_t piece_tokens() const;
-  TrainedModel& open_piece();
-  bool close_piece(std::vector<std::vector<float>>&& logprobs);
-  void tell();
-  void failed(const std::exception& error);
+  TrainedModel& open_piece(const OnExecutor& on);
+  bool close_piece(const OnExecutor& on, std::vector<std::vector<float>>&& logprobs);
+  void tell(const OnExecutor& on);
+  void failed(const OnExecutor& on, const std::exception& error);
   bool forward() const { return batch_.forward_only; }
   bool evaluates() const { return forward() && is_policy(prepared_->loss.kind); }
+  bool leave_early(const OnExecutor& on);  // true: it was among those that ran early
 
   TrainingBatch batch_;
   const Encode<TrainingOutput> encode_;
   std::optional<PreparedBatch> prepared_;
   std::vector<TrainSequence> piece_;
   std::vector<std::size_t> places_;
-  TurnRoom room_;  // of the piece, while its turn lasts
+  TurnRoom room_;                   // of the piece, while its turn lasts
   std::size_t next_ = 0, end_ = 0;  // sequences: the next piece
   bool begun_ = false, told_ = false;
-  ForwardBackwardResult result_;    // of a forward
+  ForwardBackwardResult result_;        // of a forward
   std::optional<OpenBatch> evaluated_;  // of a forward with a policy's loss
-  std::optional<Outcome> held_;     // its result, before its turn
+  std::optional<Outcome> held_;         // its result, before its turn
 };
 
 }  // namespace lockstep

@@ -12,10 +12,10 @@ namespace lockstep {
 struct SamplingRequest {
   std::vector<std::int32_t> prompt;
   std::int64_t num_samples = 1;
-  std::optional<std::int64_t> max_tokens;   // none: as many as the context holds
-  std::optional<std::uint64_t> seed;        // none: drawn
+  std::optional<std::int64_t> max_tokens;  // none: as many as the context holds
+  std::optional<std::uint64_t> seed;       // none: drawn
   float temperature = 1, top_p = 1;
-  std::int32_t top_k = 0;                   // 0: all
+  std::int32_t top_k = 0;  // 0: all
   // None: the model's end tokens stop it; else these alone.
   std::optional<std::vector<std::string>> stop_texts;
   std::optional<std::vector<std::int32_t>> stop_tokens;
@@ -25,20 +25,21 @@ struct SamplingRequest {
   // Of every prompt position after the first: tokens to score, [n - 1, prompt_targets_per_row], -1: none; how many to draw.
   std::vector<std::int32_t> prompt_targets;
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
+  bool scores_prompt() const { return prompt_logprobs || topk_prompt_logprobs > 0 || prompt_targets_per_row > 0 || prompt_draws > 0; }
 
   static constexpr std::int64_t kMaxPromptTargets = Request::kMaxPromptTargets;  // a row
 };
 
 struct SampledSequence {
-  std::vector<std::int32_t> tokens;      // with the tokens of the stop that ended it
-  std::vector<float> logprobs;           // of the distribution each was drawn from
+  std::vector<std::int32_t> tokens;  // with the tokens of the stop that ended it
+  std::vector<float> logprobs;       // of the distribution each was drawn from
   std::vector<std::vector<TokenLogprob>> top;
-  bool stopped = false;                  // else its budget ended
+  bool stopped = false;  // else its budget ended
 };
 
 struct SamplingResult {
   std::vector<SampledSequence> sequences;
-  std::vector<float> prompt_logprobs;    // one a prompt token, the first NaN; empty: not asked for
+  std::vector<float> prompt_logprobs;  // one a prompt token, the first NaN; empty: not asked for
   std::vector<std::vector<TokenLogprob>> prompt_top;
   std::vector<float> prompt_target_logprobs;  // in the places of prompt_targets; 0 where none is
   std::vector<TokenLogprob> prompt_draws;     // [n - 1, prompt_draws]

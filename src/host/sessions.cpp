@@ -13,19 +13,25 @@ Sessions::Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit) 
     SessionRecord record = session_record(TrainingJson::parse(document));
     if (!record.idempotency_key.empty()) by_key_[{record.owner, record.idempotency_key}] = id;
     heard_.add(id, record.owner, record.seen);
+    if (record.status != "active") heard_.finish(id);
     sessions_[id] = std::move(record);
   });
 }
 
 std::string Sessions::again(const std::string& owner, const SessionRecord& wanted) {
-  if (wanted.idempotency_key.empty()) return {};
   const std::lock_guard lock(mutex_);
+  return of_key(owner, wanted);
+}
+
+std::string Sessions::of_key(const std::string& owner, const SessionRecord& wanted) {
+  if (wanted.idempotency_key.empty()) return {};
   const auto same = by_key_.find({owner, wanted.idempotency_key});
   return same != by_key_.end() && heard_.hear(same->second, owner) ? same->second : std::string();
 }
 
 std::string Sessions::create(const std::string& owner, SessionRecord wanted) {
   const std::lock_guard lock(mutex_);
+  if (const std::string same = of_key(owner, wanted); !same.empty()) return same;  // another was faster
   const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
   limit_.check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
   wanted.id += hex64(random_bits());
@@ -82,6 +88,12 @@ void Sessions::finish(const std::string& owner, const std::string& id, const std
   record.status = status;
   record.finish_detail = detail;
   keep(record);
+  heard_.finish(id);
+}
+
+void Sessions::check_takes_work(const std::string& id) const {
+  if (is_finished(id))
+    fail(ErrorCode::invalid_argument, "session '{}' has finished and takes no more work; allowed is a session that create_session makes", id);
 }
 
 std::vector<SessionRecord> Sessions::silent(double seconds) const {

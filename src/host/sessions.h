@@ -19,17 +19,20 @@ class Sessions {
 
   // The one that was made under the same idempotency key, which is heard; none: empty.
   std::string again(const std::string& owner, const SessionRecord& wanted);
-  // wanted.id is what the id begins with. Errors: resource_exhausted; the store's.
+  // wanted.id is what the id begins with. The one that again() tells of, where there is one by now. Errors: resource_exhausted; the store's.
   std::string create(const std::string& owner, SessionRecord wanted);
   // Whoever asks for it is heard. Error not_found.
   SessionRecord find(const std::string& owner, const std::string& id);
-  std::vector<SessionRecord> all(const std::string& owner) const;  // newest first
+  std::vector<SessionRecord> all(const std::string& owner) const;                            // newest first
   void assign(const std::string& owner, const std::string& id, const std::string& project);  // errors: invalid_argument, not_found
   // The first reason stays. Errors: invalid_argument, not_found.
   void finish(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail);
 
+  // Before new work in it. Error invalid_argument: it has finished. Waits for nobody who writes.
+  void check_takes_work(const std::string& id) const;
   // False: there is none, or it is another owner's. Waits for nobody who writes.
   bool hear(const std::string& owner, const std::string& id) { return heard_.hear(id, owner); }
+  bool is_finished(const std::string& id) const { return heard_.is_finished(id); }  // one that is not there is not
   // Not heard for so long; one that is not there too.
   bool is_silent(const std::string& id, double seconds) const { return heard_.is_silent(id, seconds); }
   // Those of anyone that were not heard for so long. Whoever removes them calls begin_removal first, does what must be done before they are gone,
@@ -48,7 +51,8 @@ class Sessions {
   }
 
  private:
-  SessionRecord& at(const std::string& owner, const std::string& id);  // mutex_ is held; error not_found
+  std::string of_key(const std::string& owner, const SessionRecord& wanted);  // mutex_ is held
+  SessionRecord& at(const std::string& owner, const std::string& id);         // mutex_ is held; error not_found
   void keep(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
 
   const std::shared_ptr<TrainingStore> store_;

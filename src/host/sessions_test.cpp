@@ -57,6 +57,23 @@ TEST_F(SessionsTest, BelongToTheirOwnersAndAreThereAgain) {
   EXPECT_EQ(found.finish_detail, "first");
 }
 
+TEST_F(SessionsTest, OneThatHasFinishedTakesNoWork) {
+  std::string mine;
+  {
+    Sessions sessions(store_, KeyLimit(100, 50));
+    mine = sessions.create("ann", {});
+    sessions.check_takes_work(mine);
+    EXPECT_EQ(code_of([&] { sessions.finish("bob", mine, "finished: success", ""); }), ErrorCode::not_found);
+    sessions.check_takes_work(mine);
+    sessions.finish("ann", mine, "finished: success", "");
+    EXPECT_EQ(code_of([&] { sessions.check_takes_work(mine); }), ErrorCode::invalid_argument);
+    EXPECT_TRUE(sessions.hear("ann", mine));  // it is still there, to be looked at
+    sessions.check_takes_work(sessions.create("ann", {}));
+  }
+  const Sessions again(store_, KeyLimit(100, 50));
+  EXPECT_EQ(code_of([&] { again.check_takes_work(mine); }), ErrorCode::invalid_argument);
+}
+
 TEST_F(SessionsTest, OneOwnerTakesItsShare) {
   Sessions sessions(store_, KeyLimit(4, 50));
   for (int i = 0; i < 2; ++i) sessions.create("ann", {});

@@ -27,7 +27,7 @@ struct LimitedBench : TrainingBench {
     return true;
   }
   std::string save(const std::string& model, std::int64_t sequence, const std::string& name) {
-    return service->save("me", model, sequence, {.name = name}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; });
+    return service->operations().save("me", model, sequence, {.name = name}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; });
   }
 };
 
@@ -42,7 +42,7 @@ void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
   loss.normaliser = 1;
   std::vector<std::size_t> places(data.size());
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = i;
-  model.begin(data.size(), loss);
+  model.begin({.sequences = data.size()}, loss);
   model.add(places, data);
   model.finish();
 }
@@ -51,7 +51,7 @@ void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
 TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
   TrainingBench bench;
   bench.service.reset();
-  bench.base->kept = std::make_shared<KeptPasses>(0);  // forwards that are kept have a claim of their own
+  bench.base->options.kept = std::make_shared<KeptPasses>(0);  // forwards that are kept have a claim of their own
   MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
   ModelMemoryPlanner planner(*bench.base);
   for (const std::int64_t rank : {0, 4, 32}) {
@@ -79,7 +79,10 @@ TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
       gradient_of(*model, data);
       const std::int64_t held = now(memory);
       EXPECT_LE(memory.peak_of_all() - held, plan.turn.bytes(rows)) << rows;
-      if (rows >= 64) EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;  // a plan, not just a large number; its table begins there
+      // A plan, not just a large number; its table begins there.
+      if (rows >= 64) {
+        EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;
+      }
       memory.reset_peaks();
       model->optim_step({});
       EXPECT_LE(memory.peak_of_all() - held, plan.step);
@@ -96,6 +99,40 @@ TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
     gradient_of(*model, data);
     EXPECT_EQ(now(memory) - rests, plan.accumulators);
     model->optim_step({});
+  }
+}
+
+// Kept tokens take room that a table of rows does not know, and no more than is claimed for them.
+TEST(TrainingMemory, KeptTokensHaveRoomBesideTheRows) {
+  TrainingBench bench;
+  bench.service.reset();
+  bench.base->options.kept = std::make_shared<KeptPasses>(0);
+  MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
+  std::vector<std::int32_t> ids(40), tokens;
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
+  for (std::int32_t i = 0; i < 100; ++i) tokens.push_back(7 * i % 40);
+  const std::vector<TrainSequence> plain{TrainSequence::next_token(tokens)};
+  std::vector<TrainSequence> cut = plain;
+  const std::int64_t vocabulary = bench.base->opened.model->facts().vocabulary;
+  cut[0].kept_tokens.assign(cut[0].tokens.size(), KeptTokens::of(KeptTokens::Order::by_rank, ids, vocabulary));
+  EXPECT_EQ(kept_set_bytes(plain.data(), plain.data() + 1, vocabulary), 0);
+  for (const std::int64_t rank : {0, 4}) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    ModelSettings settings;
+    settings.rank = rank;
+    settings.seed = 3;
+    const std::unique_ptr<TrainedModel> model = make_trained_model(*bench.base, settings);
+    const auto turn = [&](const std::vector<TrainSequence>& data) {
+      memory.reset_peaks();
+      gradient_of(*model, data);
+      const std::int64_t bytes = memory.peak_of_all() - now(memory);
+      model->optim_step({});
+      return bytes;
+    };
+    turn(plain);  // what stays of a turn for the next one
+    const std::int64_t without = turn(plain), with = turn(cut);
+    EXPECT_GT(with, without);
+    EXPECT_LE(with - without, kept_set_bytes(cut.data(), cut.data() + 1, vocabulary));
   }
 }
 
@@ -120,53 +157,63 @@ TEST(TrainingMemory, ModelsRestOnDiskBeforeAnybodyIsRefused) {
     }
     for (std::int64_t round = 0; round < 2; ++round)
       for (std::size_t m = 0; m < models.size(); ++m) {
-        const Outcome batch = bench.result(bench.batch(models[m], 2 * round + 1, training_batch(m, 3))), step = bench.result(bench.step(models[m], 2 * round + 2));
+        const Outcome batch = bench.result(bench.batch(models[m], 2 * round + 1, training_batch(m, 3))),
+                      step = bench.result(bench.step(models[m], 2 * round + 2));
         EXPECT_FALSE(batch.failed() || step.failed()) << batch.message << step.message;
         bits.push_back(batch.bytes + step.bytes);
       }
-    if (limited) EXPECT_LE(bench.base->ledger->held(), bench.base->ledger->total());
+    if (limited) {
+      EXPECT_LE(bench.base->ledger->held(), bench.base->ledger->total());
+    }
     return bits;
   };
   EXPECT_EQ(run(true), run(false));
 }
 
-// Gradients hold their models in memory: who has no room for one is refused, keeps what it had, and goes on when there is room again.
+// A gradient that fits beside nothing is refused, keeps what it had, and is taken when there is room again.
 TEST(TrainingMemory, AGradientThatDoesNotFitIsThatOperationsErrorAndLosesNothing) {
-  LimitedBench bench(64 * kMegabyte, {.key_share = 100, .tokens_a_step = 64});
-  const std::string session = bench.session(), first = bench.model(session, 0, 0), second = bench.model(session, 1, 0);
-  ASSERT_FALSE(bench.result(bench.batch(first, 1, training_batch(1, 3))).failed());
+  LimitedBench bench(64 * kMegabyte, {.tokens_a_step = 64});
+  const std::string session = bench.session(), model = bench.model(session, 0, 0);
+  ASSERT_FALSE(bench.result(bench.batch(model, 1, training_batch(1, 3))).failed());
   const std::int64_t gradient = bench.base->ledger->held("gradients");
   ASSERT_GT(gradient, 0);
-  MemoryLedger::Claim others = bench.leave(gradient - 1);
-  EXPECT_TRUE(bench.fails(bench.batch(second, 1, training_batch(2, 3)), "the gradient of model"));
-  const Outcome saved = bench.result(bench.save(first, 2, "kept"));
-  EXPECT_FALSE(saved.failed()) << saved.message;  // there is always room to write
-  EXPECT_FALSE(bench.result(bench.step(first, 3)).failed());
+  ASSERT_FALSE(bench.result(bench.step(model, 2)).failed());
   EXPECT_EQ(bench.base->ledger->held("gradients"), 0);
+  MemoryLedger::Claim others = bench.leave(gradient - 1);
+  EXPECT_TRUE(bench.fails(bench.batch(model, 3, training_batch(2, 3)), "the gradient of model"));
+  const Outcome saved = bench.result(bench.save(model, 4, "kept"));
+  EXPECT_FALSE(saved.failed()) << saved.message;  // there is always room to write
   others.release();
-  EXPECT_FALSE(bench.result(bench.batch(second, 2, training_batch(2, 3))).failed());
-  EXPECT_FALSE(bench.result(bench.step(second, 3)).failed());
+  EXPECT_FALSE(bench.result(bench.batch(model, 5, training_batch(2, 3))).failed());
+  EXPECT_FALSE(bench.result(bench.step(model, 6)).failed());
 }
 
-// Two models with gradients are more than half of what three take: one key gets one of them, another key its own.
-TEST(TrainingMemory, OneKeyTakesItsShareOfMemoryWithGradientsAndNoMore) {
-  const TrainingServiceOptions options{.key_share = 50, .tokens_a_step = 64};
-  std::int64_t total = 0;
-  {
-    LimitedBench probe(64 * kMegabyte, options);
-    ModelMemoryPlanner planner(*probe.base);
-    const ModelMemory& memory = planner.of({});
-    total = (probe.base->ledger->held() - 64 * kMegabyte / 16 + 3 * (memory.resting + memory.pass.bytes(64) + memory.alone)) * 16 / 15;
-  }
-  LimitedBench bench(total, options);
-  const std::string mine = bench.session(), yours = bench.session("you");
-  const std::string first = bench.model(mine, 0, 0), second = bench.model(mine, 1, 0), third = bench.model(yours, 0, 0, "you");
-  ASSERT_FALSE(bench.result(bench.batch(first, 1, training_batch(1, 3))).failed());
-  EXPECT_TRUE(bench.fails(bench.batch(second, 1, training_batch(1, 3)), "--key-share"));
-  const Outcome other = bench.result(bench.batch(third, 1, training_batch(1, 3), "you"), "you");
-  EXPECT_FALSE(other.failed()) << other.message;
-  EXPECT_FALSE(bench.result(bench.step(first, 2)).failed());
-  EXPECT_FALSE(bench.result(bench.batch(second, 2, training_batch(1, 3))).failed());
+// Five models in room for one with its gradients and a little, batches of several turns: nobody is refused, and each has the bits that it has alone.
+TEST(TrainingMemory, ModelsRestWithTheirGradients) {
+  const auto run = [](bool limited) {
+    LimitedBench bench(64 * kMegabyte, {.tokens_a_step = 32, .turn_seconds = 0});
+    const std::string session = bench.session();
+    std::vector<std::string> models, bits;
+    MemoryLedger::Claim others;
+    for (std::int64_t m = 0; m < 5; ++m) {
+      models.push_back(bench.model(session, m, m % 2 == 0 ? 0 : 8));
+      if (limited && m == 0) others = bench.leave(5 * bench.base->ledger->held("models"));
+    }
+    std::vector<std::string> requests;
+    for (std::int64_t call = 1; call <= 3; ++call)
+      for (std::size_t m = 0; m < models.size(); ++m)
+        requests.push_back(bench.batch(models[m], call, training_batch(10 * m + static_cast<std::size_t>(call), 20)));
+    for (std::size_t m = 0; m < models.size(); ++m) requests.push_back(bench.step(models[m], 4));
+    for (const std::string& request : requests) {
+      const Outcome outcome = bench.result(request);
+      EXPECT_FALSE(outcome.failed()) << outcome.message;
+      bits.push_back(outcome.bytes);
+    }
+    EXPECT_EQ(bench.base->ledger->held("gradients"), 0);
+    EXPECT_EQ(bench.service->statistics().gradients_saved > 0, limited);
+    return bits;
+  };
+  EXPECT_TRUE(run(true) == run(false));
 }
 
 // A snapshot that has no room in memory is on disk at once, and is sampled with the same bits when there is room.
@@ -176,11 +223,13 @@ TEST(TrainingMemory, ASnapshotWithoutRoomIsOnDisk) {
   ASSERT_FALSE(bench.result(bench.batch(model, 1, training_batch(1, 3))).failed());
   ASSERT_FALSE(bench.result(bench.step(model, 2)).failed());
   MemoryLedger::Claim others = bench.leave(100);
-  const Outcome made = bench.result(bench.service->save_sampler("me", model, 3, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; }));
+  const Outcome made = bench.result(bench.service->operations().save_sampler("me", model, 3, false, [](const SamplerRecord& r) {
+    return Outcome{"text/plain", r.id, {}, {}};
+  }));
   ASSERT_FALSE(made.failed()) << made.message;
-  EXPECT_TRUE(bench.service->sampler("me", made.bytes).spilled);
+  EXPECT_TRUE(bench.service->samplers().find("me", made.bytes).spilled);
   EXPECT_EQ(bench.base->ledger->held("samplers"), 0);
-  EXPECT_NO_THROW(bench.service->weights_of_sampler("me", made.bytes));  // the model rests on disk meanwhile
+  EXPECT_NO_THROW(bench.service->samplers().weights("me", made.bytes));  // the model rests on disk meanwhile
   EXPECT_GT(bench.base->ledger->held("samplers"), 0);
 }
 

@@ -7,22 +7,23 @@ namespace {
 class PlainStep : public TrainingQueue::Step {
  public:
   explicit PlainStep(TrainingQueue::Work work) : work_(std::move(work)) {}
-  bool run() override { return work_(); }
+  bool run(const OnExecutor& on) override { return work_(on); }
 
  private:
   TrainingQueue::Work work_;
 };
 }  // namespace
 
-void TrainingQueue::submit(const std::string& lane, Work work) { submit(lane, std::make_shared<PlainStep>(std::move(work))); }
+void TrainingQueue::submit(const std::string& lane, const std::string& owner, Work work) { submit(lane, owner, std::make_shared<PlainStep>(std::move(work))); }
 
-void TrainingQueue::submit(const std::string& name, std::shared_ptr<Step> step) {
+void TrainingQueue::submit(const std::string& name, const std::string& owner, std::shared_ptr<Step> step) {
   const std::lock_guard lock(mutex_);
-  if (!scheduled_) executor_->submit(WorkPriority::training, [self = shared_from_this()] { return self->run_one(); });
-  scheduled_ = true;
+  if (!scheduled_.contains(owner))
+    executor_->submit(executor_->account(WorkClass::training, owner), [self = shared_from_this(), owner] { return self->run_one(owner); });
+  scheduled_.insert(owner);
   const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.name == name; });
   if (found != lanes_.end()) found->steps.push_back(std::move(step));
-  else lanes_.push_back({name, {std::move(step)}});
+  else lanes_.push_back({name, owner, {std::move(step)}});
 }
 
 void TrainingQueue::drop(const std::string& name) {
@@ -42,54 +43,61 @@ bool TrainingQueue::others_wait() const {
   return lanes_.size() > 1;
 }
 
-// The first lane's step, and those of others that find room beside it.
-std::vector<std::shared_ptr<TrainingQueue::Step>> TrainingQueue::turn(std::vector<std::string>& names) {
-  std::vector<std::shared_ptr<Step>> steps;
+// The step of the owner's first lane, and those of others that find room beside it.
+std::vector<TrainingQueue::InTurn> TrainingQueue::turn(const OnExecutor& on, const std::string& owner) {
+  std::vector<InTurn> steps;
   {
     const std::lock_guard lock(mutex_);
-    for (const Lane& lane : lanes_) {
-      names.push_back(lane.name);
-      steps.push_back(lane.steps.front());
-      if (tokens_a_turn_ == 0) break;
-    }
+    const auto first = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.owner == owner; });
+    if (first == lanes_.end()) return steps;  // its steps ran along in the turns of others
+    steps.push_back({first->name, owner, first->steps.front()});
+    for (auto lane = lanes_.begin(); tokens_a_turn_ > 0 && lane != lanes_.end(); ++lane)
+      if (lane != first) steps.push_back({lane->name, lane->owner, lane->steps.front()});
   }
   if (steps.size() < 2) return steps;
-  const Step::Offer first = steps[0]->offer();
+  const Step::Offer first = steps[0].step->offer(on);
+  steps[0].tokens = first.tokens;
   std::int64_t room = tokens_a_turn_ - first.tokens;
   std::size_t kept = 1;
   for (std::size_t i = 1; i < steps.size() && first.pass && room > 0; ++i) {
-    const Step::Offer offer = steps[i]->offer();
+    const Step::Offer offer = steps[i].step->offer(on);
     if (offer.pass != first.pass || offer.tokens > room) continue;
     room -= offer.tokens;
-    steps[kept] = steps[i];
-    names[kept++] = names[i];
+    steps[i].tokens = offer.tokens;
+    if (i != kept) steps[kept] = std::move(steps[i]);
+    ++kept;
   }
   steps.resize(kept);
-  names.resize(kept);
   return steps;
 }
 
-bool TrainingQueue::run_one() {
-  std::vector<std::string> names;
-  const std::vector<std::shared_ptr<Step>> steps = turn(names);
+bool TrainingQueue::run_one(const std::string& owner) {
+  const OnExecutor on(*executor_);
+  const std::vector<InTurn> steps = turn(on, owner);
   std::vector<bool> again;
+  if (!steps.empty()) executor_->tell(steps[0].step->kind());
   if (steps.size() == 1) {
-    again = {steps[0]->run()};
+    again = {steps[0].step->run(on)};
   } else if (steps.size() > 1) {
     std::vector<Step*> others;
-    for (std::size_t i = 1; i < steps.size(); ++i) others.push_back(steps[i].get());
-    again = steps[0]->run_with(others);
+    std::vector<Executor::Part> parts;
+    for (const InTurn& one : steps) parts.push_back({executor_->account(WorkClass::training, one.owner), static_cast<double>(one.tokens)});
+    for (std::size_t i = 1; i < steps.size(); ++i) others.push_back(steps[i].step.get());
+    executor_->tell(steps[0].step->kind(), std::move(parts));
+    again = steps[0].step->run_with(on, others);
   }
   const std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < steps.size(); ++i) {
-    const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.name == names[i]; });
-    if (found == lanes_.end() || found->steps.front() != steps[i]) continue;  // dropped meanwhile
+    const auto found = std::find_if(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.name == steps[i].lane; });
+    if (found == lanes_.end() || found->steps.front() != steps[i].step) continue;  // dropped meanwhile
     Lane lane = std::move(*found);
     lanes_.erase(found);
     if (!again[i]) lane.steps.pop_front();
     if (!lane.steps.empty()) lanes_.push_back(std::move(lane));  // behind the others
   }
-  return scheduled_ = !lanes_.empty();
+  const bool more = std::any_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.owner == owner; });
+  if (!more) scheduled_.erase(owner);
+  return more;
 }
 
 }  // namespace lockstep

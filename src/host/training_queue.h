@@ -1,44 +1,47 @@
-// Work of many models on one executor, fairly: each model has a lane, in whose order its steps run; lanes take turns, one step
-// each, so that a session with huge batches delays another by one step at most. A turn that is not full takes steps of the lanes
-// behind it along, if they can share a pass: each has its place in the round still, and never comes later than without that.
+// Work of many models on one executor, fairly: each model has a lane, in whose order its steps run. Owners have the executor's turns by
+// their shares (serving/executor.h); lanes of one owner take turns, one step each, so that a session with huge batches delays another by
+// one step at most. A turn that is not full takes steps of other lanes along, if they can share a pass, and they pay for their tokens:
+// each has its place in the round still, and never comes later than without that.
 // Knows no operation. Any thread.
-//   queue.submit(model_id, [&] { return piece(); });   // true: it wants to run again
+//   queue.submit(model_id, owner, [&](const OnExecutor& on) { return piece(on); });   // true: it wants to run again
 #pragma once
 #include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "serving/executor.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 
 class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
  public:
-  using Work = std::function<bool()>;
-  // What a lane holds. The executor's thread calls; nothing may throw.
+  using Work = std::function<bool(const OnExecutor& on)>;
+  // What a lane holds. Nothing may throw.
   class Step {
    public:
     virtual ~Step() = default;
     // True: it wants to run again.
-    virtual bool run() = 0;
+    virtual bool run(const OnExecutor& on) = 0;
     // Steps that name the same `pass` (not null) can run in one; `tokens`: of a turn.
     struct Offer {
       const void* pass = nullptr;
       std::int64_t tokens = 0;
     };
-    virtual Offer offer() { return {}; }
+    virtual Offer offer(const OnExecutor& on) { return {}; }
     // Of this step and others that offered the same: who wants to run again, this one first.
-    virtual std::vector<bool> run_with(const std::vector<Step*>& others) { return {}; }
+    virtual std::vector<bool> run_with(const OnExecutor& on, const std::vector<Step*>& others) { return {}; }
+    virtual const char* kind() const { return "operation"; }  // of the piece, for metrics
   };
 
   // `tokens_a_turn`: until a turn is full. 0: each step has a turn of its own.
   explicit TrainingQueue(std::shared_ptr<Executor> executor, std::int64_t tokens_a_turn = 0) : executor_(std::move(executor)), tokens_a_turn_(tokens_a_turn) {}
-  // Error cancelled once the executor is stopped.
-  void submit(const std::string& lane, std::shared_ptr<Step> step);
-  void submit(const std::string& lane, Work work);
+  // A lane has one owner; "": the server. Error cancelled once the executor is stopped.
+  void submit(const std::string& lane, const std::string& owner, std::shared_ptr<Step> step);
+  void submit(const std::string& lane, const std::string& owner, Work work);
   // What waits in a lane is dropped; what runs ends its step.
   void drop(const std::string& lane);
   std::size_t waiting() const;
@@ -47,17 +50,22 @@ class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
 
  private:
   struct Lane {
-    std::string name;
+    std::string name, owner;
     std::deque<std::shared_ptr<Step>> steps;  // not empty
   };
-  bool run_one();
-  std::vector<std::shared_ptr<Step>> turn(std::vector<std::string>& names);
+  struct InTurn {
+    std::string lane, owner;
+    std::shared_ptr<Step> step;
+    std::int64_t tokens = 0;  // where there are several
+  };
+  bool run_one(const std::string& owner);
+  std::vector<InTurn> turn(const OnExecutor& on, const std::string& owner);
 
   std::shared_ptr<Executor> executor_;
   const std::int64_t tokens_a_turn_;
   mutable std::mutex mutex_;
-  std::deque<Lane> lanes_;  // those with work, by whose turn is next
-  bool scheduled_ = false;
+  std::deque<Lane> lanes_;           // those with work, by whose turn is next
+  std::set<std::string> scheduled_;  // owners that have an item in the executor
 };
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "host/kept_json.h"
+#include "trained/trained_settings.h"
 
 namespace lockstep {
 
@@ -23,15 +24,8 @@ struct SessionRecord {
 };
 
 // What a model is made of; fixed at its creation.
-struct ModelSettings {
+struct ModelSettings : TrainedSettings {
   std::string base_model;
-  std::int64_t rank = 0;        // 0: all parameters move
-  double alpha = 32;
-  bool train_attn = true, train_mlp = true, train_unembed = true;
-  std::optional<std::uint64_t> seed;
-  bool base_only = false;       // the frozen base, forward only
-  std::string optimizer = "adamw";
-  std::string init_method = "kaiming";  // of an adapter: kaiming, nora
   KeptJson user_metadata;
 };
 
@@ -40,10 +34,10 @@ struct ModelRecord {
   std::int64_t number = 0;  // in its session
   ModelSettings settings;
   double created = 0, used = 0;
-  std::int64_t next_sequence = 1;   // of the operations done
-  std::int64_t steps = 0;           // optimizer steps done
-  bool open_gradients = false;      // forward_backward calls that no step has taken
-  bool changed = false;             // since the state on disk was written
+  std::int64_t next_sequence = 1;  // of the operations done
+  std::int64_t steps = 0;          // optimizer steps done
+  bool open_gradients = false;     // forward_backward calls that no step has taken
+  bool changed = false;            // since the state on disk was written
 };
 
 struct CheckpointRecord {
@@ -72,11 +66,11 @@ struct CheckpointRecord {
 };
 
 struct SamplerRecord {
-  ModelSettings settings;      // of the model it is a snapshot of; without its user_metadata
+  ModelSettings settings;  // of the model it is a snapshot of; without its user_metadata
   std::string id, session, owner, base_model, model_path;
-  std::string inflight_model;  // not empty: it follows that model's inflight saves
-  bool spilled = false;        // its weights are on disk
-  bool snapshot = false;       // it has weights of its own, that no checkpoint holds
+  std::string inflight_model;                               // not empty: it follows that model's inflight saves
+  bool spilled = false;                                     // its weights are on disk
+  bool snapshot = false;                                    // it has weights of its own, that no checkpoint holds
   bool is_snapshot() const { return snapshot || spilled; }  // earlier versions did not write the one
 };
 
@@ -98,6 +92,9 @@ void check_ttl(const std::optional<double>& seconds);
 void check_short_text(const std::string& field, const std::string& text);
 
 double unix_now();
+
+// The id of a model or a sampler as the name of a folder.
+std::string folder_of_id(const std::string& id);
 std::string iso_time(double unix_seconds);  // "2026-11-22T06:00:00.123Z"
 
 }  // namespace lockstep

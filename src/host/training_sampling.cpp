@@ -1,12 +1,12 @@
-// Samples for training clients: several sequences of one prompt, stops as texts or token ids, log-probabilities.
+#include "host/training_sampling.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/entropy.h"
 #include "base/error.h"
-#include "serving/stop_texts.h"
-#include "host/training_service.h"
+#include "serving/completion.h"
 
 namespace lockstep {
 namespace {
@@ -16,26 +16,26 @@ constexpr std::int64_t kClone = 1'000'000'000;
 std::string sample_stream(const std::string& sampler, std::int64_t clone) { return fmt::format("{}/{}", sampler, clone); }
 
 struct SampleRun {
-  std::vector<Generation> generations;
+  std::vector<CompletionEnd> ends;
   std::size_t left = 0;
-  std::vector<StopTexts> stops;
 };
 
 SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) {
   SamplingResult out;
-  for (Generation& g : run.generations) {
-    if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
-    if (g.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the sample was cancelled");
+  for (CompletionEnd& end : run.ends) {
+    Generation& g = end.generation;
+    if (end.finish == FinishReason::error) fail(ErrorCode::numeric, "{}", g.error);
+    if (end.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the sample was cancelled");
     SampledSequence sequence;
     for (GeneratedToken& t : g.tokens) {
       sequence.tokens.push_back(t.id);
       sequence.logprobs.push_back(t.sampling_logprob);
       if (wanted.topk_sample_logprobs > 0) sequence.top.push_back(std::move(t.top));
     }
-    sequence.stopped = g.finish == FinishReason::stop;
+    sequence.stopped = end.finish == FinishReason::stop;
     out.sequences.push_back(std::move(sequence));
   }
-  const Generation& first = run.generations.front();
+  Generation& first = run.ends.front().generation;
   out.cached_tokens = first.cached_tokens;
   if (wanted.prompt_logprobs) {
     const float none = std::numeric_limits<float>::quiet_NaN();
@@ -53,153 +53,143 @@ SamplingResult result_of_samples(SampleRun& run, const SamplingRequest& wanted) 
       for (std::size_t i = 0; i + static_cast<std::size_t>(*wanted.prompt_logprobs_last_n) < out.prompt_top.size(); ++i) out.prompt_top[i].clear();
     for (auto& top : out.prompt_top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_prompt_logprobs)));
   }
-  out.prompt_target_logprobs = std::move(run.generations.front().prompt_target_logprobs);
-  out.prompt_draws = std::move(run.generations.front().prompt_draws);
+  out.prompt_target_logprobs = std::move(first.prompt_target_logprobs);
+  out.prompt_draws = std::move(first.prompt_draws);
   for (SampledSequence& s : out.sequences)
     for (auto& top : s.top) top.resize(std::min(top.size(), static_cast<std::size_t>(wanted.topk_sample_logprobs)));
   return out;
 }
 
-void check_sample(const SamplingRequest& wanted, std::int64_t max_positions) {
+// What only this wire asks for; the rest is the order's to check.
+void check_sample(const SamplingRequest& wanted) {
   const auto within = [](const char* name, std::int64_t value, std::int64_t low, std::int64_t high) {
     if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
   };
-  constexpr std::int64_t kMostSamples = 1024;
-  within("num_samples", wanted.num_samples, 1, kMostSamples);
   within("topk_prompt_logprobs", wanted.topk_prompt_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("topk_sample_logprobs", wanted.topk_sample_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   within("prompt_alt_tokens_k", wanted.prompt_draws, 0, Request::kMaxPromptDraws);
-  constexpr std::int64_t kMostStops = 64, kLongestStop = 1024;
-  if (wanted.stop_texts) {
-    within("the number of sampling_params.stop", static_cast<std::int64_t>(wanted.stop_texts->size()), 0, kMostStops);
-    for (const std::string& stop : *wanted.stop_texts) within("the bytes of a text of sampling_params.stop", static_cast<std::int64_t>(stop.size()), 0, kLongestStop);
-  }
-  if (wanted.stop_tokens) within("the number of sampling_params.stop", static_cast<std::int64_t>(wanted.stop_tokens->size()), 0, kMostStops);
   if (wanted.max_tokens) within("sampling_params.max_tokens", *wanted.max_tokens, 1, std::numeric_limits<std::int32_t>::max());
-  const auto length = static_cast<std::int64_t>(wanted.prompt.size());
-  within("the number of prompt tokens", length, 1, max_positions - 1);
-  if (wanted.prompt_logprobs_last_n) {
-    if (!wanted.prompt_logprobs) fail(ErrorCode::invalid_argument, "prompt_logprobs_last_n is given without prompt_logprobs");
-    within("prompt_logprobs_last_n", *wanted.prompt_logprobs_last_n, 1, std::max<std::int64_t>(1, length - 1));
-  }
+  if (!wanted.prompt_logprobs_last_n) return;
+  if (!wanted.prompt_logprobs) fail(ErrorCode::invalid_argument, "prompt_logprobs_last_n is given without prompt_logprobs");
+  within("prompt_logprobs_last_n", *wanted.prompt_logprobs_last_n, 1, std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted.prompt.size()) - 1));
+}
+
+CompletionOrder order_of(const SamplingRequest& wanted) {
+  return {.prompts = {{wanted.prompt, "prompt"}},
+          .samples = wanted.num_samples,
+          .sampling = {.temperature = wanted.temperature,
+                       .top_p = wanted.top_p,
+                       .top_k = wanted.top_k,
+                       .seed = wanted.seed ? *wanted.seed : random_seed(),
+                       .top_logprobs = static_cast<std::int32_t>(std::max(wanted.topk_prompt_logprobs, wanted.topk_sample_logprobs))},
+          .max_tokens = wanted.max_tokens ? wanted.max_tokens : std::numeric_limits<std::int32_t>::max(),
+          .shorten = true,
+          .least_tokens = wanted.scores_prompt() ? 0 : 1,  // a prompt as long as the context can be scored; a token behind it has no place
+          .stop_tokens = wanted.stop_tokens.value_or(std::vector<std::int32_t>{}),
+          .model_ends = !wanted.stop_tokens && !wanted.stop_texts,
+          .stops = wanted.stop_texts.value_or(std::vector<std::string>{}),
+          .prompt_logprobs = wanted.scores_prompt(),
+          .prompt_targets = wanted.prompt_targets,
+          .prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row),
+          .prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws),
+          .prompt_told_once = true,
+          .spelling = {{"samples", "num_samples"},
+                       {"max_tokens", "sampling_params.max_tokens"},
+                       {"temperature", "sampling_params.temperature"},
+                       {"top_p", "sampling_params.top_p"},
+                       {"top_k", "sampling_params.top_k"},
+                       {"stop", "sampling_params.stop"},
+                       {"stop_tokens", "sampling_params.stop"},
+                       {"prompt_targets", "target_prompt_logprobs"},
+                       {"prompt_draws", "prompt_alt_tokens_k"}}};
 }
 
 }  // namespace
 
-std::string TrainingService::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
-  const std::shared_ptr<Sampler> sampler = find_sampler(owner, id);
+std::string TrainingSampling::sample(const std::string& owner, const std::string& id, std::int64_t sequence, const SamplingRequest& wanted,
+                                     Encode<SamplingResult> encode) {
+  const SamplerRecord sampler = samplers_.find(owner, id);
   std::string request;
   {
-    const std::lock_guard lock(mutex_);
-    if (stopping_) fail(ErrorCode::cancelled, "the server stops; try again when it is back");
-    if (const std::string* same = numbers_seen_.find(owner, id, sequence)) return *same;
-    request = futures_.create(owner, id, [this, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
-      feed_.add(stream, {done, outcome.failed(), static_cast<std::int64_t>(outcome.bytes.size())});
+    const Intake::Entry entry = commons_.intake.enter();
+    entry.check("; try again when it is back");
+    const auto numbered = commons_.numbers.find_or(owner, id, sequence, [&] {
+      sessions_.check_takes_work(sampler.session);
+      const auto told = [this, owner, stream = sample_stream(id, sequence / kClone)](const std::string& done, const Outcome& outcome) {
+        commons_.feed.add(owner, stream, {done, outcome.failed(), static_cast<std::int64_t>(outcome.bytes.size())});
+      };
+      return commons_.futures.create(owner, id, told);
     });
-    numbers_seen_.put(owner, id, sequence, request);
+    if (!numbered.second) return numbered.first;
+    request = numbered.first;
   }
   try {
-    begin_sample(owner, request, weights_of_sampler(owner, id), wanted, std::move(encode));
+    begin(owner, request, samplers_.weights(owner, id), wanted, std::move(encode));
   } catch (const Error& e) {
     if (e.code() == ErrorCode::resource_exhausted) {  // not taken: it may come again
-      const std::lock_guard lock(mutex_);
-      numbers_seen_.erase(id, sequence);
-      futures_.fail(request, e);
+      commons_.numbers.erase(id, sequence);
+      commons_.futures.fail(request, e);
       throw;
     }
-    futures_.fail(request, e);
+    commons_.futures.fail(request, e);
   }
   return request;
 }
 
-void TrainingService::begin_sample(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted, Encode<SamplingResult> encode) {
-  const std::int64_t max_positions = base_->opened.runtime->max_positions;
-  check_sample(wanted, max_positions);
-  Request one;
-  one.prompt = wanted.prompt;
-  one.weights = weights.weights;
-  one.adapter = weights.adapter;
-  one.prefix_owner = generation_->prefix_owner(owner);
-  one.prompt_logprobs = wanted.prompt_logprobs || wanted.topk_prompt_logprobs > 0 || wanted.prompt_targets_per_row > 0 || wanted.prompt_draws > 0;
-  one.prompt_targets = wanted.prompt_targets;
-  one.prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row);
-  one.prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws);
-  one.sampling.temperature = wanted.temperature;
-  one.sampling.top_p = wanted.top_p;
-  one.sampling.top_k = wanted.top_k;
-  one.sampling.seed = wanted.seed ? *wanted.seed : random_seed();
-  one.sampling.top_logprobs = static_cast<std::int32_t>(std::max(wanted.topk_prompt_logprobs, wanted.topk_sample_logprobs));
-  const std::int64_t room = max_positions - static_cast<std::int64_t>(wanted.prompt.size());
-  one.sampling.max_tokens = static_cast<std::int32_t>(std::min(wanted.max_tokens.value_or(room), room));
-  if (wanted.stop_tokens) one.sampling.stop_tokens = *wanted.stop_tokens;
-  else if (!wanted.stop_texts) one.sampling.stop_tokens = generation_->end_tokens();
+void TrainingSampling::begin(const std::string& owner, const std::string& request, const SamplerWeights& weights, const SamplingRequest& wanted,
+                             Encode<SamplingResult> encode) {
+  check_sample(wanted);
+  CompletionOrder order = order_of(wanted);
+  order.weights = weights.weights;
+  order.adapter = weights.adapter;
+  order.prefix_owner = commons_.generation->prefix_owner(owner);
+  order.account = commons_.generation->account(owner, WorkClass::rollouts);
   auto run = std::make_shared<SampleRun>();
-  for (const std::int32_t target : wanted.prompt_targets)
-    if (target >= base_->opened.loaded.model->vocabulary)
-      fail(ErrorCode::invalid_argument, "target_prompt_logprobs holds {}, allowed are token ids from 0 to {}, and -1 for none", target, base_->opened.loaded.model->vocabulary - 1);
-  run->left = static_cast<std::size_t>(wanted.num_samples);
-  run->generations.resize(run->left);
-  if (wanted.stop_texts && !wanted.stop_texts->empty()) {
-    generation_->tokenizer();  // an error without one
-    for (const std::string& stop : *wanted.stop_texts)
-      if (stop.empty()) fail(ErrorCode::invalid_argument, "sampling_params.stop holds an empty text, allowed are texts of at least one character");
-    run->stops.assign(run->left, StopTexts(base_->opened.tokenizer, *wanted.stop_texts));
-  }
-  std::vector<Request> requests;
-  for (std::size_t i = 0; i < run->left; ++i) {
-    requests.push_back(one);
-    requests.back().sampling.sample_index = static_cast<std::int32_t>(i);
-    if (i == 0) continue;
-    requests.back().prompt_logprobs = false;
-    requests.back().prompt_targets = {};
-    requests.back().prompt_targets_per_row = requests.back().prompt_draws = 0;
-  }
-  GenerationService::OnTokenOf on_token;
-  if (!run->stops.empty()) on_token = [run](std::size_t i, const GeneratedToken& token) { return !run->stops[i].ended_by(token.id); };
   {
-    const std::lock_guard lock(mutex_);
-    samples_[request] = {};
+    const auto under_way = under_way_.lock();
+    (*under_way)[request] = {};
   }
   std::vector<std::uint64_t> ids;
   try {
-    ids = generation_->generate_all(std::move(requests), std::move(on_token), [this, run, request, wanted, encode = std::move(encode)](std::size_t i, Generation&& generation) {
-      run->generations[i] = std::move(generation);
+    ids = start_completion(*commons_.generation, order, {}, [this, run, request, wanted, encode = std::move(encode)](std::size_t i, CompletionEnd&& end) {
+      if (run->ends.empty()) {
+        run->left = static_cast<std::size_t>(wanted.num_samples);
+        run->ends.resize(run->left);
+      }
+      run->ends[i] = std::move(end);
       if (--run->left > 0) return;
       {
-        const std::lock_guard lock(mutex_);
-        samples_.erase(request);
+        const auto under_way = under_way_.lock();
+        under_way->erase(request);
       }
       try {
-        futures_.resolve(request, encode(result_of_samples(*run, wanted)));
+        commons_.futures.resolve(request, encode(result_of_samples(*run, wanted)));
       } catch (const std::exception& e) {
-        futures_.fail(request, e);
+        commons_.futures.fail(request, e);
       }
     });
   } catch (...) {
-    const std::lock_guard lock(mutex_);
-    samples_.erase(request);
+    const auto under_way = under_way_.lock();
+    under_way->erase(request);
     throw;
   }
-  const std::lock_guard lock(mutex_);
-  if (const auto under_way = samples_.find(request); under_way != samples_.end()) under_way->second = std::move(ids);
+  const auto under_way = under_way_.lock();
+  if (const auto found = under_way->find(request); found != under_way->end()) found->second = std::move(ids);
 }
 
-void TrainingService::cancel_sample(const std::string& owner, const std::string& request) {
+void TrainingSampling::cancel(const std::string& owner, const std::string& request) {
   std::vector<std::uint64_t> ids;
   {
-    const std::lock_guard lock(mutex_);
-    const auto found = samples_.find(request);
-    if (found == samples_.end() || !futures_.belongs(request, owner)) return;
+    const auto under_way = under_way_.lock();
+    const auto found = under_way->find(request);
+    if (found == under_way->end() || !commons_.futures.belongs(request, owner)) return;
     ids = found->second;
   }
-  for (const std::uint64_t id : ids) generation_->cancel(id);
+  for (const std::uint64_t id : ids) commons_.generation->cancel(id);
 }
 
-std::string TrainingService::feed_of_sampler(const std::string& owner, const std::string& id, std::int64_t clone) {
-  const std::shared_ptr<Sampler> found = find_sampler(owner, id);
-  const std::lock_guard lock(mutex_);
-  found->used_at = Clock::now();  // who waits for its samples uses it
-  sessions_.hear(owner, found->record.session);
+std::string TrainingSampling::feed_of(const std::string& owner, const std::string& id, std::int64_t clone) {
+  samplers_.use(owner, id);  // who waits for its samples uses it
   return sample_stream(id, clone);
 }
 

@@ -127,6 +127,68 @@ TEST(TrainingService, AGradientThatWasAloneIsTakenAgainForASecondOne) {
   EXPECT_GE(different.size(), got[0].size() - 2);  // nothing is repeated but by chance
 }
 
+// The likeliest tokens are of the whole vocabulary at temperature 1; beside log-probabilities of another distribution they would not say so.
+TEST(TrainingService, TheLikeliestTokensAreOfNoOtherDistribution) {
+  TrainingBench bench;
+  const std::string model = bench.model(bench.session(), 0, 4);
+  std::int64_t number = 0;
+  const auto told = [&](TrainingBatch batch) {
+    batch.forward_only = true;
+    return bench.result(bench.service->operations().forward_top_k("me", model, ++number, std::move(batch), 3, [](const TrainingOutput& output) {
+      return Outcome{"text/plain", fmt::format("{}", output.data.at(0).top_k_indices.size()), {}, {}};
+    }));
+  };
+  const TrainingBatch plain = training_batch(1, 1);
+  const Outcome all = told(plain);
+  EXPECT_FALSE(all.failed()) << all.message;
+  EXPECT_EQ(all.bytes, fmt::format("{}", 3 * plain.data[0].tokens.size()));
+  TrainingBatch tempered = plain;
+  tempered.loss.config["temperature"] = 0.5;
+  EXPECT_NE(told(tempered).message.find("data[0] is scored at temperature 0.5, and the likeliest tokens (top_k)"), std::string::npos);
+  TrainingBatch cut = plain;
+  cut.loss.config["target_logprob_support"] = std::string("sampling_support");
+  const NamedTensor& targets = plain.data[0].inputs.at("target_tokens");
+  NamedTensor kept;
+  kept.is_float = false;
+  kept.shape = {targets.shape[0], 1};
+  kept.integers = targets.integers;
+  cut.data[0].inputs["kept_tokens"] = kept;
+  EXPECT_NE(told(cut).message.find("data[0] is scored at temperature 1 over kept_tokens, and the likeliest tokens (top_k)"), std::string::npos);
+}
+
+// A client's own loss is computed of log-probabilities over the whole vocabulary; kept tokens beside it would change nothing.
+TEST(TrainingService, ACustomLossTakesNoKeptTokens) {
+  TrainingBench bench;
+  const std::string session = bench.session(), model = bench.model(session, 0, 4);
+  const auto ref = [](const char* name) -> TrainingJson { return {{"ref", name}}; };
+  const TrainingJson result = {{"tuple", TrainingJson::array({ref("sum"), {{"dict", TrainingJson::object()}}})}};
+  TrainingJson nodes = TrainingJson::array();
+  nodes.push_back({{"op", "placeholder"}, {"name", "logprobs"}, {"target", "logprobs"}, {"args", TrainingJson::array()}, {"kwargs", TrainingJson::object()}});
+  nodes.push_back(
+      {{"op", "call_method"}, {"name", "sum"}, {"target", "sum"}, {"args", TrainingJson::array({ref("logprobs")})}, {"kwargs", TrainingJson::object()}});
+  nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", TrainingJson::array({result})}, {"kwargs", TrainingJson::object()}});
+  TrainingJson input;
+  input["name"] = "logprobs";
+  input["rank"] = 1;
+  TrainingJson document;
+  document["name"] = "sum";
+  document["inputs"] = TrainingJson::array({input});
+  document["graph"] = {{"format", 1}, {"nodes", nodes}};
+  const Outcome loss = bench.result(bench.service->custom_losses().create("me", session, 0, document, [](const std::string& id) {
+    return Outcome{"text/plain", id, {}, {}};
+  }));
+  ASSERT_FALSE(loss.failed()) << loss.message;
+  TrainingBatch batch = training_batch(1, 1);
+  batch.loss.name = "custom";
+  batch.loss.config["loss_id"] = loss.bytes;
+  const Outcome plain = bench.result(bench.batch(model, 1, batch));
+  EXPECT_FALSE(plain.failed()) << plain.message;
+  NamedTensor kept = batch.data[0].inputs.at("target_tokens");
+  kept.shape = {kept.shape[0], 1};
+  batch.data[0].inputs["kept_tokens"] = kept;
+  EXPECT_NE(bench.result(bench.batch(model, 2, batch)).message.find("data[0].loss_fn_inputs.kept_tokens is given, and a custom loss"), std::string::npos);
+}
+
 bool within_a_minute(const std::function<bool()>& holds) {
   for (int i = 0; i < 6000 && !holds(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   return holds();
@@ -139,7 +201,9 @@ TEST(TrainingService, ChunksThatCameFirstAreComputedFirst) {
       TrainingBench bench({.tokens_a_step = 20});
       const std::string model = bench.model(bench.session(), 0, rank);
       Words requests(5);
-      const auto send = [&](std::int64_t n) { requests[static_cast<std::size_t>(n)] = bench.batch(model, n, training_batch(static_cast<std::uint64_t>(n), 3)); };
+      const auto send = [&](std::int64_t n) {
+        requests[static_cast<std::size_t>(n)] = bench.batch(model, n, training_batch(static_cast<std::uint64_t>(n), 3));
+      };
       if (late) {
         for (const std::int64_t n : {2, 3, 4}) send(n);
         EXPECT_TRUE(within_a_minute([&] { return bench.service->statistics().early == 3; }));
@@ -169,7 +233,7 @@ TEST(TrainingService, EarlyWorkIsUndoneWhenTheModelChangesUnderIt) {
         SaveRequest save;
         save.name = "start";
         const auto text = [](const auto& r) { return Outcome{"text/plain", r.id.empty() ? "" : "done", {}, {}}; };
-        bench.result(bench.service->save("me", model, 1, save, [](const CheckpointRecord&) { return Outcome{"text/plain", "saved", {}, {}}; }));
+        bench.result(bench.service->operations().save("me", model, 1, save, [](const CheckpointRecord&) { return Outcome{"text/plain", "saved", {}, {}}; }));
         bench.result(bench.batch(model, 2, training_batch(2, 3)));
         bench.result(bench.step(model, 3));
         TrainingBatch batch = training_batch(5, 4);
@@ -179,7 +243,7 @@ TEST(TrainingService, EarlyWorkIsUndoneWhenTheModelChangesUnderIt) {
           later = bench.batch(model, 5, batch);
           EXPECT_TRUE(within_a_minute([&] { return bench.service->statistics().early == 1; }));
         }
-        const std::string load = bench.service->load("me", model, 4, "start", false, text);
+        const std::string load = bench.service->operations().load("me", model, 4, "start", false, text);
         if (!late) later = bench.batch(model, 5, batch);
         const std::string more = bench.batch(model, 6, training_batch(6, 2)), step = bench.step(model, 7);
         for (const std::string& r : {load, later, more, step}) {
@@ -192,40 +256,23 @@ TEST(TrainingService, EarlyWorkIsUndoneWhenTheModelChangesUnderIt) {
   EXPECT_EQ(got[0], got[1]);
 }
 
-std::string service_error(const std::function<void()>& does) {
-  try {
-    does();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "accepted";
-}
-
 TEST(TrainingService, OneKeyLeavesOthersTheirShareOfTheLimits) {
-  TrainingBench bench({.max_sessions = 5, .max_models = 4, .max_kept_models = 6, .key_share = 50});
+  TrainingBench bench({.max_sessions = 5, .max_kept_models = 6, .key_share = 50});
   const std::string mine = bench.session("me");
   bench.session("me"), bench.session("me");
-  EXPECT_EQ(service_error([&] { bench.session("me"); }), "this API key has 3 sessions, allowed are 3 of the server's 5 (--key-share)");
+  EXPECT_EQ(error_text([&] { bench.session("me"); }), "this API key has 3 sessions, allowed are 3 of the server's 5 (--key-share)");
   const std::string yours = bench.session("you");
 
-  // Gradients hold two of the four places in memory; another key's models have theirs.
   Words models;
   for (std::int64_t i = 0; i < 3; ++i) models.push_back(bench.model(mine, i, 2));
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(bench.result(bench.batch(models[static_cast<std::size_t>(i)], 1, training_batch(1, 1))).failed());
-  EXPECT_EQ(bench.result(bench.batch(models[2], 1, training_batch(1, 1))).message,
-            "this API key has 2 models in memory with gradients that no optim_step has taken, allowed are 2 of the server's 4 (--key-share, --max-models); step or unload some");
-  EXPECT_FALSE(bench.result(bench.batch(models[0], 2, training_batch(2, 1))).failed());  // one that has its place
-  const std::string your_model = bench.model(yours, 0, 2, "you");
-  EXPECT_FALSE(bench.result(bench.batch(your_model, 1, training_batch(1, 1), "you"), "you").failed());
-  bench.result(bench.step(models[0], 3));
-  EXPECT_FALSE(bench.result(bench.batch(models[2], 2, training_batch(1, 1))).failed());
+  bench.model(yours, 0, 2, "you");
 
   // Models at rest count, too; those that could not be made do not.
   const std::string refused = bench.result(bench.submit_model(mine, 3, 2)).message;
   EXPECT_EQ(refused, "this API key has 3 models, allowed are 3 of the server's 6 (--key-share); unload some");
   EXPECT_EQ(bench.result(bench.submit_model(mine, 4, 2)).message, refused);
   for (std::int64_t i = 1; i < 3; ++i) bench.model(yours, i, 2, "you");
-  bench.result(bench.service->unload_model("me", models[1], [](const ModelRecord&) { return Outcome{"text/plain", "gone", {}, {}}; }));
+  bench.result(bench.service->model_life().unload("me", models[1], [](const ModelRecord&) { return Outcome{"text/plain", "gone", {}, {}}; }));
   bench.model(mine, 5, 2);
 }
 
@@ -233,20 +280,27 @@ TEST(TrainingService, OneKeyLeavesOthersTheirShareOfTheLimits) {
 std::string what_is_left(TrainingBench& bench, const std::string& s) {
   std::string left;
   for (const SessionRecord& session : bench.service->sessions().all("me")) left += session.id == s ? "session " : "";
-  for (const ModelRecord& model : bench.service->models("me")) left += model.session == s ? "model " : "";
-  for (std::size_t i = 0; i < bench.service->samplers("me", s).size(); ++i) left += "sampler ";
+  for (const ModelRecord& model : bench.service->models().all("me")) left += model.session == s ? "model " : "";
+  for (std::size_t i = 0; i < bench.service->samplers().all("me", s).size(); ++i) left += "sampler ";
   return left;
 }
 
 TEST(TrainingService, WhatNobodyCameBackForGoes) {
   const auto snapshot = [](TrainingBench& bench, const std::string& model) {
-    return bench.result(bench.service->save_sampler("me", model, 1, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; })).bytes;
+    return bench
+        .result(bench.service->operations().save_sampler("me", model, 1, false,
+                                                         [](const SamplerRecord& r) {
+                                                           return Outcome{"text/plain", r.id, {}, {}};
+                                                         }))
+        .bytes;
   };
   // Everything is on disk, so that its removal has something to remove.
   TrainingServiceOptions options{.session_seconds = 5, .sampler_seconds = 0.5, .sampler_bytes = 0};
   TrainingBench bench(options);
   const std::string s = bench.session(), model = bench.model(s, 0, 2), first = snapshot(bench, model);
-  bench.result(bench.service->save("me", model, 2, {.name = "kept"}, [](const CheckpointRecord& r) { return Outcome{"text/plain", r.path(), {}, {}}; }));
+  bench.result(bench.service->operations().save("me", model, 2, {.name = "kept"}, [](const CheckpointRecord& r) {
+    return Outcome{"text/plain", r.path(), {}, {}};
+  }));
   const auto folders = [&] {
     std::size_t count = 0;
     for (const auto& entry : std::filesystem::directory_iterator(bench.folder / "samplers")) count += entry.is_directory();
@@ -256,7 +310,7 @@ TEST(TrainingService, WhatNobodyCameBackForGoes) {
   EXPECT_EQ(what_is_left(bench, s), "session model sampler ");
   const auto wait_until = [&](const std::string& left, bool heartbeats) {
     for (int i = 0; i < 3000; ++i) {
-      if (heartbeats) bench.service->heartbeat("me", s);
+      if (heartbeats) bench.service->session_life().hear("me", s);
       else bench.session("other");  // who comes in looks
       if (what_is_left(bench, s) == left) return true;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -267,9 +321,9 @@ TEST(TrainingService, WhatNobodyCameBackForGoes) {
   EXPECT_TRUE(wait_until("session model ", true)) << what_is_left(bench, s);
   for (int i = 0; i < 500 && folders() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // after the record
   EXPECT_EQ(folders(), 0u);
-  EXPECT_NE(service_error([&] { bench.service->sampler("me", first); }).find("--sampler-hours"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->samplers().find("me", first); }).find("--sampler-hours"), std::string::npos);
   EXPECT_TRUE(wait_until("", false)) << what_is_left(bench, s);
-  EXPECT_EQ(bench.service->checkpoints("me").size(), 1u);
+  EXPECT_EQ(bench.service->checkpoints().all("me").size(), 1u);
   // A restart finds nothing of them, and the time begins anew.
   const std::string again = bench.session();
   bench.service.reset();
@@ -277,7 +331,7 @@ TEST(TrainingService, WhatNobodyCameBackForGoes) {
   options.session_seconds = 30;
   bench.service = std::make_shared<TrainingService>(bench.base, bench.generation, options);
   EXPECT_EQ(what_is_left(bench, s), "");
-  EXPECT_EQ(bench.service->checkpoints("me").size(), 1u);
+  EXPECT_EQ(bench.service->checkpoints().all("me").size(), 1u);
   EXPECT_EQ(bench.service->sessions().find("me", again).id, again);
 }
 
@@ -285,15 +339,20 @@ TEST(TrainingService, WhatNobodyCameBackForGoes) {
 TEST(TrainingService, ASnapshotThatAKillTookIsNotTheBase) {
   TrainingBench bench;
   const std::string model = bench.model(bench.session(), 0, 2);
-  const std::string sampler = bench.result(bench.service->save_sampler("me", model, 1, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; })).bytes;
+  const std::string sampler =
+      bench.result(bench.service->operations().save_sampler("me", model, 1, false,
+                                                            [](const SamplerRecord& r) {
+                                                              return Outcome{"text/plain", r.id, {}, {}};
+                                                            }))
+          .bytes;
   TrainingServiceOptions options;
   options.state = bench.folder / "killed";
   std::filesystem::create_directories(options.state);
   for (const auto& entry : std::filesystem::directory_iterator(bench.folder))
     if (entry.path().filename() != "killed") std::filesystem::copy(entry, options.state / entry.path().filename(), std::filesystem::copy_options::recursive);
   TrainingService after(bench.base, bench.generation, options);
-  EXPECT_EQ(service_error([&] { bench.service->weights_of_sampler("me", sampler); }), "accepted");
-  EXPECT_NE(service_error([&] { after.weights_of_sampler("me", sampler); }).find("went down with a server that was killed"), std::string::npos);
+  EXPECT_EQ(error_text([&] { bench.service->samplers().weights("me", sampler); }), "accepted");
+  EXPECT_NE(error_text([&] { after.samplers().weights("me", sampler); }).find("went down with a server that was killed"), std::string::npos);
 }
 
 TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
@@ -304,12 +363,12 @@ TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
     KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));
     for (const char* name : {"a", "b", "c"}) jobs.change("me", name, nothing);
     jobs.change("me", "b", nothing);  // it is there
-    EXPECT_EQ(service_error([&] { jobs.change("me", "d", nothing); }), "this API key has 3 records of kind job, allowed are 3 of the server's 5 (--key-share)");
+    EXPECT_EQ(error_text([&] { jobs.change("me", "d", nothing); }), "this API key has 3 records of kind job, allowed are 3 of the server's 5 (--key-share)");
   }
   KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));  // they are counted where they are read again
-  EXPECT_NE(service_error([&] { jobs.change("me", "d", nothing); }), "accepted");
+  EXPECT_NE(error_text([&] { jobs.change("me", "d", nothing); }), "accepted");
   jobs.change("he", "a", nothing), jobs.change("you", "a", nothing);
-  EXPECT_EQ(service_error([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");
+  EXPECT_EQ(error_text([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");
   jobs.remove("me", "a"), jobs.remove("he", "a");
   jobs.change("me", "d", nothing);
 }
@@ -318,25 +377,26 @@ TEST(TrainingService, AModelThatCouldNotBeMadeEndsWhatCameWithItAtOnce) {
   TrainingBench bench;
   const std::string session = bench.session();
   std::promise<void> go = bench.hold();
-  TrainingService::CreateModel wanted;
+  CreateModel wanted;
   wanted.session = session;
   wanted.settings.base_model = "teny";
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
-  const std::string id = TrainingService::model_id(wanted), creation = bench.service->create_model("me", wanted, made);
+  const std::string id = ModelLife::id_of(wanted), creation = bench.service->model_life().create("me", wanted, made);
   SaveRequest save;
   save.name = "x";
   // In its turn; early; behind a gap; and one that would heal a model that is lost.
-  const Words requests{bench.batch(id, 1, training_batch(1, 2)), bench.batch(id, 3, training_batch(2, 2)), bench.step(id, 5), bench.service->load("me", id, 2, "x", false, made)};
+  const Words requests{bench.batch(id, 1, training_batch(1, 2)), bench.batch(id, 3, training_batch(2, 2)), bench.step(id, 5),
+                       bench.service->operations().load("me", id, 2, "x", false, made)};
   go.set_value();
   EXPECT_NE(bench.result(creation).message.find("did you mean 'tiny'"), std::string::npos);
   for (const std::string& request : requests) EXPECT_NE(bench.result(request).message.find("could not be made: base_model is 'teny'"), std::string::npos);
   for (const std::int64_t number : {4, 6, 100})
-    EXPECT_NE(service_error([&] { bench.step(id, number); }).find("could not be made: base_model is 'teny'"), std::string::npos);
-  EXPECT_NE(service_error([&] { bench.service->load("me", id, 7, "x", false, made); }).find("could not be made"), std::string::npos);
-  EXPECT_TRUE(bench.service->models("me").empty());
+    EXPECT_NE(error_text([&] { bench.step(id, number); }).find("could not be made: base_model is 'teny'"), std::string::npos);
+  EXPECT_NE(error_text([&] { bench.service->operations().load("me", id, 7, "x", false, made); }).find("could not be made"), std::string::npos);
+  EXPECT_TRUE(bench.service->models().all("me").empty());
   wanted.number = 1;
   wanted.settings.base_model = "tiny";
-  EXPECT_FALSE(bench.result(bench.service->create_model("me", wanted, made)).failed());  // the session has others
+  EXPECT_FALSE(bench.result(bench.service->model_life().create("me", wanted, made)).failed());  // the session has others
 }
 
 TEST(TrainingService, NumbersThatWereAcknowledgedAreKnownAgain) {
@@ -351,14 +411,14 @@ TEST(TrainingService, NumbersThatWereAcknowledgedAreKnownAgain) {
   numbers.forget("m");
   EXPECT_EQ(numbers.last("m"), 0);
   std::filesystem::remove_all(folder);
-  EXPECT_NE(service_error([&] { numbers.note("m", 1); }).find("cannot be written"), std::string::npos);
+  EXPECT_NE(error_text([&] { numbers.note("m", 1); }).find("cannot be written"), std::string::npos);
 }
 
 TEST(TrainingService, ModelsThatAreUnloadedTellWhoWaits) {
   TrainingBench bench;
   const std::string model = bench.model(bench.session(), 0, 8);
   const std::string waits = bench.step(model, 2);
-  bench.result(bench.service->unload_model("me", model, [](const ModelRecord&) { return Outcome{"text/plain", "gone", {}, {}}; }));
+  bench.result(bench.service->model_life().unload("me", model, [](const ModelRecord&) { return Outcome{"text/plain", "gone", {}, {}}; }));
   EXPECT_NE(bench.result(waits).message.find("unloaded"), std::string::npos);
 }
 

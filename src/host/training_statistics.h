@@ -9,20 +9,21 @@
 
 namespace lockstep {
 
-// Of one model: under its service's lock.
+// Of one model: under its lock (host/hosted_model.h).
 struct TrainingActivity {
-  std::int64_t open = 0;  // operations that have come and have no result
+  std::int64_t open = 0;                          // operations that have come and have no result
   std::chrono::steady_clock::time_point since{};  // when the first of them came
   bool first_told = false;
 };
 
 struct TrainingStatistics {
-  std::atomic<std::uint64_t> operations{0};      // of models, that have ended
-  std::atomic<std::uint64_t> failed{0};          // of those: whose result was an error
-  std::atomic<std::uint64_t> forward_tokens{0}, gradient_tokens{0};  // of inputs whose result was told: forward; forward_backward
-  std::atomic<std::uint64_t> early{0};           // batches done before their turn
-  std::atomic<std::uint64_t> undone{0};          // of those: done again
-  std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};  // of several models in one pass
+  std::atomic<std::uint64_t> operations{0};                                     // of models, that have ended
+  std::atomic<std::uint64_t> failed{0};                                         // of those: whose result was an error
+  std::atomic<std::uint64_t> forward_tokens{0}, gradient_tokens{0};             // of inputs whose result was told: forward; forward_backward
+  std::atomic<std::uint64_t> early{0};                                          // batches done before their turn
+  std::atomic<std::uint64_t> undone{0};                                         // of those: done again
+  std::atomic<std::uint64_t> rested{0}, gradients_saved{0}, gradients_read{0};  // models that left memory; with gradients, to disk and back
+  std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};                // of several models in one pass
   // From the arrival of the first operation of a model that had none to the first result: how long a client with a call in many
   // requests sees nothing.
   Histogram first_result_seconds{Histogram::second_bounds()};
@@ -58,6 +59,9 @@ struct TrainingStatistics {
     text.sample({{"operation", "forward_backward"}}, static_cast<double>(gradient_tokens.load()));
     one("lockstep_training_early_total", "Batches computed before the numbers in front of them had come.", early);
     one("lockstep_training_undone_total", "Of those: computed again, since one of these numbers changed the model.", undone);
+    one("lockstep_training_models_rested_total", "Models that left memory for others, or with their session, and are on disk.", rested);
+    one("lockstep_training_gradients_saved_total", "Of those: with gradients that no step has taken.", gradients_saved);
+    one("lockstep_training_gradients_read_total", "Such gradients that came back to memory.", gradients_read);
     one("lockstep_training_shared_passes_total", "Passes over the base in which several models had pieces.", shared_passes);
     one("lockstep_training_shared_pieces_total", "Pieces in such passes.", shared_pieces);
     text.family("lockstep_training_first_result_seconds", "histogram", "From the first operation of a model that had none open to the first result.");

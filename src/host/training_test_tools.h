@@ -38,6 +38,16 @@ inline TrainingBatch training_batch(std::uint64_t seed, int sequences, int lengt
   return batch;
 }
 
+// What a call's Error says; "accepted": it had none.
+inline std::string error_text(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
 struct TrainingBench {
   std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-training-{}-{}", getpid(), next());
   std::shared_ptr<TrainingBase> base = std::make_shared<TrainingBase>();
@@ -45,14 +55,13 @@ struct TrainingBench {
   std::shared_ptr<TrainingService> service;
 
   explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}) {
-    base->opened.loaded.model = make_model(Json::parse(kTrainingModel));
-    const Manifest& manifest = base->opened.loaded.model->manifest();
-    base->opened.loaded.masters = initial_weights(manifest, 3, 0.1);
-    base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.loaded.model, profile_by_name("cpu-bf16w"), 128);
+    base->opened.model = make_model(Json::parse(kTrainingModel));
+    base->opened.initial = [model = base->opened.model] { return initial_weights(model->manifest(), 3, 0.1); };
+    base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.model, profile_by_name("cpu-bf16w"), 128);
     base->name = "tiny";
     base->names = {"tiny"};
     base->executor = std::make_shared<Executor>();
-    base->weights = make_weight_set(base->opened.runtime->backend, manifest, base->opened.loaded.masters, base->opened.runtime->profile, 0);
+    base->weights = base->opened.weight_set();
     generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, ServingOptions{});
     options.state = folder;
     service = std::make_shared<TrainingService>(base, generation, options);
@@ -70,15 +79,15 @@ struct TrainingBench {
     EXPECT_TRUE(service->futures().wait(request, owner, 120, [&](const Outcome* o) { told.set_value(o ? *o : Outcome{{}, {}, "none", "no result"}); }));
     return told.get_future().get();
   }
-  std::string session(const std::string& owner = "me") { return service->create_session(owner, {}); }
+  std::string session(const std::string& owner = "me") { return service->session_life().create(owner, {}); }
   std::string submit_model(const std::string& session, std::int64_t number, std::int64_t rank, const std::string& owner = "me") {
-    TrainingService::CreateModel wanted;
+    CreateModel wanted;
     wanted.session = session;
     wanted.number = number;
     wanted.settings.base_model = "tiny";
     wanted.settings.rank = rank;
     wanted.settings.seed = 7 + static_cast<std::uint64_t>(number);
-    return service->create_model(owner, wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; });
+    return service->model_life().create(owner, wanted, [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; });
   }
   std::string model(const std::string& session, std::int64_t number, std::int64_t rank, const std::string& owner = "me") {
     const Outcome made = result(submit_model(session, number, rank, owner), owner);
@@ -87,7 +96,7 @@ struct TrainingBench {
   }
   // The result's bytes are its bits: log-probabilities and metrics.
   std::string batch(const std::string& model, std::int64_t sequence, TrainingBatch batch, const std::string& owner = "me") {
-    return service->forward_backward(owner, model, sequence, std::move(batch), [](const TrainingOutput& output) {
+    return service->operations().forward_backward(owner, model, sequence, std::move(batch), [](const TrainingOutput& output) {
       std::string bytes;
       for (const DatumOutput& datum : output.data) bytes.append(reinterpret_cast<const char*>(datum.logprobs.data()), datum.logprobs.size() * sizeof(float));
       for (const auto& [name, value] : output.metrics) bytes += fmt::format("{}={:a};", name, value);
@@ -97,12 +106,14 @@ struct TrainingBench {
   std::string step(const std::string& model, std::int64_t sequence, const std::string& owner = "me") {
     OptimizerRequest request;
     request.adam.learning_rate = 0.01;
-    return service->optim_step(owner, model, sequence, request, [](const OptimizerOutput& r) { return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}}; });
+    return service->operations().optim_step(owner, model, sequence, request, [](const OptimizerOutput& r) {
+      return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}};
+    });
   }
   // Nothing runs until the returned promise is set.
   std::promise<void> hold() {
     std::promise<void> go;
-    base->executor->submit(WorkPriority::live, [ready = go.get_future().share()] { return ready.wait(), false; });
+    base->executor->submit(WorkClass::live, [ready = go.get_future().share()] { return ready.wait(), false; });
     return go;
   }
 

@@ -6,51 +6,58 @@ namespace lockstep {
 
 std::int64_t bytes_of(const SamplerWeights& weights) {
   std::int64_t bytes = 0;
-  for (const Buffer& buffer : weights.adapter ? weights.adapter->parameters : weights.weights->parameters) bytes += buffer.view().size() * buffer.view().element_bytes;
+  for (const Buffer& buffer : weights.adapter ? weights.adapter->parameters : weights.weights->parameters)
+    bytes += buffer.view().size() * buffer.view().element_bytes;
   return bytes;
 }
 
 SamplerWeights WeightCache::find(const std::string& key) {
-  const std::lock_guard lock(mutex_);
-  const auto found = entries_.find(key);
-  if (found == entries_.end()) return {};
-  found->second.used = ++clock_;
+  const auto state = state_.lock();
+  const auto found = state->entries.find(key);
+  if (found == state->entries.end()) return {};
+  found->second.used = ++state->clock;
   return found->second.weights;
 }
 
-SamplerWeights WeightCache::get(const std::string& key, const std::function<SamplerWeights()>& read) {
+SamplerWeights WeightCache::get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read) {
   if (SamplerWeights weights = find(key); weights.weights) return weights;
-  return executor_->run(WorkPriority::training, [&] {
-    if (SamplerWeights weights = find(key); weights.weights) return weights;  // another was faster
-    SamplerWeights weights = read();
-    std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
-    const std::lock_guard lock(mutex_);
-    entries_[key] = {weights, ++clock_};
-    std::int64_t bytes = 0;
-    for (const auto& [name, entry] : entries_) bytes += bytes_of(entry.weights);
-    while (bytes > most_bytes_ && entries_.size() > 1) {
-      const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-      bytes -= bytes_of(oldest->second.weights);
-      gone.push_back(std::move(oldest->second.weights));
-      entries_.erase(oldest);
-    }
-    return weights;
-  }).get();
+  return run_on(*executor_, WorkClass::training,
+                [&](const OnExecutor& on) {
+                  if (SamplerWeights weights = find(key); weights.weights) return weights;  // another was faster
+                  executor_->tell("weights");
+                  SamplerWeights weights = read(on);
+                  std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
+                  const auto state = state_.lock();
+                  auto& entries = state->entries;
+                  entries[key] = {weights, ++state->clock};
+                  std::int64_t bytes = 0;
+                  for (const auto& [name, entry] : entries) bytes += bytes_of(entry.weights);
+                  while (bytes > most_bytes_ && entries.size() > 1) {
+                    const auto oldest =
+                        std::min_element(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+                    bytes -= bytes_of(oldest->second.weights);
+                    gone.push_back(std::move(oldest->second.weights));
+                    entries.erase(oldest);
+                  }
+                  return weights;
+                })
+      .get();
 }
 
-bool WeightCache::drop_oldest() {
+bool WeightCache::drop_oldest(const OnExecutor&) {
   SamplerWeights gone;
-  const std::lock_guard lock(mutex_);
-  const auto oldest = std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-  if (oldest == entries_.end()) return false;
+  const auto state = state_.lock();
+  auto& entries = state->entries;
+  const auto oldest = std::min_element(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+  if (oldest == entries.end()) return false;
   gone = std::move(oldest->second.weights);
-  entries_.erase(oldest);
+  entries.erase(oldest);
   return true;
 }
 
-void WeightCache::clear() {
-  const std::lock_guard lock(mutex_);
-  entries_.clear();
+void WeightCache::clear(const OnExecutor&) {
+  const auto state = state_.lock();
+  state->entries.clear();
 }
 
 }  // namespace lockstep

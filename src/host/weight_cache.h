@@ -1,13 +1,14 @@
 // Weights of checkpoints that are sampled: read when first asked for, kept while there is room; those that were not asked for the
 // longest time go first, and come back from disk with the same bits. Any thread; reads run on the executor.
-//   WeightCache cache(executor, bytes); const SamplerWeights weights = cache.get(key, [&] { return read(folder); });
+//   WeightCache cache(executor, bytes); const SamplerWeights weights = cache.get(key, [&](const OnExecutor&) { return read(folder); });
 #pragma once
 #include <functional>
 #include <map>
-#include <mutex>
 #include <string>
 
-#include "host/trained_model.h"
+#include "base/guarded.h"
+#include "serving/on_executor.h"
+#include "trained/trained_model.h"
 
 namespace lockstep {
 
@@ -18,10 +19,10 @@ class WeightCache {
  public:
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
   // `key` names one immutable set of numbers. Errors: those of `read`; cancelled when the executor has stopped.
-  SamplerWeights get(const std::string& key, const std::function<SamplerWeights()>& read);
-  // So that others have its room; who uses those weights keeps them. False: there is none. Executor.
-  bool drop_oldest();
-  void clear();  // executor
+  SamplerWeights get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
+  // So that others have its room; who uses those weights keeps them. False: there is none.
+  bool drop_oldest(const OnExecutor& on);
+  void clear(const OnExecutor& on);
 
  private:
   struct Entry {
@@ -32,9 +33,11 @@ class WeightCache {
 
   std::shared_ptr<Executor> executor_;
   const std::int64_t most_bytes_;
-  std::mutex mutex_;
-  std::map<std::string, Entry> entries_;
-  std::uint64_t clock_ = 0;
+  struct State {
+    std::map<std::string, Entry> entries;
+    std::uint64_t clock = 0;
+  };
+  Guarded<State> state_;
 };
 
 }  // namespace lockstep

@@ -10,34 +10,62 @@ namespace lockstep {
 namespace {
 std::string_view reason_of(int status) {
   switch (status) {
-    case 200: return "OK";
-    case 201: return "Created";
-    case 202: return "Accepted";
-    case 204: return "No Content";
-    case 301: return "Moved Permanently";
-    case 302: return "Found";
-    case 304: return "Not Modified";
-    case 307: return "Temporary Redirect";
-    case 308: return "Permanent Redirect";
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 408: return "Request Timeout";
-    case 409: return "Conflict";
-    case 413: return "Content Too Large";
-    case 414: return "URI Too Long";
-    case 415: return "Unsupported Media Type";
-    case 417: return "Expectation Failed";
-    case 421: return "Misdirected Request";
-    case 422: return "Unprocessable Content";
-    case 429: return "Too Many Requests";
-    case 431: return "Request Header Fields Too Large";
-    case 500: return "Internal Server Error";
-    case 501: return "Not Implemented";
-    case 503: return "Service Unavailable";
-    default: return status < 400 ? "OK" : "Error";
+    case 200:
+      return "OK";
+    case 201:
+      return "Created";
+    case 202:
+      return "Accepted";
+    case 204:
+      return "No Content";
+    case 301:
+      return "Moved Permanently";
+    case 302:
+      return "Found";
+    case 304:
+      return "Not Modified";
+    case 307:
+      return "Temporary Redirect";
+    case 308:
+      return "Permanent Redirect";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 409:
+      return "Conflict";
+    case 413:
+      return "Content Too Large";
+    case 414:
+      return "URI Too Long";
+    case 415:
+      return "Unsupported Media Type";
+    case 417:
+      return "Expectation Failed";
+    case 421:
+      return "Misdirected Request";
+    case 422:
+      return "Unprocessable Content";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return status < 400 ? "OK" : "Error";
   }
 }
 
@@ -51,8 +79,7 @@ const std::string& http_date() {
   if (now == shown) return text;
   std::tm t{};
   gmtime_r(&now, &t);
-  text = fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", days[t.tm_wday], t.tm_mday, months[t.tm_mon], t.tm_year + 1900, t.tm_hour,
-                     t.tm_min, t.tm_sec);
+  text = fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", days[t.tm_wday], t.tm_mday, months[t.tm_mon], t.tm_year + 1900, t.tm_hour, t.tm_min, t.tm_sec);
   shown = now;
   return text;
 }
@@ -69,8 +96,7 @@ void append(std::string& text, std::string_view name, std::string_view value) {
 std::string answer_head(const AnswerHead& head, const HeaderList& headers, const HeaderList& more) {
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: lockstep\r\nDate: {}\r\n", head.status, reason_of(head.status), http_date());
   if (!head.content_type.empty() && head.status != 204 && head.status != 304) append(text, "Content-Type", head.content_type);
-  if (head.content_length && head.status != 204 && head.status != 304)
-    fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", *head.content_length);
+  if (head.content_length && head.status != 204 && head.status != 304) fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", *head.content_length);
   if (head.chunked) text += "Transfer-Encoding: chunked\r\n";
   if (!head.request_id.empty()) append(text, "X-Request-Id", head.request_id);
   for (const auto& [name, value] : headers) append(text, name, value);

@@ -1,4 +1,4 @@
-// The head of an answer as bytes: status line, headers, empty line. Knows no socket. Any thread. Internal to http/.
+// Formats the head of an HTTP response: status line, headers, empty line. Knows no socket. Any thread. Internal to http/.
 //   text = answer_head({.status = 200, .content_type = "application/json", .content_length = body.size()}, headers, {});
 #pragma once
 #include <optional>

@@ -67,14 +67,17 @@ HttpReply http_call(const HttpCall& call) {
 }
 
 HttpAddress parse_http_address(const std::string& url, const std::string& name) {
-  const auto refuse = [&](const char* why) { fail(ErrorCode::invalid_argument, "{} is '{}', {}; allowed is http://HOST:PORT or https://HOST:PORT", name, url.substr(0, 200), why); };
+  const auto refuse = [&](const char* why) {
+    fail(ErrorCode::invalid_argument, "{} is '{}', {}; allowed is http://HOST:PORT or https://HOST:PORT", name, url.substr(0, 200), why);
+  };
   HttpAddress address;
   std::string_view rest = url;
   if (rest.starts_with("https://")) address.tls = true, rest.remove_prefix(8);
   else if (rest.starts_with("http://")) rest.remove_prefix(7);
   else refuse("which is no http address");
   for (const char c : rest)
-    if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7f || c == '#' || c == '?' || c == '@') refuse("which has a character that does not belong there");
+    if (static_cast<unsigned char>(c) <= ' ' || static_cast<unsigned char>(c) >= 0x7f || c == '#' || c == '?' || c == '@')
+      refuse("which has a character that does not belong there");
   std::string_view host = rest.substr(0, rest.find('/'));
   address.path = rest.substr(host.size());
   while (address.path.ends_with('/')) address.path.pop_back();

@@ -15,15 +15,15 @@ struct HttpCall {
   std::string host = "127.0.0.1";  // a name or an address
   std::uint16_t port = 0;
   std::string path = "/";
-  std::string body = {};           // sent as application/json when not empty
-  double timeout_seconds = 60;     // of each wait
-  bool tls = false;                // with the server's certificate checked
+  std::string body = {};        // sent as application/json when not empty
+  double timeout_seconds = 60;  // of each wait
+  bool tls = false;             // with the server's certificate checked
   HeaderList headers = {};
   std::function<void(std::string_view)> on_data = {};  // gets the body of an answer with status 200 as it comes, instead of HttpReply::body
-  std::function<bool()> stop = {};                     // asked each moment; true: the call ends there
+  std::function<bool()> stop = {};                     // polled; true: the call ends there
 };
 struct HttpReply {
-  int status = 0;        // 0: stopped before there was one
+  int status = 0;  // 0: stopped before there was one
   std::string body;
   bool stopped = false;
 };

@@ -43,8 +43,7 @@ ClientSocket::ClientSocket(const ClientTarget& target, std::function<bool()> sto
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int fault = getaddrinfo(target.host.c_str(), std::to_string(target.port).c_str(), &wanted, &found); fault != 0)
-    refuse("find", gai_strerror(fault));
+  if (const int fault = getaddrinfo(target.host.c_str(), std::to_string(target.port).c_str(), &wanted, &found); fault != 0) refuse("find", gai_strerror(fault));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
   int problem = 0;
   for (const addrinfo* one = all.get(); one != nullptr && descriptor_ < 0 && !stopped_; one = one->ai_next)
@@ -70,9 +69,7 @@ void ClientSocket::close() {
   descriptor_ = -1;
 }
 
-void ClientSocket::refuse(const char* what, const std::string& why) const {
-  fail(ErrorCode::io, "cannot {} {}:{}: {}", what, target_.host, target_.port, why);
-}
+void ClientSocket::refuse(const char* what, const std::string& why) const { fail(ErrorCode::io, "cannot {} {}:{}: {}", what, target_.host, target_.port, why); }
 
 bool ClientSocket::connect_to(int family, int protocol, const void* address, unsigned size) {
   descriptor_ = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
@@ -104,7 +101,8 @@ void ClientSocket::begin_tls() {
   in6_addr address{};
   const bool is_address = inet_pton(AF_INET, target_.host.c_str(), &address) == 1 || inet_pton(AF_INET6, target_.host.c_str(), &address) == 1;
   if (is_address) X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls_->ssl), target_.host.c_str());
-  else if (!SSL_set1_host(tls_->ssl, target_.host.c_str()) || !SSL_set_tlsext_host_name(tls_->ssl, target_.host.c_str())) refuse("speak TLS with", tls_reason(nullptr));
+  else if (!SSL_set1_host(tls_->ssl, target_.host.c_str()) || !SSL_set_tlsext_host_name(tls_->ssl, target_.host.c_str()))
+    refuse("speak TLS with", tls_reason(nullptr));
   while (!stopped_) {
     const int done = SSL_connect(tls_->ssl);
     if (done == 1) return;

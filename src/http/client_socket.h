@@ -1,7 +1,7 @@
-// A connection to a server, plain or under TLS with its certificate checked, for one request after another. Blocks, in slices: it
-// asks now and then whether to stop. One thread.
+// A client's connection, plain or TLS with its certificate checked, for one request after another.
 //   ClientSocket socket({"example.com", 443, true, 60}, [] { return interrupted(); });
 //   if (socket.send(request)) got = socket.receive(block);
+// Blocks, but checks now and then whether to stop. One thread.
 #pragma once
 #include <cstdint>
 #include <functional>

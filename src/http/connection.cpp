@@ -5,6 +5,7 @@
 #include <boost/asio/error.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "api/errors.h"
 #include "base/log.h"
@@ -17,13 +18,11 @@ namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr std::size_t kMostDiscarded = 64 << 20;
 constexpr std::size_t kUncountedBody = 16 << 10;  // what a block of reading may bring anyway; heartbeats are shorter
-constexpr std::size_t kCopiedBody = 64 << 10;  // larger ones are written where they lie
+constexpr std::size_t kCopiedBody = 64 << 10;     // larger ones are written where they lie
 constexpr double kLingerSeconds = 2, kEndSeconds = 2;
 constexpr std::size_t kWriteBlock = 256 << 10;  // each must be taken in time, so a large answer gets longer only while it moves
 
-double seconds_between(Connection::Clock::time_point from, Connection::Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
+double seconds_between(Connection::Clock::time_point from, Connection::Clock::time_point to) { return std::chrono::duration<double>(to - from).count(); }
 }  // namespace
 
 Connection::Connection(std::shared_ptr<HttpShared> shared, std::unique_ptr<Transport> transport)
@@ -89,8 +88,8 @@ void Connection::on_read(const error_code& fault, std::size_t bytes) {
   if (input_.size() < static_cast<std::size_t>(shared_->options.max_ahead_bytes)) read();  // else check() watches
 }
 
-// The client sends no more. Between requests and within one nobody is left to be told. One that waits for its answer has most
-// likely gone: the answer's making ends, and what there is of it goes out to a client that only ended its half.
+// The client sends no more. Between requests and within one there is nobody to answer. One that waits for its answer has most
+// likely disconnected: generation stops, and what exists is still sent, in case the client only closed its half.
 void Connection::on_client_end(bool broken) {
   client_ended_ = true;
   if (phase_ != Phase::answering) return close();
@@ -127,7 +126,7 @@ void Connection::parse() {
     if (phase_ == Phase::headers) {
       phase_ = Phase::body;
       set_deadline(shared_->options.body_seconds);
-      // What the headers rule out need not be sent.
+      // Refuses a request by its headers, before the client sends the body.
       if (shared_->state->draining && !examination_.while_draining) examination_.refusal = draining_answer();
       if (examination_.refusal) {
         keep_alive_ = false;
@@ -153,7 +152,7 @@ void Connection::take_input() {
   if (input_.empty() && input_.capacity() > kCopiedBody) input_.shrink_to_fit();
 }
 
-// Before a body's memory is taken: what the server has no room for is not read.
+// Reserves a body's memory before reading it: a body that does not fit is not read.
 std::optional<ApiResponse> Connection::refuse_body() {
   const std::size_t bytes = reader_->body_bytes();
   if (bytes <= kUncountedBody) return std::nullopt;
@@ -253,7 +252,7 @@ void Connection::answer(ApiResponse response) {
   status_ = response.status;
   if (status_ == 429)
     for (auto& [name, value] : response.headers)
-      if (name == "Retry-After") value = std::to_string(shared_->state->retry_after_seconds());
+      if (name == "Retry-After") value = std::to_string(std::max(std::atoi(value.c_str()), shared_->state->retry_after_seconds()));
   const std::string_view body = response.bytes();
   pending_ += answer_head({.status = status_,
                            .content_type = response.content_type,
@@ -428,7 +427,7 @@ void Connection::finish_answer() {
   record(false);
   if (keep_alive_ && !(shared_->state->draining && input_.empty())) return next_request();
   if (!input_.empty() || (reader_ && reader_->state() != RequestReader::State::done) || transport_->must_linger()) {
-    // The answer is out. A close with unread bytes of the client's would take it back from the wire, so they are read first.
+    // The answer is sent. Closing with unread bytes of the client would reset the connection and lose it, so they are read first.
     phase_ = Phase::lingering;
     set_deadline(kLingerSeconds);
     transport_->end_writing(shared_from_this());

@@ -1,5 +1,5 @@
-// One connection: requests are read, bounded, and answered one after the other through a Responder; requests sent ahead wait in
-// a bounded buffer; the client is watched while it waits. All on the thread of the server's io_context. Internal to http/.
+// One server connection: reads requests within limits and answers them one after the other through a Responder; pipelined requests wait in
+// a bounded buffer; a client that disconnects while it waits is noticed. All on the thread of the server's io_context. Internal to http/.
 #pragma once
 #include <chrono>
 #include <optional>
@@ -29,7 +29,7 @@ struct HttpShared {
   std::unordered_set<std::shared_ptr<Connection>> connections;
   std::size_t held_bytes = 0;  // of all answers whose clients have not taken them yet
 
-  // Closes those that have waited longest for their clients until the rest is within the limit.
+  // Closes the connections whose clients have not read for longest, until the rest is within the limit.
   void bound_held_bytes();
   // Closes the one that has asked for nothing for longest. False: none has for rest_seconds.
   bool close_resting();
@@ -48,7 +48,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   bool rests() const { return phase_ == Phase::opening || phase_ == Phase::idle || phase_ == Phase::headers; }
   Clock::time_point rests_since() const { return rests_since_; }
   bool busy() const { return phase_ != Phase::opening && phase_ != Phase::idle && phase_ != Phase::closed; }
-  // Nobody waits for the running answer any more; what the Api makes of it is still sent. by_server: because the server stops, not the client.
+  // Cancels the running answer; what the Api still makes of it is sent. by_server: because the server stops, not because the client left.
   void abandon(bool by_server = false);
   void close(bool by_server = false);
 
@@ -121,8 +121,8 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   std::string pending_, written_;
   std::string_view tail_;  // a large body, behind pending_
   std::shared_ptr<const void> tail_owner_;
-  std::size_t tail_bytes_ = 0;   // of it, where they are this answer's own
-  std::string_view unwritten_;   // of written_ or tail_: what the transport has not been given yet
+  std::size_t tail_bytes_ = 0;  // of it, where they are this answer's own
+  std::string_view unwritten_;  // of written_ or tail_: what the transport has not been given yet
   std::size_t counted_bytes_ = 0;
   Clock::time_point waits_since_{};
   std::shared_ptr<std::atomic<std::size_t>> stream_pending_;

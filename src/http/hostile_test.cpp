@@ -1,4 +1,4 @@
-// Clients that are broken, slow or hostile: one clear error or a clean close, and nothing of theirs is kept.
+// Broken, slow and hostile clients: each gets one clear error or a clean close, and nothing of theirs stays in memory.
 #include <dirent.h>
 #include <malloc.h>
 
@@ -167,7 +167,10 @@ TEST_F(Hostile, WhereARequestEndsIsNeverInDoubt) {
   EXPECT_EQ(post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n"), 501);
   EXPECT_EQ(post("Transfer-Encoding: chunked, identity\r\n", "0\r\n\r\n"), 501);
   EXPECT_EQ(post("Transfer-Encoding: xchunked\r\n", ""), 501);
-  EXPECT_EQ(post("Transfer-Encoding:\x0b" "chunked\r\n", ""), 400);
+  EXPECT_EQ(post("Transfer-Encoding:\x0b"
+                 "chunked\r\n",
+                 ""),
+            400);
   EXPECT_EQ(post("Transfer-Encoding: chunked\r\n", "-1\r\nabc\r\n0\r\n\r\n"), 400);
   EXPECT_EQ(post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\nabc\r\n0\r\n\r\n"), 400);
   EXPECT_EQ(post("Transfer-Encoding: chunked\r\n", "2\r\nabc\r\n0\r\n\r\n"), 400);
@@ -178,14 +181,13 @@ TEST_F(Hostile, WhereARequestEndsIsNeverInDoubt) {
 
 TEST_F(Hostile, Targets) {
   serve();
-  const auto get = [&](const std::string& target) {
-    return raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  };
+  const auto get = [&](const std::string& target) { return raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); };
   EXPECT_NE(get("/echo?a=%zz").find("GET|a=%zz|"), std::string::npos);
   EXPECT_NE(get("http://other:80/echo?b").find("GET|b|"), std::string::npos);
   EXPECT_EQ(status_of(get("HTTP://other")), 404);
-  for (const std::string& target : {std::string("echo"), std::string("*"), std::string("/a\x01"), std::string("/a\xC3\xA9"), std::string("/a\xff"), std::string("/a#b"),
-                                    std::string("/a\0b", 4), std::string("/a b"), std::string("ftp://x/"), std::string("/\x7f"), std::string("")})
+  for (const std::string& target :
+       {std::string("echo"), std::string("*"), std::string("/a\x01"), std::string("/a\xC3\xA9"), std::string("/a\xff"), std::string("/a#b"),
+        std::string("/a\0b", 4), std::string("/a b"), std::string("ftp://x/"), std::string("/\x7f"), std::string("")})
     EXPECT_EQ(status_of(get(target)), 400) << target;
   EXPECT_EQ(status_of(raw("GET /echo HTTP/1.1\r\nHost: x\r\nX: a" + std::string(1, '\0') + "b\r\n\r\n")), 400);
   EXPECT_EQ(status_of(raw("GET /echo HTTP/1.1\r\nHost: x\r\nX: a\x01\r\n\r\n")), 400);
@@ -362,15 +364,34 @@ TEST_F(Hostile, ResponderThreadsOutliveTheServer) {
 
 TEST_F(Hostile, RandomBytes) {
   serve({.idle_seconds = 0.5, .header_seconds = 0.5, .body_seconds = 0.5});
-  const std::string words[] = {"GET ", "POST ", "/echo", " HTTP/1.1\r\n", "Host: x\r\n", "Content-Length: ", "5\r\n", "Transfer-Encoding: chunked\r\n", "\r\n", "\r\n\r\n",
-                               "0\r\n\r\n", "3\r\nabc\r\n", ": ", "\n", std::string(1, '\0'), "%00", "Connection: close\r\n", "Expect: 100-continue\r\n", "HTTP/1.0\r\n", "/stream"};
+  const std::string words[] = {"GET ",
+                               "POST ",
+                               "/echo",
+                               " HTTP/1.1\r\n",
+                               "Host: x\r\n",
+                               "Content-Length: ",
+                               "5\r\n",
+                               "Transfer-Encoding: chunked\r\n",
+                               "\r\n",
+                               "\r\n\r\n",
+                               "0\r\n\r\n",
+                               "3\r\nabc\r\n",
+                               ": ",
+                               "\n",
+                               std::string(1, '\0'),
+                               "%00",
+                               "Connection: close\r\n",
+                               "Expect: 100-continue\r\n",
+                               "HTTP/1.0\r\n",
+                               "/stream"};
   for (std::uint32_t seed = 0; seed < 3000; ++seed) {
     std::mt19937 draw(seed);
     std::string text;
     const int parts = 1 + static_cast<int>(draw() % 20);
     for (int i = 0; i < parts; ++i) {
       if (draw() % 4) text += words[draw() % std::size(words)];
-      else for (std::uint32_t n = draw() % 30; n > 0; --n) text += static_cast<char>(draw());
+      else
+        for (std::uint32_t n = draw() % 30; n > 0; --n) text += static_cast<char>(draw());
     }
     RawSocket socket(server_->port());
     socket.say(text);
@@ -389,12 +410,23 @@ TEST_F(Hostile, NothingIsKeptOfConnectionsThatWere) {
     for (int i = 0; i < count; ++i) {
       RawSocket socket(server_->port());
       switch (i % 6) {
-        case 0: socket.say("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"), socket.hear("GET||"); break;
-        case 1: socket.say("GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), socket.hear(); break;
-        case 2: socket.say("nonsense\r\n\r\n"), socket.hear(); break;
-        case 3: socket.say("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + std::string(50000, 'x')); break;
-        case 4: socket.say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n"), api_->take()->stream("some"); break;
-        case 5: break;
+        case 0:
+          socket.say("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"), socket.hear("GET||");
+          break;
+        case 1:
+          socket.say("GET /stream HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"), socket.hear();
+          break;
+        case 2:
+          socket.say("nonsense\r\n\r\n"), socket.hear();
+          break;
+        case 3:
+          socket.say("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + std::string(50000, 'x'));
+          break;
+        case 4:
+          socket.say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n"), api_->take()->stream("some");
+          break;
+        case 5:
+          break;
       }
     }
     made += static_cast<std::uint64_t>(count);  // the last may not have been accepted yet

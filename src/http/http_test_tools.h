@@ -1,5 +1,5 @@
-// What the tests of http share: an Api that answers in ways they ask for by path, a client that says what it likes, and a
-// server over the loopback.
+// Shared by http tests: an Api whose answers are selected by path, a client that sends arbitrary bytes, and a
+// server on the loopback.
 #pragma once
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

@@ -39,11 +39,21 @@ void Outbox::deliver() {
     Connection& connection = *item.connection;
     guarded(connection, [&] {
       switch (item.kind) {
-        case OutboxItem::Kind::send: connection.send(item.request, std::move(*item.response)); break;
-        case OutboxItem::Kind::begin_stream: connection.begin_stream(item.request, item.data); break;
-        case OutboxItem::Kind::stream: connection.stream(item.request, item.data); break;
-        case OutboxItem::Kind::end_stream: connection.end_stream(item.request); break;
-        case OutboxItem::Kind::dropped: connection.dropped(item.request); break;
+        case OutboxItem::Kind::send:
+          connection.send(item.request, std::move(*item.response));
+          break;
+        case OutboxItem::Kind::begin_stream:
+          connection.begin_stream(item.request, item.data);
+          break;
+        case OutboxItem::Kind::stream:
+          connection.stream(item.request, item.data);
+          break;
+        case OutboxItem::Kind::end_stream:
+          connection.end_stream(item.request);
+          break;
+        case OutboxItem::Kind::dropped:
+          connection.dropped(item.request);
+          break;
       }
     });
   }
@@ -51,7 +61,7 @@ void Outbox::deliver() {
   delivered_.clear();
 }
 
-// No memory, say: this one ends, the others go on.
+// Out of memory, for example: this connection ends, the others go on.
 void Outbox::guarded(Connection& connection, const std::function<void()>& work) {
   try {
     return work();

@@ -1,4 +1,4 @@
-// What Apis say, on any thread, to connections, on the io thread: one queue a server. A burst of tokens for many streams wakes
+// A queue from Api threads to the io thread, one per server. A burst of tokens for many streams wakes
 // the io thread once, and each connection writes once. Internal to http/.
 //   outbox->push({connection, request, OutboxItem::Kind::stream, data});
 #pragma once

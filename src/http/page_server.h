@@ -1,4 +1,4 @@
-// A server of the live page alone (api/page), beside a training run: on the loopback, and on another port when the wanted one is
+// A server of only the live page (api/page), beside a training run: on the loopback, and on another port when the requested one is
 // taken. Any thread.
 //   const auto server = serve_page({.places = {.roots = {"runs"}}}, 8088); print(server->url());
 #pragma once

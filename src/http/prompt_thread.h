@@ -1,5 +1,5 @@
-// Asks the system to run the calling thread soon after it wakes: for one that sleeps most of its time and does little when it
-// runs, beside threads that compute without end. A wish: systems that know nothing of it go on as before.
+// Asks the scheduler to run the calling thread soon after it wakes: for an I/O thread that mostly sleeps, beside threads that compute all the
+// time. A hint: systems that do not support it ignore it.
 //   prefer_prompt_wakeups();
 #pragma once
 

@@ -41,18 +41,15 @@ std::size_t RequestReader::feed(std::string_view bytes) {
   std::size_t taken = 0;
   while (taken < bytes.size() && (state_ == State::headers || state_ == State::body)) {
     // Beast 1.81 asserts on a last chunk that it sees again with four bytes; fewer than five end nothing.
-    if (const std::string_view rest = bytes.substr(taken); state_ == State::body && parser_->chunked() && rest.size() >= 3 &&
-                                                           rest.size() < kLastChunk.size() && rest.substr(0, 3) == kLastChunk.substr(0, 3))
+    if (const std::string_view rest = bytes.substr(taken);
+        state_ == State::body && parser_->chunked() && rest.size() >= 3 && rest.size() < kLastChunk.size() && rest.substr(0, 3) == kLastChunk.substr(0, 3))
       break;
     boost::system::error_code fault;
     const std::size_t used = parser_->put(boost::asio::buffer(bytes.data() + taken, bytes.size() - taken), fault);
     taken += used;
-    if (fault == http::error::header_limit)
-      refuse(431, fmt::format("the request's headers are above {} bytes", limits_.max_header_bytes));
-    else if (fault == http::error::body_limit)
-      refuse(413, fmt::format("the body is above {} bytes", limits_.max_body_bytes));
-    else if (fault && fault != http::error::need_more)
-      refuse(400, fmt::format("not an HTTP request: {}", fault.message()));
+    if (fault == http::error::header_limit) refuse(431, fmt::format("the request's headers are above {} bytes", limits_.max_header_bytes));
+    else if (fault == http::error::body_limit) refuse(413, fmt::format("the body is above {} bytes", limits_.max_body_bytes));
+    else if (fault && fault != http::error::need_more) refuse(400, fmt::format("not an HTTP request: {}", fault.message()));
     else if (state_ == State::body && fault && bytes.size() - taken > limits_.max_header_bytes)  // of one chunk's header, or of the trailers
       refuse(431, fmt::format("a chunk's header or the trailers are above {} bytes", limits_.max_header_bytes));
     if (state_ == State::refused) return taken;

@@ -1,6 +1,6 @@
-// An HTTP/1.1 server for an Api: keep-alive, limits, deadlines, streams, TLS, clean shutdown. Knows no route and no JSON.
-// One thread of its own; Api::handle is called on it and must not block. All functions here: any thread.
+// An HTTP/1.1 server for an Api: keep-alive, limits, deadlines, streams, TLS, graceful shutdown.
 //   HttpServer server(api, {.port = 0}); print(server.url()); ... server.stop();
+// Knows no route and no JSON. It has one thread; Api::handle is called on it and must not block. All functions here: any thread.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,28 +14,28 @@ class BodyBudget;
 class ServerState;
 
 struct HttpOptions {
-  std::string host = "127.0.0.1";  // an address, or localhost
-  std::int64_t port = 8080;        // 0: any that is free
-  std::int64_t max_header_bytes = 16 << 10;   // of request line and headers together
+  std::string host = "127.0.0.1";            // an address, or localhost
+  std::int64_t port = 8080;                  // 0: any that is free
+  std::int64_t max_header_bytes = 16 << 10;  // of request line and headers together
   std::int64_t max_headers = 100;
   std::int64_t max_target_bytes = 8 << 10;
   std::int64_t max_body_bytes = 4 << 20;
   std::int64_t max_bodies_bytes = std::int64_t{2} << 30;  // of all bodies that are read, decoded or wait for their turn (api/body_budget.h)
-  std::int64_t bodies_key_share = 50;         // what one key may take of them, in percent
-  std::int64_t max_pending_bytes = 4 << 20;   // of a stream that its client does not read; more ends it
-  std::int64_t max_held_bytes = 256 << 20;    // of all answers that wait for their clients; beyond, who waits longest is closed
-  std::int64_t max_ahead_bytes = 64 << 10;    // sent ahead while a request is answered; more waits in the system
+  std::int64_t bodies_key_share = 50;                     // what one key may take of them, in percent
+  std::int64_t max_pending_bytes = 4 << 20;               // of a stream that its client does not read; more ends it
+  std::int64_t max_held_bytes = 256 << 20;                // of all answers that wait for their clients; beyond, who waits longest is closed
+  std::int64_t max_ahead_bytes = 64 << 10;                // sent ahead while a request is answered; more waits in the system
   std::int64_t max_connections = 1000;
-  double rest_seconds = 5;         // where all are taken, one that has asked for nothing for so long gives way to a new one
-  double handshake_seconds = 10;   // of TLS
-  double idle_seconds = 75;        // between requests
-  double header_seconds = 10;      // from the first byte of a request to the end of its headers
+  double rest_seconds = 5;        // where all are taken, one that has asked for nothing for so long gives way to a new one
+  double handshake_seconds = 10;  // of TLS
+  double idle_seconds = 75;       // between requests
+  double header_seconds = 10;     // from the first byte of a request to the end of its headers
   double body_seconds = 60;
-  double write_seconds = 30;       // what a client gets to take the next bytes, 256 KB at most
-  double drain_seconds = 0;        // how long the end of the server is told (503, readyz) before it listens no more
-  double stop_seconds = 5;         // what running requests get to finish
+  double write_seconds = 30;                       // what a client gets to take the next bytes, 256 KB at most
+  double drain_seconds = 0;                        // how long the end of the server is told (503, readyz) before it listens no more
+  double stop_seconds = 5;                         // what running requests get to finish
   std::string tls_certificate = {}, tls_key = {};  // files in PEM; both or none
-  bool access_log = false;         // a line a request; never bodies, never keys
+  bool access_log = false;                         // a line per request; never bodies, never keys
   std::shared_ptr<ServerState> state = nullptr;    // null: one of its own
   std::shared_ptr<BodyBudget> bodies = nullptr;    // null: one of its own, of what stands above
 };
@@ -50,9 +50,9 @@ class HttpServer {
 
   std::uint16_t port() const;
   std::string url() const;  // "http://127.0.0.1:8080"
-  // From now on new requests are answered with 503, but for those that the Api answers while it drains; idle connections close;
-  // running requests finish, or are abandoned after stop_seconds. Returns when all are gone, at most two seconds after that.
-  // Again: nothing happens.
+  // From now on new requests are answered with 503, except those that the Api answers while it drains; idle connections close;
+  // running requests finish, or are cancelled after stop_seconds. Returns when all are closed, at most two seconds after that.
+  // A second call does nothing.
   void stop();
 
  private:

@@ -37,8 +37,7 @@ int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, c
 
 class TlsTransport : public Transport {
  public:
-  TlsTransport(std::shared_ptr<TlsContext> context, tcp::socket socket)
-      : context_(std::move(context)), stream_(std::move(socket), context_->context) {}
+  TlsTransport(std::shared_ptr<TlsContext> context, tcp::socket socket) : context_(std::move(context)), stream_(std::move(socket), context_->context) {}
   void open(TransportUserPointer user) override {
     stream_.async_handshake(asio::ssl::stream_base::server, [this, user = std::move(user)](const error_code& fault) {
       if (fault && fault.category() == asio::error::get_ssl_category() && ERR_GET_REASON(static_cast<unsigned long>(fault.value())) == SSL_R_HTTP_REQUEST) {
@@ -105,9 +104,9 @@ std::shared_ptr<TlsContext> load_tls_context(const std::string& certificate_file
   if (SSL_CTX_use_certificate_chain_file(native, certificate_file.c_str()) != 1)
     fail(ErrorCode::invalid_argument, "tls-certificate is {}, which is no certificate chain in PEM: {}", certificate_file, reason());
   if (SSL_CTX_use_PrivateKey_file(native, key_file.c_str(), SSL_FILETYPE_PEM) != 1)
-    fail(ErrorCode::invalid_argument, "tls-key is {}, which is no private key in PEM without a passphrase that belongs to the certificate: {}", key_file, reason());
-  if (SSL_CTX_check_private_key(native) != 1)
-    fail(ErrorCode::invalid_argument, "tls-key {} does not belong to the certificate {}", key_file, certificate_file);
+    fail(ErrorCode::invalid_argument, "tls-key is {}, which is no private key in PEM without a passphrase that belongs to the certificate: {}", key_file,
+         reason());
+  if (SSL_CTX_check_private_key(native) != 1) fail(ErrorCode::invalid_argument, "tls-key {} does not belong to the certificate {}", key_file, certificate_file);
   return loaded;
 }
 

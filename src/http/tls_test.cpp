@@ -120,7 +120,7 @@ TEST_F(Tls, OldProtocolsPlainHttpAndNonsenseAreTurnedAway) {
   EXPECT_TRUE(plain.starts_with("HTTP/1.1 400 ")) << plain;
   EXPECT_TRUE(plain.ends_with("this port speaks https, and heard http"));
   raw(std::string(1000, '\x16'));
-  raw("");                                    // silence: the handshake's deadline
+  raw("");                                          // silence: the handshake's deadline
   raw(std::string("\x16\x03\x01\x02\x00\x01", 6));  // the beginning of a hello
   for (int i = 0; i < 1000 && state_->connections > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_EQ(state_->connections, 0);

@@ -13,6 +13,8 @@ void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>&
 std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<TrainingService>& service) {
   return [service](PrometheusText& text) {
     service->statistics().append(text);
+    text.family("lockstep_training_models_waiting", "gauge", "Models with work that wait for a place in memory, by the key's name.");
+    for (const auto& [key, count] : service->waiting_reasons().models_waiting()) text.sample({{"key", key}}, static_cast<double>(count));
     const auto one = [&](std::string_view name, std::string_view type, std::string_view help, std::int64_t value) {
       text.family(name, type, help);
       text.sample({}, static_cast<double>(value));

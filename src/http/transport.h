@@ -1,4 +1,4 @@
-// The bytes of one connection, plain or under TLS, without what they mean. At most one read and one write are under way.
+// Reads and writes the bytes of one connection, plain or TLS. At most one read and one write at a time.
 // All on the thread of the server's io_context. Internal to http/.
 //   transport->read(block, user);  ...  user->on_read(fault, bytes);
 #pragma once
@@ -30,7 +30,7 @@ class Transport {
   virtual void read(std::span<char> block, TransportUserPointer user) = 0;
   // All of `data`, which stays where it is until then. True: it is with the system already, and on_written does not come.
   virtual bool write(std::string_view data, TransportUserPointer user) = 0;
-  // Nothing more will be written: says so to the other side.
+  // Shuts down writing: the other side sees the end.
   virtual void end_writing(TransportUserPointer user) = 0;
   // Whether a close now could take back what was written: bytes of the other side's are unread, or a goodbye is due.
   virtual bool must_linger() = 0;

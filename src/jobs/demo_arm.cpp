@@ -93,9 +93,10 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   result.rollout_seconds = totals.rollout_seconds;
   result.train_seconds = totals.train_seconds;
   result.work = stack.rollout_counters().work - before;
-  const ForwardCounts trained = stack.trainer().with_trainer([](Trainer& trainer) { return trainer.work(); });
+  const ForwardCounts trained = stack.trainer().work();
   for (const auto& [who, work_of] : {std::pair{"the engine of the rollouts", result.work}, std::pair{"the trainer", trained}})
-    if (const std::string fault = work_of.fault(); !fault.empty()) fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);
+    if (const std::string fault = work_of.fault(); !fault.empty())
+      fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);
   phase = Clock::now();
   result.end = measure(arm.name + ": held-out problems", *environment, stack, settings.evaluation);
   result.evaluation_seconds += seconds_since(phase);

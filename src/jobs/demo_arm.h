@@ -1,5 +1,5 @@
-// The arms of `lockstep demo`: the same model, data, seeds, loss, clipping and learning rate; each says under which numerics its
-// rollouts are sampled. Adding an arm is adding a row of demo_arms(). One thread.
+// The arms of `lockstep demo`: the same model, data, seeds, loss, clipping and learning rate; they differ in the numerics profile of the
+// rollouts. A new arm is a row of demo_arms(). One thread.
 //   for (const DemoArm& arm : demo_arms()) results.push_back(run_arm(arm, settings, start));
 #pragma once
 #include <filesystem>
@@ -14,7 +14,7 @@ namespace lockstep {
 struct DemoArm {
   std::string name, summary;
   std::string rollout_profile;  // empty: the trainer's
-  bool by_default = true;       // false: only where it is asked for
+  bool by_default = true;       // false: only on request
 };
 const std::vector<DemoArm>& demo_arms();  // the first one is the published one
 // The arms of a list of names, "lockstep,split"; empty: those that run by default. Error invalid_argument for a name, and when the first
@@ -33,17 +33,17 @@ struct DemoSettings {
 
 struct ArmResult {
   DemoArm arm;
-  std::string profile;                  // of the rollouts
-  KlSums kl;                            // over all steps
-  std::int64_t unequal_steps = 0;       // steps with a differing bit
+  std::string profile;                       // of the rollouts
+  KlSums kl;                                 // over all steps
+  std::int64_t unequal_steps = 0;            // steps with a differing bit
   double reward_first = 0, reward_last = 0;  // mean over the first and the last tenth of the steps
-  ForwardCounts work;                   // of the rollouts' engine, as its kernels counted
-  Evaluation start, end;                // both under the trainer's numerics
+  ForwardCounts work;                        // of the rollouts' engine, as its kernels counted
+  Evaluation start, end;                     // both under the trainer's numerics
   std::string weights_sha256;
   double rollout_seconds = 0, train_seconds = 0, evaluation_seconds = 0, seconds = 0;
 };
 
-// Trains, evaluates (`start` is measured when it is not given), writes folder/metrics-NAME.jsonl and, where `exported` is given,
+// Trains, evaluates (`start` is evaluated when it is not given), writes folder/metrics-NAME.jsonl and, if `exported` is given,
 // the model. Errors: cancelled; internal where the engine's kernels did other work than the selection and the router ask for; those of RlStack and PolicyTraining.
 ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optional<Evaluation> start, const std::filesystem::path& exported = {});
 

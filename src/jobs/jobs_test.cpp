@@ -1,8 +1,9 @@
-// Runs are started here as a command starts them: stopped by their own tokens, they go on to the same bits.
+// Runs started as a command starts them, stopped by their own tokens and resumed, end with the same bits.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <fstream>
+#include <set>
 #include <thread>
 
 #include "base/error.h"
@@ -75,6 +76,60 @@ TEST_F(Jobs, AStoppedRunOfReinforcementGoesOn) {
   EXPECT_EQ(rest.totals.steps, 2);
   EXPECT_EQ(rest.weights_sha256, whole.weights_sha256);
   EXPECT_EQ(steps_logged("parts"), 4u);
+}
+
+// Whatever is trained: rollouts are sampled with what the last step made, bit for bit, a stopped run goes on to the same bits, and something is learned.
+TEST_F(Jobs, AdaptersPackedBasesAndMuonGoOnAlike) {
+  struct Case {
+    const char* name;
+    TrainedSettings trained;
+    const char* profile;
+    const char* share_prompts = "forward";
+  };
+  std::set<std::string> weights;
+  for (const Case& c :
+       {Case{"adapter", {.rank = 4}, "cpu-bf16w"}, Case{"packed", {.rank = 4}, "cpu-int4-base"}, Case{"shared", {.rank = 4}, "cpu-bf16w", "backward"},
+        Case{"adapter-muon", {.rank = 4, .optimizer = "dimuon"}, "cpu-bf16w"}, Case{"muon", {.optimizer = "dimuon"}, "cpu-bf16w"}}) {
+    const auto begun = [&](const std::string& part) {
+      RlJob job = rl(std::string(c.name) + part);
+      job.stack.trained = c.trained;
+      job.stack.runtime.profile = c.profile;
+      job.rl.share_prompts = c.share_prompts;
+      job.rl.problems = 4;
+      job.rl.rollouts = 4;
+      job.rl.learning_rate = default_rl_learning_rate(c.trained);
+      return job;
+    };
+    const RlSummary whole = run_rl(begun("-whole"));
+    ASSERT_TRUE(whole.finished) << c.name;
+    EXPECT_GT(whole.totals.kl.tokens, 0) << c.name;
+    EXPECT_EQ(whole.totals.kl.different_bits, 0) << c.name;
+    EXPECT_EQ(fs::exists(whole.exported / "adapter_config.json"), c.trained.rank > 0) << c.name;
+    EXPECT_TRUE(weights.insert(whole.weights_sha256).second) << c.name;
+    StopSource source;
+    RlJob job = begun("-parts");
+    job.stack.micro_batch = std::string_view(c.share_prompts) == "backward" ? 4 : 3;  // several turns a step; a prompt's rollouts are not parted
+    stop_after(job.run, source, 2);
+    EXPECT_FALSE(run_rl(job).finished) << c.name;
+    job.run.resume = true;
+    job.run.stop = {};
+    const RlSummary rest = run_rl(job);
+    EXPECT_TRUE(rest.finished) << c.name;
+    EXPECT_EQ(rest.weights_sha256, whole.weights_sha256) << c.name;
+  }
+}
+
+TEST_F(Jobs, AnAdapterOverRanksIsRefused) {
+  RlJob job = rl("ranks");
+  job.stack.trained.rank = 4;
+  job.stack.runtime.ranks = "tp=2";
+  try {
+    run_rl(job);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(std::string(e.what()), "ranks is tp=2,dp=1,ep=1, allowed with --adapter-rank is one rank");
+  }
+  EXPECT_FALSE(fs::exists(root_ / "ranks"));
 }
 
 TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {

@@ -6,20 +6,34 @@
 
 namespace lockstep {
 
+double default_rl_learning_rate(const TrainedSettings& trained) {
+  const double full = RlSettings().learning_rate;
+  const double share = optimizer_family(trained).adamw_share;
+  return share < 1 ? full / share : trained.rank > 0 ? 10 * full : full;
+}
+
 RlSummary run_rl(const RlJob& job) {
   check(job.rl);
   check_run_name(job.run.name);
-  if (job.export_dtype != "bf16" && job.export_dtype != "f32") fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
+  if (job.export_dtype != "bf16" && job.export_dtype != "f32")
+    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
   const auto environment = make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
   settings.share_prompts = share_prompts_by_name(job.rl.share_prompts);
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
   settings.stop = job.run.stop;
+  settings.trained.seed = job.init_seed;
+  settings.trained.train_unembed = false;
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
   Run run(job.run);
   if (run.directory().resumed()) check_resumed_settings(run.directory().config(), job.run.resolved, {});
-  RlWork work(*environment, stack, job.rl, {.transcripts = job.transcripts, .transcripts_every = job.transcripts_every, .allow_profile_mix = job.allow_profile_mix, .run = run.path()});
+  RlWork work(*environment, stack, job.rl,
+              {.transcripts = job.transcripts,
+               .transcripts_every = job.transcripts_every,
+               .allow_profile_mix = job.allow_profile_mix,
+               .stop_at_difference = job.stop_at_difference,
+               .run = run.path()});
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
   run.started();
@@ -30,10 +44,14 @@ RlSummary run_rl(const RlJob& job) {
   summary.steps = work.step();
   summary.totals = work.totals();
   const RlTotals& totals = summary.totals;
-  if (totals.steps == 0 && summary.finished) run.say(fmt::format("the run '{}' was finished at step {}: nothing is trained; --steps with a larger number goes on", run.path().string(), summary.steps));
+  if (totals.steps == 0 && summary.finished)
+    run.say(fmt::format("the run '{}' was finished at step {}: nothing is trained; --steps with a larger number goes on", run.path().string(), summary.steps));
   if (totals.steps > 0 && totals.without_spread == totals.steps)
-    run.say(fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); the problems are too hard or too easy for this model, or "
-                        "--rollouts too few", totals.steps, totals.mean_reward()));
+    run.say(
+        fmt::format("nothing was learned: in none of the {} steps did the rewards of a group differ (mean reward {:.3f}); the problems are too hard or too "
+                    "easy for this model, or "
+                    "--rollouts too few",
+                    totals.steps, totals.mean_reward()));
   if (!summary.finished) return summary;
   summary.exported = run.directory().export_folder();
   stack.export_model(summary.exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);

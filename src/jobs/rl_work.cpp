@@ -1,7 +1,6 @@
 #include "jobs/rl_work.h"
 
 #include "runs/divergence.h"
-#include "runs/training_state.h"
 #include "train/schedule.h"
 
 namespace lockstep {
@@ -16,24 +15,16 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
     : stack_(stack),
       settings_(settings),
       options_(options),
-      training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings, options.allow_profile_mix),
+      training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings,
+                {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference}),
       counted_(stack.rollout_counters().work) {}
 
 void RlWork::restore(const RunDirectory& run) {
-  step_ = stack_.trainer().with_trainer([&](Trainer& trainer) {
-    restore_training(run, trainer, stack_.model().manifest(), stack_.profile());
-    return trainer.step();
-  });
-  stack_.trainer().publish();
+  // The optimizer may have taken several steps of each of ours.
+  step_ = stack_.trainer().load(run).value("next_step", stack_.trainer().step());
 }
 
-void RlWork::begin_from(const std::filesystem::path& checkpoint) {
-  stack_.trainer().with_trainer([&](Trainer& trainer) {
-    lockstep::begin_from(checkpoint, trainer, stack_.model().manifest(), stack_.profile());
-    return true;
-  });
-  stack_.trainer().publish();
-}
+void RlWork::begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
 
 RunStep RlWork::take_step() {
   const double rate = learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, step_);
@@ -44,7 +35,7 @@ RunStep RlWork::take_step() {
     });
   });
   const ForwardCounts counted = stack_.rollout_counters().work;
-  taken.metrics = to_json(step);
+  taken.metrics = to_json(step, settings_);
   taken.metrics["pairs_skipped_share"] = (counted - counted_).skipped_share();
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;
@@ -61,11 +52,7 @@ RunStep RlWork::take_step() {
   return taken;
 }
 
-void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {
-  stack_.trainer().with_trainer([&](Trainer& trainer) {
-    save_training(run, trainer, stack_.model().manifest(), stack_.profile(), {{"next_step", step_}}, static_cast<int>(keep_last));
-  });
-}
+void RlWork::save(const RunDirectory& run, std::int64_t keep_last) { stack_.trainer().save(run, {{"next_step", step_}}, keep_last); }
 
 std::vector<std::string> schedule_names() { return {"constant", "linear", "cosine"}; }
 

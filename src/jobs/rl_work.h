@@ -1,5 +1,5 @@
-// Reinforcement learning as the work of a run (runs/run.h): steps of PolicyTraining over a stack, what they add up to, and checkpoints that
-// go on to the same bits. One thread.
+// Reinforcement learning as a RunWork (runs/run.h): steps of PolicyTraining, their summary, and checkpoints that resume to the same bits.
+// One thread.
 //   RlWork work(*environment, stack, settings, {.transcripts = 8}); run.go(work, {.label = "rl", .steps = settings.steps});
 #pragma once
 #include "rl/policy_training.h"
@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// Of the steps that were taken here.
+// Summary of the steps in this process.
 struct RlTotals {
   KlSums kl;
   std::int64_t steps = 0, tokens = 0;
@@ -16,12 +16,13 @@ struct RlTotals {
   std::int64_t unequal = 0;         // steps with a differing bit
   std::vector<double> rewards;      // the mean of each step
   double rollout_seconds = 0, train_seconds = 0;
-  double mean_reward() const;       // 0 without steps
+  double mean_reward() const;  // 0 without steps
 };
 
 struct RlWorkOptions {
   std::int64_t transcripts = 8, transcripts_every = 1;  // rollouts of a step, of one group, that are shown, and steps between
   bool allow_profile_mix = false;
+  bool stop_at_difference = true;  // PolicyTraining::step
   std::filesystem::path run = {};  // whose checkpoints an error of divergence names
 };
 
@@ -29,7 +30,7 @@ class RlWork final : public RunWork {
  public:
   // All but settings outlive this object. Errors: those of PolicyTraining.
   RlWork(const Environment& environment, RlStack& stack, const RlSettings& settings, const RlWorkOptions& options);
-  // Goes on from the newest checkpoint of a run, or begins with the weights of another's. Errors: those of restore_training and begin_from.
+  // Resumes from the newest checkpoint of a run, or begins with the weights of another's. Errors: those of LocalTrainer::load and begin_from.
   void restore(const RunDirectory& run);
   void begin_from(const std::filesystem::path& checkpoint);
 

@@ -26,18 +26,19 @@ class EnvironmentSource final : public SftSource {
   std::uint64_t seed_;
 };
 
-// From 20 sequences on a tenth of the data is worth more as a measure than as data.
+// From 20 sequences on a tenth of the data is more useful for evaluation than for training.
 double eval_share_of(const SftJob& s, std::size_t sequences) {
   if (s.eval_share) return *s.eval_share;
   return s.eval.empty() && sequences >= 20 ? 0.1 : 0.0;
 }
 
 SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
-  const Model& model = *opened.loaded.model;
+  const Model& model = *opened.model;
   const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template, s.reading);
   const auto read = [&](const std::string& file) {
-    SftData data = read_training_file(file, reader, model.vocabulary, opened.runtime->max_positions);
-    if (data.untrained > 0) log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});
+    SftData data = read_training_file(file, reader, model.facts().vocabulary, opened.runtime->max_positions);
+    if (data.untrained > 0)
+      log_warning("lines of which no token is learned are left out", {{"data", file}, {"lines", data.untrained}, {"learned", data.sequences.size()}});
     return std::move(data.sequences);
   };
   SftInput input;

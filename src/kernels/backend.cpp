@@ -17,7 +17,8 @@ InstructionSet checked(std::optional<InstructionSet> isa) {
 }  // namespace
 
 Backend::Backend(const BackendOptions& options)
-    : isa_(checked(options.isa)), table_(kernel_table(isa_, options.kind == BackendKind::traced)),
+    : isa_(checked(options.isa)),
+      table_(kernel_table(isa_, options.kind == BackendKind::traced)),
       device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {
   if (options.kind == BackendKind::emulated) cuda_ = make_host_launcher();
   if (options.kind == BackendKind::cuda) cuda_ = make_device_launcher(device_.stream().cuda()->handle());
@@ -26,7 +27,7 @@ Backend::Backend(const BackendOptions& options)
 Backend::~Backend() {
   try {
     device_.stream().synchronize();  // queued work uses the launcher
-  } catch (...) {  // nobody is left to be told
+  } catch (...) {                    // nobody is left to be told
   }
 }
 

@@ -1,10 +1,12 @@
-// A backend: a device and the row of the kernel table that works on it. Whoever holds one need not know the kernels; whoever launches one
-// includes kernels/launch.h.
+// A backend: a device and the row of the kernel table that works on it.
 //   Backend backend({.kind = BackendKind::cpu, .threads = 2});
+// Code that only holds a backend need not see the kernels; code that launches one includes kernels/launch.h.
 #pragma once
+#include <algorithm>
 #include <memory>
 #include <optional>
 
+#include "base/pause_point.h"
 #include "kernels/instruction_set.h"
 #include "tensor/device.h"
 
@@ -16,7 +18,7 @@ class CudaLauncher;
 struct BackendOptions {
   BackendKind kind = BackendKind::cpu;
   std::optional<InstructionSet> isa = std::nullopt;  // none: the widest this machine has
-  int threads = 0;                    // 0: all processors
+  int threads = 0;                                   // 0: all processors
 };
 
 class Backend {
@@ -26,6 +28,13 @@ class Backend {
   Device& device() { return device_; }
   Stream& stream() { return device_.stream(); }
   InstructionSet isa() const { return isa_; }
+  // Null: none. A device that queues its work never pauses.
+  void set_pause_point(std::shared_ptr<PausePoint> point) { pause_point_ = std::move(point); }
+  // How many of `count` rows (or panels) of `work` multiply-adds each to take into one kernel: at least `least`.
+  std::int64_t rows_a_kernel(std::int64_t count, std::int64_t work, std::int64_t least) const {
+    const std::int64_t most = pause_point_ ? pause_point_->longest_kernel() : 0;
+    return most > 0 ? std::clamp(most / std::max<std::int64_t>(1, work), std::min(least, count), count) : count;
+  }
 
   // Queues the arguments of one kernel on the stream; the definition is in kernels/launch.h.
   template <class Arguments>
@@ -35,6 +44,7 @@ class Backend {
   InstructionSet isa_;
   const KernelTable& table_;
   Device device_;
+  std::shared_ptr<PausePoint> pause_point_;
   std::unique_ptr<CudaLauncher> cuda_;  // instead of the table, where the device is a GPU or plays one
 };
 

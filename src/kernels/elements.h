@@ -1,4 +1,4 @@
-// A view's elements as kernel code sees them, on CPUs and GPUs.
+// Pointers to a view's elements in kernel code, on CPUs and GPUs.
 #pragma once
 #include "tensor/device_pointer.h"
 

@@ -77,6 +77,7 @@ if(LOCKSTEP_CUDA_FOUND)
   target_compile_definitions(lockstep_kernels PRIVATE LOCKSTEP_CUDA)
 endif()
 
-# The free order competes with kernels, and is compiled as they are; alone, since one of the two files switches AVX-512 on.
-set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product.cpp ${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product_avx512.cpp PROPERTIES
+# The free order competes with kernels, and is compiled as they are; alone, since one of two files switches AVX-512 on.
+set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product.cpp ${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product_avx512.cpp
+  ${CMAKE_SOURCE_DIR}/src/kernels/free_order/multiply_rate.cpp ${CMAKE_SOURCE_DIR}/src/kernels/free_order/multiply_rate_avx512.cpp PROPERTIES
   SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-fno-tree-vectorize;-fno-tree-slp-vectorize;-Wno-maybe-uninitialized;-Wno-uninitialized")

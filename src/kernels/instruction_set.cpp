@@ -12,8 +12,7 @@ std::string_view instruction_set_name(InstructionSet isa) {
 InstructionSet instruction_set_by_name(std::string_view name) {
   for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
     if (instruction_set_name(isa) == name) return isa;
-  fail(ErrorCode::invalid_argument, "instruction set is '{}', allowed are scalar, avx2, avx512{}", name,
-       did_you_mean(name, {"scalar", "avx2", "avx512"}));
+  fail(ErrorCode::invalid_argument, "instruction set is '{}', allowed are scalar, avx2, avx512{}", name, did_you_mean(name, {"scalar", "avx2", "avx512"}));
 }
 
 bool machine_has(InstructionSet isa) {

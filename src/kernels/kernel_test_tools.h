@@ -1,5 +1,5 @@
-// What every kernel test needs: a bench that owns a backend and its buffers, random values, a comparison against a double
-// reference, and the one check that a kernel gives the same bits on every instruction set, thread count and backend and
+// Shared by kernel tests: a bench that owns a backend and its buffers, random values, a comparison against a double
+// reference, and the check that a kernel gives the same bits on every instruction set, thread count and backend and
 // the same hashes under every tile of the traced backend. Tests only.
 //   expect_same_everywhere([&](KernelBench& b) { View y = b.zeros(3, 17); b.launch(&KernelTable::add, Add{y, ...}); b.record(y); });
 #pragma once
@@ -12,8 +12,8 @@
 #include "base/comparison_test_tools.h"
 #include "base/error.h"
 #include "base/philox.h"
-#include "kernels/launch.h"
 #include "kernels/cuda/host_executor.h"
+#include "kernels/launch.h"
 
 namespace lockstep {
 
@@ -34,9 +34,7 @@ class KernelBench {
     return keep(backend_.device().allocate_zero(dtype, rows, cols, MemoryCategory::workspace));
   }
   // An output that the kernel must overwrite whole: every element is 12345.
-  View junk(std::int64_t rows, std::int64_t cols) {
-    return floats(std::vector<float>(static_cast<std::size_t>(rows * cols), 12345.0f), rows, cols);
-  }
+  View junk(std::int64_t rows, std::int64_t cols) { return floats(std::vector<float>(static_cast<std::size_t>(rows * cols), 12345.0f), rows, cols); }
   template <class Arguments>
   void launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
     backend_.launch(kernel, arguments);
@@ -91,7 +89,8 @@ inline void expect_close(const std::vector<float>& got, const std::vector<double
   std::size_t at = 0;
   for (std::size_t i = 0; i < want.size(); ++i)
     if (error.add(got[i], want[i])) at = i;
-  EXPECT_LE(error.absolute(), tolerance * error.scale()) << what << ": element " << at << " is " << got[at] << ", wanted " << want[at] << ", largest " << error.scale();
+  EXPECT_LE(error.absolute(), tolerance * error.scale())
+      << what << ": element " << at << " is " << got[at] << ", wanted " << want[at] << ", largest " << error.scale();
 }
 
 // Count of different words and the first of them; equal sizes are asserted.
@@ -100,8 +99,8 @@ inline void expect_same_words(const std::vector<std::uint64_t>& got, const std::
   std::size_t different = 0, first = 0;
   for (std::size_t i = 0; i < got.size(); ++i)
     if (got[i] != want[i] && different++ == 0) first = i;
-  EXPECT_EQ(different, 0u) << what << ": of " << got.size() << " words, first at " << first << ": " << std::hex
-                           << (got.empty() ? 0 : got[first]) << " against " << (want.empty() ? 0 : want[first]);
+  EXPECT_EQ(different, 0u) << what << ": of " << got.size() << " words, first at " << first << ": " << std::hex << (got.empty() ? 0 : got[first]) << " against "
+                           << (want.empty() ? 0 : want[first]);
 }
 inline std::vector<std::uint64_t> words_of(const std::vector<float>& values) {
   std::vector<std::uint64_t> words;
@@ -162,7 +161,8 @@ void expect_same_everywhere(const F& run) {
   }
   for (const cuda_host::HostOrder order : {cuda_host::HostOrder::ascending, cuda_host::HostOrder::descending}) {
     cuda_host::set_host_order(order);
-    compare(BackendKind::emulated, InstructionSet::scalar, 1, order == cuda_host::HostOrder::ascending ? "CUDA on the host executor" : "the same, blocks and threads in descending order");
+    compare(BackendKind::emulated, InstructionSet::scalar, 1,
+            order == cuda_host::HostOrder::ascending ? "CUDA on the host executor" : "the same, blocks and threads in descending order");
   }
   cuda_host::set_host_order(cuda_host::HostOrder::ascending);
   if (has_gpu()) compare(BackendKind::cuda, InstructionSet::scalar, 1, "the GPU");

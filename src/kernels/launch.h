@@ -1,4 +1,4 @@
-// Launching a kernel: queueing its arguments on the backend's stream.
+// Launches a kernel: queues its arguments on the backend's stream.
 //   backend.launch(&KernelTable::add, Add{y, a, b});
 #pragma once
 #include "kernels/backend.h"
@@ -11,7 +11,10 @@ template <class Arguments>
 void Backend::launch(void (*KernelTable::*kernel)(const Arguments&, ThreadPool&), const Arguments& arguments) {
   if (device_.counting()) return;
   if (cuda_) return device_.stream().enqueue([this, arguments] { cuda_->launch(arguments); });
-  if (!device_.stream().deferred()) return (table_.*kernel)(arguments, device_.threads());
+  if (!device_.stream().deferred()) {
+    if (pause_point_) pause_point_->pause();
+    return (table_.*kernel)(arguments, device_.threads());
+  }
   device_.stream().enqueue([this, kernel, arguments] { (table_.*kernel)(arguments, device_.threads()); });
 }
 

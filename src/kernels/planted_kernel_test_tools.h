@@ -1,5 +1,5 @@
-// Puts a wrong kernel into the table of this machine's instruction sets, for as long as it lives. Tests only; no stream may have work
-// under way when it begins or ends. The kernel that stood there can be called from the wrong one.
+// Replaces a kernel in the table of this machine's instruction sets by a wrong one, for as long as it lives. Tests only; no stream may have work
+// under way when it begins or ends. The wrong kernel can call the right one.
 //   PlantedKernel<AttentionForward> planted(&KernelTable::attention_forward, [](const AttentionForward& op, ThreadPool& pool) {
 //     PlantedKernel<AttentionForward>::right(op, pool); });
 #pragma once

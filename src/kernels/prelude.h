@@ -1,5 +1,5 @@
-// What every kernel implementation (.inl) may use. Included before the instruction set's pragma, so that code of the
-// standard library is never compiled for a wider instruction set than the machine has: an .inl includes nothing else.
+// Shared by every kernel implementation (.inl). Included before the instruction set's pragma, so that standard
+// library code is never compiled for a wider instruction set than the machine has: an .inl includes nothing else.
 // Shapes as suffixes: T rows (tokens), K inputs, N outputs, H heads, D head size, L latent, R rotary, E experts, V vocabulary.
 #pragma once
 #include <algorithm>
@@ -34,12 +34,12 @@ struct CacheLineAllocator {
   CacheLineAllocator() = default;
   template <class U>
   CacheLineAllocator(const CacheLineAllocator<U>&) {}
-  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t{64})); }
-  void deallocate(T* block, std::size_t) { ::operator delete(block, std::align_val_t{64}); }
+  T* allocate(std::size_t count) { return static_cast<T*>(::operator new (count * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* block, std::size_t) { ::operator delete (block, std::align_val_t{64}); }
   bool operator==(const CacheLineAllocator&) const { return true; }
 };
 
-// Scratch that grows and stays, one a thread and `Use` (workspaces of kernels: sized from lengths alone). It begins at a cache
+// Scratch that grows and stays, one per thread and `Use` (workspaces of kernels: sized from lengths alone). It begins at a cache
 // line: a vector that lies across two costs two loads.
 template <class T, int Use = 0>
 inline T* thread_scratch(std::size_t count) {

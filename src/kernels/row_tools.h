@@ -28,7 +28,9 @@ inline typename V::Elem dot16_of(std::int64_t n, const A& a, const B& b) {
 template <class V>
 struct ColumnChains {
   V chain[16];
-  LOCKSTEP_EVERYWHERE void clear() { for (V& c : chain) c = V::zero(); }
+  LOCKSTEP_EVERYWHERE void clear() {
+    for (V& c : chain) c = V::zero();
+  }
   LOCKSTEP_EVERYWHERE void add(std::int64_t row_of_segment, const V& a, const V& b) {
     V& c = chain[row_of_segment & 15];
     c = fma(a, b, c);
@@ -59,7 +61,7 @@ struct BinGroup {
     bins.deposit(x);
     if (++deposits == kDepositsBeforeCarry) bins.normalise(), deposits = 0;
   }
-  // The end of a call: the total goes to `gradient` (n lanes) and the bins are emptied, or the bins are kept.
+  // The end of a call: writes the total to `gradient` (n lanes) and empties the bins, or leaves the bins as they are.
   LOCKSTEP_EVERYWHERE void close(bool finish, typename V::Elem* gradient, int lanes = 1) {
     bins.normalise();
     if (finish || !place) bins.total().store_partial(gradient, lanes);

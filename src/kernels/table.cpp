@@ -14,9 +14,8 @@ constexpr KernelTable table_of() {
 }  // namespace
 
 KernelTable& kernel_table_to_plant_in(InstructionSet isa, bool traced) {
-  static constinit KernelTable tables[2][3] = {
-      {table_of<ScalarVec>(), table_of<Avx2Vec>(), table_of<Avx512Vec>()},
-      {table_of<TracedVec<ScalarTiles>>(), table_of<TracedVec<Avx2Tiles>>(), table_of<TracedVec<Avx512Tiles>>()}};
+  static constinit KernelTable tables[2][3] = {{table_of<ScalarVec>(), table_of<Avx2Vec>(), table_of<Avx512Vec>()},
+                                               {table_of<TracedVec<ScalarTiles>>(), table_of<TracedVec<Avx2Tiles>>(), table_of<TracedVec<Avx512Tiles>>()}};
   return tables[traced][static_cast<int>(isa)];
 }
 

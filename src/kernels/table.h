@@ -10,6 +10,7 @@
 
 #include "kernels/adjust/adjust.h"
 #include "kernels/attention/attention.h"
+#include "kernels/bias/bias.h"
 #include "kernels/cache/cache.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
@@ -39,6 +40,8 @@
   X(rms_norm_backward, RmsNormBackward)           \
   X(layer_norm_forward, LayerNormForward)         \
   X(layer_norm_backward, LayerNormBackward)       \
+  X(bias_add, BiasAdd)                            \
+  X(bias_backward, BiasBackward)                  \
   X(add, Add)                                     \
   X(swiglu_forward, SwigluForward)                \
   X(swiglu_backward, SwigluBackward)              \
@@ -49,6 +52,7 @@
   X(attention_forward, AttentionForward)          \
   X(attention_backward, AttentionBackward)        \
   X(attention_target, AttentionTarget)            \
+  X(attention_sinks, AttentionSinks)              \
   X(router_forward, RouterForward)                \
   X(router_backward, RouterBackward)              \
   X(router_load, RouterLoad)                      \
@@ -92,11 +96,10 @@ struct KernelTable {
 
 // The table of an instruction set; `traced`: the same tiles over {value, hash}.
 const KernelTable& kernel_table(InstructionSet isa, bool traced);
-// For tests alone: the same, so that a wrong kernel may stand in it for a while (kernels/planted_kernel_test_tools.h).
+// For tests only: the same, writable, so that a wrong kernel can be planted (kernels/planted_kernel_test_tools.h).
 KernelTable& kernel_table_to_plant_in(InstructionSet isa, bool traced);
 
 }  // namespace lockstep
 
 // Ends an .inl: LOCKSTEP_INSTANTIATE(linear_forward, LinearForward)
-#define LOCKSTEP_INSTANTIATE(kernel, Arguments) \
-  template void kernel<LOCKSTEP_VECTOR>(const Arguments&, ThreadPool&);
+#define LOCKSTEP_INSTANTIATE(kernel, Arguments) template void kernel<LOCKSTEP_VECTOR>(const Arguments&, ThreadPool&);

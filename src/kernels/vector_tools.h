@@ -1,5 +1,5 @@
-// Templates over the virtual vector that every kernel uses. Included after the instruction set's pragma (and so, like every
-// template over V, compiled for it): an .inl finds it already there.
+// Templates over the virtual vector that every kernel uses. Included after the instruction set's pragma and so, like every
+// template over V, compiled for it; an .inl need not include it.
 #pragma once
 #include "numerics/accumulator.h"
 #include "numerics/elementary.h"

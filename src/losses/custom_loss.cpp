@@ -51,7 +51,8 @@ std::vector<std::string> CustomLoss::metric_names() const {
   return names;
 }
 
-CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape, const std::map<std::string, NamedTensor>& inputs) const {
+CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std::vector<std::int64_t>& shape,
+                                   const std::map<std::string, NamedTensor>& inputs) const {
   GraphTape tape(kMostElements);
   std::vector<GraphValue> results;
   results.reserve(graph_.nodes.size());
@@ -62,9 +63,12 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
     GraphShape own = first ? shape : found->second.shape;
     if (!first && input.rank == 0 && found->second.size() == 1) own.clear();  // the wire has no tensors without a dimension
     if (static_cast<std::int64_t>(own.size()) != input.rank)
-      fail(ErrorCode::invalid_argument, "{} has {} dimensions, the loss '{}' takes {}", first ? "target_tokens" : "loss_fn_inputs." + input.name, own.size(), name_, input.rank);
+      fail(ErrorCode::invalid_argument, "{} has {} dimensions, the loss '{}' takes {}", first ? "target_tokens" : "loss_fn_inputs." + input.name, own.size(),
+           name_, input.rank);
     if (first) results.push_back(GraphValue::of(tape.variable(std::move(own), std::vector<double>(logprobs.begin(), logprobs.end()))));
-    else results.push_back(GraphValue::of(tape.constant(std::move(own), found->second.is_float ? GraphElement::real : GraphElement::integer, as_doubles(found->second))));
+    else
+      results.push_back(
+          GraphValue::of(tape.constant(std::move(own), found->second.is_float ? GraphElement::real : GraphElement::integer, as_doubles(found->second))));
   }
   const GraphTensorPtr variable = results[0].tensor;
   for (std::size_t n = results.size(); n < graph_.nodes.size(); ++n) {
@@ -89,7 +93,8 @@ CustomLoss::Result CustomLoss::run(const std::vector<float>& logprobs, const std
   if (!std::isfinite(out.loss)) fail(ErrorCode::invalid_argument, "the loss '{}' is {}, allowed are finite numbers", name_, out.loss);
   for (const auto& [name, node] : graph_.metrics) {
     out.metrics.push_back(one_number(results[node], name));
-    if (!std::isfinite(out.metrics.back())) fail(ErrorCode::invalid_argument, "the metric '{}' of the loss '{}' is {}, allowed are finite numbers", name, name_, out.metrics.back());
+    if (!std::isfinite(out.metrics.back()))
+      fail(ErrorCode::invalid_argument, "the metric '{}' of the loss '{}' is {}, allowed are finite numbers", name, name_, out.metrics.back());
   }
   tape.backward(loss.tensor);
   variable->gradient.resize(logprobs.size(), 0.0);

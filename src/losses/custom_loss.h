@@ -1,12 +1,12 @@
-// A client's traced loss, run: from the log-probabilities of one datum's targets and the tensors that it brings to a loss, its
-// derivative by each log-probability, and metrics. Arithmetic is double, of our own functions, in the order of the nodes; a datum's
-// result depends on that datum alone. Immutable; any thread.
+// Runs a client's traced loss: from the log-probabilities of one datum's targets and the datum's tensors to a loss, its
+// derivative by each log-probability, and metrics.
 //   const CustomLoss loss("mine", inputs, graph); const auto r = loss.run(logprobs, shape, datum.inputs);
+// Arithmetic is double with our own functions, in the order of the nodes; a datum's result depends on that datum alone. Immutable; any thread.
 #pragma once
 #include <map>
 
-#include "losses/loss_graph.h"
 #include "losses/datum.h"
+#include "losses/loss_graph.h"
 
 namespace lockstep {
 

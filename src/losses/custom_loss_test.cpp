@@ -17,10 +17,14 @@ LossJson loss_call(const char* target, LossJson arguments, const char* name, boo
 }
 LossJson ref(const char* name) { return {{"ref", name}}; }
 LossJson loss_graph(std::vector<LossJson> calls, const char* loss, LossJson metrics = LossJson::object()) {
-  LossJson nodes = LossJson::array({{{"op", "placeholder"}, {"name", "logprobs"}, {"target", "logprobs"}}, {{"op", "placeholder"}, {"name", "a"}, {"target", "a"}},
+  LossJson nodes = LossJson::array({{{"op", "placeholder"}, {"name", "logprobs"}, {"target", "logprobs"}},
+                                    {{"op", "placeholder"}, {"name", "a"}, {"target", "a"}},
                                     {{"op", "placeholder"}, {"name", "mask"}, {"target", "mask"}}});
   for (LossJson& call : calls) nodes.push_back(std::move(call));
-  nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", LossJson::array({{{"tuple", LossJson::array({ref(loss), {{"dict", metrics}}})}}})}});
+  nodes.push_back({{"op", "output"},
+                   {"name", "output"},
+                   {"target", "output"},
+                   {"args", LossJson::array({{{"tuple", LossJson::array({ref(loss), {{"dict", metrics}}})}}})}});
   return {{"format", 1}, {"nodes", nodes}};
 }
 CustomLoss::Result run_loss(const LossJson& graph, const std::vector<float>& logprobs) {
@@ -41,11 +45,12 @@ std::string message_of(const std::function<void()>& work) {
 
 // min(r A, clamp(r) A) over the mask, by hand: exp(lp) is r.
 TEST(CustomLoss, AClippedPolicyHasItsGradient) {
-  const LossJson graph = loss_graph({loss_call("torch.exp", LossJson::array({ref("logprobs")}), "r"), loss_call("torch.clamp", {ref("r"), 0.3, 0.7}, "c"),
-                                     loss_call("operator.mul", {ref("r"), ref("a")}, "ra"), loss_call("operator.mul", {ref("c"), ref("a")}, "ca"),
-                                     loss_call("torch.min", {ref("ra"), ref("ca")}, "m"), loss_call("operator.mul", {ref("m"), ref("mask")}, "masked"),
-                                     loss_call("sum", LossJson::array({ref("masked")}), "s", true), loss_call("operator.neg", LossJson::array({ref("s")}), "loss")},
-                                    "loss", {{"custom/r:mean", ref("s")}});
+  const LossJson graph =
+      loss_graph({loss_call("torch.exp", LossJson::array({ref("logprobs")}), "r"), loss_call("torch.clamp", {ref("r"), 0.3, 0.7}, "c"),
+                  loss_call("operator.mul", {ref("r"), ref("a")}, "ra"), loss_call("operator.mul", {ref("c"), ref("a")}, "ca"),
+                  loss_call("torch.min", {ref("ra"), ref("ca")}, "m"), loss_call("operator.mul", {ref("m"), ref("mask")}, "masked"),
+                  loss_call("sum", LossJson::array({ref("masked")}), "s", true), loss_call("operator.neg", LossJson::array({ref("s")}), "loss")},
+                 "loss", {{"custom/r:mean", ref("s")}});
   const std::vector<float> logprobs{-0.5f, -0.1f, -0.2f, -2.0f};
   const CustomLoss::Result result = run_loss(graph, logprobs);
   double loss = 0;
@@ -61,8 +66,9 @@ TEST(CustomLoss, AClippedPolicyHasItsGradient) {
 }
 
 TEST(CustomLoss, ADatumsBitsAreItsOwnAndRepeat) {
-  const LossJson graph = loss_graph({loss_call("torch.nn.functional.log_softmax", {ref("logprobs"), 0}, "l"), loss_call("operator.mul", {ref("l"), ref("a")}, "p"),
-                                     loss_call("torch.sum", LossJson::array({ref("p")}), "loss")}, "loss");
+  const LossJson graph = loss_graph({loss_call("torch.nn.functional.log_softmax", {ref("logprobs"), 0}, "l"),
+                                     loss_call("operator.mul", {ref("l"), ref("a")}, "p"), loss_call("torch.sum", LossJson::array({ref("p")}), "loss")},
+                                    "loss");
   const auto one = run_loss(graph, {-1, -2, -3, -4, -5}), other = run_loss(graph, {-1, -2, -3, -4, -5}), control = run_loss(graph, {-1, -2, -3, -4, -5.5});
   EXPECT_EQ(one.gradient, other.gradient);
   EXPECT_EQ(one.loss, other.loss);
@@ -73,22 +79,27 @@ TEST(CustomLoss, ADatumsBitsAreItsOwnAndRepeat) {
 TEST(CustomLoss, TiesAndChoices) {
   const LossJson most = loss_graph({loss_call("torch.max", LossJson::array({ref("logprobs")}), "loss")}, "loss");
   EXPECT_EQ(run_loss(most, {-1, -1, -2}).gradient, (std::vector<float>{0.5f, 0.5f, 0.0f}));
-  const LossJson guarded = loss_graph({loss_call("operator.eq", {ref("mask"), 1}, "on"), loss_call("torch.log", LossJson::array({ref("logprobs")}), "nan"),
-                                       loss_call("torch.where", {ref("on"), ref("logprobs"), ref("a")}, "w"), loss_call("torch.sum", LossJson::array({ref("w")}), "loss")}, "loss");
+  const LossJson guarded =
+      loss_graph({loss_call("operator.eq", {ref("mask"), 1}, "on"), loss_call("torch.log", LossJson::array({ref("logprobs")}), "nan"),
+                  loss_call("torch.where", {ref("on"), ref("logprobs"), ref("a")}, "w"), loss_call("torch.sum", LossJson::array({ref("w")}), "loss")},
+                 "loss");
   EXPECT_EQ(run_loss(guarded, {-1, -2, -3}).gradient, (std::vector<float>{1, 0, 1}));
 }
 
 TEST(CustomLoss, LimitsAndFaultsNameTheNode) {
   const auto graph_of = [](LossJson call) { return loss_graph({std::move(call), loss_call("torch.sum", LossJson::array({ref("y")}), "loss")}, "loss"); };
-  EXPECT_NE(message_of([&] { run_loss(graph_of(loss_call("torch.save", LossJson::array({ref("logprobs")}), "y")), {-1}); }).find("node 'y' (torch.save)"), std::string::npos);
-  EXPECT_NE(message_of([&] { run_loss(graph_of(loss_call("torch.zeros", LossJson::array({1 << 26}), "y")), {-1}); }).find("node 'y' (torch.zeros)"), std::string::npos);
+  EXPECT_NE(message_of([&] { run_loss(graph_of(loss_call("torch.save", LossJson::array({ref("logprobs")}), "y")), {-1}); }).find("node 'y' (torch.save)"),
+            std::string::npos);
+  EXPECT_NE(message_of([&] { run_loss(graph_of(loss_call("torch.zeros", LossJson::array({1 << 26}), "y")), {-1}); }).find("node 'y' (torch.zeros)"),
+            std::string::npos);
   EXPECT_NE(message_of([&] { run_loss(graph_of(loss_call("torch.sum", {ref("logprobs"), 3}, "y")), {-1}); }).find("dimension 3"), std::string::npos);
   // Work that doubles with every node stops.
   std::vector<LossJson> calls;
   std::vector<std::string> names{"logprobs"};
   for (int i = 0; i < 60; ++i) {
     names.push_back("c" + std::to_string(i));
-    calls.push_back(loss_call("torch.cat", LossJson::array({LossJson::array({ref(names[names.size() - 2].c_str()), ref(names[names.size() - 2].c_str())})}), names.back().c_str()));
+    calls.push_back(loss_call("torch.cat", LossJson::array({LossJson::array({ref(names[names.size() - 2].c_str()), ref(names[names.size() - 2].c_str())})}),
+                              names.back().c_str()));
   }
   calls.push_back(loss_call("torch.sum", LossJson::array({ref(names.back().c_str())}), "loss"));
   EXPECT_NE(message_of([&] { run_loss(loss_graph(calls, "loss"), {-1}); }).find("allowed are"), std::string::npos);

@@ -1,4 +1,4 @@
-// What clients of a training API send, whichever it is: tokens and named tensors a datum, a loss by name. Plain values.
+// Training data as a training API's clients send them: tokens and named tensors per datum, and a loss by name. Plain values.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,10 +22,10 @@ struct NamedTensor {
 struct TrainingDatum {
   std::vector<std::int32_t> tokens;  // of the model's input
   std::map<std::string, NamedTensor> inputs;
-  std::vector<std::string> routing_matrices = {};  // one a token (host/routing_matrix.h); empty: none were sent
+  std::vector<std::string> routing_matrices = {};  // one per token (host/routing_matrix.h); empty: none were sent
 };
 
-// The two SDKs mean different defaults by the same names (docs/losses.md).
+// The two SDKs have different defaults under the same names (docs/losses.md).
 enum class LossDialect { tinker, fireworks };
 
 struct LossRequest {

@@ -1,4 +1,4 @@
-// Elementary functions of a traced loss, in double and with their limits at the ends: of our own, so that no libm decides a bit of a
+// Elementary functions of traced losses, in double and with their limits at the ends; our own, so that no libm decides a bit of a
 // gradient. Errors a few units in the last place.
 #pragma once
 #include <cmath>

@@ -12,17 +12,37 @@ namespace {
 // Other names of the same operation.
 const std::unordered_map<std::string, std::string>& aliases() {
   static const std::unordered_map<std::string, std::string> table = {
-      {"subtract", "sub"}, {"multiply", "mul"}, {"divide", "div"}, {"true_divide", "div"}, {"negative", "neg"}, {"absolute", "abs"}, {"clip", "clamp"},
-      {"greater", "gt"}, {"greater_equal", "ge"}, {"less", "lt"}, {"less_equal", "le"}, {"not_equal", "ne"}, {"concat", "cat"}, {"concatenate", "cat"},
-      {"expit", "sigmoid"}, {"log_sigmoid", "logsigmoid"}, {"view", "reshape"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"},
-      {"ndimension", "dim"}, {"view_as", "reshape_as"}, {"double", "float"}, {"int", "long"}, {"fix", "trunc"}};
+      {"subtract", "sub"},           {"multiply", "mul"}, {"divide", "div"},         {"true_divide", "div"},    {"negative", "neg"},
+      {"absolute", "abs"},           {"clip", "clamp"},   {"greater", "gt"},         {"greater_equal", "ge"},   {"less", "lt"},
+      {"less_equal", "le"},          {"not_equal", "ne"}, {"concat", "cat"},         {"concatenate", "cat"},    {"expit", "sigmoid"},
+      {"log_sigmoid", "logsigmoid"}, {"view", "reshape"}, {"swapaxes", "transpose"}, {"swapdims", "transpose"}, {"ndimension", "dim"},
+      {"view_as", "reshape_as"},     {"double", "float"}, {"int", "long"},           {"fix", "trunc"}};
   return table;
 }
 const std::unordered_map<std::string, std::string>& operators() {
-  static const std::unordered_map<std::string, std::string> table = {
-      {"add", "add"}, {"sub", "sub"}, {"mul", "mul"}, {"truediv", "div"}, {"floordiv", "floor_divide"}, {"mod", "remainder"}, {"pow", "pow"}, {"neg", "neg"},
-      {"pos", "positive"}, {"abs", "abs"}, {"and_", "bitwise_and"}, {"or_", "bitwise_or"}, {"xor", "bitwise_xor"}, {"invert", "bitwise_not"}, {"inv", "bitwise_not"},
-      {"lt", "lt"}, {"le", "le"}, {"gt", "gt"}, {"ge", "ge"}, {"eq", "eq"}, {"ne", "ne"}, {"getitem", "getitem"}, {"matmul", "matmul"}};
+  static const std::unordered_map<std::string, std::string> table = {{"add", "add"},
+                                                                     {"sub", "sub"},
+                                                                     {"mul", "mul"},
+                                                                     {"truediv", "div"},
+                                                                     {"floordiv", "floor_divide"},
+                                                                     {"mod", "remainder"},
+                                                                     {"pow", "pow"},
+                                                                     {"neg", "neg"},
+                                                                     {"pos", "positive"},
+                                                                     {"abs", "abs"},
+                                                                     {"and_", "bitwise_and"},
+                                                                     {"or_", "bitwise_or"},
+                                                                     {"xor", "bitwise_xor"},
+                                                                     {"invert", "bitwise_not"},
+                                                                     {"inv", "bitwise_not"},
+                                                                     {"lt", "lt"},
+                                                                     {"le", "le"},
+                                                                     {"gt", "gt"},
+                                                                     {"ge", "ge"},
+                                                                     {"eq", "eq"},
+                                                                     {"ne", "ne"},
+                                                                     {"getitem", "getitem"},
+                                                                     {"matmul", "matmul"}};
   return table;
 }
 
@@ -89,16 +109,20 @@ GraphCall::GraphCall(GraphTape& tape, const GraphOperation& operation, std::vect
     } else if (at + 1 == arguments.size() && arguments[at].is_sequence()) {
       values_[i] = std::move(arguments[at++]);
     } else {
-      values_[i] = GraphValue::of(std::vector<GraphValue>(std::make_move_iterator(arguments.begin() + static_cast<std::ptrdiff_t>(at)), std::make_move_iterator(arguments.end())));
+      values_[i] = GraphValue::of(
+          std::vector<GraphValue>(std::make_move_iterator(arguments.begin() + static_cast<std::ptrdiff_t>(at)), std::make_move_iterator(arguments.end())));
       at = arguments.size();
     }
   }
   for (auto& [name, value] : named) {
-    if (name == "memory_format" || name == "layout" || name == "device" || name == "pin_memory" || name == "non_blocking" || name == "copy" || name == "_stacklevel" || name == "inplace")
+    if (name == "memory_format" || name == "layout" || name == "device" || name == "pin_memory" || name == "non_blocking" || name == "copy" ||
+        name == "_stacklevel" || name == "inplace")
       if (std::find(parameters.begin(), parameters.end(), name) == parameters.end()) continue;  // says nothing about values
     const std::string wanted = name == "axis" ? "dim" : name == "x" ? "input" : name;
-    const auto found = std::find_if(parameters.begin(), parameters.end(), [&](const std::string& p) { return p == wanted || (p.starts_with('*') && p.substr(1) == wanted); });
-    if (found == parameters.end()) fail(ErrorCode::invalid_argument, "it has an argument '{}', allowed are {}", name.substr(0, 64), fmt::join(parameters, ", "));
+    const auto found =
+        std::find_if(parameters.begin(), parameters.end(), [&](const std::string& p) { return p == wanted || (p.starts_with('*') && p.substr(1) == wanted); });
+    if (found == parameters.end())
+      fail(ErrorCode::invalid_argument, "it has an argument '{}', allowed are {}", name.substr(0, 64), fmt::join(parameters, ", "));
     const auto i = static_cast<std::size_t>(found - parameters.begin());
     if (given[i]) fail(ErrorCode::invalid_argument, "it has the argument '{}' twice", wanted);
     given[i] = true;
@@ -157,7 +181,9 @@ std::vector<std::int64_t> GraphCall::integers(std::size_t i) const {
 GraphTensorPtr graph_tensor_of(GraphTape& tape, const GraphValue& value) {
   if (value.is(GraphValue::Kind::tensor)) return value.tensor;
   if (!value.is_number()) return nullptr;
-  const GraphElement element = value.is(GraphValue::Kind::real) ? GraphElement::real : value.is(GraphValue::Kind::integer) ? GraphElement::integer : GraphElement::boolean;
+  const GraphElement element = value.is(GraphValue::Kind::real)      ? GraphElement::real
+                               : value.is(GraphValue::Kind::integer) ? GraphElement::integer
+                                                                     : GraphElement::boolean;
   if (element == GraphElement::integer) graph_whole(value.number());
   return tape.scalar(value.number(), element);
 }
@@ -169,7 +195,8 @@ std::int64_t graph_whole(double x) {
 
 std::int64_t graph_dimension(std::int64_t dimension, std::int64_t rank) {
   const std::int64_t most = std::max<std::int64_t>(rank, 1);
-  if (dimension < -most || dimension >= most) fail(ErrorCode::invalid_argument, "dimension {} of a tensor of {}; allowed are {} to {}", dimension, rank, -most, most - 1);
+  if (dimension < -most || dimension >= most)
+    fail(ErrorCode::invalid_argument, "dimension {} of a tensor of {}; allowed are {} to {}", dimension, rank, -most, most - 1);
   return dimension < 0 ? dimension + most : dimension;
 }
 
@@ -178,10 +205,13 @@ GraphTensorPtr graph_detached(GraphTape& tape, const GraphTensorPtr& x) { return
 GraphTensorPtr graph_cast(GraphTape& tape, const GraphTensorPtr& x, GraphElement element) {
   if (x->element == element) return x;
   if (element == GraphElement::real) return tape.constant(x->shape, element, x->values);
-  return tape.elementwise({x}, element, [element](const double* v) {
-    if (element == GraphElement::boolean) return v[0] != 0 ? 1.0 : 0.0;
-    return static_cast<double>(graph_whole(v[0]));
-  }, nullptr);
+  return tape.elementwise(
+      {x}, element,
+      [element](const double* v) {
+        if (element == GraphElement::boolean) return v[0] != 0 ? 1.0 : 0.0;
+        return static_cast<double>(graph_whole(v[0]));
+      },
+      nullptr);
 }
 
 GraphElement graph_dtype(const std::string& name) {

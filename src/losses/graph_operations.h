@@ -1,7 +1,8 @@
-// The operations that a traced loss may call: torch functions, methods of tensors, Python's operators and math, under the names that
-// torch.fx gives them. A row is a name, the names of its parameters and a function; what a value is allowed to be stands there.
-// Semantics are torch's, in double; where a maximum is reached several times its gradient is shared as torch shares it.
+// The operations that a traced loss may call: torch functions, tensor methods, Python's operators and math, under the names that
+// torch.fx gives them.
 //   const GraphOperation* op = find_graph_operation("torch.exp", false); GraphValue y = op->run(call);
+// A row is a name, parameter names and a function that checks its arguments. Semantics are torch's, in double; where a maximum is reached
+// several times its gradient is shared as torch shares it.
 #pragma once
 #include <string_view>
 
@@ -26,7 +27,7 @@ class GraphCall {
   GraphTensorPtr proper_tensor(std::size_t i) const;  // a tensor
   std::int64_t integer(std::size_t i) const;
   std::int64_t integer_or(std::size_t i, std::int64_t standard) const { return has(i) ? integer(i) : standard; }
-  double number(std::size_t i) const;                 // a tensor of one element that is not tracked, too
+  double number(std::size_t i) const;  // a tensor of one element that is not tracked, too
   double number_or(std::size_t i, double standard) const { return has(i) ? number(i) : standard; }
   bool boolean_or(std::size_t i, bool standard) const;
   std::string text_or(std::size_t i, const std::string& standard) const;
@@ -63,7 +64,7 @@ std::int64_t graph_dimension(std::int64_t dimension, std::int64_t rank);   // fr
 std::int64_t graph_whole(double x);                                        // error for what is no exact integer
 GraphTensorPtr graph_detached(GraphTape& tape, const GraphTensorPtr& x);
 GraphTensorPtr graph_cast(GraphTape& tape, const GraphTensorPtr& x, GraphElement element);
-GraphElement graph_dtype(const std::string& name);                         // error for one that losses do not have
+GraphElement graph_dtype(const std::string& name);  // error for one that losses do not have
 GraphTensorPtr graph_reshaped(GraphTape& tape, const GraphTensorPtr& x, GraphShape shape);
 GraphTensorPtr graph_sum(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions, bool keep);  // empty: all
 GraphValue graph_arithmetic(GraphTape& tape, const std::string& operation, const GraphValue& a, const GraphValue& b);

@@ -1,4 +1,4 @@
-// Python around the tensors: attributes, indexing, the math module.
+// Python operations around tensors: attributes, indexing, the math module.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -26,14 +26,20 @@ GraphValue attribute(const GraphCall& call) {
     const GraphTensorPtr& x = of.tensor;
     if (name == "shape") return shape_value(x);
     if (name == "ndim") return GraphValue::of(x->rank());
-    if (name == "T" && x->rank() <= 2) return x->rank() < 2 ? of : find_graph_operation("t", true)->run(GraphCall(call.tape(), *find_graph_operation("t", true), {of}, {}));
-    if (name == "dtype") return {.kind = GraphValue::Kind::constant, .text = x->element == GraphElement::real ? "float32" : x->element == GraphElement::integer ? "int64" : "bool"};
+    if (name == "T" && x->rank() <= 2)
+      return x->rank() < 2 ? of : find_graph_operation("t", true)->run(GraphCall(call.tape(), *find_graph_operation("t", true), {of}, {}));
+    if (name == "dtype")
+      return {.kind = GraphValue::Kind::constant,
+              .text = x->element == GraphElement::real      ? "float32"
+                      : x->element == GraphElement::integer ? "int64"
+                                                            : "bool"};
     if (name == "device") return {.kind = GraphValue::Kind::constant, .text = "cpu"};
     if (name == "requires_grad") return GraphValue::of(x->tracked);
     if (name == "data") return GraphValue::of(graph_detached(call.tape(), x));
   }
-  fail(ErrorCode::invalid_argument, "the attribute '{}' of {}; allowed are shape, ndim, T, dtype, device, requires_grad, data of tensors, values and indices of max and min", name.substr(0, 64),
-       graph_kind_name(of.kind));
+  fail(ErrorCode::invalid_argument,
+       "the attribute '{}' of {}; allowed are shape, ndim, T, dtype, device, requires_grad, data of tensors, values and indices of max and min",
+       name.substr(0, 64), graph_kind_name(of.kind));
 }
 
 // A slice over n places, as Python has it; torch takes steps above 0 alone.
@@ -135,7 +141,8 @@ GraphTensorPtr tensor_item(GraphTape& tape, const GraphTensorPtr& x, const Graph
       axes.push_back(std::move(axis));
       ++d;
     } else {
-      fail(ErrorCode::invalid_argument, "the index has {}, allowed are integers, slices, None, an ellipsis, and one mask or tensor of integers", graph_kind_name(item.kind));
+      fail(ErrorCode::invalid_argument, "the index has {}, allowed are integers, slices, None, an ellipsis, and one mask or tensor of integers",
+           graph_kind_name(item.kind));
     }
   }
   while (d < x->shape.size()) whole();
@@ -167,13 +174,15 @@ GraphValue graph_item(const GraphCall& call, const GraphValue& of, const GraphVa
     return of.items[static_cast<std::size_t>(found - of.keys.begin())];
   }
   const auto count = static_cast<std::int64_t>(of.items.size());
-  if ((of.is_sequence() || of.is(GraphValue::Kind::dictionary)) && key.is(GraphValue::Kind::integer)) return of.items[static_cast<std::size_t>(inside(key.integer, count))];
+  if ((of.is_sequence() || of.is(GraphValue::Kind::dictionary)) && key.is(GraphValue::Kind::integer))
+    return of.items[static_cast<std::size_t>(inside(key.integer, count))];
   if (of.is_sequence() && key.is(GraphValue::Kind::slice)) {
     GraphValue part{.kind = of.kind};
     for (const std::int64_t i : sliced(call.tape(), key, count)) part.items.push_back(of.items[static_cast<std::size_t>(i)]);
     return part;
   }
-  fail(ErrorCode::invalid_argument, "an item of {} by {}; allowed are items of tensors, tuples, lists and dicts", graph_kind_name(of.kind), graph_kind_name(key.kind));
+  fail(ErrorCode::invalid_argument, "an item of {} by {}; allowed are items of tensors, tuples, lists and dicts", graph_kind_name(of.kind),
+       graph_kind_name(key.kind));
 }
 
 void add_python_operations(GraphOperationRows& rows) {

@@ -1,4 +1,4 @@
-// Along dimensions: sums, means, extremes, softmax.
+// Reductions along dimensions: sums, means, extremes, softmax.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -14,7 +14,7 @@ namespace {
 struct Reduction {
   GraphShape kept, shape;  // with the reduced dimensions as 1; as the caller wants it
   std::vector<std::int64_t> index;
-  std::int64_t each = 1;   // elements of x a result
+  std::int64_t each = 1;  // elements of x a result
 };
 
 Reduction reduction(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions, bool keep) {
@@ -38,7 +38,9 @@ Reduction reduction(GraphTape& tape, const GraphTensorPtr& x, const std::vector<
 
 std::vector<std::int64_t> dimensions_of(const GraphCall& call, std::size_t i) { return call.has(i) ? call.integers(i) : std::vector<std::int64_t>(); }
 
-GraphValue by(GraphTape& tape, const char* operation, const GraphTensorPtr& a, const GraphTensorPtr& b) { return graph_arithmetic(tape, operation, GraphValue::of(a), GraphValue::of(b)); }
+GraphValue by(GraphTape& tape, const char* operation, const GraphTensorPtr& a, const GraphTensorPtr& b) {
+  return graph_arithmetic(tape, operation, GraphValue::of(a), GraphValue::of(b));
+}
 
 GraphTensorPtr cast_by(const GraphCall& call, const GraphTensorPtr& x, std::size_t dtype) {
   if (!call.has(dtype)) return x;
@@ -49,7 +51,9 @@ GraphTensorPtr cast_by(const GraphCall& call, const GraphTensorPtr& x, std::size
 GraphTensorPtr mean_of(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions, bool keep) {
   const Reduction r = reduction(tape, x, dimensions, keep);
   const double n = static_cast<double>(r.each);
-  return tape.elementwise({tape.summed(x, r.shape, r.index)}, GraphElement::real, [n](const double* v) { return v[0] / n; }, [n](std::size_t, const double*, double) { return 1.0 / n; });
+  return tape.elementwise(
+      {tape.summed(x, r.shape, r.index)}, GraphElement::real, [n](const double* v) { return v[0] / n; },
+      [n](std::size_t, const double*, double) { return 1.0 / n; });
 }
 
 // The greatest (sign 1) or least (-1) of each; several that are equal share the gradient.
@@ -64,7 +68,8 @@ GraphTensorPtr extreme(GraphTape& tape, const GraphTensorPtr& x, const std::vect
     const double v = x->values[i];
     if (std::isnan(v) || sign * v > sign * best) best = v;
   }
-  for (std::size_t i = 0; i < x->values.size(); ++i) equal[static_cast<std::size_t>(r.index[i])] += x->values[i] == values[static_cast<std::size_t>(r.index[i])];
+  for (std::size_t i = 0; i < x->values.size(); ++i)
+    equal[static_cast<std::size_t>(r.index[i])] += x->values[i] == values[static_cast<std::size_t>(r.index[i])];
   const std::vector<double> best = values;
   return tape.made_of(x, r.shape, std::move(values), [from = x.get(), index = r.index, best, equal](const std::vector<double>& dy, std::vector<double>& dx) {
     for (std::size_t i = 0; i < dx.size(); ++i) {
@@ -88,7 +93,8 @@ GraphValue extreme_along(const GraphCall& call, double sign) {
   for (std::size_t i = 0; i < x->values.size(); ++i) {
     const auto o = static_cast<std::size_t>(r.index[i]);
     const double v = x->values[i];
-    if (from[o] < 0 || (!std::isnan(x->values[static_cast<std::size_t>(from[o])]) && (std::isnan(v) || sign * v > sign * x->values[static_cast<std::size_t>(from[o])])))
+    if (from[o] < 0 ||
+        (!std::isnan(x->values[static_cast<std::size_t>(from[o])]) && (std::isnan(v) || sign * v > sign * x->values[static_cast<std::size_t>(from[o])])))
       from[o] = static_cast<std::int64_t>(i), place[o] = seen[o];
     ++seen[o];
   }
@@ -120,14 +126,17 @@ struct ShiftedSum {
 ShiftedSum shifted_sum(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& dimensions) {
   ShiftedSum out;
   const GraphTensorPtr greatest = extreme(tape, graph_detached(tape, x), dimensions, true, 1);
-  out.shift = tape.elementwise({greatest}, GraphElement::real, [](const double* v) { return std::isfinite(v[0]) ? v[0] : 0.0; }, nullptr);
+  out.shift = tape.elementwise(
+      {greatest}, GraphElement::real, [](const double* v) { return std::isfinite(v[0]) ? v[0] : 0.0; }, nullptr);
   out.shifted = by(tape, "sub", x, out.shift).tensor;
-  out.exponentials = tape.elementwise({out.shifted}, GraphElement::real, [](const double* v) { return graph_math::exponential(v[0]); }, [](std::size_t, const double*, double y) { return y; });
+  out.exponentials = tape.elementwise(
+      {out.shifted}, GraphElement::real, [](const double* v) { return graph_math::exponential(v[0]); }, [](std::size_t, const double*, double y) { return y; });
   out.sum = graph_sum(tape, out.exponentials, dimensions, true);
   return out;
 }
 GraphTensorPtr logarithms(GraphTape& tape, const GraphTensorPtr& x) {
-  return tape.elementwise({x}, GraphElement::real, [](const double* v) { return graph_math::logarithm(v[0]); }, [](std::size_t, const double* v, double) { return 1.0 / v[0]; });
+  return tape.elementwise(
+      {x}, GraphElement::real, [](const double* v) { return graph_math::logarithm(v[0]); }, [](std::size_t, const double* v, double) { return 1.0 / v[0]; });
 }
 
 GraphValue deviation(const GraphCall& call, bool root) {
@@ -141,8 +150,9 @@ GraphValue deviation(const GraphCall& call, bool root) {
   const Reduction r = reduction(tape, x, dimensions, call.boolean_or(3, false));
   const double n = std::max(0.0, static_cast<double>(r.each) - correction);
   const GraphTensorPtr sum = tape.summed(by(tape, "mul", distance, distance).tensor, r.shape, r.index);
-  return GraphValue::of(tape.elementwise({sum}, GraphElement::real, [=](const double* v) { return root ? std::sqrt(v[0] / n) : v[0] / n; },
-                                         [=](std::size_t, const double*, double y) { return root ? (y == 0 ? 0.0 : 0.5 / (y * n)) : 1.0 / n; }));
+  return GraphValue::of(tape.elementwise(
+      {sum}, GraphElement::real, [=](const double* v) { return root ? std::sqrt(v[0] / n) : v[0] / n; },
+      [=](std::size_t, const double*, double y) { return root ? (y == 0 ? 0.0 : 0.5 / (y * n)) : 1.0 / n; }));
 }
 
 GraphValue cumulated(const GraphCall& call) {
@@ -195,9 +205,13 @@ void add_reducing_operations(GraphOperationRows& rows) {
                       return GraphValue::of(extreme(call.tape(), call.proper_tensor(0), dimensions_of(call, 1), call.boolean_or(2, false), sign));
                     }});
     rows.push_back({greatest ? "max" : "min", {"input", "dim", "keepdim"}, [sign](const GraphCall& call) { return maximum_or_minimum(call, sign); }});
-    rows.push_back({greatest ? "argmax" : "argmin", {"input", "dim", "keepdim"}, [sign](const GraphCall& call) { return GraphValue::of(argument_of_extreme(call, sign)); }});
+    rows.push_back({greatest ? "argmax" : "argmin", {"input", "dim", "keepdim"}, [sign](const GraphCall& call) {
+                      return GraphValue::of(argument_of_extreme(call, sign));
+                    }});
     rows.push_back({greatest ? "all" : "any", {"input", "dim", "keepdim"}, [greatest](const GraphCall& call) { return truth(call, greatest); }});
-    rows.push_back({greatest ? "std" : "var", {"input", "dim", "unbiased", "keepdim", "correction"}, [greatest](const GraphCall& call) { return deviation(call, greatest); }});
+    rows.push_back({greatest ? "std" : "var", {"input", "dim", "unbiased", "keepdim", "correction"}, [greatest](const GraphCall& call) {
+                      return deviation(call, greatest);
+                    }});
   }
   rows.push_back({"cumsum", {"input", "dim", "dtype"}, cumulated});
   rows.push_back({"logsumexp", {"input", "dim", "keepdim"}, [](const GraphCall& call) {

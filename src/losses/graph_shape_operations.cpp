@@ -1,4 +1,4 @@
-// What moves elements without changing them: shapes, joining, picking; new tensors; products of matrices.
+// Operations that move elements: reshaping, joining, selecting; new tensors; matrix products.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -16,7 +16,7 @@ std::vector<std::int64_t> steps_of(const GraphShape& shape) {
   return steps;
 }
 
-// Element at `place` (one number a dimension of `shape`) is x's of number `of(place)`.
+// Element at `place` (one number per dimension of `shape`) is x's of number `of(place)`.
 template <class F>
 GraphTensorPtr moved(GraphTape& tape, const GraphTensorPtr& x, const GraphShape& shape, const F& of) {
   const std::int64_t size = tape.charged_size(shape);
@@ -76,13 +76,15 @@ GraphTensorPtr expanded(GraphTape& tape, const GraphTensorPtr& x, GraphShape sha
     if (x->shape.size() > shape.size() || shape[i] < 0 || (own != 1 && own != shape[i]))
       fail(ErrorCode::invalid_argument, "a tensor of shape {} is expanded to {}", graph_shape_text(x->shape), graph_shape_text(shape));
   }
-  if (x->shape.size() > shape.size()) fail(ErrorCode::invalid_argument, "a tensor of shape {} is expanded to {}", graph_shape_text(x->shape), graph_shape_text(shape));
+  if (x->shape.size() > shape.size())
+    fail(ErrorCode::invalid_argument, "a tensor of shape {} is expanded to {}", graph_shape_text(x->shape), graph_shape_text(shape));
   tape.charged_size(shape);
   return tape.gathered({x}, shape, broadcast_index(x->shape, shape));
 }
 
 GraphTensorPtr repeated(GraphTape& tape, const GraphTensorPtr& x, const std::vector<std::int64_t>& times) {
-  if (times.size() < x->shape.size()) fail(ErrorCode::invalid_argument, "{} repeats of a tensor of {} dimensions; allowed are as many, or more", times.size(), x->rank());
+  if (times.size() < x->shape.size())
+    fail(ErrorCode::invalid_argument, "{} repeats of a tensor of {} dimensions; allowed are as many, or more", times.size(), x->rank());
   GraphShape own(times.size() - x->shape.size(), 1), shape;
   own.insert(own.end(), x->shape.begin(), x->shape.end());
   for (std::size_t i = 0; i < times.size(); ++i) {
@@ -116,10 +118,12 @@ GraphTensorPtr concatenated(GraphTape& tape, const std::vector<GraphTensorPtr>& 
   std::int64_t all = 0;
   for (const GraphTensorPtr& part : parts) {
     GraphShape like = part->shape;
-    if (like.size() != shape.size()) fail(ErrorCode::invalid_argument, "cat of shapes {} and {}", graph_shape_text(parts[0]->shape), graph_shape_text(part->shape));
+    if (like.size() != shape.size())
+      fail(ErrorCode::invalid_argument, "cat of shapes {} and {}", graph_shape_text(parts[0]->shape), graph_shape_text(part->shape));
     shape[d] += std::exchange(like[d], shape[d]);
     for (std::size_t i = 0; i < like.size(); ++i)
-      if (i != d && like[i] != shape[i]) fail(ErrorCode::invalid_argument, "cat of shapes {} and {}", graph_shape_text(parts[0]->shape), graph_shape_text(part->shape));
+      if (i != d && like[i] != shape[i])
+        fail(ErrorCode::invalid_argument, "cat of shapes {} and {}", graph_shape_text(parts[0]->shape), graph_shape_text(part->shape));
     all += part->size();
   }
   tape.charge(all);
@@ -147,9 +151,12 @@ GraphTensorPtr unsqueezed(GraphTape& tape, const GraphTensorPtr& x, std::int64_t
 
 GraphTensorPtr multiplied(GraphTape& tape, const GraphTensorPtr& a, const GraphTensorPtr& b) {
   if (a->rank() < 1 || a->rank() > 2 || b->rank() < 1 || b->rank() > 2)
-    fail(ErrorCode::invalid_argument, "a product of tensors of shapes {} and {}; allowed are vectors and matrices", graph_shape_text(a->shape), graph_shape_text(b->shape));
-  const GraphTensorPtr left = a->rank() == 1 ? graph_reshaped(tape, a, {1, a->size()}) : a, right = b->rank() == 1 ? graph_reshaped(tape, b, {b->size(), 1}) : b;
-  if (left->shape[1] != right->shape[0]) fail(ErrorCode::invalid_argument, "a product of shapes {} and {}", graph_shape_text(a->shape), graph_shape_text(b->shape));
+    fail(ErrorCode::invalid_argument, "a product of tensors of shapes {} and {}; allowed are vectors and matrices", graph_shape_text(a->shape),
+         graph_shape_text(b->shape));
+  const GraphTensorPtr left = a->rank() == 1 ? graph_reshaped(tape, a, {1, a->size()}) : a,
+                       right = b->rank() == 1 ? graph_reshaped(tape, b, {b->size(), 1}) : b;
+  if (left->shape[1] != right->shape[0])
+    fail(ErrorCode::invalid_argument, "a product of shapes {} and {}", graph_shape_text(a->shape), graph_shape_text(b->shape));
   GraphShape shape;
   if (a->rank() == 2) shape.push_back(a->shape[0]);
   if (b->rank() == 2) shape.push_back(b->shape[1]);
@@ -159,9 +166,12 @@ GraphTensorPtr multiplied(GraphTape& tape, const GraphTensorPtr& a, const GraphT
 // index [.., n, ..] of positions along d; the other dimensions at most x's.
 GraphTensorPtr gathered_along(GraphTape& tape, const GraphTensorPtr& x, std::int64_t dimension, const GraphTensorPtr& index) {
   const auto d = static_cast<std::size_t>(graph_dimension(dimension, x->rank()));
-  if (index->element != GraphElement::integer || index->rank() != x->rank()) fail(ErrorCode::invalid_argument, "the index of shape {} for a tensor of {}; allowed are integers of as many dimensions", graph_shape_text(index->shape), graph_shape_text(x->shape));
+  if (index->element != GraphElement::integer || index->rank() != x->rank())
+    fail(ErrorCode::invalid_argument, "the index of shape {} for a tensor of {}; allowed are integers of as many dimensions", graph_shape_text(index->shape),
+         graph_shape_text(x->shape));
   for (std::size_t i = 0; i < index->shape.size(); ++i)
-    if (i != d && index->shape[i] > x->shape[i]) fail(ErrorCode::invalid_argument, "the index of shape {} for a tensor of {}", graph_shape_text(index->shape), graph_shape_text(x->shape));
+    if (i != d && index->shape[i] > x->shape[i])
+      fail(ErrorCode::invalid_argument, "the index of shape {} for a tensor of {}", graph_shape_text(index->shape), graph_shape_text(x->shape));
   if (x->shape.empty()) return x;
   const std::vector<std::int64_t> steps = steps_of(x->shape);
   std::size_t next = 0;
@@ -169,7 +179,8 @@ GraphTensorPtr gathered_along(GraphTape& tape, const GraphTensorPtr& x, std::int
     std::int64_t at = 0;
     if (next >= index->values.size()) return at;
     const double chosen = index->values[next++];
-    if (!(chosen >= 0 && chosen < static_cast<double>(x->shape[d]))) fail(ErrorCode::invalid_argument, "the index has {}, allowed are 0 to {}", chosen, x->shape[d] - 1);
+    if (!(chosen >= 0 && chosen < static_cast<double>(x->shape[d])))
+      fail(ErrorCode::invalid_argument, "the index has {}, allowed are 0 to {}", chosen, x->shape[d] - 1);
     for (std::size_t i = 0; i < place.size(); ++i) at += (i == d ? static_cast<std::int64_t>(chosen) : place[i]) * steps[i];
     return at;
   });
@@ -234,7 +245,8 @@ void add_shapes(GraphOperationRows& rows) {
   using Tensor = GraphTensorPtr;
   using Call = const GraphCall&;
   row("reshape", {"input", "*shape"}, [](Tape& t, const Tensor& x, Call c) { return graph_reshaped(t, x, settled_shape(c.integers(1), x->size())); });
-  row("reshape_as", {"input", "other"}, [](Tape& t, const Tensor& x, Call c) { return graph_reshaped(t, x, settled_shape(c.proper_tensor(1)->shape, x->size())); });
+  row("reshape_as", {"input", "other"},
+      [](Tape& t, const Tensor& x, Call c) { return graph_reshaped(t, x, settled_shape(c.proper_tensor(1)->shape, x->size())); });
   row("flatten", {"input", "start_dim", "end_dim"}, [](Tape& t, const Tensor& x, Call c) {
     const std::int64_t first = graph_dimension(c.integer_or(1, 0), x->rank()), last = graph_dimension(c.integer_or(2, -1), x->rank());
     if (x->shape.empty()) return graph_reshaped(t, x, {1});
@@ -286,7 +298,8 @@ void add_shapes(GraphOperationRows& rows) {
     for (std::int64_t& p : from) p = ((p - shift % n) % n + n) % n;
     return graph_reshaped(t, part_of_dimension(t, flat, d, std::move(from)), x->shape);
   });
-  row("narrow", {"input", "dim", "start", "length"}, [](Tape& t, const Tensor& x, Call c) { return part_of_dimension(t, x, c.integer(1), places(t, c.integer(2), c.integer(3))); });
+  row("narrow", {"input", "dim", "start", "length"},
+      [](Tape& t, const Tensor& x, Call c) { return part_of_dimension(t, x, c.integer(1), places(t, c.integer(2), c.integer(3))); });
   row("select", {"input", "dim", "index"}, [](Tape& t, const Tensor& x, Call c) {
     const Tensor y = part_of_dimension(t, x, c.integer(1), {c.integer(2)});
     GraphShape shape = y->shape;
@@ -306,14 +319,16 @@ void add_shapes(GraphOperationRows& rows) {
     row(name, {"input", "other"}, [](Tape& t, const Tensor& x, Call c) { return multiplied(t, x, c.proper_tensor(1)); });
   for (const char* name : {"clone", "contiguous", "cpu"}) row(name, {"input"}, [](Tape&, const Tensor& x, Call) { return x; });
   row("detach", {"input"}, [](Tape& t, const Tensor& x, Call) { return graph_detached(t, x); });
-  for (const auto& [name, element] : {std::pair("float", GraphElement::real), std::pair("long", GraphElement::integer), std::pair("bool", GraphElement::boolean)})
+  for (const auto& [name, element] :
+       {std::pair("float", GraphElement::real), std::pair("long", GraphElement::integer), std::pair("bool", GraphElement::boolean)})
     row(name, {"input"}, [element = element](Tape& t, const Tensor& x, Call) { return graph_cast(t, x, element); });
   row("type_as", {"input", "other"}, [](Tape& t, const Tensor& x, Call c) { return graph_cast(t, x, c.proper_tensor(1)->element); });
   row("to", {"input", "*what", "dtype"}, [](Tape& t, const Tensor& x, Call c) {
     GraphTensorPtr y = x;
     const auto as = [&](const GraphValue& v) {
       if (v.is(GraphValue::Kind::tensor)) y = graph_cast(t, x, v.tensor->element);
-      else if (v.is(GraphValue::Kind::constant) && v.text != "cpu" && !v.text.starts_with("cuda") && v.text != "meta") y = graph_cast(t, x, graph_dtype(v.text));
+      else if (v.is(GraphValue::Kind::constant) && v.text != "cpu" && !v.text.starts_with("cuda") && v.text != "meta")
+        y = graph_cast(t, x, graph_dtype(v.text));
     };
     if (c.value(1).is_sequence())
       for (const GraphValue& v : c.value(1).items) as(v);
@@ -324,7 +339,9 @@ void add_shapes(GraphOperationRows& rows) {
 
 void add_new_tensors(GraphOperationRows& rows) {
   for (const auto& [name, value] : {std::pair("zeros", 0.0), std::pair("ones", 1.0)}) {
-    rows.push_back({name, {"*size", "dtype"}, [value = value](const GraphCall& c) { return GraphValue::of(filled(c.tape(), c.integers(0), element_of(c, 1, GraphElement::real), value)); }});
+    rows.push_back({name, {"*size", "dtype"}, [value = value](const GraphCall& c) {
+                      return GraphValue::of(filled(c.tape(), c.integers(0), element_of(c, 1, GraphElement::real), value));
+                    }});
     rows.push_back({std::string(name) + "_like", {"input", "dtype"}, [value = value](const GraphCall& c) {
                       return GraphValue::of(filled(c.tape(), c.proper_tensor(0)->shape, element_of(c, 1, c.proper_tensor(0)->element), value));
                     }});
@@ -332,7 +349,9 @@ void add_new_tensors(GraphOperationRows& rows) {
                       return GraphValue::of(filled(c.tape(), c.integers(1), element_of(c, 2, c.proper_tensor(0)->element), value));
                     }});
   }
-  const auto element_of_number = [](const GraphCall& c, std::size_t i) { return c.has(i) && c.value(i).is_whole() ? GraphElement::integer : GraphElement::real; };
+  const auto element_of_number = [](const GraphCall& c, std::size_t i) {
+    return c.has(i) && c.value(i).is_whole() ? GraphElement::integer : GraphElement::real;
+  };
   rows.push_back({"full", {"size", "fill_value", "dtype"}, [=](const GraphCall& c) {
                     return GraphValue::of(filled(c.tape(), c.integers(0), element_of(c, 2, element_of_number(c, 1)), c.number(1)));
                   }});

@@ -21,18 +21,18 @@ bool any_tracked(std::span<const GraphTensorPtr> inputs) {
 }  // namespace
 
 const char* graph_kind_name(GraphValue::Kind kind) {
-  constexpr const char* kNames[] = {"None", "a boolean", "an integer", "a float", "a string", "a tensor", "a tuple", "a list", "a dict", "a slice", "an ellipsis", "a constant of torch", "a node"};
+  constexpr const char* kNames[] = {"None",    "a boolean",   "an integer",          "a float", "a string", "a tensor", "a tuple", "a list", "a dict",
+                                    "a slice", "an ellipsis", "a constant of torch", "a node"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 
-std::int64_t graph_size(const GraphShape& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
+std::int64_t graph_size(const GraphShape& shape) { return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()); }
 
 std::string graph_shape_text(const GraphShape& shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 void GraphTape::charge(std::int64_t elements) {
-  if (elements > left_) fail(ErrorCode::invalid_argument, "the loss computes more elements than a datum may take; allowed are {} more, wanted {}", left_, elements);
+  if (elements > left_)
+    fail(ErrorCode::invalid_argument, "the loss computes more elements than a datum may take; allowed are {} more, wanted {}", left_, elements);
   left_ -= elements;
 }
 
@@ -204,8 +204,7 @@ GraphTensorPtr GraphTape::summed(const GraphTensorPtr& x, GraphShape shape, std:
 GraphTensorPtr GraphTape::made_of(const GraphTensorPtr& x, GraphShape shape, std::vector<double> values, Backward backward) {
   GraphTensorPtr y = constant(std::move(shape), x->element, std::move(values));
   charge_gradients(y, std::span(&x, 1));
-  if (y->tracked)
-    y->backward = [self = y.get(), x, backward = std::move(backward)] { backward(self->gradient, gradient_of(*x)); };
+  if (y->tracked) y->backward = [self = y.get(), x, backward = std::move(backward)] { backward(self->gradient, gradient_of(*x)); };
   return y;
 }
 

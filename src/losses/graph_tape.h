@@ -1,6 +1,6 @@
-// Arithmetic of tensors with reverse-mode derivatives, for one run of one traced loss. What is computed, and held, is counted against a
-// budget, so that no graph can take more than its share. Sums are chains in row-major order. One thread.
+// Tensor arithmetic with reverse-mode differentiation, for one run of one traced loss.
 //   GraphTape tape(budget); auto x = tape.variable({3}, {1, 2, 3}); auto y = tape.elementwise({x}, ...); tape.backward(loss); x->gradient
+// Computation and memory count against a budget, so that no graph can exceed its share. Sums are chains in row-major order. One thread.
 #pragma once
 #include <span>
 

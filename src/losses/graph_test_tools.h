@@ -1,4 +1,4 @@
-// Traced losses made of any bytes: nodes that call the operations there are with arguments of every kind, mostly wrong ones. Tests only.
+// Generates traced losses from arbitrary bytes: nodes that call existing operations with arguments of every kind, mostly wrong ones. Tests only.
 //   run_graph(graph_test_inputs(), GraphDraws(bytes).graph());  // a result, or a fault of the client's
 #pragma once
 #include <cmath>
@@ -23,12 +23,17 @@ class GraphDraws {
     names_ = {"logprobs", "a", "mask"};
     while (!done() && names_.size() < 40) {
       if (below(2) == 1) {  // a call that is often right
-        constexpr std::pair<const char*, int> kPlain[] = {{"exp", 1}, {"neg", 1}, {"mul", 2}, {"add", 2}, {"sub", 2}, {"minimum", 2}, {"clamp", 3}, {"where", 3}};
+        constexpr std::pair<const char*, int> kPlain[] = {{"exp", 1}, {"neg", 1},     {"mul", 2},   {"add", 2},
+                                                          {"sub", 2}, {"minimum", 2}, {"clamp", 3}, {"where", 3}};
         const auto& [call, count] = kPlain[below(8)];
         nlohmann::ordered_json references = nlohmann::ordered_json::array();
         for (int i = 0; i < count; ++i) references.push_back(reference());
         const std::string name = "n" + std::to_string(names_.size());
-        nodes.push_back({{"op", "call_function"}, {"name", name}, {"target", std::string("torch.") + call}, {"args", references}, {"kwargs", nlohmann::ordered_json::object()}});
+        nodes.push_back({{"op", "call_function"},
+                         {"name", name},
+                         {"target", std::string("torch.") + call},
+                         {"args", references},
+                         {"kwargs", nlohmann::ordered_json::object()}});
         names_.push_back(name);
         continue;
       }
@@ -38,7 +43,7 @@ class GraphDraws {
       else if (!method && target != "getattr" && !target.starts_with("math.")) target = "torch." + target;
       const std::string name = "n" + std::to_string(names_.size());
       nlohmann::ordered_json arguments = nlohmann::ordered_json::array(), named = nlohmann::ordered_json::object();
-      for (std::size_t left = below(4); left + 1 > 0 && arguments.size() <= left; ) arguments.push_back(arguments.empty() ? reference() : argument(0));
+      for (std::size_t left = below(4); left + 1 > 0 && arguments.size() <= left;) arguments.push_back(arguments.empty() ? reference() : argument(0));
       if (target == "getattr") arguments = {reference(), text()};
       constexpr const char* kNamed[] = {"dim", "keepdim", "dtype", "min", "max", "reduction", "unbiased", "value"};
       if (below(8) == 0) named[kNamed[below(8)]] = argument(0);
@@ -47,7 +52,8 @@ class GraphDraws {
     }
     nodes.push_back({{"op", "call_method"}, {"name", "end"}, {"target", "sum"}, {"args", {reference()}}});
     const nlohmann::ordered_json metric = below(4) == 3 ? reference() : nlohmann::ordered_json{{"ref", "end"}};
-    nodes.push_back({{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", {{{"tuple", {{{"ref", "end"}}, {{"dict", {{"custom/x:sum", metric}}}}}}}}}});
+    nodes.push_back(
+        {{"op", "output"}, {"name", "output"}, {"target", "output"}, {"args", {{{"tuple", {{{"ref", "end"}}, {{"dict", {{"custom/x:sum", metric}}}}}}}}}});
     return {{"format", 1}, {"nodes", nodes}};
   }
 
@@ -61,18 +67,30 @@ class GraphDraws {
     constexpr double kNumbers[] = {0, 1, -1, 2, 0.5, -0.25, 1e300, 3};
     constexpr const char* kTypes[] = {"float32", "int64", "bool", "float64", "bfloat16", "cpu"};
     switch (below(depth > 3 ? 8 : 12)) {
-      case 0: return static_cast<std::int64_t>(below(8)) - 3;
-      case 1: return kNumbers[below(8)];
-      case 2: return nullptr;
-      case 3: return below(2) == 0;
-      case 4: return text();
-      case 5: return {{"dtype", kTypes[below(6)]}};
-      case 6: return {{"float", below(2) ? "inf" : "nan"}};
-      case 7: return {{"ellipsis", true}};
-      case 8: return {{"slice", {argument(9), argument(9), argument(9)}}};
-      case 9: return {{"tuple", list(depth)}};
-      case 10: return list(depth);
-      default: return reference();
+      case 0:
+        return static_cast<std::int64_t>(below(8)) - 3;
+      case 1:
+        return kNumbers[below(8)];
+      case 2:
+        return nullptr;
+      case 3:
+        return below(2) == 0;
+      case 4:
+        return text();
+      case 5:
+        return {{"dtype", kTypes[below(6)]}};
+      case 6:
+        return {{"float", below(2) ? "inf" : "nan"}};
+      case 7:
+        return {{"ellipsis", true}};
+      case 8:
+        return {{"slice", {argument(9), argument(9), argument(9)}}};
+      case 9:
+        return {{"tuple", list(depth)}};
+      case 10:
+        return list(depth);
+      default:
+        return reference();
     }
   }
   nlohmann::ordered_json list(int depth) {

@@ -1,4 +1,4 @@
-// What the nodes of a traced loss compute with: tensors, and the Python values around them. Elements of tensors are doubles, whatever
+// Values of a traced loss: tensors, and Python values beside them. Tensor elements are doubles, whatever
 // float type the client named; integers are exact to 2^53. Plain values.
 #pragma once
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace lockstep {
 
 using GraphShape = std::vector<std::int64_t>;
-// Of a tensor's elements; what two are mixed to is the greater.
+// The type of a tensor's elements; of two types mixed, the result is the greater.
 enum class GraphElement : std::uint8_t { boolean, integer, real };
 
 struct GraphTensor {
@@ -18,8 +18,8 @@ struct GraphTensor {
   GraphElement element = GraphElement::real;
   std::vector<double> values;      // row-major
   bool tracked = false;            // it depends on the log-probabilities, differentiably
-  std::vector<double> gradient;    // empty: none has reached it
-  std::function<void()> backward;  // hands the gradient on to what it was made of
+  std::vector<double> gradient;    // empty: no gradient yet
+  std::function<void()> backward;  // propagates the gradient to its inputs
 
   std::int64_t rank() const { return static_cast<std::int64_t>(shape.size()); }
   std::int64_t size() const { return static_cast<std::int64_t>(values.size()); }

@@ -28,7 +28,8 @@ std::string text_of(const GraphJson& json, const char* field, const std::string&
   const auto found = json.is_object() ? json.find(field) : json.end();
   if (!json.is_object() || found == json.end() || !found->is_string()) wrong_graph(where, fmt::format("has no string '{}'", field));
   const auto text = found->get<std::string>();
-  if (text.empty() || text.size() > kLongestText) wrong_graph(where, fmt::format("has a '{}' of {} bytes, allowed are 1 to {}", field, text.size(), kLongestText));
+  if (text.empty() || text.size() > kLongestText)
+    wrong_graph(where, fmt::format("has a '{}' of {} bytes, allowed are 1 to {}", field, text.size(), kLongestText));
   return text;
 }
 
@@ -68,12 +69,14 @@ class ArgumentReader {
       wrong_graph(where, fmt::format("has a float '{}', allowed are inf, -inf, nan", shown_text(text.text)));
     }
     if (type == "dtype" || type == "device" || type == "layout" || type == "memory_format") return text_value(GraphValue::Kind::constant, value, where);
-    wrong_graph(where, fmt::format("has an argument of type '{}', allowed are ref, tuple, dict, slice, ellipsis, float, dtype, device, layout, memory_format", shown_text(type)));
+    wrong_graph(where, fmt::format("has an argument of type '{}', allowed are ref, tuple, dict, slice, ellipsis, float, dtype, device, layout, memory_format",
+                                   shown_text(type)));
   }
 
  private:
   GraphValue text_value(GraphValue::Kind kind, const GraphJson& json, const std::string& where) {
-    if (!json.is_string() || json.get_ref<const std::string&>().size() > kLongestText) wrong_graph(where, fmt::format("has an argument that is no string of up to {} bytes", kLongestText));
+    if (!json.is_string() || json.get_ref<const std::string&>().size() > kLongestText)
+      wrong_graph(where, fmt::format("has an argument that is no string of up to {} bytes", kLongestText));
     return {.kind = kind, .text = json.get<std::string>()};
   }
   GraphValue items(GraphValue::Kind kind, const GraphJson& json, const std::string& where, int depth) {
@@ -104,14 +107,16 @@ class ArgumentReader {
 
 void read_end(LossGraph& graph, const GraphValue& returned, const std::string& where) {
   static const std::regex kMetricName("custom/[a-z0-9_./-]{1,64}:(sum|mean)");
-  if (!returned.is_sequence() || returned.items.size() != 2 || !returned.items[0].is(GraphValue::Kind::reference) || !returned.items[1].is(GraphValue::Kind::dictionary))
+  if (!returned.is_sequence() || returned.items.size() != 2 || !returned.items[0].is(GraphValue::Kind::reference) ||
+      !returned.items[1].is(GraphValue::Kind::dictionary))
     wrong_graph(where, "does not return (loss, metrics): a tensor and a dict of tensors");
   graph.loss = static_cast<std::size_t>(returned.items[0].integer);
   const GraphValue& metrics = returned.items[1];
   if (metrics.items.size() > kMostMetrics) wrong_graph(where, fmt::format("returns {} metrics, allowed are {}", metrics.items.size(), kMostMetrics));
   for (std::size_t i = 0; i < metrics.items.size(); ++i) {
     if (metrics.keys[i].size() > kLongestText || !std::regex_match(metrics.keys[i], kMetricName))
-      wrong_graph(where, fmt::format("returns a metric '{}', allowed are custom/NAME:sum and custom/NAME:mean, NAME of 1 to 64 of a-z 0-9 _ . / -", shown_text(metrics.keys[i])));
+      wrong_graph(where, fmt::format("returns a metric '{}', allowed are custom/NAME:sum and custom/NAME:mean, NAME of 1 to 64 of a-z 0-9 _ . / -",
+                                     shown_text(metrics.keys[i])));
     if (!metrics.items[i].is(GraphValue::Kind::reference)) wrong_graph(where, fmt::format("returns a metric '{}' that is no node", metrics.keys[i]));
     graph.metrics.emplace_back(metrics.keys[i], static_cast<std::size_t>(metrics.items[i].integer));
   }
@@ -125,14 +130,16 @@ LossGraph read_loss_graph(const GraphJson& inputs, const GraphJson& json) {
     const std::string where = fmt::format("inputs[{}]", graph.inputs.size());
     LossGraph::Input input{text_of(one, "name", where)};
     const auto rank = one.find("rank");
-    if (rank == one.end() || !rank->is_number_integer() || (input.rank = rank->get<std::int64_t>()) < 0 || input.rank > 2) wrong_graph(where, "has no 'rank' from 0 to 2");
+    if (rank == one.end() || !rank->is_number_integer() || (input.rank = rank->get<std::int64_t>()) < 0 || input.rank > 2)
+      wrong_graph(where, "has no 'rank' from 0 to 2");
     for (const LossGraph::Input& other : graph.inputs)
       if (other.name == input.name) wrong_graph(where, fmt::format("is '{}' again", shown_text(input.name)));
     graph.inputs.push_back(std::move(input));
   }
   if (graph.inputs[0].name != "logprobs" || graph.inputs[0].rank == 0) wrong_graph("inputs[0]", "is not logprobs of rank 1 or 2");
   if (!json.is_object() || !json.contains("nodes") || !json["nodes"].is_array()) wrong_graph("graph", "has no list 'nodes'");
-  if (const auto format = json.find("format"); format != json.end() && *format != 1) fail(ErrorCode::unsupported, "graph.format is {}, allowed is 1", shown_text(format->dump()));
+  if (const auto format = json.find("format"); format != json.end() && *format != 1)
+    fail(ErrorCode::unsupported, "graph.format is {}, allowed is 1", shown_text(format->dump()));
   const GraphJson& nodes = json["nodes"];
   if (nodes.size() > kMostNodes) wrong_graph("graph", fmt::format("has {} nodes, allowed are {}", nodes.size(), kMostNodes));
 
@@ -148,11 +155,13 @@ LossGraph read_loss_graph(const GraphJson& inputs, const GraphJson& json) {
     if (ended) wrong_graph(where, "comes after the output");
     const auto given = [&](const char* name) { return one.contains(name) && !one[name].is_null() && !one[name].empty(); };
     if ((op == "placeholder" && (given("args") || given("kwargs"))) || (op == "output" && given("kwargs")))
-      wrong_graph(where, op == "output" ? "is the output with kwargs, allowed is one argument" : "is a placeholder with args or kwargs, allowed are none: an input has no default");
+      wrong_graph(where, op == "output" ? "is the output with kwargs, allowed is one argument"
+                                        : "is a placeholder with args or kwargs, allowed are none: an input has no default");
     if (op == "placeholder") {
       const std::size_t number = graph.nodes.size();
       if (number >= graph.inputs.size() || node.target != graph.inputs[number].name)
-        wrong_graph(where, fmt::format("is no input, allowed is {}", number < graph.inputs.size() ? "'" + shown_text(graph.inputs[number].name) + "' here" : "no more of them"));
+        wrong_graph(where, fmt::format("is no input, allowed is {}",
+                                       number < graph.inputs.size() ? "'" + shown_text(graph.inputs[number].name) + "' here" : "no more of them"));
     } else if (graph.nodes.size() < graph.inputs.size()) {
       wrong_graph(where, fmt::format("comes before the input '{}'", shown_text(graph.inputs[graph.nodes.size()].name)));
     } else {
@@ -176,7 +185,8 @@ LossGraph read_loss_graph(const GraphJson& inputs, const GraphJson& json) {
       if (!node.operation) {
         const std::vector<std::string> names = graph_operation_names();
         const std::string bare = node.target.substr(node.target.rfind('.') + 1);
-        fail(ErrorCode::unsupported, "{} calls an operation that custom losses do not have{}; allowed are {}", where, did_you_mean(shown_text(bare), names), fmt::join(names, ", "));
+        fail(ErrorCode::unsupported, "{} calls an operation that custom losses do not have{}; allowed are {}", where, did_you_mean(shown_text(bare), names),
+             fmt::join(names, ", "));
       }
     }
     if (!known.emplace(node.name, graph.nodes.size()).second) wrong_graph(where, "has the name of an earlier node");

@@ -1,5 +1,5 @@
-// A loss that a client traced with torch.fx, as plain data: nodes in the order in which they run, each an operation of the table
-// (graph_operations.h) on constants and earlier nodes. Read from a client's JSON and checked; nothing in it is executable.
+// A loss that a client traced with torch.fx, as plain data: nodes in execution order, each an operation of the table
+// (graph_operations.h) on constants and earlier nodes. Parsed from the client's JSON and checked; nothing in it is executable.
 //   const LossGraph graph = read_loss_graph(inputs, graph_json);
 #pragma once
 #include <nlohmann/json.hpp>
@@ -11,7 +11,7 @@ namespace lockstep {
 struct GraphOperation;
 
 struct GraphNode {
-  std::string name, target;  // target as the client said it: "torch.exp", "operator.mul", "sum"
+  std::string name, target;                   // target as the client said it: "torch.exp", "operator.mul", "sum"
   const GraphOperation* operation = nullptr;  // null: an input, or the end
   std::vector<GraphValue> arguments;
   std::vector<std::pair<std::string, GraphValue>> named;
@@ -22,9 +22,9 @@ struct LossGraph {
     std::string name;
     std::int64_t rank = 1;  // 0 to 2
   };
-  std::vector<Input> inputs;     // logprobs first; nodes 0, 1, ... are they
-  std::vector<GraphNode> nodes;  // in order, without the end
-  std::size_t loss = 0;          // node
+  std::vector<Input> inputs;                                 // logprobs first; nodes 0, 1, ... are they
+  std::vector<GraphNode> nodes;                              // in order, without the end
+  std::size_t loss = 0;                                      // node
   std::vector<std::pair<std::string, std::size_t>> metrics;  // custom/NAME:sum or :mean, and their nodes
 };
 

@@ -1,19 +1,19 @@
-// Low-rank adapters (LoRA, Hu et al. 2021, in the unmerged form): y = W x + B (s (A x)), s = alpha / rank, over weights W that stay as
-// they are. Many adapters stand over one set of weights at once; each is small, fp32, and an immutable version like any weights.
-// AdapterLayout says where the adapters of some settings stand in a model and what their tensors are called (the names of PEFT);
-// AdapterWeights are the numbers. Knows no file and no training. Plain values, any thread; buffers are their device's.
+// Low-rank adapters (LoRA, Hu et al. 2021, unmerged): y = W x + B (s (A x)), s = alpha / rank, over frozen weights.
 //   auto layout = std::make_shared<const AdapterLayout>(model->manifest(), AdapterSettings{.rank = 16});
 //   auto adapter = make_adapter(backend, layout, initial_adapter(*layout, seed), 0);
+// Many adapters share one set of weights at once; each is small, fp32, and an immutable version like any weights. AdapterLayout says which
+// parameters of a model are adapted and what the adapter's tensors are called (PEFT's names); AdapterWeights are the values.
 // Shapes: A [rank, inputs], B [outputs, rank] of each matrix; of kv_b one A and B [H * (nope + v), rank], of experts one pair each.
-// Never adapted: the indexer, routers, norms, the input embedding (of a tied table the head's use alone).
+// Never adapted: the indexer, routers, norms, the input embedding (of a tied table only its use as head).
+// Knows no file and no training. Plain values, any thread; buffers are their device's.
 #pragma once
 #include "model/weights.h"
 
 namespace lockstep {
 
 struct AdapterSettings {
-  std::int64_t rank = 16;   // 1 to 256
-  double alpha = 32;        // above 0
+  std::int64_t rank = 16;                                  // 1 to 256
+  double alpha = 32;                                       // above 0
   bool attention = true, mlp = true, unembedding = false;  // at least one
 };
 
@@ -25,7 +25,7 @@ class AdapterLayout {
   const AdapterSettings& settings() const { return settings_; }
   float scale() const { return static_cast<float>(settings_.alpha / static_cast<double>(settings_.rank)); }
   const Manifest& manifest() const { return manifest_; }  // A and B of every target
-  // Where they are, by ParameterId of the model; -1: not adapted.
+  // The adapter's A and B of each ParameterId of the model; -1: not adapted.
   struct Place {
     ParameterId a = -1, b = -1;
   };
@@ -44,7 +44,7 @@ class AdapterLayout {
 struct AdapterWeights {
   std::shared_ptr<const AdapterLayout> layout;
   std::uint64_t version = 0;
-  std::vector<Buffer> parameters;  // f32, packed, by ParameterId of the layout's manifest
+  std::vector<Buffer> parameters;  // f32, in panels, by ParameterId of the layout's manifest
   const std::uint64_t identity = WeightSet::next_identity();
 
   AdapterWeights() = default;

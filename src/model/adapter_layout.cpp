@@ -1,4 +1,4 @@
-// Where adapters stand in a model, and what their tensors are called.
+// Which parameters of a model are adapted, and what the adapter's tensors are called.
 #include <set>
 
 #include "base/error.h"
@@ -11,7 +11,7 @@ bool chosen(AdapterKind kind, const AdapterSettings& s) {
   return (kind == AdapterKind::attention && s.attention) || (kind == AdapterKind::mlp && s.mlp) || (kind == AdapterKind::unembedding && s.unembedding);
 }
 
-// What adapters of a file tensor are called; a tied table is adapted as the head.
+// The PEFT name of a file tensor's adapter; a tied table is adapted as the head.
 std::string module_of(const FileTensor& file, AdapterKind kind) {
   return kind == AdapterKind::unembedding ? "lm_head" : file.name.substr(0, file.name.rfind(".weight"));
 }
@@ -19,16 +19,17 @@ std::string module_of(const FileTensor& file, AdapterKind kind) {
 
 AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& settings) : settings_(settings), places_(model.parameters().size()) {
   if (settings.rank < 1 || settings.rank > 256) fail(ErrorCode::invalid_argument, "rank of an adapter is {}, allowed is 1 to 256", settings.rank);
-  if (!(settings.alpha > 0 && settings.alpha <= 1e6)) fail(ErrorCode::invalid_argument, "alpha of an adapter is {}, allowed is above 0 to 1000000", settings.alpha);
+  if (!(settings.alpha > 0 && settings.alpha <= 1e6))
+    fail(ErrorCode::invalid_argument, "alpha of an adapter is {}, allowed is above 0 to 1000000", settings.alpha);
   if (!settings.attention && !settings.mlp && !settings.unembedding)
     fail(ErrorCode::invalid_argument, "an adapter of nothing: attention, mlp and unembedding are all false; allowed is at least one true");
   const std::int64_t rank = settings.rank;
-  for (const FileTensor& file : model.files()) {
+  for (const FileTensor& file : model.tensors_by_layer()) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     if (!chosen(first.adapted, settings)) continue;
     const std::string module = "base_model.model." + module_of(file, first.adapted);
     FileTensor a{module + ".lora_A.weight", {rank, file.columns()}, false, {}}, b{module + ".lora_B.weight", {file.rows(), rank}, false, {}};
-    // The matrices of one file tensor see one input, and share A: keys and values of kv_b, whose product with W is by head.
+    // The matrices of one file tensor have the same input and share A: keys and values of kv_b, whose product with W is by head.
     ParameterId shared = -1;
     for (const Piece& piece : file.pieces) {
       const Parameter& base = model.parameter(piece.parameter);

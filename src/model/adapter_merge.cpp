@@ -18,13 +18,14 @@ WeightImages merged_weights(const Manifest& model, const WeightImages& weights, 
   };
   const auto scale = static_cast<double>(layout.scale());
   WeightImages merged = weights;
-  for (const FileTensor& file : model.files()) {
+  for (const FileTensor& file : model.tensors_by_layer()) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     const std::string module = "base_model.model." + (first.adapted == AdapterKind::unembedding ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")));
     const auto found = by_name.find(module + ".lora_A.weight");
     if (found == by_name.end()) continue;
     if (first.tied)
-      fail(ErrorCode::unsupported, "an adapter of the unembedding cannot be merged: '{}' is the input embedding too; allowed is an adapter without it", file.name);
+      fail(ErrorCode::unsupported, "an adapter of the unembedding cannot be merged: '{}' is the input embedding too; allowed is an adapter without it",
+           file.name);
     const FileTensor &a_file = *found->second, &b_file = *by_name.at(module + ".lora_B.weight");
     const std::vector<float> a = read(tensors, a_file, adapter), b = read(tensors, b_file, adapter);
     std::vector<float> values = read(model, file, weights);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 
 #include "base/error.h"
 #include "model/adapter_initial.h"
@@ -53,7 +54,8 @@ TEST(AdapterMerge, EveryAdaptedMatrixIsWPlusScaledBA) {
   for (const FileTensor& file : manifest.files()) {
     const std::vector<float> before = values_of(manifest, file.name, weights), after = values_of(manifest, file.name, merged);
     const std::string module = "base_model.model." + file.name.substr(0, file.name.rfind(".weight"));
-    const std::vector<float> a = values_of(layout.manifest(), module + ".lora_A.weight", adapter), b = values_of(layout.manifest(), module + ".lora_B.weight", adapter);
+    const std::vector<float> a = values_of(layout.manifest(), module + ".lora_A.weight", adapter),
+                             b = values_of(layout.manifest(), module + ".lora_B.weight", adapter);
     if (a.empty()) {
       EXPECT_EQ(before, after) << file.name;
       continue;
@@ -70,10 +72,51 @@ TEST(AdapterMerge, EveryAdaptedMatrixIsWPlusScaledBA) {
   EXPECT_EQ(adapted, 2 * 4 + 1);
 }
 
+// gpt_oss' files hold all experts of a layer in a tensor, transposed, gate and up columns in turn: each expert's matrices have adapters of their
+// own, and biases, sinks and router stay.
+TEST(AdapterMerge, ExpertsOfOneTensorAreMergedEachByItself) {
+  const auto model = make_model(Json::parse(R"({
+    "model_type": "gpt_oss", "vocab_size": 65, "hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "head_dim": 8, "max_position_embeddings": 64, "intermediate_size": 7, "num_local_experts": 3, "num_experts_per_tok": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})"));
+  const Manifest& manifest = model->manifest();
+  const AdapterLayout layout(manifest, {.rank = 2, .alpha = 6, .attention = false, .mlp = true, .unembedding = false});
+  const WeightImages weights = initial_weights(manifest, 1, 0.02), adapter = moved_adapter(layout), merged = merged_weights(manifest, weights, layout, adapter);
+  std::map<std::string, FileTensor> adapters;
+  for (const FileTensor& file : layout.manifest().files()) adapters.emplace(file.name, file);
+  EXPECT_EQ(adapters.size(), 3u * 3 * 2);
+  EXPECT_EQ(layout.modules(), (std::vector<std::string>{"down_proj", "gate_proj", "up_proj"}));
+  const auto values = [](const Manifest& of, const FileTensor& file, const WeightImages& images) {
+    std::vector<float> all(static_cast<std::size_t>(file.size()));
+    of.gather(file, images, all.data());
+    return all;
+  };
+  int adapted = 0;
+  for (const FileTensor& file : manifest.tensors_by_layer()) {
+    const std::vector<float> before = values(manifest, file, weights), after = values(manifest, file, merged);
+    const std::string module = "base_model.model." + file.name.substr(0, file.name.rfind(".weight"));
+    if (!adapters.contains(module + ".lora_A.weight")) {
+      EXPECT_EQ(before, after) << file.name;
+      continue;
+    }
+    ++adapted;
+    const std::vector<float> a = values(layout.manifest(), adapters.at(module + ".lora_A.weight"), adapter),
+                             b = values(layout.manifest(), adapters.at(module + ".lora_B.weight"), adapter);
+    const auto columns = static_cast<std::size_t>(file.columns());
+    for (std::size_t i = 0; i < after.size(); ++i) {
+      double sum = 0;
+      for (std::size_t r = 0; r < 2; ++r) sum += static_cast<double>(b[i / columns * 2 + r]) * static_cast<double>(a[r * columns + i % columns]);
+      ASSERT_EQ(after[i], static_cast<float>(static_cast<double>(before[i]) + 3.0 * sum)) << file.name << " " << i;
+    }
+  }
+  EXPECT_EQ(adapted, 9);
+}
+
 TEST(AdapterMerge, ATiedHeadIsRefused) {
   const auto model = small_model(true);
   const WeightImages weights = initial_weights(model->manifest(), 1, 0.02);
-  const AdapterLayout head(model->manifest(), {.rank = 3, .alpha = 6, .attention = true, .mlp = true, .unembedding = true}), inner(model->manifest(), {.rank = 3, .alpha = 6});
+  const AdapterLayout head(model->manifest(), {.rank = 3, .alpha = 6, .attention = true, .mlp = true, .unembedding = true}),
+      inner(model->manifest(), {.rank = 3, .alpha = 6});
   EXPECT_THROW(merged_weights(model->manifest(), weights, head, initial_adapter(head, 1)), Error);
   EXPECT_EQ(merged_weights(model->manifest(), weights, inner, initial_adapter(inner, 1)), weights);  // B is zero
 }

@@ -57,7 +57,7 @@ View Batch::upload(Backend& backend, const std::vector<std::int32_t>& values, st
   return buffers_.back().view();
 }
 
-// The forward's rows are those that no other sequence computes.
+// The forward computes only the rows that no other sequence computes.
 void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slices) {
   std::vector<std::int32_t> tokens, positions, sequences, source;
   std::vector<std::int64_t>& begin = forward_begin_;
@@ -85,7 +85,7 @@ void Batch::share_rows(Backend& backend, const std::vector<SequenceSlice>& slice
   tokens_ = std::move(tokens);
 }
 
-// Of the forward's rows: a whole slice's shared ones are its owner's.
+// Each tape row's row in the forward: a whole slice's shared rows are its owner's.
 void Batch::upload_experts(Backend& backend, const std::vector<SequenceSlice>& slices) {
   std::size_t width = 0;
   for (const SequenceSlice& slice : slices)
@@ -103,7 +103,7 @@ void Batch::upload_experts(Backend& backend, const std::vector<SequenceSlice>& s
   experts_ = upload(backend, experts, static_cast<std::int64_t>(width));
 }
 
-// Each sequence that continues another has gradients of all its keys; those of shared positions are added to the owner's own.
+// A sequence that continues another has gradients of all keys it attends to; those of shared positions are added to the owner's.
 void Batch::sum_keys(Backend& backend, const std::vector<SequenceSlice>& slices) {
   std::vector<std::int32_t> first, key_begin{0};
   std::vector<std::vector<std::int32_t>> of_row(static_cast<std::size_t>(count_));

@@ -1,4 +1,4 @@
-// The rows of one forward: slices of sequences, one after another. Host vectors in, device views out.
+// The rows of one forward: slices of sequences, one after another. Built from host vectors, uploaded as device views.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -8,18 +8,18 @@
 
 namespace lockstep {
 
-// Consecutive positions of one sequence, and the pages that hold it from position 0 on.
+// Consecutive positions of one sequence, and its cache pages from position 0 on.
 struct SequenceSlice {
   std::vector<std::int32_t> tokens;
   std::int64_t begin = 0;           // position of the first token
   std::vector<std::int32_t> pages;  // at least ceil((begin + tokens) / page_size)
-  // Training: the first `shared` positions are those of slice `owner` (same tokens, same pages). With begin 0 the slice is whole, its
-  // shared rows are computed by the owner alone and only the backward has them for each sequence: no bit changes. With begin == shared
-  // the slice continues the owner, whose rows are one sequence in the backward too (docs/numerics.md, "Declared shared prefixes").
+  // Training: the first `shared` positions are those of slice `owner` (same tokens, same pages). With begin 0 the slice is a whole sequence whose
+  // shared rows are computed once, by the owner, in the forward, and separately for each sequence in the backward: no bit changes. With begin ==
+  // shared the slice continues the owner, whose rows are one sequence in the backward too (docs/numerics.md, "Declared shared prefixes").
   std::int64_t shared = 0;
   std::size_t owner = 0;
-  // Experts that are given to its tokens (model/expert_shape.h), each a row of the model's shape, kOwnExperts where there are none;
-  // empty: of no token. Shared positions have the owner's.
+  // Router replay: experts given to its tokens (model/expert_shape.h), each a row of the model's shape, kOwnExperts where none are given;
+  // empty: the model routes all tokens. Shared positions have the owner's.
   std::vector<std::int32_t> experts = {};
 };
 
@@ -29,12 +29,12 @@ class Batch {
   Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::int64_t page_size, bool training);
   const Rows& rows() const { return rows_; }
   std::int64_t count() const { return count_; }
-  // What the backward sees: the rows of all sequences, those that share some in the forward included. Else the same rows.
+  // The rows of the backward: those of all sequences, each with its own copy of rows shared in the forward. Without sharing, the forward's rows.
   const Rows& tape_rows() const { return tape_rows_; }
   std::int64_t tape_count() const { return tape_count_; }
   // i32 [tape_count, 1]: the forward's row of each of them. None: they are the same.
   const View& source() const { return source_; }
-  // Where sequences continue others: rows of gradients of entries (Rows::key_begin), and which of them each row is the sum of.
+  // Where sequences continue others: the number of gradient rows of cache entries (Rows::key_begin), and which of them are summed for each row.
   struct KeySums {
     std::int64_t keys = 0;  // 0: each row is its own key
     View begin, row;        // i32 [count + 1, 1], [keys, 1]
@@ -42,9 +42,9 @@ class Batch {
   const KeySums& key_sums() const { return key_sums_; }
   // i32 [count, ExpertShape::row()]: experts that are given to the rows. None: to no row.
   const View& experts() const { return experts_; }
-  std::int64_t longest() const { return longest_; }          // longest sequence end (positions)
-  const std::vector<std::int32_t>& tokens() const { return tokens_; }  // of the rows, on the host
-  const std::vector<std::int64_t>& row_begin() const { return row_begin_; }  // first tape row of each slice, and the end
+  std::int64_t longest() const { return longest_; }                                                         // longest sequence end (positions)
+  const std::vector<std::int32_t>& tokens() const { return tokens_; }                                       // of the rows, on the host
+  const std::vector<std::int64_t>& row_begin() const { return row_begin_; }                                 // first tape row of each slice, and the end
   const std::vector<std::int64_t>& forward_begin() const { return source_ ? forward_begin_ : row_begin_; }  // the same of the forward
 
  private:

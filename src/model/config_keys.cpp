@@ -1,6 +1,7 @@
 #include "model/config_keys.h"
 
 #include "base/error.h"
+#include "model/quantisation_config.h"
 
 namespace lockstep {
 
@@ -10,7 +11,7 @@ struct OtherArithmetic {
   std::vector<Json> allowed;  // absent and null always are
 };
 
-// Read by transformers' class, by an older one, or by another engine under the same `model_type`.
+// Keys that transformers' class, an older one, or another engine reads under the same `model_type`.
 const std::vector<OtherArithmetic>& rows() {
   static const std::vector<OtherArithmetic> all = {
       {"attention_dropout", {0}},
@@ -33,7 +34,6 @@ const std::vector<OtherArithmetic>& rows() {
       {"attention_multiplier", {nullptr}},
       {"query_pre_attn_scalar", {nullptr}},
       {"clip_qkv", {nullptr}},
-      {"swiglu_limit", {nullptr}},
       {"attention_chunk_size", {nullptr}},
       {"sliding_window_pattern", {nullptr}},
       {"no_rope_layers", {nullptr, Json::array()}},
@@ -46,23 +46,6 @@ const std::vector<OtherArithmetic>& rows() {
   return all;
 }
 
-// Stored numbers are read as what they stand for; only the kind whose tensors are read is let pass.
-void check_quantisation(const ConfigReader& config) {
-  if (!config.has("quantization_config")) return;
-  const Json& given = config.raw().at("quantization_config");
-  if (given.is_object() && given.empty()) return;
-  with_context("reading 'quantization_config'", [&] {
-    const ConfigReader reader(given);
-    reader.only("quant_method", {"fp8"});
-    if (!reader.has("quant_method")) fail(ErrorCode::invalid_argument, "config.json: 'quant_method' is missing, allowed is \"fp8\"");
-    reader.only("fmt", {"e4m3", "float8_e4m3fn"});
-    reader.only("activation_scheme", {"dynamic"});
-    reader.only("weight_block_size", {Json::array({128, 128})});
-    if (!reader.has("weight_block_size")) fail(ErrorCode::invalid_argument, "config.json: 'weight_block_size' is missing, allowed is [128,128]");
-    return 0;
-  });
-}
-
 }  // namespace
 
 void refuse_other_arithmetic(const ConfigReader& config) {
@@ -72,7 +55,7 @@ void refuse_other_arithmetic(const ConfigReader& config) {
     for (const auto& [name, code] : config.raw().at("auto_map").items())
       if (name.starts_with("AutoModel"))
         fail(ErrorCode::unsupported, "config.json: 'auto_map' names '{}', code of the folder's own that computes the model; allowed are models without", name);
-  // transformers takes `rope_scaling` where there is one, and `rope_parameters` is forgotten.
+  // Where both exist, transformers uses `rope_scaling` and ignores `rope_parameters`.
   const auto said = [&](const char* key) { return config.has(key) && !config.raw().at(key).empty(); };
   if (said("rope_scaling") && said("rope_parameters") && config.raw().at("rope_scaling") != config.raw().at("rope_parameters"))
     fail(ErrorCode::invalid_argument, "config.json: 'rope_scaling' and 'rope_parameters' are both there and differ, allowed is one of them");

@@ -1,8 +1,7 @@
-// Keys of config.json that no family's forward reads, and that would change what a model computes if they said something else: a file
-// that asks for other arithmetic is refused with the key, the value and what is allowed, and not computed without it. Keys of one family alone
-// are its own (DecoderTraits::only). Which keys a family reads, which are refused and which decide nothing is the table of docs/models.md
-// (tests/oracle/test_config_keys.py).
+// Refuses config.json keys that ask for arithmetic that no family here computes, with the key, the value and what is allowed.
 //   refuse_other_arithmetic(ConfigReader(json));
+// Keys of one family alone are that family's (DecoderTraits::only). docs/models.md lists which keys are read, refused or without effect
+// (tests/oracle/test_config_keys.py).
 #pragma once
 #include "model/config_reader.h"
 

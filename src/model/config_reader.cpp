@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/config_key_log.h"
 
 namespace lockstep {
 
@@ -12,6 +13,7 @@ namespace {
   if (got.size() > 100) got = got.substr(0, 100) + "...";
   fail(ErrorCode::invalid_argument, "config.json: '{}' is {}, allowed is {}", key, got, allowed);
 }
+bool given(const Json& config, const std::string& key) { return config.contains(key) && !config.at(key).is_null(); }
 [[noreturn]] void missing(const std::string& key) { fail(ErrorCode::invalid_argument, "config.json: '{}' is missing", key); }
 }  // namespace
 
@@ -19,7 +21,10 @@ ConfigReader::ConfigReader(const Json& json) : json_(json) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "config.json is not a JSON object");
 }
 
-bool ConfigReader::has(const std::string& key) const { return json_.contains(key) && !json_.at(key).is_null(); }
+bool ConfigReader::has(const std::string& key) const {
+  if (ConfigKeyLog* log = ConfigKeyLog::of(json_)) log->read(key);
+  return given(json_, key);
+}
 
 std::int64_t ConfigReader::integer(const std::string& key, std::int64_t low, std::int64_t high, std::optional<std::int64_t> fallback) const {
   if (!has(key)) {
@@ -100,7 +105,8 @@ std::vector<std::int64_t> ConfigReader::integers(const std::string& key) const {
 }
 
 void ConfigReader::only(const std::string& key, const std::vector<Json>& allowed) const {
-  if (!has(key)) return;
+  if (ConfigKeyLog* log = ConfigKeyLog::of(json_)) log->allow(key, allowed);
+  if (!given(json_, key)) return;
   for (const Json& value : allowed)
     if (json_.at(key) == value) return;
   std::string list;

@@ -1,7 +1,6 @@
 // Reads a config.json with one clear error per fault: the key, the value, what is allowed. Knows no family.
 //   ConfigReader reader(json); int64_t h = reader.integer("hidden_size", 1, 1 << 20);
-// Keys that nobody asked for are kept in the raw document and written back; those that would change the arithmetic are refused
-// (config_keys.h).
+// Unread keys stay in the raw document and are written back; those that would change the arithmetic are refused (config_keys.h).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -21,10 +20,10 @@ class ConfigReader {
   bool boolean(const std::string& key, bool fallback) const;
   std::string text(const std::string& key, std::optional<std::string> fallback = {}) const;
   std::vector<std::string> texts(const std::string& key) const;
-  // One of `allowed` a layer; absent: empty.
+  // A list with one of `allowed` per layer; absent: empty.
   std::vector<std::string> layer_texts(const std::string& key, std::int64_t layers, const std::vector<std::string>& allowed) const;
   std::vector<std::int64_t> integers(const std::string& key) const;  // an integer or a list of them; absent: empty
-  // Refuses any value of `key` but those listed (absent is fine).
+  // Refuses any value of `key` but those listed; absent is allowed.
   void only(const std::string& key, const std::vector<Json>& allowed) const;
   const Json& raw() const { return json_; }
 

@@ -7,10 +7,18 @@
 
 namespace lockstep {
 
-Context::Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-                 const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape, const Sharding* sharding)
-    : backend_(backend), manifest_(manifest), profile_(profile), weights_(weights), cache_(cache), batch_(batch),
-      rope_(rope), options_(options), tape_(tape), sharding_(sharding),
+Context::Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache, const Batch& batch,
+                 const RopeTables& ropes, const ForwardOptions& options, Tape* tape, const Sharding* sharding)
+    : backend_(backend),
+      manifest_(manifest),
+      profile_(profile),
+      weights_(weights),
+      cache_(cache),
+      batch_(batch),
+      ropes_(ropes),
+      options_(options),
+      tape_(tape),
+      sharding_(sharding),
       flags_(backend.device().allocate_zero(DType::i32, batch.count(), 1, MemoryCategory::activations)) {
   if (options_.observer) options_.observer->begin_forward(backend, batch);
 }
@@ -28,16 +36,16 @@ Tensor Context::output_like(const Tensor& x, std::int64_t cols) {
 }
 
 namespace {
-std::vector<Tensor> kept(Inputs inputs) {
+std::vector<Tensor> saved(Inputs inputs) {
   std::vector<Tensor> tensors;
   tensors.reserve(inputs.size());
-  for (const Input& x : inputs) tensors.push_back(x.tensor.kept());
+  for (const Input& x : inputs) tensors.push_back(x.tensor.saved());
   return tensors;
 }
 }  // namespace
 
-void Context::keep_recompute(Tensor& y, Inputs inputs, Recompute recompute) {
-  y.remade = std::make_shared<Remade>([this, inputs = kept(inputs), recompute = std::move(recompute), rows = y.view().rows, cols = y.view().cols] {
+void Context::save_recompute(Tensor& y, Inputs inputs, Recompute recompute) {
+  y.recomputed = std::make_shared<Recomputed>([this, inputs = saved(inputs), recompute = std::move(recompute), rows = y.view().rows, cols = y.view().cols] {
     std::vector<View> views;
     for (const Tensor& x : inputs) views.push_back(x.view());
     Buffer again = allocate(DType::f32, rows, cols);
@@ -55,7 +63,7 @@ void Context::observe(std::string_view name, const View& output, ParameterId par
 View RecordedInputs::operator[](std::size_t i) const { return context_.taped(inputs_[i]); }
 
 void Context::record_node(int node, Inputs all, Adjoint adjoint) {
-  tape_->record([this, node, inputs = kept(all), adjoint = std::move(adjoint)] {
+  tape_->record([this, node, inputs = saved(all), adjoint = std::move(adjoint)] {
     const Buffer dy = tape_->take(node);
     if (!dy && node >= 0) return;
     InputGradients gradients = adjoint(dy, RecordedInputs(*this, inputs));
@@ -82,30 +90,33 @@ View Context::taped_flags() {
   return taped_flags_.view();
 }
 
-Tensor Context::dropped_segment(const Tensor& input, SegmentBody body) {
+Tensor Context::checkpointed_segment(const Tensor& input, SegmentBody body) {
   Tape* tape = std::exchange(tape_, nullptr);
   Tensor y = body(*this, input.detached());
   tape_ = tape;
-  // Adapters may stand inside, whether or not a gradient goes on from here.
-  record(y, {input.linked()}, [this, buffer = input.buffer, body = std::move(body)](const Buffer& dy, const RecordedInputs& x) -> InputGradients {
-    Tape* outer = tape_;
-    Tape inner(backend_, outer->gradients());
-    const ForwardOptions options = options_;
-    options_.checkpoint = false;
-    options_.router_loads = nullptr;  // counted in the forward already
-    options_.counts = false;
-    if (options_.observer) options_.observer->replay_segment();
-    tape_ = &inner;
-    Tensor again = of_rows(buffer);
-    if (x.wants_gradient(0) || !inner.frozen()) again.node = inner.new_node();
-    const Tensor y2 = body(*this, again);
-    inner.contribute(y2.node, dy);
-    inner.backward();
-    Buffer dx = inner.take(again.node);
-    tape_ = outer;
-    options_ = options;
-    return {dx};
-  }, true);
+  // Adapters inside may be trained even when the input requires no gradient.
+  record(
+      y, {input.linked()},
+      [this, buffer = input.buffer, body = std::move(body)](const Buffer& dy, const RecordedInputs& x) -> InputGradients {
+        Tape* outer = tape_;
+        Tape inner(backend_, outer->gradients());
+        const ForwardOptions options = options_;
+        options_.checkpoint = false;
+        options_.router_loads = nullptr;  // already counted in the forward
+        options_.counts = false;
+        if (options_.observer) options_.observer->replay_segment();
+        tape_ = &inner;
+        Tensor again = of_rows(buffer);
+        if (x.requires_grad(0) || !inner.frozen()) again.node = inner.new_node();
+        const Tensor y2 = body(*this, again);
+        inner.contribute(y2.node, dy);
+        inner.backward();
+        Buffer dx = inner.take(again.node);
+        tape_ = outer;
+        options_ = options;
+        return {dx};
+      },
+      true);
   return y;
 }
 
@@ -119,7 +130,7 @@ View Context::cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t col
 
 ForwardCounts Context::counts() {
   ForwardCounts counts;
-  std::vector<std::pair<std::int64_t*, std::future<std::vector<std::int32_t>>>> reads;  // all are asked for before the first is waited for
+  std::vector<std::pair<std::int64_t*, std::future<std::vector<std::int32_t>>>> reads;  // all reads are issued before the first is awaited
   for (const Buffer& b : keys_read_) reads.emplace_back(&counts.pairs_read, backend_.stream().read_ints(b.view()));
   for (const Buffer& b : rows_made_) reads.emplace_back(&counts.expert_rows, backend_.stream().read_ints(b.view()));
   for (auto& [sum, read] : reads)

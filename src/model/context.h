@@ -1,9 +1,10 @@
-// The context of one forward, which operations (model/operations/) stand on: it launches kernels, allocates activations, shows outputs to
-// an observer and, with a tape, records adjoints. It knows no operation. No data-dependent control flow: what depends on values
-// (chosen experts, selected keys) stays on the device. One forward and its backward, on one thread; records refer to it, so it stays in place.
+// The context of one forward: launches kernels, allocates activations, shows outputs to an observer and, with a tape, records adjoints.
+// Operations (model/operations/) are written on it.
 //   Tensor y = ctx.output_like(x, n);
 //   ctx.launch(&KernelTable::add, Add{y.view(), a.view(), b.view()});
 //   ctx.record(y, {a.linked(), b.linked()}, [](const Buffer& dy, const RecordedInputs&) -> InputGradients { return {dy, dy}; });
+// It knows no operation. No data-dependent control flow: what depends on values (chosen experts, selected keys) stays on the device. One
+// forward and its backward, on one thread; records refer to it, so it does not move.
 // Shapes: T rows of the batch; see kernels/ for the mathematics and order of each operation.
 #pragma once
 #include <algorithm>
@@ -27,53 +28,56 @@ class Context;
 class Sharding;
 struct AdapterRows;
 
-// Rows whose experts are wanted, and where they go: all sparse layers' (model/expert_shape.h).
+// Output of the chosen experts of some rows, in all MoE layers (model/expert_shape.h).
 struct ExpertRecord {
-  View experts;  // i32 [R, ExpertShape::row()]; none: nobody asks
+  View experts;  // i32 [R, ExpertShape::row()]; none: not requested
   View row;      // i32 [R, 1], of the batch
 };
 
 struct ForwardOptions {
-  bool dense_attention = false;   // attend to all visible keys, whatever the indexer would select (indexer warm-up)
-  bool index_loss = false;        // train the indexer by its KL loss
-  float index_loss_weight = 0;    // of one row's KL in the gradient
-  bool checkpoint = false;        // drop and replay segments of layers
+  bool dense_attention = false;                       // attend to all visible keys, whatever the indexer would select (indexer warm-up)
+  bool index_loss = false;                            // train the indexer by its KL loss
+  float index_loss_weight = 0;                        // of one row's KL in the gradient
+  bool checkpoint = false;                            // activation checkpointing: free and recompute segments of layers
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
   ExpertRecord expert_record;
-  bool counts = true;             // kernels count what they do (Context::counts)
-  const std::vector<AdapterRows>* adapters = nullptr;  // rows under adapters (model/adapter_rows.h); the others are the base's
+  bool counts = true;                                  // kernels count what they do (Context::counts)
+  const std::vector<AdapterRows>* adapters = nullptr;  // rows that use adapters (model/adapter_rows.h); the others use the base
 };
 
-// The table of model/rope_table.h on the device, and which columns it turns.
+// A table of model/rope_table.h on the device, and which columns it rotates.
 struct RopeAngles {
   View table;
   bool half = false;
 };
+// A model's tables: of its attention, and of its indexers, which may be the same.
+enum class RopeUse { attention, indexer };
+using RopeTables = std::array<RopeAngles, 2>;  // by use
 
-// InputGradients of an operation's inputs in their order; an empty buffer, or none at the end: no gradient.
+// Gradients of an operation's inputs, in their order; an empty buffer, or none at the end: no gradient.
 using InputGradients = std::vector<Buffer>;
 
-// The inputs of an operation in backward, as its record has kept them.
+// The inputs of an operation in the backward, as its record saved them.
 class RecordedInputs {
  public:
   RecordedInputs(Context& context, const std::vector<Tensor>& inputs) : context_(context), inputs_(inputs) {}
-  // Input i with the rows of the tape, which are made when it is first asked for; no view of one that was only linked.
+  // Input i with the rows of the tape, gathered on first use; no view when it was only linked.
   View operator[](std::size_t i) const;
-  bool wants_gradient(std::size_t i) const { return inputs_[i].node >= 0; }
+  bool requires_grad(std::size_t i) const { return inputs_[i].node >= 0; }
 
  private:
   Context& context_;
   const std::vector<Tensor>& inputs_;
 };
 
-// From the gradient of the output, of which nothing may be written, to those of the inputs.
+// Maps the gradient of the output, which must not be written, to those of the inputs.
 using Adjoint = std::function<InputGradients(const Buffer& dy, const RecordedInputs& x)>;
-// Launches what fills y from the inputs x.
+// Launches the kernels that fill y from the inputs x.
 using Recompute = std::function<void(const View& y, std::span<const View> x)>;
 using SegmentBody = std::function<Tensor(Context&, const Tensor&)>;
 
-// An input of an operation: a tensor that is there for the length of a call, so that serving, which records nothing, copies nothing.
+// An input of an operation: a reference for the length of a call, so that serving, which records nothing, copies nothing.
 struct Input {
   Input(const Tensor& t) : tensor(t) {}
   const Tensor& tensor;
@@ -82,18 +86,18 @@ using Inputs = std::initializer_list<Input>;
 
 class Context {
  public:
-  Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache,
-          const Batch& batch, const RopeAngles& rope, const ForwardOptions& options, Tape* tape, const Sharding* sharding = nullptr);
+  Context(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights, KvCache& cache, const Batch& batch,
+          const RopeTables& ropes, const ForwardOptions& options, Tape* tape, const Sharding* sharding = nullptr);
 
   Backend& backend() { return backend_; }
   const Profile& profile() const { return profile_; }
   const Batch& batch() const { return batch_; }
   const ForwardOptions& options() const { return options_; }
   const Sharding* sharding() const { return sharding_; }  // null: no ranks share the model
-  const RopeAngles& rope() const { return rope_; }
+  const RopeAngles& rope(RopeUse use) const { return ropes_[static_cast<std::size_t>(use)]; }
   KvCache::Layer& cache(int layer) { return cache_.layers[static_cast<std::size_t>(layer)]; }
-  Tape* tape() { return tape_; }                                                  // null: nothing is recorded
-  GradientSet* gradients() { return tape_ ? tape_->gradients() : nullptr; }       // of parameters; null: none is asked for
+  Tape* tape() { return tape_; }                                             // null: nothing is recorded
+  GradientSet* gradients() { return tape_ ? tape_->gradients() : nullptr; }  // of parameters; null: none are computed
   const Parameter& parameter(ParameterId id) const { return manifest_.parameter(id); }
   const View& weight(ParameterId id) const { return weights_.parameters[static_cast<std::size_t>(id)].view(); }
   PackedWeight packed(ParameterId id) const { return packed_weight(manifest_, weights_, id, profile_); }
@@ -107,35 +111,35 @@ class Context {
     return backend_.device().allocate(dtype, rows, cols, category);
   }
   Buffer allocate_tape(std::int64_t cols) { return allocate(DType::f32, batch_.tape_count(), cols); }
-  // An activation of the batch's rows: in `buffer`; or f32 [T, cols], not yet written.
+  // An activation with the batch's rows: in `buffer`; or f32 [T, cols], not yet written.
   Tensor of_rows(Buffer buffer) const;
   Tensor output(std::int64_t cols) { return of_rows(allocate(DType::f32, batch_.count(), cols)); }
   // f32 with the rows of x, whatever they are.
   Tensor output_like(const Tensor& x, std::int64_t cols);
-  // Fills y, which is cheap to make of at most four inputs: records keep the way to make it again in place of its buffer.
+  // Fills y, which is cheap to compute from at most four inputs: records save the function to recompute it instead of its buffer.
   template <class F>
   void compute(Tensor& y, Inputs inputs, const F& recompute) {
     std::array<View, 4> views;
     std::transform(inputs.begin(), inputs.end(), views.begin(), [](const Input& x) { return x.tensor.view(); });
     recompute(y.view(), std::span<const View>(views.data(), inputs.size()));
-    if (tape_) keep_recompute(y, inputs, recompute);
+    if (tape_) save_recompute(y, inputs, recompute);
   }
   void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) const;
 
-  // Records how y was made of `inputs`, last thing in an operation: when a gradient has reached y, backward calls the adjoint and adds what
-  // it returns to the inputs' gradients, the last input's first. Pass an input as `linked()` where the adjoint does not read it, a tensor
-  // without a node where it reads it and no gradient goes there. Nothing is recorded where nobody asks for a gradient: the weights are
-  // frozen, no input has one, and not `trains` (an adapter on the operation's weight).
+  // Records the adjoint of y = f(inputs); call it last in an operation. When y has a gradient, the backward calls the adjoint and adds what
+  // it returns to the inputs' gradients, the last input's first. Pass an input as `linked()` if the adjoint does not read it, as
+  // `detached()` if it reads it and no gradient goes there. Nothing is recorded when no gradient is needed: the weights are
+  // frozen, no input requires one, and `requires_grad` is false (true: an adapter on the operation's weight is trained).
   template <class F>
-  void record(Tensor& y, Inputs inputs, F&& adjoint, bool trains = false) {
+  void record(Tensor& y, Inputs inputs, F&& adjoint, bool requires_grad = false) {
     if (!tape_) return;
     const bool below = std::any_of(inputs.begin(), inputs.end(), [](const Input& x) { return x.tensor.node >= 0; });
-    if (tape_->frozen() && !trains && !below) return;
+    if (tape_->frozen() && !requires_grad && !below) return;
     const int node = tape_->new_node();
     record_node(node, inputs, std::forward<F>(adjoint));
     y.node = node;  // y may be among the inputs
   }
-  // The same of a loss: backward calls it without a gradient from above.
+  // The same for a loss: the backward calls it without an output gradient.
   template <class F>
   void record_loss(Inputs inputs, F&& adjoint) {
     if (tape_) record_node(-1, inputs, std::forward<F>(adjoint));
@@ -143,25 +147,25 @@ class Context {
   // The activation with the rows of the tape (batch().tape_rows()): what adjoints work on.
   View taped(const Tensor& x);
   View taped_flags();
-  // Runs body(context, input); with options().checkpoint and a tape its activations are dropped and made again in backward.
+  // Runs body(context, input); with options().checkpoint and a tape its activations are freed and recomputed in the backward.
   template <class F>
   Tensor segment(const Tensor& input, const F& body) {
-    return tape_ && options_.checkpoint ? dropped_segment(input, body) : body(*this, input);
+    return tape_ && options_.checkpoint ? checkpointed_segment(input, body) : body(*this, input);
   }
 
   // KL of the index loss, f32 [tape rows, 1] a layer that owns an indexer (after backward).
   std::vector<Buffer>& index_losses() { return index_losses_; }
-  // Cells in which kernels of one shape count, from 0 on; none where nobody counts.
+  // Counter cells for kernels of one shape, from 0 on; none when counting is off.
   View keys_read(std::int64_t rows, std::int64_t heads) { return cells(keys_read_, rows, heads); }
   View expert_rows(std::int64_t rows) { return cells(rows_made_, rows, 1); }
-  // What this rank's kernels have counted of themselves in the forward; waits for the stream. Layers that backward computes again are not counted.
+  // The work counters of this rank's kernels in the forward; waits for the stream. Layers recomputed by the backward are not counted.
   ForwardCounts counts();
 
  private:
   View cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t cols);
   void record_node(int node, Inputs inputs, Adjoint adjoint);
-  void keep_recompute(Tensor& y, Inputs inputs, Recompute recompute);
-  Tensor dropped_segment(const Tensor& input, SegmentBody body);
+  void save_recompute(Tensor& y, Inputs inputs, Recompute recompute);
+  Tensor checkpointed_segment(const Tensor& input, SegmentBody body);
 
   Backend& backend_;
   const Manifest& manifest_;
@@ -169,7 +173,7 @@ class Context {
   const WeightSet& weights_;
   KvCache& cache_;
   const Batch& batch_;
-  RopeAngles rope_;
+  RopeTables ropes_;
   ForwardOptions options_;
   Tape* tape_;
   const Sharding* sharding_;

@@ -15,18 +15,24 @@ std::int64_t sum_to(std::int64_t n) { return n * (n + 1) / 2; }
 }  // namespace
 
 void ForwardCounts::expect(const Model& model, std::int64_t begin, std::int64_t end, bool dense) {
-  const std::int64_t heads = model.attention_heads * model.layers, k = model.select_top_k;
+  const ModelFacts& facts = model.facts();
   const std::int64_t visible = sum_to(end) - sum_to(begin);
-  const std::int64_t whole = sum_to(std::min(end, k)) - sum_to(std::min(begin, k)), cut = k * (std::max(end, k) - std::max(begin, k));
-  pairs_visible += visible * heads;
-  pairs_selected += (k > 0 && !dense ? whole + cut : visible) * heads;
-  expert_rows_chosen += (end - begin) * model.expert_shape().row() * kExpertMatrices;
+  // Keys of the rows of one head, of which each sees k at most (0: all).
+  const auto keys = [&](std::int64_t k) {
+    const std::int64_t whole = sum_to(std::min(end, k)) - sum_to(std::min(begin, k)), cut = k * (std::max(end, k) - std::max(begin, k));
+    return k > 0 ? whole + cut : visible;
+  };
+  const std::int64_t others = facts.layers - facts.windowed_layers;
+  pairs_visible += visible * facts.attention_heads * facts.layers;
+  pairs_selected += (keys(facts.window) * facts.windowed_layers + keys(dense ? 0 : facts.select_top_k) * others) * facts.attention_heads;
+  expert_rows_chosen += (end - begin) * model.facts().expert_shape().row() * kExpertMatrices;
 }
 
 std::string ForwardCounts::fault() const {
   if (pairs_read != pairs_selected)
     return fmt::format("attention read {} pairs of a query head and a key, the selection has {} of {} visible ones", pairs_read, pairs_selected, pairs_visible);
-  if (expert_rows != expert_rows_chosen) return fmt::format("matrices of experts were multiplied with {} rows, the router chose {}", expert_rows, expert_rows_chosen);
+  if (expert_rows != expert_rows_chosen)
+    return fmt::format("matrices of experts were multiplied with {} rows, the router chose {}", expert_rows, expert_rows_chosen);
   return {};
 }
 
@@ -40,8 +46,8 @@ ForwardCounts& ForwardCounts::operator+=(const ForwardCounts& other) {
 }
 
 ForwardCounts ForwardCounts::operator-(const ForwardCounts& earlier) const {
-  return {pairs_read - earlier.pairs_read, expert_rows - earlier.expert_rows, pairs_visible - earlier.pairs_visible,
-          pairs_selected - earlier.pairs_selected, expert_rows_chosen - earlier.expert_rows_chosen};
+  return {pairs_read - earlier.pairs_read, expert_rows - earlier.expert_rows, pairs_visible - earlier.pairs_visible, pairs_selected - earlier.pairs_selected,
+          expert_rows_chosen - earlier.expert_rows_chosen};
 }
 
 }  // namespace lockstep

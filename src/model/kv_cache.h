@@ -1,5 +1,5 @@
-// The paged cache of a model: per layer one buffer of entries (and, where the layer owns an indexer, one of index keys).
-// Which page belongs to whom is decided elsewhere (engine, trainer); the same buffers serve both.
+// The paged key-value cache of a model: per layer one buffer of entries (and, where the layer owns an indexer, one of index keys).
+// Page allocation is the engine's or the trainer's; the same buffers serve both.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -12,7 +12,7 @@ namespace lockstep {
 struct CacheShape {
   std::int64_t entry = 0;      // values of an entry per position
   std::int64_t index_key = 0;  // 0: no indexer in this layer
-  std::int64_t heads = 0;      // heads whose keys and values an entry holds, which ranks may share; 0: it is one
+  std::int64_t heads = 0;      // heads whose keys and values an entry holds, which ranks may split; 0: one entry for all heads
 };
 
 struct KvCache {
@@ -27,11 +27,10 @@ struct KvCache {
     const DType dtype = profile.bf16_cache ? DType::bf16 : DType::f32;
     for (const CacheShape& shape : shapes) {
       layers.push_back({backend.device().allocate_zero(dtype, pages * page_size, shape.entry, MemoryCategory::cache), {}});
-      if (shape.index_key > 0)
-        layers.back().index_key = backend.device().allocate_zero(dtype, pages * page_size, shape.index_key, MemoryCategory::cache);
+      if (shape.index_key > 0) layers.back().index_key = backend.device().allocate_zero(dtype, pages * page_size, shape.index_key, MemoryCategory::cache);
     }
   }
-  // Bytes one position costs over all layers.
+  // Bytes of one position over all layers.
   static std::int64_t bytes_a_position(const std::vector<CacheShape>& shapes, const Profile& profile) {
     std::int64_t values = 0;
     for (const CacheShape& shape : shapes) values += shape.entry + shape.index_key;

@@ -44,7 +44,7 @@ void Manifest::fuse(const std::string& name, std::initializer_list<ParameterId> 
   const Parameter& first = parameter(*ids.begin());
   std::vector<std::int64_t> before{0};  // of an item, the rows of the parameters before each
   for (const ParameterId id : ids) before.push_back(before.back() + parameter(id).outputs);
-  // They were declared last, or nearly: from the end on, for a config may list many layers.
+  // Searches from the end: they were declared last or nearly so, and a config may list many layers.
   std::int64_t left = first.count * static_cast<std::int64_t>(ids.size());
   for (auto file = files_.rbegin(); left > 0 && file != files_.rend(); ++file) {
     const Piece& piece = file->pieces[0];
@@ -65,6 +65,21 @@ std::int64_t Manifest::layer_passed_over(const std::string& name) const {
   return number.ec == std::errc() && number.ptr != end && *number.ptr == '.' && layer >= layers_ ? layer : -1;
 }
 
+std::vector<FileTensor> Manifest::tensors_by_layer() const {
+  std::vector<FileTensor> all;
+  for (const FileTensor& file : files_) {
+    if (file.pieces[0].layer.empty()) {
+      all.push_back(file);
+      continue;
+    }
+    for (const Piece& piece : file.pieces) {
+      const Parameter& p = parameter(piece.parameter);
+      all.push_back({piece.layer + ".weight", {p.outputs, p.inputs}, file.fp32, {{piece.parameter, piece.item, 0, p.outputs, false}}});
+    }
+  }
+  return all;
+}
+
 std::int64_t Manifest::trained_size() const {
   std::int64_t total = 0;
   for (const Parameter& p : parameters_)
@@ -78,9 +93,8 @@ template <class F>
 void each_element(const FileTensor& file, const Piece& piece, const Parameter& parameter, const F& f) {
   const std::int64_t columns = file.columns();
   for (std::int64_t r = 0; r < piece.rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c)
-      f((piece.row_begin + r) * columns + c,
-        piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
+    for (std::int64_t at = piece.column_begin, c = 0; at < columns; at += piece.column_step, ++c)
+      f((piece.row_begin + r) * columns + at, piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
 }
 }  // namespace
 
@@ -96,8 +110,7 @@ void Manifest::scatter(const FileTensor& file, const float* values, std::vector<
 void Manifest::gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const {
   for (const Piece& piece : file.pieces) {
     const std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
-    each_element(file, piece, parameter(piece.parameter),
-                 [&](std::int64_t at, std::int64_t offset) { values[at] = image[static_cast<std::size_t>(offset)]; });
+    each_element(file, piece, parameter(piece.parameter), [&](std::int64_t at, std::int64_t offset) { values[at] = image[static_cast<std::size_t>(offset)]; });
   }
 }
 

@@ -1,6 +1,6 @@
-// A model: its facts, its tensors and its forward; no hand-written backward, no cache policy, no weights. Families make theirs of blocks
-// (model/blocks/): a family is one file in archs/ and one line in archs/registry.cpp (docs/adding-a-model.md).
+// A model: facts, manifest and forward, without weights, cache policy or hand-written backward.
 //   std::unique_ptr<Model> model = make_model(config_json);
+// Families compose blocks (model/blocks/): a family is one file in archs/ and one line in archs/archs.h (docs/adding-a-model.md).
 #pragma once
 #include <memory>
 
@@ -10,27 +10,28 @@
 
 namespace lockstep {
 
-class Model : public ModelFacts {
+class Model {
  public:
   virtual ~Model() = default;
   virtual std::vector<CacheShape> cache_shapes() const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
 
-  const ModelFacts& facts() const { return *this; }
-  std::string_view family() const { return model_type; }
+  const ModelFacts& facts() const { return facts_; }
+  std::string_view family() const { return facts_.model_type; }
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
-  bool has_indexer() const;  // parameters that only the index loss trains
+  bool has_indexer() const;  // has parameters that only the index loss trains
 
  protected:
   explicit Model(const Json& config) : config_(config) {}
   Json config_;
   Manifest manifest_;
+  ModelFacts facts_;
 };
 
 struct ModelOptions {
-  double mla_norm_eps = 0;  // 0: the family's own (1e-6 for GLM, as transformers)
+  double mla_norm_eps = 0;  // 0: the family's default (1e-6 for GLM, as transformers)
 };
 
 // Reads "model_type" of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or

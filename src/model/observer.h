@@ -1,6 +1,6 @@
-// Sees what each operation of a forward wrote, right after it was launched: how parity finds the first operation that two runs
-// disagree on, and how tests count what was touched. Not part of any result; a context without one calls nothing.
-// An observer that reads waits for the stream. Used by the thread that runs the forward.
+// Called with each operation's output right after it is launched: how parity finds the first operation in which two runs differ, and how tests
+// count what was touched. Not part of any result; a context without an observer calls nothing. An observer that reads waits for the stream. Used
+// by the thread that runs the forward.
 #pragma once
 #include <string_view>
 
@@ -21,10 +21,10 @@ class OperationObserver {
     View slot_of;                // i32 [T, k]: the output's rows are the experts' slots; none: they are the batch's rows
   };
   virtual ~OperationObserver() = default;
-  // The backend is the one that the following operations are on.
+  // The following operations run on this backend.
   virtual void begin_forward(Backend& backend, const Batch& batch) = 0;
   virtual void operation(const Operation& operation) = 0;
-  // A checkpointed segment is computed again; its operations follow.
+  // A checkpointed segment is recomputed; its operations follow.
   virtual void replay_segment() {}
 };
 

@@ -1,5 +1,5 @@
-// The rows of a parameter that one of several data-parallel ranks steps (ZeRO): gradients, moments and masters of a row stand
-// there alone. A row is a panel of a packed parameter or a row of a table. Plain values.
+// The rows of a parameter that one of several data-parallel ranks updates (ZeRO): only that rank holds their gradients, moments and
+// masters. A row is a panel of a packed parameter or a row of a table. Plain values.
 //   const ParameterShare share = parameter_share(p, id, rank, ranks); View own = share.rows(buffer.view());
 #pragma once
 #include <vector>
@@ -26,11 +26,11 @@ struct ParameterShare {
   }
 };
 
-// The id turns the deal, so that parameters of a single row do not all fall to one rank.
+// The assignment is rotated by the id, so that parameters of a single row do not all fall to one rank.
 inline ParameterShare parameter_share(const Parameter& p, ParameterId id, int rank, int ranks) {
   const bool packed = p.layout == ParameterLayout::packed;
   ParameterShare share{packed ? 16 * p.inputs : p.inputs, {}, rank};
-  const std::int64_t rows = packed ? p.count * ((p.outputs + 15) / 16) : p.outputs;
+  const std::int64_t rows = packed ? p.count * ((p.outputs + 15) / 16) : p.table_rows();
   for (int r = 0; r <= ranks; ++r) share.bounds.push_back((rows * r + id % ranks) / ranks);
   return share;
 }

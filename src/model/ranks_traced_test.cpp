@@ -14,7 +14,6 @@
 namespace lockstep {
 namespace {
 
-
 // A family's small model whose sums have several leaves and whose heads some layouts divide and some do not.
 std::shared_ptr<const Model> ranks_model(const std::string& family) {
   const std::string path = LOCKSTEP_SOURCE_DIR "/tests/golden/" + family + "/ranks.json";

@@ -1,13 +1,15 @@
-// Reads how positions rotate: `rope_parameters` as transformers 5 writes it, or `rope_theta` and `rope_scaling` of older files.
+// Reads the RoPE settings of a config: `rope_parameters` as transformers 5 writes it, or `rope_theta` and `rope_scaling` of older files.
 #pragma once
 #include "model/config_reader.h"
 #include "model/rope_table.h"
 
 namespace lockstep {
 
-// `rotary` columns a head, of which `half` names the pairing. Types other than `allowed` ("default", "linear", "llama3", "yarn") are
+// A head's `size` columns turn, or, where `part` is given, the part of them that 'partial_rotary_factor' says (`part` where it says nothing); `theta`: default of
+// 'rope_theta';
+// `half` names the pairing. Types other than `allowed` ("default", "linear", "llama3", "yarn") are
 // refused. Throws invalid_argument naming the key.
-RopeSpec read_rope(const ConfigReader& config, std::int64_t rotary, bool half, std::int64_t max_positions,
-                   const std::vector<std::string>& allowed);
+RopeSpec read_rope(const ConfigReader& config, std::int64_t size, bool half, std::int64_t max_positions, const std::vector<std::string>& allowed,
+                   const std::optional<double>& part = {}, double theta = 10000.0);
 
 }  // namespace lockstep

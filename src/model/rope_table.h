@@ -11,13 +11,14 @@ namespace lockstep {
 struct RopeSpec {
   std::int64_t rotary = 0;  // columns that rotate; 0: no table
   double theta = 10000.0;
-  bool half = false;        // which columns make a pair: (i, i + rotary/2), else (2i, 2i + 1)
+  bool half = false;  // which columns make a pair: (i, i + rotary/2), else (2i, 2i + 1)
   // How the frequencies of longer contexts are made (transformers' modeling_rope_utils.py).
   enum class Scaling { none, linear, llama3, yarn } scaling = Scaling::none;
   double factor = 1, original_positions = 0;
   double low_frequency = 1, high_frequency = 4;                // llama3
   double beta_fast = 32, beta_slow = 1, attention_factor = 1;  // yarn: the factor multiplies cosines and sines
   bool truncate = true;
+  double softmax_factor = 1;  // by which attention's scale grows: DeepSeek's YaRN, whose `mscale_all_dim` asks for it; not in the table
 };
 
 std::vector<float> rope_inverse_frequencies(const RopeSpec& spec);

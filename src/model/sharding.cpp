@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "numerics/form.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep {
 
@@ -20,23 +20,28 @@ std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (gr
 Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place)
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
-  if (is_packed_format(profile.weight_bits))
-    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of packed weights span what ranks would cut; allowed is one rank", profile.name);
+  if (is_low_bit_format(profile.weight_bits))
+    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
+         profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1;
     ColumnSplit bounds;
     // Rank r's part of `n`, where it has one.
-    const auto cut = [&](std::int64_t& n, int rank) {
-      n = (*bounds)[static_cast<std::size_t>(rank) + 1] - (*bounds)[static_cast<std::size_t>(rank)];
-    };
+    const auto cut = [&](std::int64_t& n, int rank) { n = (*bounds)[static_cast<std::size_t>(rank) + 1] - (*bounds)[static_cast<std::size_t>(rank)]; };
     switch (p.split) {
-      case ParameterSplit::whole: break;
+      case ParameterSplit::whole:
+        break;
       case ParameterSplit::outputs:
       case ParameterSplit::vocabulary:
         leaves = leaf_count(p.outputs, profile.maximum_leaves);
         bounds = scaled(deal(leaves, ranks), p.outputs / leaves);
         cut(own.outputs, place.tensor_rank());
+        break;
+      case ParameterSplit::bias:
+        leaves = leaf_count(p.inputs, profile.maximum_leaves);
+        bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
+        cut(own.inputs, place.tensor_rank());
         break;
       case ParameterSplit::inputs:
         leaves = input_leaves(p, profile);
@@ -94,9 +99,12 @@ std::vector<CacheShape> Sharding::cache_shapes(const Model& model) const {
 
 bool Sharding::answers_for(ParameterId id) const {
   switch (whole_.parameter(id).split) {
-    case ParameterSplit::whole: return place_.model_rank() == 0;
-    case ParameterSplit::experts: return true;
-    default: return place_.model_rank() < place_.layout.tp;
+    case ParameterSplit::whole:
+      return place_.model_rank() == 0;
+    case ParameterSplit::experts:
+      return true;
+    default:
+      return place_.model_rank() < place_.layout.tp;
   }
 }
 
@@ -106,13 +114,21 @@ void Sharding::each_element(std::size_t i, const F& f) const {
   const std::int64_t first = begin(static_cast<ParameterId>(i));
   std::int64_t item = 0, output = 0, input = 0;
   switch (whole.split) {
-    case ParameterSplit::whole: break;
+    case ParameterSplit::whole:
+      break;
     case ParameterSplit::outputs:
-    case ParameterSplit::vocabulary: output = first; break;
+    case ParameterSplit::vocabulary:
+      output = first;
+      break;
     case ParameterSplit::inputs:
-    case ParameterSplit::columns: input = first; break;
+    case ParameterSplit::bias:
+    case ParameterSplit::columns:
+      input = first;
+      break;
     case ParameterSplit::heads:
-    case ParameterSplit::experts: item = first; break;
+    case ParameterSplit::experts:
+      item = first;
+      break;
   }
   for (std::int64_t g = 0; g < own.count; ++g)
     for (std::int64_t n = 0; n < own.outputs; ++n)

@@ -1,8 +1,8 @@
-// What one rank of a tensor- or expert-parallel run holds of a model: its share of every parameter, and where its sums join those of
-// the others. A parameter says how it may be cut (Manifest, ParameterSplit); here it is cut for a layout: along leaves of the sum that
-// crosses ranks, along heads, along groups of experts, so that no order of addition changes (docs/ranks.md). Every layout is legal: a
-// rank may hold nothing of a parameter. Made by each rank for itself; read by its thread.
+// One rank's shard of a model in a tensor- or expert-parallel run: its share of every parameter, and where its sums join the others'.
 //   Sharding mine(*model, profile, place); RankTrainer and Context take it; images: mine.shares_of(masters)
+// A parameter declares how it may be split (Manifest, ParameterSplit); here it is cut for a layout along leaves of the sum that
+// crosses ranks, along heads, or along groups of experts, so that no order of addition changes (docs/ranks.md). Every layout is legal: a
+// rank may hold nothing of a parameter. Each rank makes its own; read by its thread.
 #pragma once
 #include <memory>
 
@@ -29,16 +29,16 @@ class Sharding {
   // Leaves of the sum that crosses ranks (over outputs in backward, over inputs in forward): of all, and this rank's.
   std::int64_t leaves(ParameterId id) const { return leaves_[static_cast<std::size_t>(id)]; }
   std::int64_t own_leaves(ParameterId id) const;
-  // n things dealt to the tensor-parallel ranks, `width` columns each.
+  // n items dealt to the tensor-parallel ranks, `width` columns each.
   ColumnSplit columns(std::int64_t n, std::int64_t width) const;
-  std::int64_t dealt(std::int64_t n) const;  // this rank's number of n things
+  std::int64_t dealt(std::int64_t n) const;  // this rank's number of n items
   // Groups of experts of every rank of the replica.
   const std::vector<std::int64_t>& expert_groups() const { return expert_groups_; }
 
   std::vector<CacheShape> cache_shapes(const Model& model) const;
-  // Whether this rank stands for the parameter where ranks that hold the same must be counted once.
+  // Whether this rank counts for the parameter, where ranks with equal copies must be counted once.
   bool answers_for(ParameterId id) const;
-  // From whole images to this rank's, and back into whole ones (those it answers for).
+  // Cuts whole images to this rank's share, and writes the shares it counts for back into whole ones.
   WeightImages shares_of(const WeightImages& whole) const;
   void put_into(WeightImages& whole, const WeightImages& shares) const;
 

@@ -1,4 +1,4 @@
-// The three values that training keeps of a weight. Whoever writes them down asks for one parameter's at a time.
+// The three values that training stores per weight. Writers request one parameter's at a time.
 #pragma once
 #include <cstdint>
 

@@ -7,20 +7,23 @@ namespace lockstep {
 
 namespace {
 // Bins cover a table row in whole groups of 16 lanes.
-std::int64_t bin_columns(const Parameter& p) {
-  return p.layout == ParameterLayout::packed ? p.size() : (p.inputs + 15) / 16 * 16;
-}
+std::int64_t bin_columns(const Parameter& p) { return p.layout == ParameterLayout::packed ? p.size() : (p.inputs + 15) / 16 * 16; }
 }  // namespace
 
 GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
-    : backend_(backend), manifest_(manifest), shares_(shares), persistent_bins_(persistent_bins), gradients_(manifest.parameters().size()), bins_(gradients_.size()) {}
+    : backend_(backend),
+      manifest_(manifest),
+      shares_(shares),
+      persistent_bins_(persistent_bins),
+      gradients_(manifest.parameters().size()),
+      bins_(gradients_.size()) {}
 
 View GradientSet::bins(ParameterId id) {
   if (!persistent_bins_) return {};
   Buffer& bins = bins_[static_cast<std::size_t>(id)];
   if (!bins) {
     const Parameter& p = manifest_.parameter(id);
-    bins = backend_.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.outputs, bin_columns(p), MemoryCategory::gradients);
+    bins = backend_.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.table_rows(), bin_columns(p), MemoryCategory::gradients);
   }
   return bins.view();
 }
@@ -65,7 +68,7 @@ void Tape::contribute(int node, Buffer gradient) {
     sum = std::move(gradient);
     return;
   }
-  // Out of place: either side may also be the gradient of another node.
+  // Not in place: either buffer may also be the gradient of another node.
   Buffer total = backend_.device().allocate(DType::f32, sum.view().rows, sum.view().cols, MemoryCategory::activations);
   backend_.launch(&KernelTable::add, Add{total.view(), sum.view(), gradient.view()});
   sum = std::move(total);

@@ -1,4 +1,4 @@
-// The tape: what a forward did, to be replayed in reverse. Holds the gradients of activations while they are needed.
+// The tape: records of a forward, replayed in reverse by the backward, and the gradients of activations while they are needed.
 // An activation used n times receives its gradients by plain adds in reverse record order.
 #pragma once
 #include <functional>
@@ -12,14 +12,14 @@
 
 namespace lockstep {
 
-// Where ranks cut the columns of an activation: rank r has [bounds[r], bounds[r + 1]). Null: each has all of them.
+// How the columns of an activation are split over ranks: rank r has [bounds[r], bounds[r + 1]). Null: each has all of them.
 using ColumnSplit = std::shared_ptr<const std::vector<std::int64_t>>;
 
-// An activation that costs little to make again (a norm, a product of elements): records hold the way to it instead of its
-// buffer. The first one that asks makes it; it lives until the last one is done.
-class Remade {
+// A cheap activation (a norm, an elementwise product) that is recomputed in the backward: records hold the function instead of its
+// buffer. The first record that asks recomputes it; it lives until the last one is done.
+class Recomputed {
  public:
-  explicit Remade(std::function<Buffer()> make) : make_(std::move(make)) {}
+  explicit Recomputed(std::function<Buffer()> make) : make_(std::move(make)) {}
   const View& view() {
     if (!buffer_) buffer_ = make_();
     return buffer_.view();
@@ -30,41 +30,44 @@ class Remade {
   Buffer buffer_;
 };
 
-// The rows of an activation as the backward sees them, where sequences share rows in the forward (model/batch.h). The first record
-// that asks makes them; they live until the last one is done.
+// An activation's rows in the backward, where sequences share rows in the forward (model/batch.h). The first record
+// that asks gathers them; they live until the last one is done.
 struct TapeRows {
   View source;  // i32 [rows of the tape, 1]: the activation's row of each
   Buffer buffer;
 };
 
-// An activation: its buffer, and its node on the tape (-1: no gradient reaches it). With a split the buffer is this rank's columns,
-// and so is the gradient that reaches the node. A gradient has the rows of the tape.
+// An activation: its buffer, and its node on the tape (-1: requires no gradient). With a split, buffer and gradient are this rank's
+// columns. A gradient has the rows of the tape.
 struct Tensor {
   Buffer buffer;
   int node = -1;
   ColumnSplit split = {};
-  std::shared_ptr<Remade> remade = nullptr;
+  std::shared_ptr<Recomputed> recomputed = nullptr;
   std::shared_ptr<TapeRows> tape_rows = nullptr;  // null: the forward's
-  const View& view() const { return buffer || !remade ? buffer.view() : remade->view(); }
-  Tensor detached() const { return {buffer, -1, split, remade, tape_rows}; }
-  // What a record should hold of it: what its adjoint reads, or no more than where its gradient goes.
-  Tensor kept() const { return {remade ? Buffer() : buffer, node, split, remade, tape_rows}; }
+  const View& view() const { return buffer || !recomputed ? buffer.view() : recomputed->view(); }
+  Tensor detached() const { return {buffer, -1, split, recomputed, tape_rows}; }
+  // What a record saves of it: the value, which its adjoint reads; or only the node, where its gradient goes.
+  Tensor saved() const { return {recomputed ? Buffer() : buffer, node, split, recomputed, tape_rows}; }
   Tensor linked() const { return {Buffer(), node}; }
 };
 
-// Where parameter gradients go. Without bins, one backward is the whole batch and writes `gradients`; with bins, backward passes
+// The parameter gradients. Without bins, one backward is the whole batch and writes `gradients`; with bins, several backward passes
 // deposit, and finish() turns the bins into gradients.
-// A gradient takes memory from the moment that something writes it, its bins from the first backward that deposits there: by then the
-// activations of later layers are gone, and a forward whose backward never comes has opened nothing.
-// With shares, the gradient of a trained parameter is this rank's rows alone (the caller has joined all ranks' bins there).
+// A gradient is allocated when it is first written, its bins when a backward first deposits there: by then the
+// activations of later layers are freed, and a forward without a backward allocates none.
+// With shares, the gradient of a trained parameter is this rank's rows only (the caller has joined all ranks' bins there).
 class GradientSet {
  public:
   GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
   const View& gradient(ParameterId id);  // +0 where nothing was written
   View bins(ParameterId id);             // empty ones where nothing was deposited; no view without bins
   bool finish_at_once() const { return !persistent_bins_; }
-  void finish();      // bins -> gradients, where there are bins
-  void clear();       // all gradients +0 and without memory, all bins empty
+  // Whether they have memory: something was deposited, or written, since the beginning.
+  bool holds_bins(ParameterId id) const { return static_cast<bool>(bins_[static_cast<std::size_t>(id)]); }
+  bool holds_gradient(ParameterId id) const { return static_cast<bool>(gradients_[static_cast<std::size_t>(id)]); }
+  void finish();                                                                      // bins -> gradients, where there are bins
+  void clear();                                                                       // all gradients +0 and freed, all bins empty
   void drop(ParameterId id) { gradients_[static_cast<std::size_t>(id)] = Buffer(); }  // it is +0 from here on
   const Manifest& manifest() const { return manifest_; }
 
@@ -78,7 +81,7 @@ class GradientSet {
 
 class Tape {
  public:
-  // `gradients` null: the weights are frozen. Parameters get no gradient then, and activations only above an adapter.
+  // `gradients` null: the weights are frozen. Then parameters get no gradient, and activations only above an adapter.
   Tape(Backend& backend, GradientSet* gradients) : backend_(backend), gradients_(gradients) {}
   bool frozen() const { return gradients_ == nullptr; }
   GradientSet* gradients() { return gradients_; }
@@ -87,14 +90,14 @@ class Tape {
     return static_cast<int>(node_gradients_.size()) - 1;
   }
   void record(std::function<void()> backward) { records_.push_back(std::move(backward)); }
-  // Adds a gradient to a node (node -1: dropped). The buffer is kept, never written again.
+  // Adds a gradient to a node (node -1: ignored). The buffer is held and must not be written again.
   void contribute(int node, Buffer gradient);
-  // The gradient that has reached a node; empty when none has.
+  // Takes a node's gradient; empty when it received none.
   Buffer take(int node);
   // The gradient of the embedding's rows where its table is also the head's weight: HeadWeight deposits both (kernels/head).
-  void keep_table_gradient(Buffer dy) { table_gradient_ = std::move(dy); }
+  void set_table_gradient(Buffer dy) { table_gradient_ = std::move(dy); }
   Buffer take_table_gradient() { return std::exchange(table_gradient_, Buffer()); }
-  // Replays all records in reverse; each is dropped, with the activations it held, as soon as it is done.
+  // Replays all records in reverse; each is freed, with the activations it saved, as soon as it is done.
   void backward();
 
  private:

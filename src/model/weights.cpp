@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
-#include "model/packed_weights.h"
-#include "numerics/form.h"
+#include "model/low_bit_weights.h"
+#include "model/weights_hash.h"
 
 namespace lockstep {
 
@@ -18,36 +18,21 @@ std::uint64_t WeightSet::next_identity() {
   return ++last;
 }
 
-int weight_bits(const Parameter& p, const Profile& profile) {
-  if (p.layout != ParameterLayout::packed || !p.trained || p.exact) return 0;
-  if (!is_packed_format(profile.weight_bits)) return profile.weight_bits;
-  return profile.weight_bits & kPackedExperts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(packed_format_of(profile.weight_bits));
-}
-
-QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
-
-DType compute_dtype(const Parameter& parameter, const Profile& profile) {
-  if (weight_bits(parameter, profile)) return DType::u8;
-  return profile.bf16_weights && parameter.trained ? DType::bf16 : DType::f32;
-}
-
-std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
-  const int bits = weight_bits(p, profile);
-  return bits && !is_packed_format(bits) ? quantised_leaf_count(p.inputs, profile.maximum_leaves) : leaf_count(p.inputs, profile.maximum_leaves);
-}
-
 void check_trainable(const Profile& profile) {
-  if (is_packed_format(profile.weight_bits))
-    fail(ErrorCode::unsupported, "profile '{}' has its weights packed ({}) and frozen: adapters (a rank of 1 or more, over the training API) train over them; train all parameters under cpu-bf16w or cpu-f32",
-         profile.name, packed_format_name(packed_format_of(profile.weight_bits)));
+  if (is_low_bit_format(profile.weight_bits))
+    fail(ErrorCode::unsupported,
+         "profile '{}' has frozen low-bit weights ({}): adapters (--adapter-rank of 1 or more) train over them; train all parameters "
+         "under cpu-bf16w or cpu-f32",
+         profile.name, low_bit_format_name(low_bit_format_of(profile.weight_bits)));
   if (profile.weight_bits)
-    fail(ErrorCode::unsupported, "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32",
-         profile.name, profile.weight_bits);
+    fail(ErrorCode::unsupported,
+         "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32", profile.name,
+         profile.weight_bits);
 }
 
 Buffer allocate_parameter(Backend& backend, const Parameter& p, DType dtype, MemoryCategory category) {
   if (p.layout == ParameterLayout::packed) return backend.device().allocate(dtype, 1, p.size(), category);
-  return backend.device().allocate(dtype, p.outputs, p.inputs, category);
+  return backend.device().allocate(dtype, p.table_rows(), p.inputs, category);
 }
 
 Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& profile, const std::vector<float>& image) {
@@ -68,7 +53,7 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     const std::int64_t g = i / blocks, panel = i % blocks * kPanels, end = std::min(panels, panel + kPanels);
     const float* from = image.data() + g * p.item_size();
     std::uint8_t* to = bytes.data() + g * item;
-    if (is_packed_format(bits)) pack_panels(from, packed_shape(p, profile), to, panel, end);
+    if (is_low_bit_format(bits)) encode_panels(from, low_bit_shape(p, profile), to, panel, end);
     else quantise_panels(from, {p.outputs, p.inputs, bits}, to, panel, end);
   };
   // On a deferred device the threads may be at work for queued kernels.
@@ -79,12 +64,11 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
   return copy;
 }
 
-std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images,
-                                                 const Profile& profile, std::uint64_t version) {
+std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images, const Profile& profile,
+                                                 std::uint64_t version) {
   auto set = std::make_shared<WeightSet>();
   set->version = version;
-  for (std::size_t i = 0; i < images.size(); ++i)
-    set->parameters.push_back(make_compute_copy(backend, manifest.parameters()[i], profile, images[i]));
+  for (std::size_t i = 0; i < images.size(); ++i) set->parameters.push_back(make_compute_copy(backend, manifest.parameters()[i], profile, images[i]));
   return set;
 }
 
@@ -103,7 +87,7 @@ WeightImages weight_images(Backend& backend, const Manifest& manifest, const Wei
     images.emplace_back(static_cast<std::size_t>(p.size()));
     for (std::int64_t g = 0; g < p.count; ++g) {
       float* to = images.back().data() + g * p.item_size();
-      if (is_packed_format(bits)) unpack_panels(bytes.data() + g * item, packed_shape(p, profile), to);
+      if (is_low_bit_format(bits)) decode_panels(bytes.data() + g * item, low_bit_shape(p, profile), to);
       else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
     }
   }
@@ -116,16 +100,13 @@ PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, P
 }
 
 std::string weights_sha256(const Manifest& manifest, const WeightImages& images) {
-  std::vector<const FileTensor*> files;
-  for (const FileTensor& file : manifest.files()) files.push_back(&file);
-  std::sort(files.begin(), files.end(), [](const FileTensor* a, const FileTensor* b) { return a->name < b->name; });
-  Sha256 hash;
+  WeightsHash hash;
   std::vector<float> values;
-  for (const FileTensor* file : files) {
+  for (const FileTensor* file : files_by_name(manifest)) {
     values.resize(static_cast<std::size_t>(file->size()));
     manifest.gather(*file, images, values.data());
-    hash.update(file->name + '\0' + "F32" + '\0' + fmt::format("{}", fmt::join(file->shape, "x")) + '\0');
-    hash.update(values.data(), values.size() * sizeof(float));
+    hash.tensor(*file);
+    hash.values(values);
   }
   return hash.hex();
 }
@@ -145,8 +126,7 @@ NamedUniform::NamedUniform(std::uint64_t seed, const std::string& name) : seed_(
   const std::string digest = sha256_hex(name);
   const auto word = [&](std::size_t at) {  // little-endian
     std::uint32_t w = 0;
-    for (std::size_t byte = 0; byte < 4; ++byte)
-      w |= static_cast<std::uint32_t>(std::stoul(digest.substr(at + 2 * byte, 2), nullptr, 16)) << (8 * byte);
+    for (std::size_t byte = 0; byte < 4; ++byte) w |= static_cast<std::uint32_t>(std::stoul(digest.substr(at + 2 * byte, 2), nullptr, 16)) << (8 * byte);
     return w;
   };
   word0_ = word(0);
@@ -169,7 +149,7 @@ WeightImages initial_weights(const Manifest& manifest, std::uint64_t seed, doubl
   for (const FileTensor& file : manifest.files()) {
     values.assign(static_cast<std::size_t>(file.size()), 0.0f);
     const Parameter& p = manifest.parameter(file.pieces[0].parameter);
-    if (file.shape.size() >= 2) {
+    if (file.shape.size() >= 2 || file.name.ends_with(".sinks")) {
       NamedUniform uniform(seed, file.name);
       for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform(i) * amplitude;
     } else if (p.trained && !file.name.ends_with(".bias")) {

@@ -1,5 +1,5 @@
-// Weights as immutable versions. A forward pins one WeightSet; the optimizer fills another and publishes it by a pointer swap.
-// Buffers are shared: between profiles in fp32 the compute copy is the master itself.
+// Weights as immutable versions: a forward holds one WeightSet; the optimizer fills another and publishes it by a pointer swap.
+// Buffers are shared: in fp32 profiles the compute copy is the master itself.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -16,9 +16,9 @@ namespace lockstep {
 // The compute copy of all parameters under one profile, at one version. Never written after it is published.
 struct WeightSet {
   std::uint64_t version = 0;
-  // By ParameterId: f32 or bf16, [1, size] packed or [outputs, inputs] table; or u8 [count, bytes], matrices of integers.
+  // By ParameterId: f32 or bf16, [1, size] panels or [outputs, inputs] table; or u8 [count, bytes], quantised matrices.
   std::vector<Buffer> parameters;
-  // No other set of this process has it, while trainers may publish equal versions: what a cache of results goes by.
+  // Unique in this process, while two trainers may publish equal versions: the key for caches of results.
   const std::uint64_t identity = next_identity();
 
   WeightSet() = default;
@@ -27,27 +27,27 @@ struct WeightSet {
   static std::uint64_t next_identity();
 };
 
-// The host's fp32 image of every parameter (packed), by ParameterId.
+// Host images: every parameter's values in fp32, in the device's layout (panels or table), by ParameterId.
 using WeightImages = std::vector<std::vector<float>>;
 
-// Of how many bits a profile's integers of this parameter are; 0: none, it is a number format (compute_dtype).
+// How a profile quantises this parameter (Profile::weight_bits); 0: not at all, it is a float (compute_dtype).
 int weight_bits(const Parameter& parameter, const Profile& profile);
-// How one item of it then lies (numerics/quantised.h).
+// Layout of one item if it is integers (numerics/quantised.h).
 QuantisedShape quantised_shape(const Parameter& parameter, const Profile& profile);
-// The dtype of a parameter's compute copy; u8: integers.
+// The dtype of a parameter's compute copy; u8: quantised.
 DType compute_dtype(const Parameter& parameter, const Profile& profile);
 // Leaves of the sum over a parameter's inputs.
 std::int64_t input_leaves(const Parameter& parameter, const Profile& profile);
-// Allocates a buffer in the shape kernels want; contents undefined.
+// Allocates a buffer in the shape that kernels take; contents undefined.
 Buffer allocate_parameter(Backend& backend, const Parameter& parameter, DType dtype, MemoryCategory category);
 // The compute copy of one parameter: an image uploaded as it is, rounded to bf16, or quantised.
 Buffer make_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile, const std::vector<float>& image);
 // The same of all parameters.
-std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images,
-                                                 const Profile& profile, std::uint64_t version);
-// What kernels compute with, as numbers (widened, dequantised); made into a weight set again it has the same bits.
+std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifest& manifest, const WeightImages& images, const Profile& profile,
+                                                 std::uint64_t version);
+// The values that kernels compute with (widened, dequantised); a weight set made of them has the same bits.
 WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile);
-// Errors: unsupported under a profile whose weights are integers, which no optimizer step can move.
+// Errors: unsupported under a profile with quantised weights, which no optimizer step can update.
 void check_trainable(const Profile& profile);
 PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, ParameterId id, const Profile& profile);
 

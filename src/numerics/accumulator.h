@@ -1,10 +1,10 @@
-// The order-free accumulator: three double bins with quanta 2^-4, 2^-50 and 2^-96 (docs/numerics.md section 2).
-// A deposit is cut exactly into multiples of the quanta; a bin adds exactly, so no order of deposits changes its value.
+// The order-free accumulator: sums whose bits do not depend on the order of adding (docs/numerics.md section 2).
+//   AccumulatorVec<V> bins = ...::zero(); bins.deposit(x); ... bins.normalise(); V total = bins.total();
+// Three double bins have quanta 2^-4, 2^-50 and 2^-96. A deposit is split exactly into multiples of the quanta, and a bin adds those exactly.
 // What is below 2^-97 is rounded off per deposit, from the deposit alone. Overflow gives NaN, and the step is refused: a
 // deposit of 2^41 or more, a running sum of 2^47 or more when it is carried, a total of 2^44 or more.
-//   AccumulatorVec<V> bins = ...::zero(); bins.deposit(x); ... bins.normalise(); V total = bins.total();
 // At most kDepositsBeforeCarry deposits may come between two calls of normalise(). Normalised bins may be added bin by bin
-// (and normalised again): the sum is exact too.
+// (and normalised again): that sum is exact too.
 #pragma once
 #include "numerics/element.h"
 #include "numerics/isa/traced.h"
@@ -29,9 +29,7 @@ struct AccumulatorVec {
 
   // The guards add +-0 to what is small enough and NaN (infinity * 0) to what is not.
   LOCKSTEP_EVERYWHERE void deposit(const V& x) { deposit_small(to_double(fma(x * V::set1(0x1p+87f), V::zero(), x))); }
-  LOCKSTEP_EVERYWHERE void deposit(const typename V::Double& x) {
-    deposit_small(x + (x * V::Double::set1(0x1p+983)) * V::Double::set1(0.0));
-  }
+  LOCKSTEP_EVERYWHERE void deposit(const typename V::Double& x) { deposit_small(x + (x * V::Double::set1(0x1p+983)) * V::Double::set1(0.0)); }
   // Carries upward; afterwards bin1 is in [0, 2^-4) and bin2 in [0, 2^-50): one form per value.
   LOCKSTEP_EVERYWHERE void normalise() {
     const auto scale1 = V::Double::set1(0x1p+50), quantum1 = V::Double::set1(0x1p-50);
@@ -46,9 +44,7 @@ struct AccumulatorVec {
   }
   // The sum as fp32; call after normalise(). The upper bins first: where they cancel (a small negative sum is -2^-4 plus
   // nearly 2^-4) their sum is exact.
-  LOCKSTEP_EVERYWHERE V total() const {
-    return to_float(((bin0 + bin1) + bin2) + (bin0 * V::Double::set1(0x1p+980)) * V::Double::set1(0.0));
-  }
+  LOCKSTEP_EVERYWHERE V total() const { return to_float(((bin0 + bin1) + bin2) + (bin0 * V::Double::set1(0x1p+980)) * V::Double::set1(0.0)); }
 
  private:
   LOCKSTEP_EVERYWHERE void deposit_small(typename V::Double rest) {
@@ -63,7 +59,7 @@ struct AccumulatorVec {
   }
 };
 
-// One lane of it, for host numbers and for traced ones: the same cuts and carries. Static, as kernels include this below
+// One lane of it, for host numbers and for traced ones: the same splits and carries. Static, as kernels include this below
 // their target pragma (kernels/folder.cmake).
 static inline void deposit_in_bins(double* bin, double rest) {
   const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
@@ -81,7 +77,7 @@ static inline void carry_in_bins(double* bin) {
   bin[1] -= carry0, bin[0] += carry0;
 }
 
-// The order-free sum of host numbers (loss normalisers, metrics that steer training).
+// The order-free sum of host numbers (loss normalisers, metrics that influence training).
 class ExactSum {
  public:
   void add(double value) {
@@ -111,8 +107,14 @@ struct AccumulatorVec<TracedVec<Tiles>> {
   TracedBin lane[16];
 
   static AccumulatorVec zero() { return {}; }
-  static AccumulatorVec load(const TracedBin* p) { AccumulatorVec r; for (int i = 0; i < 16; ++i) r.lane[i] = p[i]; return r; }
-  void store(TracedBin* p) const { for (int i = 0; i < 16; ++i) p[i] = lane[i]; }
+  static AccumulatorVec load(const TracedBin* p) {
+    AccumulatorVec r;
+    for (int i = 0; i < 16; ++i) r.lane[i] = p[i];
+    return r;
+  }
+  void store(TracedBin* p) const {
+    for (int i = 0; i < 16; ++i) p[i] = lane[i];
+  }
   void deposit(const V& x) {
     for (int i = 0; i < 16; ++i) deposit_lane(i, x.lane[i].value, x.lane[i]);
   }

@@ -27,8 +27,7 @@ Lanes accumulate(const OperationTable& table, const std::vector<float>& values, 
 }
 std::vector<OperationTable> tables() {
   std::vector<OperationTable> all = {scalar_operations(), avx2_operations()};
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     all.push_back(avx512_operations());
   return all;
 }
@@ -132,7 +131,8 @@ TEST(Accumulator, NanInfinityAndOverflowGiveNanInAnyOrder) {
     return accumulate(table, values, 1).total[0];
   };
   for (const OperationTable& table : tables()) {
-    for (const std::vector<float>& bad : std::vector<std::vector<float>>{{nan}, {inf}, {-inf}, {inf, -inf}, {0x1p41f}, {-0x1p41f}, {0x1p60f, -0x1p60f}, {3e38f, -3e38f}})
+    for (const std::vector<float>& bad :
+         std::vector<std::vector<float>>{{nan}, {inf}, {-inf}, {inf, -inf}, {0x1p41f}, {-0x1p41f}, {0x1p60f, -0x1p60f}, {3e38f, -3e38f}})
       for (bool first : {true, false}) {
         std::vector<float> deposits = {1.0f, -2.5f};
         deposits.insert(first ? deposits.begin() : deposits.end(), bad.begin(), bad.end());

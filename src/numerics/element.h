@@ -1,7 +1,6 @@
-// What one number is, in memory and in registers.
+// The element types of kernels, and scalar arithmetic on them, so that a kernel template written over V::Elem runs on every backend.
 //   float / Bf16       the real backends: fp32, and bf16 as its 16 bits
 //   Traced             the traced backend: a value and the hash of the expression that made it
-// Scalar arithmetic on both, so that a kernel template written over V::Elem runs on every backend.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -49,7 +48,7 @@ LOCKSTEP_EVERYWHERE inline std::uint64_t mix_hash(std::uint64_t h, std::uint64_t
 LOCKSTEP_EVERYWHERE inline std::uint64_t operation_hash(Operation op, std::uint64_t a, std::uint64_t b = 0, std::uint64_t c = 0) {
   return mix_hash(mix_hash(mix_hash(static_cast<std::uint64_t>(op), a), b), c);
 }
-// A number that came from outside (weight, constant, table): known by its bits.
+// An input (weight, constant, table): its hash is that of its bits.
 LOCKSTEP_EVERYWHERE inline Traced traced_constant(float x) { return {x, operation_hash(Operation::constant, float_bits(x))}; }
 
 inline Traced operator+(Traced a, Traced b) { return {a.value + b.value, operation_hash(Operation::add, a.hash, b.hash)}; }
@@ -76,15 +75,21 @@ inline Traced widen_element(Traced a) { return a; }
 template <class E>
 LOCKSTEP_EVERYWHERE inline E element(float x);
 template <>
-LOCKSTEP_EVERYWHERE inline float element<float>(float x) { return x; }
+LOCKSTEP_EVERYWHERE inline float element<float>(float x) {
+  return x;
+}
 template <>
-inline Traced element<Traced>(float x) { return traced_constant(x); }
+inline Traced element<Traced>(float x) {
+  return traced_constant(x);
+}
 
 // Rounds to the storage type S of a bf16 buffer: Bf16, or Traced (a unary node).
 template <class S, class E>
 LOCKSTEP_EVERYWHERE inline S store_bf16(E x);
 template <>
-LOCKSTEP_EVERYWHERE inline Bf16 store_bf16<Bf16, float>(float x) { return round_to_bf16(x); }
+LOCKSTEP_EVERYWHERE inline Bf16 store_bf16<Bf16, float>(float x) {
+  return round_to_bf16(x);
+}
 template <>
 inline Traced store_bf16<Traced, Traced>(Traced x) {
   return {widen(round_to_bf16(x.value)), operation_hash(Operation::to_bf16, x.hash)};

@@ -1,4 +1,4 @@
-// Elementary functions over the virtual vector: our own, the same bits on every instruction set. No libm.
+// exp, log, sigmoid and rsqrt over the virtual vector, with the same bits on every instruction set. No libm.
 // Each is a fixed sequence of IEEE operations (function versions: kElementaryVersion in numerics/profile.h).
 // exp, log: range reduction and minimax polynomials after Cephes (Moshier); error about 1 ulp.
 #pragma once
@@ -49,7 +49,7 @@ LOCKSTEP_EVERYWHERE inline V log(const V& x) {
   return select_gt(x, V::zero(), value, V::set1(-__builtin_inff()));
 }
 
-// 1 / (1 + e^-x), by way of e^-|x| so that nothing overflows.
+// 1 / (1 + e^-x), computed from e^-|x| so that nothing overflows.
 template <class V>
 LOCKSTEP_EVERYWHERE inline V sigmoid(const V& x) {
   const V magnitude = max(x, V::zero() - x);
@@ -65,10 +65,16 @@ LOCKSTEP_EVERYWHERE inline V rsqrt(const V& x) {
 
 // The same functions of one element: lane 0 of the vector form, so the bits agree.
 template <class V>
-LOCKSTEP_EVERYWHERE inline typename V::Elem exp_element(typename V::Elem x) { return exp(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem exp_element(typename V::Elem x) {
+  return exp(V::set1(x)).extract(0);
+}
 template <class V>
-LOCKSTEP_EVERYWHERE inline typename V::Elem log_element(typename V::Elem x) { return log(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem log_element(typename V::Elem x) {
+  return log(V::set1(x)).extract(0);
+}
 template <class V>
-LOCKSTEP_EVERYWHERE inline typename V::Elem sigmoid_element(typename V::Elem x) { return sigmoid(V::set1(x)).extract(0); }
+LOCKSTEP_EVERYWHERE inline typename V::Elem sigmoid_element(typename V::Elem x) {
+  return sigmoid(V::set1(x)).extract(0);
+}
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Elementary functions in double for tables and schedules made on the host: our own, so that no libm decides a bit.
+// Elementary functions in double, for tables and schedules computed on the host, so that no libm decides a bit.
 // Error about 1e-15 relative; |x| of sine and cosine up to 2^30.
 #pragma once
 #include <cstdint>

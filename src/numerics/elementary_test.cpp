@@ -32,8 +32,8 @@ double ulps(float got, long double want) {
 // The largest error over 2^20 values that `make` draws; all bits are also compared between the instruction sets.
 double worst_ulps(const std::string& name, const std::function<float(RandomSequence&)>& make, const std::function<long double(long double)>& exact) {
   const OperationTable scalar = scalar_operations(), avx2 = avx2_operations();
-  const bool wide = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                    __builtin_cpu_supports("avx512vl");
+  const bool wide =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
   std::vector<const OperationTable*> others = {&avx2};
   const OperationTable avx512 = wide ? avx512_operations() : OperationTable{};
   if (wide) others.push_back(&avx512);
@@ -58,20 +58,34 @@ float uniform(RandomSequence& random, double low, double high) { return static_c
 float positive(RandomSequence& random) { return bits_float((random.next() & 0x007fffffu) | ((1 + random.below(254)) << 23)); }
 
 TEST(Elementary, ExpIsWithinOneUlp) {
-  EXPECT_LE(worst_ulps("exp", [](auto& r) { return uniform(r, -87.2, 88.0); }, [](long double x) { return std::exp(x); }), 1.0);
-  EXPECT_LE(worst_ulps("exp", [](auto& r) { return uniform(r, -1.0, 1.0); }, [](long double x) { return std::exp(x); }), 1.0);
+  EXPECT_LE(worst_ulps(
+                "exp", [](auto& r) { return uniform(r, -87.2, 88.0); }, [](long double x) { return std::exp(x); }),
+            1.0);
+  EXPECT_LE(worst_ulps(
+                "exp", [](auto& r) { return uniform(r, -1.0, 1.0); }, [](long double x) { return std::exp(x); }),
+            1.0);
 }
 TEST(Elementary, LogIsWithinOneUlp) {
-  EXPECT_LE(worst_ulps("log", [](auto& r) { return positive(r); }, [](long double x) { return std::log(x); }), 1.0);
-  EXPECT_LE(worst_ulps("log", [](auto& r) { return uniform(r, 0.5, 2.0); }, [](long double x) { return std::log(x); }), 1.0);
+  EXPECT_LE(worst_ulps(
+                "log", [](auto& r) { return positive(r); }, [](long double x) { return std::log(x); }),
+            1.0);
+  EXPECT_LE(worst_ulps(
+                "log", [](auto& r) { return uniform(r, 0.5, 2.0); }, [](long double x) { return std::log(x); }),
+            1.0);
 }
 TEST(Elementary, SigmoidIsWithinTwoUlps) {
   const auto exact = [](long double x) { return 1 / (1 + std::exp(-x)); };
-  EXPECT_LE(worst_ulps("sigmoid", [](auto& r) { return uniform(r, -87.0, 87.0); }, exact), 2.5);
-  EXPECT_LE(worst_ulps("sigmoid", [](auto& r) { return uniform(r, -2.0, 2.0); }, exact), 2.5);
+  EXPECT_LE(worst_ulps(
+                "sigmoid", [](auto& r) { return uniform(r, -87.0, 87.0); }, exact),
+            2.5);
+  EXPECT_LE(worst_ulps(
+                "sigmoid", [](auto& r) { return uniform(r, -2.0, 2.0); }, exact),
+            2.5);
 }
 TEST(Elementary, RsqrtIsWithinTwoUlps) {
-  EXPECT_LE(worst_ulps("rsqrt", [](auto& r) { return positive(r); }, [](long double x) { return 1 / std::sqrt(x); }), 1.5);
+  EXPECT_LE(worst_ulps(
+                "rsqrt", [](auto& r) { return positive(r); }, [](long double x) { return 1 / std::sqrt(x); }),
+            1.5);
 }
 
 TEST(Elementary, SpecialValues) {

@@ -1,4 +1,5 @@
-// The two summation forms of the contract (docs/numerics.md section 1): how many leaves a chain has, and the joins.
+// The two summation orders of the numerics contract, chain(G) and dot16 (docs/numerics.md section 1): leaf counts, and how leaves and lanes
+// are joined.
 #pragma once
 #include <cstdint>
 
@@ -13,7 +14,7 @@ inline constexpr std::int64_t kGradientBlock = 512;
 // Expert outputs are summed in this many fixed groups of expert ids.
 inline constexpr int kExpertGroups = 8;
 
-// Always inlined: no weak copy of a function compiled for AVX-512 may reach other machines.
+// Always inlined: no weak symbol compiled for AVX-512 may reach other machines.
 // chain(G): the leaf count of a sum over k terms: the largest power of two <= maximum that divides k into leaves of at
 // least 32, else 1. `maximum` is 8 in every published profile; a study profile may choose another (another contract).
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int leaf_count(std::int64_t k, int maximum = 8) {

@@ -10,8 +10,8 @@
 #include "numerics/isa/intrinsics.h"
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
-#include "numerics/isa/integer_dot_avx512.h"
 #include "numerics/integer_dot_tools.h"
+#include "numerics/isa/integer_dot_avx512.h"
 
 namespace lockstep {
 template void integer_dot_test<Avx512IntegerDot<false>, Avx512Vec>(int, const std::uint8_t*, const std::int8_t*, const float*, IntegerDotResult&);

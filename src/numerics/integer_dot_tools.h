@@ -1,12 +1,12 @@
-// Tests only: the sums of one form of integer_dot_*.h behind a plain signature, so that a test compiled for no special
-// instruction set can compare them. A template over the form alone, so that no code is shared between instruction sets.
+// Tests only: one implementation of integer_dot_*.h behind a plain signature, so that a test compiled for no special
+// instruction set can compare them. Templates over the implementation, so that no code is shared between instruction sets.
 #pragma once
 #include <cstdint>
 
 namespace lockstep {
 
-// Of a group of 32 inputs and a panel of 16 outputs: the 16 sums; then of 32 numbers their largest magnitude, their roundings and the
-// sum of those. q are 32 integers, weights 512 (8 bits) or 256 bytes, numbers 32.
+// Computes the 16 sums of a group of 32 inputs and a panel of 16 outputs; and of 32 numbers the largest magnitude, the roundings and
+// their sum. q are 32 integers, weights 512 (8 bits) or 256 bytes, numbers 32.
 struct IntegerDotResult {
   float sums[16];
   float largest = 0;
@@ -39,7 +39,7 @@ void integer_dot_test(int bits, const std::uint8_t* weights, const std::int8_t* 
   if (out.largest - out.largest == 0) out.rounded_sum = Dot::store(V::load(numbers), V::load(numbers + 16), out.rounded);  // kernels round nothing else
 }
 
-// To be called only where the machine has what they say.
+// Call only on machines with that instruction set.
 IntegerDotTest avx2_integer_dot();
 IntegerDotTest avx512_integer_dot();
 IntegerDotTest avx512_vnni_integer_dot();

@@ -13,8 +13,7 @@ namespace lockstep {
 namespace {
 
 bool machine_has_avx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
 
 bool same_number(const unsigned char* a, const unsigned char* b, int bytes) {
@@ -92,9 +91,9 @@ struct Inputs {
       const std::uint32_t kind = random.below(4);
       for (int i = 0; i < 64; ++i) {
         const std::uint32_t u = random.next();
-        words[i] = kind == 0   ? u
-                   : kind == 1 ? (u & 0x807fffffu) | ((118 + random.below(18)) << 23)  // near 1: sums cancel and round
-                   : kind == 2 && i >= 16 ? words[i - 16] ^ (u & 0x80000003u)          // nearly equal operands
+        words[i] = kind == 0              ? u
+                   : kind == 1            ? (u & 0x807fffffu) | ((118 + random.below(18)) << 23)  // near 1: sums cancel and round
+                   : kind == 2 && i >= 16 ? words[i - 16] ^ (u & 0x80000003u)                     // nearly equal operands
                    : random.below(6) == 0 ? kSpecial[random.below(kSpecials)]
                                           : u;
       }

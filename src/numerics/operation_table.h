@@ -1,7 +1,8 @@
-// Tests only: every operation of a vector type, behind one plain signature, so that a test compiled for no special
-// instruction set can compare them. Instantiated once per instruction set (operation_table_*_test.cpp), AVX-512 behind a pragma:
-// everything below is a template over V, so that no code is shared between the instruction sets.
+// Tests only: every operation of a vector type behind one plain signature, so that a test compiled for no special
+// instruction set can compare them.
 //   OperationTable t = operation_table<ScalarVec>();  t.operations[i].apply(in, out);
+// Instantiated once per instruction set (operation_table_*_test.cpp), AVX-512 behind a pragma: everything below is a template over V, so that
+// no code is shared between the instruction sets.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -33,6 +34,6 @@ struct OperationTable {
 };
 OperationTable scalar_operations();
 OperationTable avx2_operations();
-OperationTable avx512_operations();  // to be called only where the machine has it
+OperationTable avx512_operations();  // call only on machines that have it
 
 }  // namespace lockstep

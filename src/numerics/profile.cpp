@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep {
 
@@ -10,17 +10,19 @@ const std::vector<Profile>& profiles() {
   static const std::vector<Profile> all = {
       {"cpu-f32", "weights, cache and arithmetic in fp32; goldens are held against it", false, false, false, 8, false},
       {"cpu-bf16w", "bf16 compute copy and cache, fp32 activations, sums and masters; the default", true, true, false, 8, false},
-      {"cpu-int8w", "matrices as 8-bit integers with a scale a group of 32, inputs of products too, the rest as cpu-bf16w; serving alone", true,
-       true, false, 8, false, 8},
+      {"cpu-int8w", "matrices as 8-bit integers with a scale a group of 32, inputs of products too, the rest as cpu-bf16w; serving alone", true, true, false, 8,
+       false, 8},
       {"cpu-int4w", "as cpu-int8w with matrices of 4-bit integers; serving alone", true, true, false, 8, false, 4},
-      {"cpu-int4-base", "as cpu-bf16w with frozen matrices in 4-bit integers with a scale a group of 32, decoded where they are used; adapters train", true, true, false, 8, false, static_cast<int>(PackedFormat::int4)},
-      {"cpu-fp8-base", "as cpu-int4-base with matrices in E4M3 and a scale a block of 128 x 128", true, true, false, 8, false, static_cast<int>(PackedFormat::fp8)},
-      {"cpu-mxfp8-base", "as cpu-int4-base with matrices in MXFP8: E4M3 and a power of two a group of 32", true, true, false, 8, false, static_cast<int>(PackedFormat::mxfp8)},
-      {"cpu-int4-experts", "as cpu-int4-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(PackedFormat::int4) | kPackedExperts},
-      {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(PackedFormat::fp8) | kPackedExperts},
-      {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(PackedFormat::mxfp8) | kPackedExperts},
-      {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true,
-       true, 2, true},
+      {"cpu-int4-base", "as cpu-bf16w with frozen matrices in 4-bit integers with a scale a group of 32, decoded where they are used; adapters train", true,
+       true, false, 8, false, static_cast<int>(LowBitFormat::int4)},
+      {"cpu-fp8-base", "as cpu-int4-base with matrices in E4M3 and a scale a block of 128 x 128", true, true, false, 8, false,
+       static_cast<int>(LowBitFormat::fp8)},
+      {"cpu-mxfp8-base", "as cpu-int4-base with matrices in MXFP8: E4M3 and a power of two a group of 32", true, true, false, 8, false,
+       static_cast<int>(LowBitFormat::mxfp8)},
+      {"cpu-int4-experts", "as cpu-int4-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::int4) | kLowBitExperts},
+      {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::fp8) | kLowBitExperts},
+      {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::mxfp8) | kLowBitExperts},
+      {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true, true, 2, true},
       {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
       {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
       {"study-leaves-int8", "as cpu-int8w with another leaf count: the negative control of parity", true, true, false, 2, true, 8},
@@ -39,10 +41,11 @@ const Profile& profile_by_name(std::string_view name) {
 }
 
 std::string Profile::digest() const {
-  std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion,
-                                       kElementaryVersion, bf16_weights, bf16_cache, bf16_activations, maximum_leaves);
-  if (is_packed_format(weight_bits))
-    text += fmt::format(" packed {} {} packer {}", packed_format_name(packed_format_of(weight_bits)), weight_bits & kPackedExperts ? "experts" : "linear", kPackedVersion);
+  std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion, kElementaryVersion, bf16_weights, bf16_cache,
+                                 bf16_activations, maximum_leaves);
+  if (is_low_bit_format(weight_bits))
+    text += fmt::format(" packed {} {} packer {}", low_bit_format_name(low_bit_format_of(weight_bits)), weight_bits & kLowBitExperts ? "experts" : "linear",
+                        kLowBitVersion);
   else if (weight_bits) text += fmt::format(" integers {} quantiser {}", weight_bits, kQuantiserVersion);  // older profiles keep their digests
   return sha256_hex(text).substr(0, 16);
 }

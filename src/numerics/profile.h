@@ -1,4 +1,4 @@
-// A numerics profile: a complete contract under a name. Its digest goes with every checkpoint, sample and gradient;
+// A numerics profile: one complete set of numerics choices under a name. Its digest goes with every checkpoint, sample and gradient;
 // mixing two profiles is refused unless the caller asks for it.
 //   const Profile& p = profile_by_name("cpu-bf16w");
 #pragma once
@@ -15,18 +15,18 @@ struct Profile {
   bool bf16_cache;        // cached latents, rope keys and index keys
   bool bf16_activations;  // study only: the input of every linear layer is rounded to bf16
   int maximum_leaves;     // of chain(G); 8 in every published profile
-  bool study;             // never chosen silently: names a mismatch to be studied
-  int weight_bits = 0;    // matrices of linear layers as integers of 8 or 4 bits (numerics/quantised.h), for serving; 0: none
+  bool study;             // made to study a mismatch; never a default
+  int weight_bits = 0;    // linear layers' matrices as 8-bit or 4-bit integers (numerics/quantised.h) or in a low-bit format (numerics/low_bit.h); 0: neither
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
-  // Of a trainer's state: with declared shared prefixes (train/data.h) gradients have other bits, and the digest is another one.
+  // The digest of a trainer's state: declared shared prefixes (train/data.h) change the bits of gradients, and so the digest.
   std::string training_digest(bool declared_prefixes) const;
 };
 
 // Bumped when any form or elementary function changes its bits; published hashes are rebuilt in the same commit.
 inline constexpr int kFormVersion = 1;
 inline constexpr int kElementaryVersion = 1;
-inline constexpr int kQuantiserVersion = 1;  // of profiles with integer weights
+inline constexpr int kQuantiserVersion = 1;       // of profiles with integer weights
 inline constexpr int kDeclaredPrefixVersion = 1;  // of training with declared shared prefixes
 
 const std::vector<Profile>& profiles();

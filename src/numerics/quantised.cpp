@@ -5,7 +5,7 @@
 namespace lockstep {
 
 float quantise_group(const float* x, std::int64_t step, std::int64_t n, int bits, std::int8_t* q) {
-  std::uint32_t largest = 0;  // of magnitudes as bits: above those of every finite number stand infinity and NaN
+  std::uint32_t largest = 0;  // the largest magnitude as bits; those of infinity and NaN are above every finite number's
   for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, float_bits(x[i * step]) & 0x7fffffffu);
   for (std::int64_t i = 0; i < n; ++i) q[i] = 0;
   if (largest >= 0x7f800000u) return bits_float(0x7fc00000u);
@@ -47,8 +47,7 @@ void dequantise_panels(const std::uint8_t* bytes, const QuantisedShape& shape, f
       for (std::int64_t lane = 0; lane < 16; ++lane) {
         Bf16 scale;
         std::memcpy(&scale, scales + (k / kQuantisedGroup * 16 + lane) * 2, 2);
-        image[(panel * shape.inputs + k) * 16 + lane] =
-            static_cast<float>(quantised_integer(scales + shape.scale_bytes(), shape.bits, lane, k)) * widen(scale);
+        image[(panel * shape.inputs + k) * 16 + lane] = static_cast<float>(quantised_integer(scales + shape.scale_bytes(), shape.bits, lane, k)) * widen(scale);
       }
   }
 }

@@ -1,4 +1,4 @@
-// Weights as integers: the one quantiser, its panels in memory, and the way back (docs/numerics.md section 4).
+// Integer quantisation of weights and activations: the one quantiser, its panels in memory, and dequantising (docs/numerics.md section 2).
 //   A group is 32 neighbours along K (the last may be shorter: zeros). limit is 127 (8 bits) or 7 (4 bits).
 //     scale = bf16(max |w| / limit), rounded to nearest even;  q = round(w * (1 / scale)), ties to even;  w ~ q * scale
 //   A scale below 2^-110 makes the group zero (scale +0). A group with a NaN or an infinity has scale NaN and q = 0, so that
@@ -16,7 +16,7 @@ namespace lockstep {
 inline constexpr std::int64_t kQuantisedGroup = 32;
 inline constexpr float kLeastScale = 0x1p-110f;
 
-// Where the integers of one weight [outputs, inputs] lie: panels of 16 outputs, each its scales [groups][16] in bf16, padded to 64
+// Layout of the integers of one weight [outputs, inputs]: panels of 16 outputs, each its scales [groups][16] in bf16, padded to 64
 // bytes, then its groups. 8 bits: [8 quads of inputs][16 outputs][4 inputs], a byte q + 128. 4 bits: [4 pairs of quads][16
 // outputs][4 inputs], a byte with q + 8 of the earlier quad in its lower half and of the later one in its upper half.
 struct QuantisedShape {
@@ -30,7 +30,7 @@ struct QuantisedShape {
   LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
 };
 
-// Leaves of a sum over k inputs of integers: the largest power of two <= maximum that cuts them into leaves of whole groups.
+// Leaves of a sum over k integer inputs: the largest power of two <= maximum that cuts them into leaves of whole groups.
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int quantised_leaf_count(std::int64_t k, int maximum = 8) {
   for (int g = maximum; g > 1; g /= 2)
     if (k % (g * kQuantisedGroup) == 0) return g;
@@ -44,9 +44,9 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline int quantised_integer(const By
   return static_cast<int>(groups[k / 8 * 64 + lane * 4 + k % 4] >> (k % 8 / 4 * 4) & 15) - 8;
 }
 
-// q and scale of a group of n <= 32 numbers that stand `step` apart.
+// Computes q and scale of a group of n <= 32 numbers that lie `step` apart.
 float quantise_group(const float* x, std::int64_t step, std::int64_t n, int bits, std::int8_t* q);
-// From and to an fp32 image in panels [N/16][K][16] (kernels/linear/linear.h), of `panel_begin` <= panel < `panel_end`.
+// Converts panels [panel_begin, panel_end) from an fp32 image [N/16][K][16] (kernels/linear/linear.h), and back.
 void quantise_panels(const float* image, const QuantisedShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end);
 void dequantise_panels(const std::uint8_t* bytes, const QuantisedShape& shape, float* image);
 

@@ -1,8 +1,8 @@
-// A log as metrics_log.h's that stays bounded: lines that are worth reading while they are new, such as transcripts. Once the
-// file has half of its bytes it becomes NAME.1.jsonl (what stood there goes) and a new one begins, so both together hold at
-// most `most_bytes` and one entry. Knows nothing of what the entries mean. Any thread may append.
+// A JSON-lines log of bounded size, for entries that matter while they are new, such as transcripts. Any thread may append.
 //   BoundedLog log = BoundedLog::resume(run / "transcripts.jsonl", checkpoint_step, 32 << 20);
 //   log.append({{"step", 41}, {"prompt", "3 4 5=27:"}});
+// When the file reaches half of `most_bytes` it is renamed to NAME.1.jsonl, replacing the one before, and a new file begins; both together hold
+// at most `most_bytes` and one entry. Otherwise as metrics_log.h. Knows nothing of what the entries mean.
 #pragma once
 #include <memory>
 

@@ -40,9 +40,7 @@ std::int64_t step_of(const std::string& line, const fs::path& path, std::size_t 
 
 MetricsLog::MetricsLog(fs::path path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
 
-MetricsLog::MetricsLog(MetricsLog&& other) noexcept : path_(std::move(other.path_)), descriptor_(other.descriptor_) {
-  other.descriptor_ = -1;
-}
+MetricsLog::MetricsLog(MetricsLog&& other) noexcept : path_(std::move(other.path_)), descriptor_(other.descriptor_) { other.descriptor_ = -1; }
 
 MetricsLog::~MetricsLog() {
   if (descriptor_ >= 0) close(descriptor_);

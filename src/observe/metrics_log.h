@@ -1,8 +1,8 @@
-// The numbers of a run, `metrics.jsonl`: one JSON object a line, each with the integer "step", written at once.
-// Knows nothing of what the numbers mean. Any thread may append. A run that goes on from a checkpoint drops the
-// entries of later steps first, so that the file reads as if it had never stopped.
+// The metrics of a run, `metrics.jsonl`: one JSON object per line, each with the integer "step". Any thread may append.
 //   MetricsLog log = MetricsLog::resume(run / "metrics.jsonl", checkpoint_step);
 //   log.append({{"step", 41}, {"loss", 0.5}});
+// Lines are written at once. A resumed run first drops the entries after its checkpoint's step, so the file reads as if it had never stopped.
+// Knows nothing of what the numbers mean.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ class MetricsLog {
   MetricsLog(MetricsLog&& other) noexcept;
   MetricsLog& operator=(MetricsLog&&) = delete;
 
-  // One line, in one write. Numbers that are no numbers (NaN, infinity) become null. Errors: invalid_argument without
+  // One line, in one write. NaN and infinity become null. Errors: invalid_argument without
   // an integer "step"; io, and then no half line is left.
   void append(const nlohmann::ordered_json& entry);
 

@@ -13,12 +13,10 @@ namespace {
 constexpr double kRedrawSeconds = 0.1;
 constexpr int kBarWidth = 20;
 
-double steady_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double steady_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 void write_stderr(const std::string& text) {
-  // What cannot be written is no reason to stop the work.
+  // Failed writes are ignored: they must not stop the work.
   while (write(STDERR_FILENO, text.data(), text.size()) < 0 && errno == EINTR) {
   }
 }

@@ -1,5 +1,5 @@
-// Progress of long work on stderr: on a terminal one line redrawn at most 10 times a second, elsewhere a plain line
-// every few seconds; nothing when quiet. Knows nothing of the work. Any thread may advance it.
+// A progress display on stderr: on a terminal one line, redrawn at most 10 times a second; elsewhere a plain line
+// every few seconds; nothing when quiet. Any thread may advance it.
 //   Progress progress({.label = "train", .total = steps, .unit = "tokens"});
 //   progress.advance(1, tokens_of_step);  progress.note("loss 0.71");  progress.finish();
 // draws `train  [=====>              ]  26/100  1234 tokens/s  2:05 left  loss 0.71`.

@@ -31,8 +31,7 @@ TEST(Progress, PlainLinesComeEveryFewSeconds) {
     }
     progress.note("loss 0.5");
   }
-  EXPECT_EQ(recorder.lines, (std::vector<std::string>{"train  5/100  50.0 tokens/s  1:35 left\n",
-                                                      "train  10/100  50.0 tokens/s  1:30 left\n",
+  EXPECT_EQ(recorder.lines, (std::vector<std::string>{"train  5/100  50.0 tokens/s  1:35 left\n", "train  10/100  50.0 tokens/s  1:30 left\n",
                                                       "train  10/100  50.0 tokens/s  in 10 s  loss 0.5\n"}));
 }
 
@@ -72,8 +71,7 @@ TEST(Progress, UnknownTotalAndQuiet) {
     recorder.now += 6;
     progress.advance(3, 12);
   }
-  EXPECT_EQ(recorder.lines,
-            (std::vector<std::string>{"train  3  2.00 tokens/s\n", "train  3  2.00 tokens/s  in 6 s\n"}));
+  EXPECT_EQ(recorder.lines, (std::vector<std::string>{"train  3  2.00 tokens/s\n", "train  3  2.00 tokens/s  in 6 s\n"}));
   recorder.lines.clear();
   {
     auto options = recorder.options(true, 10);

@@ -1,6 +1,6 @@
-// Numbers for Prometheus: histograms that any thread may add to, and the text format (version 0.0.4) of a scrape.
-// Knows nothing of what the numbers mean. Histogram: any thread. PrometheusText: one thread.
+// Prometheus metrics: histograms that any thread may add to, and the text format (version 0.0.4) of a scrape.
 //   PrometheusText text; text.family("lockstep_open", "gauge", "Open requests."); text.sample({}, 3); body = text.take();
+// Knows nothing of what the numbers mean. Histogram: any thread. PrometheusText: one thread.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace lockstep {
 
 class Histogram {
  public:
-  // Upper bounds, rising; one more bucket takes the rest.
+  // Upper bounds, ascending; one more bucket has no bound.
   explicit Histogram(std::vector<double> bounds);
   // 0.5 ms to a minute and a half, doubling: for times of requests in seconds.
   static std::vector<double> second_bounds();

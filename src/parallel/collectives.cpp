@@ -25,7 +25,7 @@ void all_reduce_tree(Communicator& group, Device& device, const View& data, std:
   if (ranks == 1 || data.size() == 0) return;
   const std::vector<std::int64_t> owned = deal(leaves, ranks);
   if (leaves == 1) return broadcast(group, device.stream(), data, 0);
-  // Each rank joins some of the rows: those of all owners come to it, the joined ones go to all.
+  // Each rank sums some of the rows: it receives every owner's part of them and sends the sums to all.
   std::vector<std::int64_t> rows(at(ranks) + 1);
   for (int r = 0; r <= ranks; ++r) rows[at(r)] = data.rows * r / ranks;
   const auto owns = [&](int r) { return owned[at(r) + 1] > owned[at(r)]; };

@@ -1,7 +1,7 @@
-// Collectives made of Communicator::exchange. Sums take the addition from the caller (a kernel on the rank's own device), and make it
-// in one order whatever the ranks: all_reduce_tree joins partial sums as the leaves of a chain join (deal.h), in rank order;
-// reduce_scatter is for sums that are exact (order-free accumulators, counts). All ranks of the group call together.
+// All-gather, broadcast, all-reduce and reduce-scatter over Communicator::exchange, with the same order of additions for any number of ranks.
 //   all_reduce_tree(group, device, partial, leaves, add)
+// all_reduce_tree joins partial sums in rank order as the leaves of a chain join (deal.h); reduce_scatter is for exact sums (order-free
+// accumulators, counts). The caller supplies the addition, a kernel on the rank's own device. All ranks of the group call together.
 #pragma once
 #include <functional>
 
@@ -15,7 +15,7 @@ using AddInto = std::function<void(const View& into, const View& from)>;  // que
 
 // all[r] on every rank = mine of rank r. `mine` may be all[rank].
 void all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all);
-// Fills `data` with that of `root`.
+// Broadcast: fills `data` with the root's.
 void broadcast(Communicator& group, Stream& stream, const View& data, int root);
 // `data` [rows, columns]: a partial sum over the leaves that deal(leaves, ranks) gives this rank becomes the whole sum, on every
 // rank. Ranks without leaves pass a buffer of the same shape that is only written. `leaves` is a power of two.

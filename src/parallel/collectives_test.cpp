@@ -104,7 +104,8 @@ TEST_P(Collectives, TreeSumHasTheBitsOfTheWholeTree) {
           // What a rank without leaves holds is never read.
           const Buffer data = device.upload(end > begin ? join(begin, end) : randoms(rows * columns, 5), rows, columns, kAny);
           all_reduce_tree(group, device, data.view(), leaves, host_add(device.stream()));
-          same_bits(device.stream().read(data.view()).get(), join(0, leaves), fmt::format("{} leaves, {} x {}, rank {} of {}", leaves, rows, columns, rank, group.size()));
+          same_bits(device.stream().read(data.view()).get(), join(0, leaves),
+                    fmt::format("{} leaves, {} x {}, rank {} of {}", leaves, rows, columns, rank, group.size()));
         });
       }
 }
@@ -194,11 +195,11 @@ TEST(ThreadRanks, AFailingRankReleasesTheOthersAndTheNextRunWorks) {
 TEST(ThreadRanks, ViewsThatDoNotFitAreAnErrorOfAll) {
   ThreadRanks ranks({2, 1, 1});
   EXPECT_THROW(ranks.run([&](int rank) {
-                 Device device(BackendKind::cpu, 1);
-                 const Buffer data = device.allocate_zero(DType::f32, 2 + rank, 2, kAny);
-                 broadcast(ranks.world(rank), device.stream(), data.view(), 0);
-                 ranks.world(rank).barrier();
-               }),
+    Device device(BackendKind::cpu, 1);
+    const Buffer data = device.allocate_zero(DType::f32, 2 + rank, 2, kAny);
+    broadcast(ranks.world(rank), device.stream(), data.view(), 0);
+    ranks.world(rank).barrier();
+  }),
                Error);
 }
 

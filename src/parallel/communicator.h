@@ -1,7 +1,7 @@
-// What one rank of a group says to the others: buffers in, buffers out. Every rank of the group makes the same calls in the same
-// order. No arithmetic here: sums are joined by the caller's kernels (collectives.h), in an order that does not depend on who
-// comes first. Threads of one process (thread_ranks.h) are one transport; a network would be another.
-// One thread at a time uses a rank's end. When a rank fails, every call of the others throws `cancelled`: nobody waits for ever.
+// Exchange of buffers between the ranks of a group. No arithmetic here: sums are made by the caller's kernels (collectives.h), in an order that
+// does not depend on arrival. Threads of one process (thread_ranks.h) are one transport; a network would be another.
+// Every rank of the group makes the same calls in the same order; one thread at a time uses a rank's end. When a rank fails, every call of the
+// others throws `cancelled`: no rank waits for ever.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -22,11 +22,11 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual void barrier() = 0;
-  // Sends to[r] to rank r, and fills from[r] with what rank r sends here; views of a pair have the same shape and type, and
-  // may be empty (rows or columns 0) or none. A rank's view to itself is copied unless it is the same place. The data is that
-  // of work queued on `stream` before, and there for work queued after; `to` may be overwritten when the call returns.
+  // Sends to[r] to rank r, and fills from[r] with what rank r sends here; views of a pair have the same shape and type, and may
+  // be empty (rows or columns 0) or none. A rank's view to itself is copied unless it has the same address. Ordered with `stream`: it
+  // sends what earlier work wrote, and later work sees what was received; `to` may be overwritten when the call returns.
   virtual void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) = 0;
-  // The bytes of every rank, by rank: small records of the host.
+  // All-gather of small host records: the bytes of every rank, by rank.
   virtual std::vector<std::string> gather_host(const std::string& mine) = 0;
   const CommunicatorCounters& counters() const { return counters_; }
 

@@ -7,7 +7,7 @@ struct Dealer {
   std::vector<std::int64_t> bounds{0};
   std::vector<std::pair<int, int>> joins;
 
-  // Things [first, first + count) among ranks [rank, rank + ranks).
+  // Partitions items [first, first + count) over ranks [rank, rank + ranks).
   void deal(std::int64_t first, std::int64_t count, int rank, int ranks) {
     if (ranks == 1 || count <= 1) {
       bounds.insert(bounds.end(), static_cast<std::size_t>(ranks), first + count);

@@ -1,5 +1,5 @@
-// How a run is laid out over ranks: `tp` ranks share the sums and heads of one replica, `ep` the experts beside them, `dp` replicas
-// take sequences. Bits never depend on it. Plain values.
+// The layout of a run over ranks: `tp` ranks share the sums and heads of one replica, `ep` ranks its experts, `dp` replicas split the
+// sequences. Bits never depend on it. Plain values.
 //   RankLayout layout = rank_layout("tp=2,dp=2"); layout.size() == 4
 #pragma once
 #include <string>
@@ -17,7 +17,7 @@ struct RankLayout {
   int tensor_of(int rank) const { return rank % tp; }
   int model_of(int rank) const { return rank % model(); }
   int data_of(int rank) const { return rank / model(); }
-  std::string text() const;              // "tp=2,dp=2,ep=1"
+  std::string text() const;  // "tp=2,dp=2,ep=1"
   bool operator==(const RankLayout&) const = default;
 };
 

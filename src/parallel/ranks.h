@@ -1,8 +1,7 @@
-// The ranks of a run, to whoever owns some of them: how many there are, which of them are here, and where each of those stands. An owner
-// makes devices and state for its local ranks alone, and learns of the others by their groups, so ranks may be threads of one process
-// (thread_ranks.h), which then has them all, or be spread over processes. Every owner makes the same calls in the same order.
-// One caller at a time.
+// The ranks of a run as seen by an owner of some of them: how many there are, which are local, and each local one's place.
 //   ranks.run([&](int local) { ranks.place(local).data->barrier(); });
+// An owner makes devices and state for its local ranks alone and reaches the others through groups, so ranks may be threads of one process
+// (thread_ranks.h: all are local) or spread over processes. Every owner makes the same calls in the same order. One caller at a time.
 #pragma once
 #include <cstring>
 #include <functional>
@@ -19,21 +18,21 @@ class Ranks {
  public:
   virtual ~Ranks() = default;
   virtual const RankLayout& layout() const = 0;
-  // Ranks that are here, 1 or more: local rank 0, 1, ... by ascending number.
+  // Number of local ranks, 1 or more: local rank 0, 1, ... by ascending number.
   virtual int local() const = 0;
   virtual RankPlace place(int local) const = 0;
-  // Calls work(local) of every local rank, each on a thread of its own, and returns when all are done. An error of one rank, here or
-  // elsewhere, releases the others; what is thrown is that of the rank that failed first.
+  // Calls work(local) for every local rank, each on a thread of its own, and returns when all are done. An error of one rank, local or
+  // remote, releases the others; the error of the rank that failed first is thrown.
   virtual void run(const std::function<void(int)>& work) = 0;
 
   int size() const { return layout().size(); }
   bool all_here() const { return local() == size(); }
-  // of(local) of every rank, by rank, whoever owns it. T: numbers alone.
+  // All-gather: of(local) of every rank, by rank. T holds plain numbers only.
   template <class T, class F>
   std::vector<T> gather(const F& of);
 };
 
-// What all ranks have sent each other so far, of all groups.
+// Traffic of all ranks and groups so far.
 CommunicatorCounters traffic_of(Ranks& ranks);
 
 template <class T, class F>

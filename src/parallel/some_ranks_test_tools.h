@@ -1,4 +1,5 @@
-// Some ranks of a ThreadRanks, as a process that owns no others would hold them: beside other owners, each on a thread. Tests only.
+// A subset of a ThreadRanks' ranks, as a process that owns only some of the ranks would have. Other owners run beside it, each on a thread.
+// Tests only.
 //   auto all = std::make_shared<ThreadRanks>(layout); SomeRanks first(all, 0, 1), rest(all, 1, 3);
 #pragma once
 #include <exception>

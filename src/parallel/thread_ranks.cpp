@@ -14,8 +14,8 @@ namespace lockstep {
 
 namespace {
 
-// Where the ranks of one group meet. A meeting has two ends: all have come (nobody looks at another's buffers before), and all
-// have looked (nobody's buffers go away before). Only the first can be broken off: whoever has come in will also have looked.
+// A barrier in two phases for the ranks of one group: all have arrived (no rank reads another's buffers before), and all have read
+// (no rank's buffers are freed before). Only the first phase can be cancelled: a rank that passed it always completes the second.
 class Meeting {
  public:
   explicit Meeting(int size) : offers_(static_cast<std::size_t>(size)), size_(size) {}
@@ -53,7 +53,7 @@ class Meeting {
     broken_ = true;
     changed_.notify_all();
   }
-  // Nobody is here.
+  // No rank is inside.
   void mend() {
     std::lock_guard lock(mutex_);
     broken_ = false;
@@ -83,7 +83,7 @@ class ThreadCommunicator final : public Communicator {
     if (to.size() != static_cast<std::size_t>(size_) || from.size() != to.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size_, to.size(), from.size());
     ++counters_.calls;
-    stream.synchronize();  // what the others will read is there
+    stream.synchronize();  // so that the others read finished data
     const auto look = [&](const std::vector<const void*>& offers) {
       for (int r = 0; r < size_; ++r) {
         const View& target = from[static_cast<std::size_t>(r)];
@@ -165,7 +165,7 @@ struct ThreadRanks::State {
 };
 
 ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std::make_unique<State>()), ends_(static_cast<std::size_t>(layout.size())) {
-  // Groups by what their ranks have in common: (kind, colour) -> meeting; the place in it is the order of ranks.
+  // Groups by (kind, colour), as in MPI_Comm_split; ranks are numbered in ascending order.
   const auto join = [&](std::unique_ptr<Communicator> Ends::*end, const std::function<int(int)>& colour) {
     std::map<int, std::vector<int>> groups;
     for (int rank = 0; rank < size(); ++rank) groups[colour(rank)].push_back(rank);
@@ -185,7 +185,8 @@ ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std
   } catch (const std::system_error&) {  // no memory for one more stack, or too many threads
     const std::size_t begun = state_->threads.size();
     state_->end();
-    fail(ErrorCode::resource_exhausted, "{} ranks need {} threads, the system gave {} (memory for their stacks, or a limit of threads)", size(), size() - 1, begun);
+    fail(ErrorCode::resource_exhausted, "{} ranks need {} threads, the system gave {} (memory for their stacks, or a limit of threads)", size(), size() - 1,
+         begun);
   }
 }
 

@@ -1,7 +1,7 @@
-// Ranks as threads of this process: a thread a rank (rank 0 is the caller's), and their communicators; all of them are local. Each rank
-// brings a device of its own. An error of one rank releases all others and is what run() throws; the next run() starts afresh.
-// One caller at a time.
+// Ranks as threads of this process, one each (rank 0 is the caller's), with their communicators; all are local.
 //   ThreadRanks ranks(layout); ranks.run([&](int rank) { ranks.data(rank).barrier(); });
+// Each rank brings its own device. An error of one rank releases all others and is what run() throws; the next run() starts afresh.
+// One caller at a time.
 #pragma once
 #include <functional>
 #include <memory>

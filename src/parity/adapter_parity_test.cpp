@@ -1,4 +1,4 @@
-// The trainer's and the sampler's log-probabilities under adapters are the same bits: every way to score, mixed adapters in one batch.
+// Trainer and sampler give bitwise equal log-probabilities under adapters: every way of scoring, mixed adapters in one batch.
 #include <gtest/gtest.h>
 
 #include "base/error.h"
@@ -26,7 +26,7 @@ struct AdapterPlant {
       const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), kinds[i]);
       trainers.push_back(std::make_unique<AdapterTrainer>(base, layout, initial_adapter(*layout, i)));
       RandomSequence draws(i, RandomStream::fuzz);
-      const std::vector<TrainSequence> data{TrainSequence::next_token(random_tokens(draws, 30, m.model->vocabulary))};
+      const std::vector<TrainSequence> data{TrainSequence::next_token(random_tokens(draws, 30, m.model->facts().vocabulary))};
       for (int step = 0; step < 2; ++step) {
         trainers.back()->forward_backward(data, {});
         trainers.back()->optim_step({.learning_rate = 0.02});
@@ -47,12 +47,12 @@ TEST(AdapterParity, EveryWayToScoreHasTheTrainersBits) {
       AdapterPlant plant(m, profile, {.kind = kind, .threads = 2});
       Engine engine(plant.runtime, plant.weights, {.page_size = 4});
       RandomSequence draws(9, RandomStream::fuzz);
-      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->vocabulary);
+      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->facts().vocabulary);
       std::vector<std::vector<float>> scores;
       for (std::size_t i = 0; i <= plant.trainers.size(); ++i) {
         scores.push_back(plant.trained_score(i, tokens));
         for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-          EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .seed = i, .company = 2, .adapter = plant.adapter(i)}), scores[i]), 0u)
+          EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .seed = i, .neighbours = 2, .adapter = plant.adapter(i)}), scores[i]), 0u)
               << m.model->family() << " " << profile << ", adapter " << i << ", " << score_kind_name(way);
         for (std::size_t other = 0; other < i; ++other) EXPECT_GT(different_bits(scores[other], scores[i]), 10u);  // the control
       }
@@ -64,11 +64,11 @@ TEST(AdapterParity, MixedAdaptersInOneBatchSampleWhatTheTrainerScores) {
     const TrainBench m(config);
     AdapterPlant plant(m, "cpu-bf16w", {.threads = 2});
     const std::size_t adapters = plant.trainers.size() + 1;
-    std::vector<Request> requests = random_requests(24, 3, m.model->vocabulary);
+    std::vector<Request> requests = random_requests(24, 3, m.model->facts().vocabulary);
     std::vector<std::vector<std::uint32_t>> alone;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       requests[i].adapter = plant.adapter(i % adapters);
-      requests[i].experts = requests[i].experts && m.model->expert_shape().row() > 0;
+      requests[i].experts = requests[i].experts && m.model->facts().expert_shape().row() > 0;
       alone.push_back(bits_of(Engine(plant.runtime, plant.weights, {.prefix_cache = false}).generate({requests[i]})[0]));
     }
     for (const std::int64_t pages : {0, 40}) {

@@ -13,9 +13,7 @@ constexpr std::int64_t kLeastMemory = std::int64_t{2} << 30, kLeastDisk = std::i
 
 double gigabytes(std::int64_t bytes) { return static_cast<double>(bytes) / kGigabyte; }
 
-bool has(const MachineFacts& facts, const char* feature) {
-  return std::find(facts.features.begin(), facts.features.end(), feature) != facts.features.end();
-}
+bool has(const MachineFacts& facts, const char* feature) { return std::find(facts.features.begin(), facts.features.end(), feature) != facts.features.end(); }
 
 Finding processor(const MachineFacts& f) {
   const std::string name = f.processor.empty() ? "unknown processor" : f.processor;
@@ -24,8 +22,7 @@ Finding processor(const MachineFacts& f) {
       return {Level::problem, "processor", fmt::format("{} has no {}", name, needed),
               "use an x86-64 processor with AVX2, FMA and F16C (Intel since 2013, AMD since 2015)"};
   const bool wide = has(f, "avx512f") && has(f, "avx512bw") && has(f, "avx512dq") && has(f, "avx512vl");
-  return {Level::good, "processor",
-          fmt::format("{}: {}; kernels run on {}", name, fmt::join(f.features, " "), wide ? "AVX-512" : "AVX2"), ""};
+  return {Level::good, "processor", fmt::format("{}: {}; kernels run on {}", name, fmt::join(f.features, " "), wide ? "AVX-512" : "AVX2"), ""};
 }
 
 std::vector<Finding> cores(const MachineFacts& f) {
@@ -37,13 +34,13 @@ std::vector<Finding> cores(const MachineFacts& f) {
     found.push_back({Level::note, "cores", fmt::format("{} on {} real cores: siblings share a core's arithmetic", shown, f.cores),
                      fmt::format("try --threads {}: one a core may be as fast and leaves room", f.cores)});
   } else {
-    found.push_back({Level::good, "cores",
-                     fmt::format("{}, each a core of its own{}", shown, f.virtual_machine ? " as far as this virtual machine tells" : ""), ""});
+    found.push_back(
+        {Level::good, "cores", fmt::format("{}, each a core of its own{}", shown, f.virtual_machine ? " as far as this virtual machine tells" : ""), ""});
   }
   if (f.processor_quota > 0 && f.processor_quota + 0.01 < static_cast<double>(f.usable_processors))
     found.push_back({Level::warning, "cores",
-                     fmt::format("this container may use {:.1f} processors' time of {}: threads beyond that are stopped again and again",
-                                 f.processor_quota, f.usable_processors),
+                     fmt::format("this container may use {:.1f} processors' time of {}: threads beyond that are stopped again and again", f.processor_quota,
+                                 f.usable_processors),
                      fmt::format("--threads {}, or raise the container's cpu limit", std::max(1, static_cast<int>(f.processor_quota)))});
   if (f.node_processors.size() == 1 && f.nodes <= 1) {
     found.push_back({Level::good, "nodes", "1 NUMA node: threads go where the system puts them", ""});
@@ -92,8 +89,7 @@ Finding bits(const std::vector<SelfTestRow>& rows) {
   for (const SelfTestRow& row : rows)
     if (!row.passed())
       return {Level::problem, "bits",
-              fmt::format("profile {} with {} and {} thread(s) gives {}, published is {}", row.profile, row.isa, row.threads, row.hash,
-                          row.published),
+              fmt::format("profile {} with {} and {} thread(s) gives {}, published is {}", row.profile, row.isa, row.threads, row.hash, row.published),
               "rebuild with Debian's g++ 12 and no flags of your own (rm -rf build; ./setup); if it stays, report it with this output"};
   return {Level::good, "bits", fmt::format("sampling, gradients and a step give the published bits in {} ways", rows.size()), ""};
 }
@@ -104,8 +100,7 @@ std::string finding_level_name(Level level) {
   return kNames[static_cast<int>(level)];
 }
 
-std::vector<Finding> judge(const MachineFacts& facts, double bandwidth, const std::vector<SelfTestRow>& self_test,
-                           std::int64_t free_bytes) {
+std::vector<Finding> judge(const MachineFacts& facts, double bandwidth, const std::vector<SelfTestRow>& self_test, std::int64_t free_bytes) {
   std::vector<Finding> found = {processor(facts)};
   for (Finding& finding : cores(facts)) found.push_back(std::move(finding));
   found.push_back(memory(facts, bandwidth));

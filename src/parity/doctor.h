@@ -1,6 +1,6 @@
-// `lockstep doctor`: what was found of a machine, and for what is wrong the line that mends it. Judges facts
-// (parity/machine.h) and the self-test; measures nothing itself. Any thread.
+// `lockstep doctor`: turns facts about the machine into findings, each with the command that fixes it.
 //   for (const Finding& finding : judge(facts, bandwidth, rows, folder)) ...
+// Judges facts (parity/machine.h) and the self-test; measures nothing itself. Any thread.
 #pragma once
 #include <string>
 #include <vector>
@@ -15,12 +15,11 @@ struct Finding {
   Level level = Level::good;
   std::string subject;  // "processor", "memory", "bits", ...
   std::string text;
-  std::string mend;     // a command or a setting; empty where there is nothing to do
+  std::string mend;  // a command or a setting; empty where there is nothing to do
 };
 std::string finding_level_name(Finding::Level level);  // "good", "note", "warning", "problem"
 
 // `bandwidth` in GB/s, 0: not measured. `free_bytes`: of the disk that runs are written to, negative: unknown.
-std::vector<Finding> judge(const MachineFacts& facts, double bandwidth, const std::vector<SelfTestRow>& self_test,
-                           std::int64_t free_bytes);
+std::vector<Finding> judge(const MachineFacts& facts, double bandwidth, const std::vector<SelfTestRow>& self_test, std::int64_t free_bytes);
 
 }  // namespace lockstep

@@ -47,7 +47,10 @@ TEST(Doctor, EachFaultIsFoundAndHasALineThatMendsIt) {
   expect(judged([](MachineFacts& f) { f.features = {"avx2", "f16c"}; }), "processor", Level::problem, "AVX2");
   expect(judged([](MachineFacts& f) { f.cores = 2; }), "cores", Level::note, "--threads 2");
   expect(judged([](MachineFacts& f) { f.processor_quota = 1.5; }), "cores", Level::warning, "--threads 1");
-  expect(judged([](MachineFacts& f) { f.nodes = 2, f.node_processors = {2, 2}; }), "nodes", Level::note, "numactl --cpunodebind=0 --membind=0 lockstep --threads 2");
+  expect(judged([](MachineFacts& f) {
+           f.nodes = 2, f.node_processors = {2, 2};
+         }),
+         "nodes", Level::note, "numactl --cpunodebind=0 --membind=0 lockstep --threads 2");
   expect(judged([](MachineFacts& f) { f.nodes = 2, f.node_processors = {4}; }), "nodes", Level::note, "");
   expect(judged([](MachineFacts& f) { f.frequency_governor = "powersave"; }), "cores", Level::note, "cpupower");
   expect(judged([](MachineFacts& f) { f.memory_limit_bytes = std::int64_t{1} << 30; }), "memory", Level::warning, "memory");

@@ -11,11 +11,10 @@ namespace {
 constexpr std::string_view kNames[] = {"prefill", "chunked", "decode", "prefix", "preempted"};
 
 // Requests that keep an engine busy: short random prompts, more submitted as they end. Cancelled when this goes away.
-class Company {
+class Neighbours {
  public:
-  Company(Engine& engine, const ScoreMode& mode)
-      : engine_(engine), draws_(mode.seed, RandomStream::fuzz, 1), wanted_(mode.company) {}
-  ~Company() {
+  Neighbours(Engine& engine, const ScoreMode& mode) : engine_(engine), draws_(mode.seed, RandomStream::fuzz, 1), wanted_(mode.neighbours) {}
+  ~Neighbours() {
     wanted_ = 0;
     for (std::uint64_t id : std::vector<std::uint64_t>(ids_)) {
       try {
@@ -24,19 +23,17 @@ class Company {
       }
     }
   }
-  void keep() {
+  void fill() {
     while (static_cast<std::int32_t>(ids_.size()) < wanted_) {
       const RequestLimits& limits = engine_.limits();
       const std::int64_t longest = std::min(limits.max_positions, limits.cache_positions);
       Request request;
       request.prompt.resize(1 + draws_.below(static_cast<std::uint32_t>(std::clamp<std::int64_t>(longest / 2, 1, 24))));
-      for (std::int32_t& token : request.prompt)
-        token = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(limits.vocabulary)));
+      for (std::int32_t& token : request.prompt) token = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(limits.vocabulary)));
       request.sampling.seed = draws_.next();
       request.prefix_owner = request.sampling.seed & 1;
       const std::int64_t room = longest - static_cast<std::int64_t>(request.prompt.size());
-      request.sampling.max_tokens =
-          static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(std::min<std::int64_t>(room, 12) + 1)));
+      request.sampling.max_tokens = static_cast<std::int32_t>(draws_.below(static_cast<std::uint32_t>(std::min<std::int64_t>(room, 12) + 1)));
       ids_.push_back(engine_.submit(std::move(request), {}, [this](Generation&& g) { std::erase(ids_, g.id); }));
     }
   }
@@ -81,10 +78,10 @@ std::vector<float> engine_score(Engine& engine, const std::vector<std::int32_t>&
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t page_size = engine.options().page_size;
   RandomSequence draws(mode.seed, RandomStream::fuzz);
-  Company company(engine, mode);
+  Neighbours neighbours(engine, mode);
   // One pass over the tokens; `between` may change the pace or preempt it before each step.
   const auto pass = [&](Pace pace, const auto& between) {
-    company.keep();
+    neighbours.fill();
     Request request;
     request.prompt = tokens;
     request.sampling.max_tokens = 0;
@@ -103,7 +100,7 @@ std::vector<float> engine_score(Engine& engine, const std::vector<std::int32_t>&
       while (!done) {
         between(id, pace);
         if (!engine.step()) fail(ErrorCode::internal, "the engine is idle before a score is done");
-        if (!done) company.keep();
+        if (!done) neighbours.fill();
       }
     } catch (...) {
       engine.cancel(id);

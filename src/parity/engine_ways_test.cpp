@@ -10,22 +10,17 @@ namespace {
 
 TEST(EngineWays, AllGiveTheSameBits) {
   Plant plant("wide");
-  Engine engine(plant.runtime, plant.weights,
-                {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 40, .max_batch_rows = 128, .prefill_chunk = 16});
   RandomSequence draws(5, RandomStream::fuzz);
   for (int round = 0; round < 4; ++round) {
-    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->vocabulary);
+    const std::vector<std::int32_t> tokens = random_tokens(draws, 30 + 7 * round, plant.runtime.model->facts().vocabulary);
     const std::vector<float> expected = engine_score(engine, tokens);
     ASSERT_EQ(expected.size(), tokens.size() - 1);
-    for (ScoreKind kind :
-         {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-      for (std::int32_t company : {0, 5})
-        EXPECT_EQ(
-            different_bits(
-                engine_score(engine, tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .company = company}),
-                expected),
-            0u)
-            << score_kind_name(kind) << " company " << company;
+    for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
+      for (std::int32_t neighbours : {0, 5})
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = kind, .seed = static_cast<std::uint64_t>(round), .neighbours = neighbours}), expected),
+                  0u)
+            << score_kind_name(kind) << " neighbours " << neighbours;
     EXPECT_TRUE(engine.idle());
   }
   const EngineCounters& c = engine.counters();
@@ -43,12 +38,12 @@ TEST(EngineWays, WeightsOfARequestsOwn) {
   Plant plant, other("sharing", "cpu-bf16w", {.threads = 2}, 128, 8);
   const auto own = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2);
   RandomSequence draws(6, RandomStream::fuzz);
-  const std::vector<std::int32_t> tokens = random_tokens(draws, 40, plant.runtime.model->vocabulary);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 40, plant.runtime.model->facts().vocabulary);
   Engine engine(plant.runtime, plant.weights, {.page_size = 4}), alone(plant.runtime, own);
   const std::vector<float> expected = engine_score(alone, tokens);
   EXPECT_GT(different_bits(engine_score(engine, tokens), expected), 0u);
   for (const ScoreKind kind : {ScoreKind::prefix, ScoreKind::preempted})
-    EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = kind, .seed = 3, .company = 2, .weights = own}), expected), 0u) << score_kind_name(kind);
+    EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = kind, .seed = 3, .neighbours = 2, .weights = own}), expected), 0u) << score_kind_name(kind);
 }
 
 }  // namespace

@@ -58,8 +58,7 @@ void read_topology(const fs::path& root, MachineFacts& facts) {
   facts.usable_processors = static_cast<std::int64_t>(usable.size());
   for (const int cpu : usable) {
     // The list of a core's siblings names the core.
-    const std::string siblings =
-        first_line(root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology/thread_siblings_list");
+    const std::string siblings = first_line(root / "sys/devices/system/cpu" / ("cpu" + std::to_string(cpu)) / "topology/thread_siblings_list");
     if (!siblings.empty()) cores.insert(siblings);
   }
   facts.cores = static_cast<std::int64_t>(cores.size());
@@ -113,7 +112,8 @@ MemorySpeed memory_speed(std::int64_t threads) {
   MemorySpeed speed;
   if (bytes < kLeast) return speed;
   // Large pages, as many as the system gives: with small ones the ruler would wait for their table.
-  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(static_cast<std::size_t>(kHugePage), static_cast<std::size_t>(bytes)), &std::free);
+  const std::unique_ptr<void, decltype(&std::free)> memory(std::aligned_alloc(static_cast<std::size_t>(kHugePage), static_cast<std::size_t>(bytes)),
+                                                           &std::free);
   if (!memory) return speed;
   madvise(memory.get(), static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
   auto* block = static_cast<std::uint64_t*>(memory.get());
@@ -125,11 +125,14 @@ MemorySpeed memory_speed(std::int64_t threads) {
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(parts));
   const auto pass = [&](const MemoryRead& how) {
     const auto begin = std::chrono::steady_clock::now();
-    pool.run(parts, [&](std::int64_t part) { sums[static_cast<std::size_t>(part)] = read_memory(how, block + static_cast<std::size_t>(part) * part_numbers, part_numbers); });
+    pool.run(parts, [&](std::int64_t part) {
+      sums[static_cast<std::size_t>(part)] = read_memory(how, block + static_cast<std::size_t>(part) * part_numbers, part_numbers);
+    });
     const double seconds = seconds_since(begin);
     std::uint64_t total = 0;
     for (const std::uint64_t sum : sums) total += sum;
-    if (total != part_numbers * static_cast<std::size_t>(parts)) fail(ErrorCode::internal, "{} numbers of 1 add up to {}", part_numbers * static_cast<std::size_t>(parts), total);
+    if (total != part_numbers * static_cast<std::size_t>(parts))
+      fail(ErrorCode::internal, "{} numbers of 1 add up to {}", part_numbers * static_cast<std::size_t>(parts), total);
     return seconds > 0 ? static_cast<double>(total * 8) / seconds / 1e9 : 0.0;
   };
   std::vector<MemoryRead> reads;

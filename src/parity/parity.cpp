@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/free_memory.h"
 #include "checkpoint/model_folder.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -34,7 +34,7 @@ std::int64_t servings_of(const ParityScene& scene, const F& wanted) {
 std::vector<ParityCounter> engagement(const ParityScene& scene) {
   const Model& model = *scene.model.model;
   const bool long_enough = scene.longest >= 64;  // shorter contexts fill neither chunks nor pages
-  const bool sparse = model.select_top_k > 0 && model.select_top_k < scene.longest;
+  const bool sparse = model.facts().most_keys() > 0 && model.facts().most_keys() < scene.longest;
   std::vector<ParityCounter> counters;
   const auto add = [&](const std::string& name, bool required) {
     const auto found = scene.counters.find(name);
@@ -43,7 +43,9 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("training_forwards", true);
   for (const char* name : {"chunks", "cache_hits", "preemptions", "evictions", "mixed_batches"}) add(name, long_enough);
   add("decode_tokens", true);
-  const bool ranks = !is_packed_format(scene.profile.weight_bits);
+  // Sampled tokens that something was cut for, and how many of them have another number without their kept sets.
+  for (const char* name : {"kept_set_tokens", "kept_set_control"}) add(name, model.facts().vocabulary >= 64);
+  const bool ranks = !is_low_bit_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
   for (const int threads : {1, 2, 3, 4}) {
@@ -56,17 +58,16 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (layout.size() > 1) counters.push_back({fmt::format("forwards {}", layout.text()), visits_of(scene, with_layout), true});
   }
   add("sparse_pairs_skipped", sparse);
-  add("expert_rows", model.experts_a_token > 0);
+  add("expert_rows", model.facts().experts_a_token > 0);
   add("deferred_comparisons", true);
   const bool device = parity_device(scene.options).has_value();
   if (device) add(scene.options.device + "_comparisons", true);
   for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
     if (machine_has(isa))
-      add(fmt::format("{}_comparisons", instruction_set_name(isa)),
-          isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
+      add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
-  for (const char* name : {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps",
-                           "checkpointed_segments", "deferred_steps", "rank_steps"})
+  for (const char* name :
+       {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps"})
     add(name, scene.trains());
   if (device) add(scene.options.device + "_steps", scene.trains());
   add("rank_bytes", ranks);
@@ -81,7 +82,7 @@ std::vector<std::string> ParityReport::idle() const {
   for (const ParityCounter& c : engagement)
     if (c.required && c.value == 0) names.push_back(c.name);
   for (const ParityVisit& v : visits)
-    if (!v.kept()) names.push_back(v.place);
+    if (!v.visited()) names.push_back(v.place);
   return names;
 }
 
@@ -91,11 +92,9 @@ ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
 }
 
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {
-  if (options.cases < 0 || options.cases > 10'000'000)
-    fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
-  if (model.model->max_positions < 2)
-    fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2",
-         model.model->max_positions);
+  if (options.cases < 0 || options.cases > 10'000'000) fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
+  if (model.model->facts().max_positions < 2)
+    fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2", model.model->facts().max_positions);
   ParityReport report;
   report.profile = options.profile;
   report.trains = profile_by_name(options.profile).weight_bits == 0;
@@ -108,8 +107,8 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
                     profile_by_name(options.profile),
                     report,
                     unknown,
-                    std::min<std::int64_t>(200, model.model->max_positions),
-                    std::min<std::int64_t>(520, model.model->max_positions),
+                    std::min<std::int64_t>(200, model.model->facts().max_positions),
+                    std::min<std::int64_t>(520, model.model->facts().max_positions),
                     {}};
   check_memory(parity_memory(scene), fmt::format("comparing this model under the profile '{}'", options.profile));
   shown.total = parity_forward_comparisons(scene) + parity_step_comparisons(scene);
@@ -137,13 +136,9 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
   json["first_mismatch"] = nullptr;
   if (report.first_mismatch) {
     const ParityMismatch& m = *report.first_mismatch;
-    json["first_mismatch"] = {
-        {"operation", m.operation},
-        {"layer", m.layer >= 0 ? nlohmann::ordered_json(m.layer) : nlohmann::ordered_json(nullptr)},
-        {"coordinate", m.coordinate},
-        {"expected_bits", bits_text(m.expected)},
-        {"bits", bits_text(m.got)},
-        {"run", m.run}};
+    json["first_mismatch"] = {{"operation", m.operation},   {"layer", m.layer >= 0 ? nlohmann::ordered_json(m.layer) : nlohmann::ordered_json(nullptr)},
+                              {"coordinate", m.coordinate}, {"expected_bits", bits_text(m.expected)},
+                              {"bits", bits_text(m.got)},   {"run", m.run}};
   }
   for (const ParityCounter& c : report.engagement) json["engagement"][c.name] = c.value;
   json["idle"] = report.idle();
@@ -159,7 +154,8 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
                      {"internal_model", c.internal_model}};
   json["comparisons"] = report.comparisons;
   json["steps"] = report.steps;
-  for (const ParityVisit& v : report.visits) json["places"].push_back({{"place", v.place}, {"training", v.training}, {"serving", v.serving}, {"steps", v.steps}});
+  for (const ParityVisit& v : report.visits)
+    json["places"].push_back({{"place", v.place}, {"training", v.training}, {"serving", v.serving}, {"steps", v.steps}});
   json["miscounts"] = report.miscounts;
   json["profile"] = report.profile;
   json["seed"] = report.seed;
@@ -169,38 +165,32 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
 }
 
 std::string to_text(const ParityReport& report) {
-  std::string text =
-      fmt::format("{} sequences in {} comparisons, {} log-probabilities, {} optimiser steps: {} mismatches\n",
-                  report.cases, report.comparisons, report.tokens, report.steps, report.mismatches);
-  text += fmt::format("profile {}, seed {}, {} tokens/s, {}\n", report.profile, report.seed,
-                      format_rate(report.tokens_per_second()), format_duration(report.seconds));
+  std::string text = fmt::format("{} sequences in {} comparisons, {} log-probabilities, {} optimiser steps: {} mismatches\n", report.cases, report.comparisons,
+                                 report.tokens, report.steps, report.mismatches);
+  text += fmt::format("profile {}, seed {}, {} tokens/s, {}\n", report.profile, report.seed, format_rate(report.tokens_per_second()),
+                      format_duration(report.seconds));
   if (report.first_mismatch) {
     const ParityMismatch& m = *report.first_mismatch;
-    text += fmt::format("first mismatch: {}{}, [{}]: expected bits {}, got {}\n  {}\n", m.operation,
-                        m.layer >= 0 ? fmt::format(" (layer {})", m.layer) : "", fmt::join(m.coordinate, ", "),
-                        bits_text(m.expected), bits_text(m.got), m.run);
+    text += fmt::format("first mismatch: {}{}, [{}]: expected bits {}, got {}\n  {}\n", m.operation, m.layer >= 0 ? fmt::format(" (layer {})", m.layer) : "",
+                        fmt::join(m.coordinate, ", "), bits_text(m.expected), bits_text(m.got), m.run);
   }
   text += "engagement:\n";
   for (const ParityCounter& c : report.engagement)
-    text += fmt::format("  {:<30}{:>14}{}\n", c.name, c.value,
-                        c.value > 0  ? ""
-                        : c.required ? "   DID NOT RUN"
-                                     : "   (this model cannot)");
+    text += fmt::format("  {:<30}{:>14}{}\n", c.name, c.value, c.value > 0 ? "" : c.required ? "   DID NOT RUN" : "   (this model cannot)");
   text += "places (forwards of training, ways of serving, optimiser steps):\n";
   for (const ParityVisit& v : report.visits)
-    text += fmt::format("  {:<64}{:>5}{:>5}{:>5}{}\n", v.place, v.training, v.serving, v.steps, v.kept() ? "" : "   PROMISED, AND NOT VISITED");
+    text += fmt::format("  {:<64}{:>5}{:>5}{:>5}{}\n", v.place, v.training, v.serving, v.steps, v.visited() ? "" : "   PROMISED, AND NOT VISITED");
   for (const std::string& miscount : report.miscounts) text += fmt::format("other work than was asked for: {}\n", miscount);
   const ParityControl& c = report.control;
   text += fmt::format(
-      "control (profile {}{}): {}\n", c.profile,
-      c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
+      "control (profile {}{}): {}\n", c.profile, c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
       c.detected && !c.serving_detected ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
       : c.detected && !report.trains
-          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile serves alone, and no step was compared", c.operation, c.different)
-      : c.detected && c.step_detected
-          ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
-      : c.detected ? std::string("NOT DETECTED in the step")
-                   : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
+          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile serves alone, and no step was compared",
+                        c.operation, c.different)
+      : c.detected && c.step_detected ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
+      : c.detected                    ? std::string("NOT DETECTED in the step")
+                                      : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
   return text + (report.passed() ? "parity holds\n" : "PARITY FAILED\n");
 }
 

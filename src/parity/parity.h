@@ -1,8 +1,8 @@
-// Parity: that the forward of training, of every way of serving and of every machine form gives the same bits, and that the
-// optimiser's step does not depend on how the batch was cut, packed, ordered or computed. Random cases over everything that must
-// not matter; counters that say that each path really ran; a negative control that must be found at the right operation.
-// Knows no command line. One thread at a time; it makes its own runtimes.
+// Parity: checks that the training forward, every way of serving and every machine configuration give the same bits, and that
+// optimizer steps do not depend on how the batch was split, packed, ordered or computed.
 //   ParityReport report = run_parity(load_parity_model("models/countdown-glm"), {.cases = 100}); if (!report.passed()) ...
+// Random cases over everything that must not matter; engagement counters that show that each path ran; a negative control that must be found
+// at the right operation. Knows no command line. One thread at a time; it makes its own runtimes.
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -27,30 +27,30 @@ struct ParityOptions {
   std::int64_t cases = 100;  // random ones; edge lengths come on top
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
-  std::string ranks;         // one more layout of ranks (parallel/layout.h), beside those that are always compared
+  std::string ranks;           // one more layout of ranks (parallel/layout.h), beside those that are always compared
   std::string device = "cpu";  // emulated or cuda: a place more, and steps on it
-  bool quiet = true;         // no progress on stderr
+  bool quiet = true;           // no progress on stderr
 };
 
 // Where two runs first differ.
 struct ParityMismatch {
-  std::string operation;  // "linear model.layers.0.self_attn.q_a_proj.weight", "gradient NAME", "log-probability"
-  int layer = -1;                   // -1: none
+  std::string operation;                 // "linear model.layers.0.self_attn.q_a_proj.weight", "gradient NAME", "log-probability"
+  int layer = -1;                        // -1: none
   std::vector<std::int64_t> coordinate;  // of the operation's output: [position, column]; of a tensor: its indices
   std::uint32_t expected = 0, got = 0;   // bits
-  std::string run;                  // what was compared: way, place, case
+  std::string run;                       // what was compared: way, place, case
 };
 
 struct ParityControl {
-  std::string profile;       // the contract with another leaf count
-  bool internal_model = false;  // the model has no sum that is long enough; a small one of our own took its place
-  bool detected = false;     // differs, and first at the operation that the manifest says
-  bool step_detected = false;   // and so do the weights after a step
+  std::string profile;            // the contract with another leaf count
+  bool internal_model = false;    // the model has no sum that is long enough; a small one of our own took its place
+  bool detected = false;          // differs, and first at the operation that the manifest says
+  bool step_detected = false;     // and so do the weights after a step
   bool serving_detected = false;  // and so does every way of serving, of which one is looked into for the operation
   std::string serving_missed;     // the way that did not differ, or named another operation
   std::string operation, expected_operation;
   int layer = -1;
-  std::int64_t different = 0;   // log-probabilities that the control changed
+  std::int64_t different = 0;  // log-probabilities that the control changed
 };
 
 struct ParityCounter {
@@ -64,7 +64,7 @@ struct ParityVisit {
   std::string place;
   std::int64_t training = 0, serving = 0, steps = 0;  // forwards of training, ways of serving, optimiser steps
   bool promises_forward = false, promises_steps = false;
-  bool kept() const { return (!promises_forward || (training > 0 && serving > 0)) && (!promises_steps || steps > 0); }
+  bool visited() const { return (!promises_forward || (training > 0 && serving > 0)) && (!promises_steps || steps > 0); }
 };
 
 struct ParityReport {
@@ -75,14 +75,14 @@ struct ParityReport {
   std::optional<ParityMismatch> first_mismatch;
   std::vector<ParityCounter> engagement;
   ParityControl control;
-  std::vector<ParityVisit> visits;          // where it ran
-  std::vector<std::string> miscounts;       // where kernels did other work than lengths and the config ask for (model/forward_counts.h)
+  std::vector<ParityVisit> visits;     // where it ran
+  std::vector<std::string> miscounts;  // where kernels did other work than lengths and the config ask for (model/forward_counts.h)
   std::string profile;
-  bool trains = true;                       // false: a profile for serving alone, of which the forward is compared
+  bool trains = true;  // false: a profile for serving alone, of which the forward is compared
   std::uint64_t seed = 0;
   double seconds = 0, forward_seconds = 0;
   double tokens_per_second() const { return forward_seconds > 0 ? static_cast<double>(tokens) / forward_seconds : 0; }
-  std::vector<std::string> idle() const;    // required counters that are 0, and places that were promised and not visited
+  std::vector<std::string> idle() const;  // required counters that are 0, and places that were promised and not visited
   bool passed() const {
     return mismatches == 0 && idle().empty() && miscounts.empty() && control.detected && control.serving_detected && (control.step_detected || !trains);
   }

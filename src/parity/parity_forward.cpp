@@ -1,4 +1,4 @@
-// Log-probabilities of the same tokens over every way of computing them, in random company, at every place.
+// Compares log-probabilities of the same tokens over every way of computing them, among random batch neighbours, in every configuration.
 #include <algorithm>
 #include <bit>
 
@@ -13,14 +13,12 @@ namespace {
 constexpr int kWays = 6;
 constexpr std::size_t kScalarEvery = 7;  // one comparison of this many is made at a scalar place
 
-std::string way_name(int way) {
-  return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1)));
-}
+std::string way_name(int way) { return way == 0 ? "training" : std::string(score_kind_name(static_cast<ScoreKind>(way - 1))); }
 
 // Lengths at which blocks, pages and the selection begin and end.
 std::vector<std::int64_t> edge_lengths(const ParityScene& scene) {
   std::vector<std::int64_t> lengths = {15, 16, 17, 63, 64, 65, scene.longest};
-  const std::int64_t k = scene.model.model->select_top_k;
+  const std::int64_t k = scene.model.model->facts().most_keys();
   for (std::int64_t n : {k, k + 1, k + 2}) lengths.push_back(n);
   std::sort(lengths.begin(), lengths.end());
   lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
@@ -73,15 +71,13 @@ std::vector<Comparison> comparisons_of(const ParityScene& scene, std::size_t seq
   return list;
 }
 
-std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way,
-                           std::uint64_t item) {
+std::vector<float> run_way(const ParityScene& scene, ParityBench& bench, const Tokens& tokens, int way, std::uint64_t item) {
   RandomSequence draws = scene.draws(item);
-  if (way > 0)
-    return engine_score(*bench.engine, tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
+  if (way > 0) return engine_score(*bench.engine, tokens, {static_cast<ScoreKind>(way - 1), draws.next(), static_cast<std::int32_t>(draws.below(5))});
   std::vector<TrainSequence> data;
   for (std::uint32_t others = draws.below(4); others > 0; --others)
-    data.push_back(TrainSequence::next_token(scene.random_tokens(
-        draws, 2 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 40))))));
+    data.push_back(
+        TrainSequence::next_token(scene.random_tokens(draws, 2 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 40))))));
   const std::size_t at = draws.below(static_cast<std::uint32_t>(data.size() + 1));
   data.insert(data.begin() + static_cast<std::ptrdiff_t>(at), TrainSequence::next_token(tokens));
   return bench.trainer->score(data)[at];
@@ -94,12 +90,8 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
     if (got.size() != c.logprobs.size() || std::bit_cast<std::uint32_t>(got[i]) != std::bit_cast<std::uint32_t>(c.logprobs[i])) first = i;
   if (first < c.logprobs.size())
     scene.mismatch([&] {
-      const auto alone = [&](OperationObserver& o) {
-        reference.observed(o, [&] { reference.trainer->score({TrainSequence::next_token(c.tokens)}); });
-      };
-      const auto again = [&](ParityBench& b, OperationObserver& o) {
-        b.observed(o, [&] { run_way(scene, b, c.tokens, way, item); });
-      };
+      const auto alone = [&](OperationObserver& o) { reference.observed(o, [&] { reference.trainer->score({TrainSequence::next_token(c.tokens)}); }); };
+      const auto again = [&](ParityBench& b, OperationObserver& o) { b.observed(o, [&] { run_way(scene, b, c.tokens, way, item); }); };
       // On a new engine everything can be seen; where it needs what the old one holds in its cache, what can be seen there.
       std::optional<ParityMismatch> found;
       const bool whole = bench.place.ranks.size() == 1;  // an observer sees one rank's operations
@@ -116,8 +108,8 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
                                std::bit_cast<std::uint32_t>(c.logprobs[first]),
                                first < got.size() ? std::bit_cast<std::uint32_t>(got[first]) : 0,
                                {}};
-      found->run = fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(),
-                               bench.place.text(), reference.place.text());
+      found->run =
+          fmt::format("{} of {} tokens on {} against training alone on {}", way_name(way), c.tokens.size(), bench.place.text(), reference.place.text());
       return *found;
     });
   const auto tokens = static_cast<std::int64_t>(got.size());
@@ -157,6 +149,7 @@ void fuzz_forward(ParityScene& scene) {
       throw_if_interrupted();
       compare(scene, reference, bench, cases[c.sequence], c.way, c.item);
     }
+    compare_sampling(scene, bench, 3'000'000'000 + p);
     const EngineCounters& n = bench.engine->counters();
     scene.counters["rank_bytes"] += bench.engine->rank_steps().traffic().bytes + bench.trainer->traffic().bytes;
     scene.counters["chunks"] += n.chunks;
@@ -168,7 +161,8 @@ void fuzz_forward(ParityScene& scene) {
     for (const auto& [whose, work] : {std::pair{"serving", n.work}, std::pair{"training", bench.trainer->work()}}) {
       scene.counters["sparse_pairs_skipped"] += work.pairs_skipped();
       scene.counters["expert_rows"] += work.expert_rows;
-      if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("{} on {}: {}", whose, bench.place.text(), fault));
+      if (const std::string fault = work.fault(); !fault.empty())
+        scene.report.miscounts.push_back(fmt::format("{} on {}: {}", whose, bench.place.text(), fault));
     }
   }
 }

@@ -1,4 +1,4 @@
-// What a parity run takes of memory, before it is tried: its own benches and steps run on a backend that counts and computes nothing
+// Plans the memory of a parity run: its benches and steps run on a backend that counts memory and computes nothing
 // (planning/memory_plan.h).
 #include <algorithm>
 

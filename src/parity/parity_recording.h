@@ -1,11 +1,10 @@
-// What a forward did to one token sequence, operation by operation: an observer that finds the sequence's rows among all rows
-// of every forward (by their whole prefix, read through the page table), keeps a hash of each, and compares with another
-// recording. So the first operation that two runs disagree on is named, with its layer, row and column.
-// Rows of others that have the same prefix count as the sequence's: the contract says that they are equal.
-// It sees what is computed while it observes: a prefix that stood in an engine's cache before is unknown to it, and rows behind such
-// a prefix are passed over. Record on an engine that is new.
+// Records, operation by operation, what a forward computed for one token sequence, and compares recordings: names the first operation in which two
+// runs differ, with its layer, row and column.
 //   OperationRecording a(tokens); runtime.observer = &a; engine_score(engine, tokens);
 //   OperationRecording b(tokens, &a); ... b.first_difference();
+// An observer finds the sequence's rows among all rows of every forward (by their whole prefix, read through the page table) and hashes them. Rows
+// of other sequences with the same prefix count too: the contract says that they are equal. It sees only what is computed while it observes: rows
+// behind a prefix that was cached earlier are skipped, so record on a new engine.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -20,8 +19,7 @@ class OperationRecording : public OperationObserver {
  public:
   static constexpr int kNone = -1;
   // Compares with `expected` as it goes (it must outlive this). `keep`: the operation whose bits are kept, not only their hash.
-  explicit OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr,
-                              int keep = kNone);
+  explicit OperationRecording(std::vector<std::int32_t> tokens, const OperationRecording* expected = nullptr, int keep = kNone);
 
   struct RecordedOperation {
     std::string name, parameter;
@@ -34,7 +32,7 @@ class OperationRecording : public OperationObserver {
   std::int64_t rows() const { return rows_; }  // of the sequence, over all forwards
 
   struct Difference {
-    int operation = 0;  // index into operations()
+    int operation = 0;                       // index into operations()
     std::int64_t position = 0, column = -1;  // column -1: that operation's bits were not kept
     std::uint32_t expected = 0, got = 0;
   };

@@ -3,13 +3,13 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep {
 
 std::string ParityPlace::text() const {
-  return fmt::format("{} {}, {} thread{}, pages of {}{}{}", backend_kind_name(backend), instruction_set_name(isa), threads, threads == 1 ? "" : "s",
-                     page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "", serve_defaults ? ", as served by default" : "");
+  return fmt::format("{} {}, {} thread{}, pages of {}{}{}", backend_kind_name(backend), instruction_set_name(isa), threads, threads == 1 ? "" : "s", page_size,
+                     ranks.size() > 1 ? ", ranks " + ranks.text() : "", serve_defaults ? ", as served by default" : "");
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
@@ -25,17 +25,16 @@ ParityPlaces parity_places(const ParityOptions& options) {
   const InstructionSet widest = widest_instruction_set();
   ParityPlaces places;
   std::vector<ParityPlace>& all = places.all;
-  all = {{BackendKind::cpu, widest, 2, 16, {}, true},
-         {BackendKind::cpu, widest, 1, 4},
-         {BackendKind::cpu, widest, 4, 4},
-         {BackendKind::deferred, widest, 3, 1}};
+  all = {
+      {BackendKind::cpu, widest, 2, 16, {}, true}, {BackendKind::cpu, widest, 1, 4}, {BackendKind::cpu, widest, 4, 4}, {BackendKind::deferred, widest, 3, 1}};
   if (widest == InstructionSet::avx512) {
     all.push_back({BackendKind::cpu, InstructionSet::avx2, 2, 1});
     all.push_back({BackendKind::deferred, InstructionSet::avx2, 3, 16});
   }
   if (parity_device(options) == BackendKind::cuda)
     for (const std::int64_t page : {16, 4, 1}) all.push_back({BackendKind::cuda, widest, 1, page});
-  const ParityPlace with_ranks[] = {{BackendKind::cpu, widest, 1, 4}, {BackendKind::deferred, widest, 2, 16}, {BackendKind::cpu, widest, 2, 1}, {BackendKind::deferred, widest, 1, 4}};
+  const ParityPlace with_ranks[] = {
+      {BackendKind::cpu, widest, 1, 4}, {BackendKind::deferred, widest, 2, 16}, {BackendKind::cpu, widest, 2, 1}, {BackendKind::deferred, widest, 1, 4}};
   const std::vector<RankLayout> layouts = parity_layouts(options);
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     all.push_back(with_ranks[i % std::size(with_ranks)]);
@@ -51,12 +50,11 @@ ParityPlaces parity_places(const ParityOptions& options) {
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   std::vector<RankLayout> layouts;
   if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
-  if (is_packed_format(profile_by_name(options.profile).weight_bits)) {  // ranks do not share packed weights
+  if (is_low_bit_format(profile_by_name(options.profile).weight_bits)) {  // ranks do not share low-bit weights
     layouts.push_back({});
     return layouts;
   }
-  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"})
-    layouts.push_back(rank_layout(text));
+  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"}) layouts.push_back(rank_layout(text));
   return layouts;
 }
 
@@ -68,8 +66,7 @@ ParityVisit& ParityScene::visit(const ParityPlace& place) const {
 
 Tokens ParityScene::random_tokens(RandomSequence& draws, std::int64_t n) const {
   Tokens tokens(static_cast<std::size_t>(n));
-  for (std::int32_t& token : tokens)
-    token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->vocabulary)));
+  for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.model->facts().vocabulary)));
   return tokens;
 }
 
@@ -78,9 +75,7 @@ void ParityScene::mismatch(const std::function<ParityMismatch()>& describe) {
 }
 
 ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine)
-    : place(at),
-      runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile,
-              std::max(scene.longest, scene.longest_step)) {
+    : place(at), runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile, std::max(scene.longest, scene.longest_step)) {
   TrainerOptions options;
   options.page_size = at.page_size;
   options.ranks = at.ranks;
@@ -102,8 +97,7 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
                                                   .ranks = at.ranks});
 }
 
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,
-                                                       const ObservedRun& got) {
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got) {
   std::optional<ParityMismatch> found;
   int keep = OperationRecording::kNone;
   for (int pass = 0; pass < 2; ++pass) {

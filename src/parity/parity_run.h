@@ -1,5 +1,5 @@
-// The parts of a parity run (parity/parity.h), for parity_*.cpp alone: what they share, the benches on which things are
-// computed, and one function a part.
+// Internals of a parity run (parity/parity.h), for parity_*.cpp only: shared state, the benches on which things are
+// computed, and one function per part.
 #pragma once
 #include <functional>
 #include <map>
@@ -24,23 +24,23 @@ struct ParityPlace {
   std::int64_t page_size = 16;
   RankLayout ranks = {};
   bool serve_defaults = false;  // the engine as `lockstep serve` has it, and not one with small pages, chunks and cache
-  std::string text() const;  // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
+  std::string text() const;     // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
-// What everything is compared with, and the places of the forward that it is compared on, all of which every run visits: numbers of
-// threads and backends without ranks, then every layout of ranks, and slow ones (scalar, emulated) last. The seed says which layout meets
-// which backend, threads and pages: other seeds, other pairs.
+// The reference, and the configurations of the forward that are compared with it, all of which every run visits: numbers of
+// threads and backends without ranks, then every layout of ranks, and slow ones (scalar, emulated) last. The seed chooses which layout is
+// combined with which backend, threads and pages.
 ParityPlace parity_reference();
 struct ParityPlaces {
   std::vector<ParityPlace> all;
   std::size_t fast = 0;  // the first of all
 };
 ParityPlaces parity_places(const ParityOptions& options);
-// The device that was asked for beside the CPU, or none.
+// The requested device besides the CPU, or none.
 std::optional<BackendKind> parity_device(const ParityOptions& options);
 // Layouts of ranks, in the order in which places and steps take them; the asked one first.
 std::vector<RankLayout> parity_layouts(const ParityOptions& options);
 
-// What all parts share.
+// State shared by all parts.
 struct ParityScene {
   const ParityModel& model;
   const ParityOptions& options;
@@ -84,11 +84,13 @@ struct ParityBench {
 using ObservedRun = std::function<void(OperationObserver&)>;
 // Two runs over the same tokens: the first operation that differs. Each is run twice (the second pass keeps the bits of that
 // operation). Empty: none differs, or not when run again.
-std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected,
-                                                       const ObservedRun& got);
+std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got);
 
 // Log-probabilities over all ways and places.
 void fuzz_forward(ParityScene& scene);
+// Sampled tokens at every sampling setting, on one bench: the sampler's number against the training forward's over the kept sets; and the control,
+// that without the sets it is another.
+void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item);
 // Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
 void fuzz_steps(ParityScene& scene);
 // What a run takes of this process's memory at most.

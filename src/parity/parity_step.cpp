@@ -1,4 +1,4 @@
-// Gradients and weights of the same data over micro-batches, order of arrival, packing, checkpointing, threads, instruction
+// Compares gradients and weights of the same data over micro-batches, order of arrival, packing, checkpointing, threads, instruction
 // sets, backends and calls.
 #include <algorithm>
 #include <bit>
@@ -22,12 +22,10 @@ struct StepPlan {
   std::int64_t micro_batch = 0;
   bool shuffle = false, checkpoint = false;
   bool two_calls = false;         // two forward_backward before each optimiser step
-  bool fixed_normaliser =
-      false;  // instead of the sum of the weights of a call: what two calls can have in common with one
+  bool fixed_normaliser = false;  // instead of the sum of the weights of a call: what two calls can have in common with one
   std::string text() const {
-    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all",
-                       shuffle ? ", shuffled" : "", checkpoint ? ", checkpointed" : "",
-                       two_calls ? ", in two calls" : "", place.text());
+    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
+                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", place.text());
   }
 };
 
@@ -40,12 +38,8 @@ std::vector<StepMode> step_modes(const ParityScene& scene) {
 
 std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
   const InstructionSet widest = widest_instruction_set();
-  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) {
-    return ParityPlace{BackendKind::cpu, isa, threads, page};
-  };
-  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) {
-    return ParityPlace{BackendKind::deferred, isa, threads, page};
-  };
+  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::cpu, isa, threads, page}; };
+  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::deferred, isa, threads, page}; };
   std::vector<StepPlan> plans = {
       {cpu(widest, 1, 16), 1},
       {cpu(widest, 2, 4), 2, true},
@@ -64,7 +58,7 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
     plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
     plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
   }
-  // One backend a rank; deferred ones in turn with direct ones.
+  // One backend per rank; deferred ones in turn with direct ones.
   for (const RankLayout& ranks : parity_layouts(scene.options)) {
     ParityPlace place = plans.size() % 2 ? deferred(widest, 1, 16) : cpu(widest, 1, 16);
     place.ranks = ranks;
@@ -103,14 +97,12 @@ class SegmentCounter : public OperationObserver {
 };
 
 std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, std::int64_t round) {
-  RandomSequence draws =
-      scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
+  RandomSequence draws = scene.draws(3'000'000'000 + static_cast<std::uint64_t>(round) * 8 + static_cast<std::uint64_t>(mode));
   std::vector<TrainSequence> data;
   const std::int64_t usual = std::min<std::int64_t>(scene.longest - 1, 80);
   for (int i = 0; i < 5; ++i) {
     std::int64_t n = 1 + draws.below(static_cast<std::uint32_t>(usual));
-    if (i == 2 && round == 0 && mode == StepMode::cross_entropy)
-      n = scene.longest_step - 1;  // several blocks of gradient chains
+    if (i == 2 && round == 0 && mode == StepMode::cross_entropy) n = scene.longest_step - 1;  // several blocks of gradient chains
     data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
   }
   for (TrainSequence& d : data) {
@@ -118,8 +110,7 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
     for (std::size_t i = 0; i < d.tokens.size(); ++i) {
       // Weights of many sizes: their sum must not depend on the order either.
       if (mode != StepMode::cross_entropy) d.weights[i] = i < prompt ? 0.0f : 1.0f;
-      else if (draws.below(3) == 0)
-        d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
+      else if (draws.below(3) == 0) d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
     }
     if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
   }
@@ -150,14 +141,14 @@ TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, Ten
 }
 
 // `wanted` null: no values, hashes alone.
-StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
-                      const Profile& profile, TensorPlace* wanted = nullptr) {
+StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile,
+                      TensorPlace* wanted = nullptr) {
   const Manifest& manifest = scene.model.model->manifest();
   const auto place = [&](int step, bool gradient) {
     return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
   };
-  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model,
-                  profile, std::max(scene.longest, scene.longest_step));
+  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model, profile,
+                  std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
   runtime.observer = &segments;
   const bool indexer = mode == StepMode::indexer;
@@ -174,8 +165,7 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
     std::iota(order.begin(), order.end(), std::size_t{0});
     RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
     if (plan.shuffle)
-      for (std::size_t i = order.size(); i > 1; --i)
-        std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
+      for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
     loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
@@ -185,8 +175,7 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
       if (begin == end) continue;
       std::vector<TrainSequence> part;
       for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
-      const ForwardBackwardResult r =
-          trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
+      const ForwardBackwardResult r = trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
       for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
     }
     for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
@@ -229,17 +218,14 @@ ParityMismatch tensor_mismatch(const Manifest& manifest, TensorPlace place, cons
   return mismatch;
 }
 
-std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step,
-                                                  bool told, const RunAgain& run_want, const RunAgain& run_got) {
+std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, const StepOutcome& want, const StepOutcome& got, std::size_t step, bool told,
+                                                  const RunAgain& run_want, const RunAgain& run_got) {
   const std::size_t sequences = want.logprobs.size() / kSteps;
   for (std::size_t s = step * sequences; s < (step + 1) * sequences; ++s)
     for (std::size_t i = 0; i < want.logprobs[s].size(); ++i) {
-      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]),
-                 found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
+      const auto expected = std::bit_cast<std::uint32_t>(want.logprobs[s][i]), found = std::bit_cast<std::uint32_t>(got.logprobs[s][i]);
       if (expected != found)
-        return ParityMismatch{
-            "log-probability", -1,    {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)},
-            expected,          found, {}};
+        return ParityMismatch{"log-probability", -1, {static_cast<std::int64_t>(s % sequences), static_cast<std::int64_t>(i)}, expected, found, {}};
     }
   const std::size_t none = manifest.files().size();
   if (!got.gradients[step].empty() && !want.gradients[step].empty())
@@ -254,8 +240,7 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
   if (!scene.trains()) return 0;
   std::int64_t plans = 0;
-  for (StepMode mode : step_modes(scene))
-    plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
+  for (StepMode mode : step_modes(scene)) plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
   return plans * kSteps * step_rounds(scene);
 }
 
@@ -282,16 +267,15 @@ void fuzz_steps(ParityScene& scene) {
           StepPlan expected = alone;
           expected.fixed_normaliser = plan.fixed_normaliser;
           const auto again = [&](const StepPlan& which) { return [&](TensorPlace& place) { run_steps(scene, which, data, mode, scene.profile, &place); }; };
-          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected), again(plan)))
+          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected),
+                                               again(plan)))
             scene.mismatch([&] {
-              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)],
-                                       step + 1, plan.text(), alone.place.text());
+              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)], step + 1, plan.text(), alone.place.text());
               return *found;
             });
           ++scene.report.steps;
           ++scene.visit(plan.place).steps;
-          ++scene.counters[fmt::format(
-              "{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
+          ++scene.counters[fmt::format("{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
           scene.counters["shuffled_steps"] += plan.shuffle;
           scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
           scene.counters["rank_steps"] += plan.place.ranks.size() > 1;

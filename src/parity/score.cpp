@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,14 +12,14 @@
 #include "checkpoint/safetensors.h"
 #include "parity/engine_ways.h"
 #include "parity/score_input.h"
+#include "train/kept_rows.h"
 #include "train/loss_input_names.h"
 
 namespace lockstep {
 
 namespace {
-constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked",
-                                                       "decode"};  // in the order of ScoreVia
-constexpr std::size_t kRowsAtOnce = 4096;  // of the training way, in one forward
+constexpr std::array<std::string_view, 4> kViaNames = {"train", "prefill", "chunked", "decode"};  // in the order of ScoreVia
+constexpr std::size_t kRowsAtOnce = 4096;                                                         // of the training way, in one forward
 
 ScoredRow scored(std::vector<float> logprobs) {
   ScoredRow row{std::move(logprobs), {}};
@@ -27,12 +28,10 @@ ScoredRow scored(std::vector<float> logprobs) {
 }
 }  // namespace
 
-std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
-                                                      std::int64_t shortest) {
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path, std::int64_t shortest) {
   std::vector<std::vector<std::int32_t>> sequences;
-  for (TokenLine& line : read_token_lines(path, {.vocabulary = opened.runtime->model->vocabulary,
-                                                 .shortest = shortest,
-                                                 .longest = opened.runtime->max_positions}))
+  for (TokenLine& line :
+       read_token_lines(path, {.vocabulary = opened.runtime->model->facts().vocabulary, .shortest = shortest, .longest = opened.runtime->max_positions}))
     sequences.push_back(std::move(line.tokens));
   return sequences;
 }
@@ -42,20 +41,18 @@ std::vector<std::string> score_via_names() { return {kViaNames.begin(), kViaName
 ScoreVia score_via_by_name(std::string_view name) {
   const auto found = std::find(kViaNames.begin(), kViaNames.end(), name);
   if (found == kViaNames.end())
-    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "),
-         did_you_mean(name, score_via_names()));
+    fail(ErrorCode::invalid_argument, "via is '{}', allowed are {}{}", name, fmt::join(kViaNames, ", "), did_you_mean(name, score_via_names()));
   return static_cast<ScoreVia>(found - kViaNames.begin());
 }
 
 std::string to_json_line(const ScoredRow& row) {
   std::string text = "{\"logprobs\":[";
-  for (std::size_t i = 0; i < row.logprobs.size(); ++i)
-    fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
+  for (std::size_t i = 0; i < row.logprobs.size(); ++i) fmt::format_to(std::back_inserter(text), "{}{:.9g}", i ? "," : "", row.logprobs[i]);
   return text + "],\"bits\":\"" + row.bits + "\"}";
 }
 
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
-  const auto weights = [&] { return make_weight_set(runtime_->backend, runtime_->model->manifest(), opened.loaded.masters, runtime_->profile, 0); };
+  const auto weights = [&] { return opened.weight_set(); };
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
     if (via == ScoreVia::train) {
@@ -65,14 +62,11 @@ Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::p
     }
     adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
   }
-  if (via == ScoreVia::train)
-    trainer_ = std::make_unique<Trainer>(*runtime_, opened.loaded.masters, TrainerOptions{.ranks = opened.ranks});
-  else
-    engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
+  if (via == ScoreVia::train) trainer_ = std::make_unique<Trainer>(*runtime_, opened.masters(), TrainerOptions{.ranks = opened.ranks});
+  else engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
 
-void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
-                   const std::function<void(const ScoredRow&)>& on_row) {
+void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row) {
   if (via_ != ScoreVia::train) {
     const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
@@ -95,14 +89,16 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences,
       if (data.empty()) return std::vector<std::vector<float>>();
       return adapter_trainer_ ? adapter_trainer_->score(data) : trainer_->score(data);
     });
-    for (std::size_t i = begin, at = 0; i < end; ++i)
-      on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
+    for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
     begin = end;
   }
 }
 
 std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path) {
-  TokenBounds bounds{.vocabulary = opened.runtime->model->vocabulary, .shortest = 1, .longest = opened.runtime->max_positions, .columns = {"targets"}};
+  TokenBounds bounds{.vocabulary = opened.runtime->model->facts().vocabulary,
+                     .shortest = 1,
+                     .longest = opened.runtime->max_positions,
+                     .columns = {"targets", "temperature", "kept_tokens", "kept_by_rank"}};
   for (const auto& [name, member] : kLossInputNames) bounds.columns.push_back(name);
   std::vector<TrainSequence> data;
   for (const TokenLine& line : read_token_lines(path, bounds)) {
@@ -129,19 +125,26 @@ std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const 
         (d.*member).clear();
         for (const double value : found->second) (d.*member).push_back(static_cast<float>(value));
       }
+    const auto integers = [&](const char* name) {
+      std::vector<std::int64_t> values;
+      const auto found = line.columns.find(name);
+      for (const double value : found == line.columns.end() ? std::vector<double>() : found->second) {
+        if (!(std::fabs(value) < 1e15) || value != std::floor(value)) wrong(fmt::format("{} has {}, allowed are whole numbers", name, value));
+        values.push_back(static_cast<std::int64_t>(value));
+      }
+      return values;
+    };
+    if (const auto found = line.columns.find("temperature"); found != line.columns.end()) {
+      if (found->second.size() != 1) wrong(fmt::format("temperature has {} numbers, allowed is 1", found->second.size()));
+      d.temperature = static_cast<float>(found->second[0]);
+    }
+    if (line.columns.contains("kept_tokens"))
+      d.kept_tokens = kept_rows(integers("kept_tokens"), d.tokens.size(), integers("kept_by_rank"), bounds.vocabulary,
+                                fmt::format("'{}' line {}: kept_tokens", path.string(), line.line));
+    else if (line.columns.contains("kept_by_rank")) wrong("kept_by_rank is given without kept_tokens");
     data.push_back(std::move(d));
   }
   return data;
-}
-
-LossConfig read_loss_config(const std::vector<std::string>& pairs) {
-  LossConfig config;
-  for (const std::string& pair : pairs) {
-    const std::size_t equals = pair.find('=');
-    if (equals == std::string::npos || equals == 0) fail(ErrorCode::invalid_argument, "an option of the loss is '{}', allowed is key=value", pair);
-    config.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
-  }
-  return config;
 }
 
 std::string to_json_line(const ForwardBackwardResult& result, std::size_t s) {
@@ -153,8 +156,7 @@ std::string to_json_line(const ForwardBackwardResult& result, std::size_t s) {
   return fmt::format("{{\"logprobs\":[{}],\"losses\":[{}],\"entropies\":[{}]}}", list(result.logprobs[s]), list(result.losses[s]), list(result.entropies[s]));
 }
 
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
-                                const std::filesystem::path& path) {
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss, const std::filesystem::path& path) {
   Runtime& runtime = *opened.runtime;
   check_trainable(runtime.profile);
   const Manifest& manifest = runtime.model->manifest();
@@ -163,7 +165,7 @@ GradientSummary write_gradients(const OpenedModel& opened, const std::vector<Tra
   for (const TrainSequence& d : data) rows += d.tokens.size();
   summary.sequences = static_cast<std::int64_t>(data.size());
   // Micro-batches bound the memory of many sequences and change no bit; one batch needs no accumulators that persist.
-  Trainer trainer(runtime, opened.loaded.masters, {.micro_batch = rows > kRowsAtOnce ? 4 : 0, .ranks = opened.ranks});
+  Trainer trainer(runtime, opened.masters(), {.micro_batch = rows > kRowsAtOnce ? 4 : 0, .ranks = opened.ranks});
   summary.result = trainer.forward_backward(data, loss);
   summary.loss = summary.result.loss;
   summary.tokens = summary.result.scored;
@@ -177,8 +179,7 @@ GradientSummary write_gradients(const OpenedModel& opened, const std::vector<Tra
                            {{"format", "pt"}, {"profile", runtime.profile.name}});
   std::vector<float> values;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
-    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(),
-                                   [&](const FileTensor& f) { return f.name == entry.name; });
+    const auto file = std::find_if(manifest.files().begin(), manifest.files().end(), [&](const FileTensor& f) { return f.name == entry.name; });
     values.resize(static_cast<std::size_t>(file->size()));
     manifest.gather(*file, gradients, values.data());
     writer.write(values);

@@ -1,6 +1,6 @@
-// Log-probabilities and gradients of given token sequences, for anyone who wants to hold this program against another:
-// what `lockstep score` and `lockstep grad` do. Knows no command line. One thread at a time.
+// Log-probabilities and gradients of given token sequences, for comparing this program with another: `lockstep score` and `lockstep grad`.
 //   Scorer scorer(open_model(settings), ScoreVia::decode); scorer.score({{1, 5, 7}}, print);
+// Knows no command line. One thread at a time.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// By which way the rows are computed; all give the same bits.
+// The way in which rows are computed; all give the same bits.
 enum class ScoreVia { train, prefill, chunked, decode };
 std::vector<std::string> score_via_names();
 ScoreVia score_via_by_name(std::string_view name);  // throws invalid_argument
@@ -27,16 +27,14 @@ struct ScoredRow {
 std::string to_json_line(const ScoredRow& row);
 
 // The sequences of a file of token lines (parity/score_input.h), within the model's vocabulary and context.
-std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path,
-                                                      std::int64_t shortest = 1);
+std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path, std::int64_t shortest = 1);
 
 class Scorer {
  public:
   // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
   Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {});
-  // One call of on_row a sequence, in order. Errors: invalid_argument for tokens out of range; numeric when a value is no number.
-  void score(const std::vector<std::vector<std::int32_t>>& sequences,
-             const std::function<void(const ScoredRow&)>& on_row);
+  // Calls on_row once per sequence, in order. Errors: invalid_argument for tokens out of range; numeric for NaN or infinity.
+  void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row);
 
  private:
   std::shared_ptr<Runtime> runtime_;
@@ -54,9 +52,6 @@ class Scorer {
 //   clip_high_threshold, sequence_ratio_mask
 std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const std::filesystem::path& path);
 
-// Options of a loss from texts "key=value". Error invalid_argument.
-LossConfig read_loss_config(const std::vector<std::string>& pairs);
-
 struct GradientSummary {
   double loss = 0;
   std::int64_t sequences = 0, tokens = 0, tensors = 0;  // tokens: scored targets
@@ -64,8 +59,7 @@ struct GradientSummary {
 };
 // The gradient of the loss over `data` with respect to every trained weight, as a safetensors file: fp32, names and shapes of the
 // model folder; the indexer has zeros, the correction bias is left out. The file is in place whole or not at all.
-GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss,
-                                const std::filesystem::path& path);
+GradientSummary write_gradients(const OpenedModel& opened, const std::vector<TrainSequence>& data, const LossOptions& loss, const std::filesystem::path& path);
 // {"logprobs":[...],"losses":[...],"entropies":[...]} of sequence `s`, 9 significant digits.
 std::string to_json_line(const ForwardBackwardResult& result, std::size_t s);
 

@@ -33,35 +33,31 @@ TokenLine read_line(std::string_view text, const TokenBounds& bounds, const std:
   } catch (const Value::exception&) {
     fail(ErrorCode::corrupt_file, "{}: this is not JSON; a line is {{\"tokens\": [1, 2, 3]}}", place);
   }
-  if (!line.is_object())
-    fail(ErrorCode::corrupt_file, "{}: the line is {}, allowed is {{\"tokens\": [1, 2, 3]}}", place, shown(line));
+  if (!line.is_object()) fail(ErrorCode::corrupt_file, "{}: the line is {}, allowed is {{\"tokens\": [1, 2, 3]}}", place, shown(line));
   std::vector<std::string> allowed = bounds.columns;
   allowed.insert(allowed.begin(), "tokens");
   TokenLine read;
   for (const auto& [key, value] : line.items()) {
     if (key == "tokens") continue;
     if (std::find(allowed.begin(), allowed.end(), key) == allowed.end())
-      fail(ErrorCode::corrupt_file, "{}: the key is {}, allowed is \"{}\"{}", place, shown(Value(key)), fmt::join(allowed, "\", \""), did_you_mean(key, allowed));
+      fail(ErrorCode::corrupt_file, "{}: the key is {}, allowed is \"{}\"{}", place, shown(Value(key)), fmt::join(allowed, "\", \""),
+           did_you_mean(key, allowed));
     if (!value.is_array()) fail(ErrorCode::corrupt_file, "{}: {} is {}, allowed is a list of numbers", place, key, shown(value));
     read_numbers(value, read.columns[key], key, place);
   }
   if (!line.contains("tokens")) fail(ErrorCode::corrupt_file, "{}: the key \"tokens\" is missing", place);
   const Value& list = line["tokens"];
-  if (!list.is_array())
-    fail(ErrorCode::corrupt_file, "{}: tokens is {}, allowed is a list of token ids", place, shown(list));
+  if (!list.is_array()) fail(ErrorCode::corrupt_file, "{}: tokens is {}, allowed is a list of token ids", place, shown(list));
   const auto count = static_cast<std::int64_t>(list.size());
   if (count < bounds.shortest || count > bounds.longest)
-    fail(ErrorCode::corrupt_file, "{}: tokens has {} entries, allowed are {} to {}", place, count, bounds.shortest,
-         bounds.longest);
+    fail(ErrorCode::corrupt_file, "{}: tokens has {} entries, allowed are {} to {}", place, count, bounds.shortest, bounds.longest);
   std::vector<std::int32_t>& tokens = read.tokens;
   tokens.reserve(list.size());
   for (const Value& id : list) {
-    const bool fits = id.is_number_integer() &&
-                      (!id.is_number_unsigned() || id.get<std::uint64_t>() < std::uint64_t{1} << 31) &&
-                      id.get<std::int64_t>() >= 0 && id.get<std::int64_t>() < bounds.vocabulary;
+    const bool fits = id.is_number_integer() && (!id.is_number_unsigned() || id.get<std::uint64_t>() < std::uint64_t{1} << 31) && id.get<std::int64_t>() >= 0 &&
+                      id.get<std::int64_t>() < bounds.vocabulary;
     if (!fits)
-      fail(ErrorCode::corrupt_file, "{}: tokens[{}] is {}, allowed are token ids from 0 to {}", place, tokens.size(),
-           shown(id), bounds.vocabulary - 1);
+      fail(ErrorCode::corrupt_file, "{}: tokens[{}] is {}, allowed are token ids from 0 to {}", place, tokens.size(), shown(id), bounds.vocabulary - 1);
     tokens.push_back(id.get<std::int32_t>());
   }
   return read;
@@ -78,8 +74,7 @@ std::vector<TokenLine> parse_token_lines(std::string_view text, std::string_view
     lines.push_back(read_line(line, bounds, fmt::format("'{}' line {}", label, number)));
     lines.back().line = number;
   }
-  if (lines.empty())
-    fail(ErrorCode::corrupt_file, "'{}' holds no sequence; a line is {{\"tokens\": [1, 2, 3]}}", label);
+  if (lines.empty()) fail(ErrorCode::corrupt_file, "'{}' holds no sequence; a line is {{\"tokens\": [1, 2, 3]}}", label);
   return lines;
 }
 

@@ -1,7 +1,7 @@
-// The token files of `lockstep score` and `lockstep grad`: JSON lines {"tokens":[1,5,7]}, checked whole before anything runs; where
-// asked for, with columns of numbers beside the tokens ({"tokens":[1,5,7],"weights":[0,1]}).
-// Knows no model beyond its bounds. Any thread.
+// Reads the token files of `lockstep score` and `lockstep grad`: JSON lines {"tokens":[1,5,7]}, optionally with columns of numbers beside the
+// tokens ({"tokens":[1,5,7],"weights":[0,1]}). The whole file is checked before anything runs.
 //   for (const TokenLine& line : read_token_lines(path, {.vocabulary = 512, .longest = 256})) use(line.tokens);
+// Knows no model beyond its bounds. Any thread.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -21,7 +21,7 @@ struct TokenLine {
 struct TokenBounds {
   std::int64_t vocabulary = 0;  // ids are 0 to vocabulary - 1
   std::int64_t shortest = 1, longest = 0;
-  std::vector<std::string> columns;    // names that a line may have beside its tokens
+  std::vector<std::string> columns;  // names that a line may have beside its tokens
 };
 
 // Empty lines are passed over. Errors: not_found, io; corrupt_file with the number of the line at fault, the value got and the

@@ -56,9 +56,9 @@ class ScoreTest : public testing::Test {
  protected:
   ScoreTest() {
     std::ifstream config(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/wide/config.json");
-    opened_.loaded.model = make_model(Json::parse(config));
-    opened_.loaded.masters = initial_weights(opened_.loaded.model->manifest(), 1, 0.1);
-    opened_.runtime = std::make_shared<Runtime>(BackendOptions{.threads = 2}, opened_.loaded.model, profile_by_name("cpu-f32"));
+    opened_.model = make_model(Json::parse(config));
+    opened_.initial = [model = opened_.model] { return initial_weights(model->manifest(), 1, 0.1); };
+    opened_.runtime = std::make_shared<Runtime>(BackendOptions{.threads = 2}, opened_.model, profile_by_name("cpu-f32"));
   }
   OpenedModel opened_;
   const Sequences sequences_ = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {5}, {3, 3}, {60, 2, 60, 2, 60, 2, 60}};
@@ -82,13 +82,14 @@ TEST_F(ScoreTest, EveryWayGivesTheSameBits) {
 
 TEST_F(ScoreTest, TheGradientFileHasEveryWeightAndNoCorrectionBias) {
   const auto path = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_gradients_{}.safetensors", ::getpid());
-  const GradientSummary summary = write_gradients(opened_, {TrainSequence::next_token(sequences_[0]), TrainSequence::next_token(sequences_[3])}, {.normaliser = 1}, path);
+  const GradientSummary summary =
+      write_gradients(opened_, {TrainSequence::next_token(sequences_[0]), TrainSequence::next_token(sequences_[3])}, {.normaliser = 1}, path);
   const SafetensorsFile file = SafetensorsFile::open(path);
   std::filesystem::remove(path);
   EXPECT_EQ(summary.tokens, 17);
   EXPECT_GT(summary.loss, 0);
   std::size_t tensors = 0;
-  for (const FileTensor& f : opened_.loaded.model->manifest().files()) {
+  for (const FileTensor& f : opened_.model->manifest().files()) {
     const SafetensorsTensor* tensor = file.find(f.name);
     ASSERT_EQ(tensor != nullptr, !f.fp32) << f.name;
     if (!tensor) continue;

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 namespace {
-// Met in every way of every machine that this was tried on. A change of the contract changes them.
+// The same on every machine and instruction set tried so far. A change of the contract changes them.
 struct Published {
   const char* profile;
   const char* hash;
@@ -30,8 +30,7 @@ std::uint64_t sampled(Engine& engine, std::uint64_t hash) {
   for (std::int32_t i = 0; i < 6; ++i) {
     Request request;
     for (std::int32_t t = 0; t < 9 + 7 * i; ++t) request.prompt.push_back((t * t + 31 * i + 5 * t) % 97);
-    request.sampling = {.temperature = i % 3 == 0 ? 0.0f : 0.9f, .top_p = 0.95f, .top_k = i % 2 ? 20 : 0, .seed = 7, .max_tokens = 12,
-                        .sample_index = i};
+    request.sampling = {.temperature = i % 3 == 0 ? 0.0f : 0.9f, .top_p = 0.95f, .top_k = i % 2 ? 20 : 0, .seed = 7, .max_tokens = 12, .sample_index = i};
     requests.push_back(std::move(request));
   }
   for (const Generation& generation : engine.generate(std::move(requests)))
@@ -73,8 +72,8 @@ std::vector<SelfTestRow> run_self_test(int threads) {
     for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {
       if (!machine_has(isa)) continue;
       for (const int count : threads == 1 ? std::vector<int>{1} : std::vector<int>{1, threads})
-        rows.push_back({published.profile, std::string(instruction_set_name(isa)), count,
-                        self_test_hash(model, profile_by_name(published.profile), isa, count), published.hash});
+        rows.push_back({published.profile, std::string(instruction_set_name(isa)), count, self_test_hash(model, profile_by_name(published.profile), isa, count),
+                        published.hash});
     }
   return rows;
 }

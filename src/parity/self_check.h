@@ -1,7 +1,8 @@
-// Does this machine give the published bits? A tiny random model (glm_moe_dsa, 4 layers) samples, learns one step and samples
-// again, for each instruction set of this machine and one or all threads; the hash of everything is held against the one in
-// this program. Needs no file. Used by one thread at a time; a second or so.
+// The self-test: does this machine give the published bits? A tiny random model (glm_moe_dsa, 4 layers) samples, takes one training step and samples
+// again, for each instruction set of this machine and one or all threads; a hash of everything is compared with the one in
+// this program.
 //   for (const SelfTestRow& row : run_self_test()) if (!row.passed()) ...
+// Needs no file. Used by one thread at a time; takes a second or so.
 #pragma once
 #include <string>
 #include <vector>

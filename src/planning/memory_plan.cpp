@@ -3,7 +3,9 @@
 #include "base/error.h"
 #include "base/hub_name.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/model_source.h"
 #include "engine/engine.h"
+#include "planning/shape_catalog.h"
 #include "train/trainer.h"
 
 namespace lockstep {
@@ -13,7 +15,7 @@ namespace {
 Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
   const Profile& profile = profile_by_name(settings.profile);
   const std::shared_ptr<const Model> model = planned_model(settings);
-  const std::int64_t positions = settings.context > 0 ? settings.context : model->max_positions;
+  const std::int64_t positions = settings.context > 0 ? settings.context : model->facts().max_positions;
   if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
   BackendOptions options = backend_options(settings);
   options.kind = BackendKind::counting;
@@ -35,12 +37,27 @@ std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& mod
 }
 }  // namespace
 
+std::string planned_name(const std::string& model) {
+  std::error_code error;
+  if (fs::exists(model, error)) return model;
+  const ShapeCatalog catalog = ShapeCatalog::published();
+  const ShapeModel* known = catalog.find_model(model);
+  if (!known) return model;
+  if (known->config.is_null())
+    fail(ErrorCode::unsupported,
+         "'{}' is a model of the catalog of training shapes whose family does not run here; `lockstep shapes list --model {}` has its memory", model,
+         known->id);
+  return kCatalogModel + known->id;
+}
+
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings) {
+  const ModelOptions options{.mla_norm_eps = settings.mla_norm_eps};
+  if (settings.model.starts_with(kCatalogModel))
+    return make_model(ShapeCatalog::published().model(settings.model.substr(kCatalogModel.size())).config, options);
   refuse_other_model(settings.model);
   std::error_code error;
-  fs::path config = settings.model;
-  if (fs::is_directory(config, error)) config /= "config.json";
-  return make_model(read_json_file(config), {.mla_norm_eps = settings.mla_norm_eps});
+  const bool alone = fs::is_regular_file(settings.model, error) && !is_gguf_file(settings.model);  // a config.json
+  return make_model(alone ? read_json_file(settings.model) : read_json_file(*open_folder_files(settings.model), "config.json"), options);
 }
 
 MemoryPlan memory_of(const MemoryAccounts& memory) {
@@ -69,7 +86,7 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   EngineOptions options = what.engine;
   options.ranks = rank_layout(settings.ranks);
   Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0), options);
-  // Prompts fill the forwards; then all sequences decode beside each other.
+  // Prompts fill the forwards; then all sequences decode together.
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();

@@ -1,6 +1,7 @@
-// How much memory training or serving takes, before it is tried: the trainer and the engine themselves run on a backend that counts
-// and computes nothing (BackendKind::counting), so that a plan is what the accounts would say. Needs config.json alone.
+// Computes how much memory training or serving will take, from config.json alone.
 //   const MemoryPlan plan = plan_training({.model = "model/config.json"}, {.sequences = 4, .length = 256})[0];
+// The trainer and the engine themselves run on a backend that counts memory and computes nothing (BackendKind::counting), so a plan equals
+// the accounts of a real run.
 #pragma once
 #include <array>
 #include <string>
@@ -18,7 +19,7 @@ struct MemoryPlan {
   std::int64_t total = 0;                              // the most of all at one time
   std::int64_t parameters = 0;                         // trained ones of the whole model
 };
-// What a device's accounts say so far.
+// The plan of a device's accounts so far.
 MemoryPlan memory_of(const MemoryAccounts& memory);
 
 struct TrainingPlan {
@@ -30,11 +31,15 @@ struct ServingPlan {
   EngineOptions engine;
 };
 
-// The model of `settings.model`, a folder or a config.json; no weights are read. Errors: those of reading it.
+// What a plan calls a model of the catalog of training shapes ("catalog:qwen3-8b"), where others name a folder or a file.
+inline const std::string kCatalogModel = "catalog:";
+// That name, where `model` is no file and the catalog has it by any name; else `model` itself. Error unsupported: its family does not run here.
+std::string planned_name(const std::string& model);
+// The model of `settings.model`, a folder, a config.json or a planned_name(); no weights are read. Errors: those of reading it.
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 
-// A plan a rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
-// of reading it; invalid_argument (a length beyond the context). dp is training's alone.
+// One plan per rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
+// of reading it; invalid_argument (a length beyond the context). dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 

@@ -1,8 +1,9 @@
-// A plan against what the accounts of a real run say: equal by category, to the byte.
+// A plan equals the memory accounts of a real run, by category, to the byte.
 #include "planning/memory_plan.h"
 
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "engine/engine.h"
 #include "train/trainer.h"
 
@@ -21,7 +22,7 @@ std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, cons
   OpenedModel opened = open_model(settings);
   TrainerOptions options = what.trainer;
   options.ranks = opened.ranks;
-  Trainer trainer(*opened.runtime, opened.loaded.masters, options);
+  Trainer trainer(*opened.runtime, opened.masters(), options);
   const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
   for (int step = 0; step < 2; ++step) {
     trainer.forward_backward(data, {});
@@ -66,8 +67,7 @@ TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
   const MemoryPlan plan = plan_serving(settings, what)[0];
   const OpenedModel opened = open_model(settings);
   Engine engine(*opened.runtime, serving_model(opened).weights, what.engine);
-  for (int i = 0; i < 5; ++i)
-    engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+  for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
   expect_equal(plan, memory_of(opened.runtime->backend.device().memory()));
 }
@@ -95,11 +95,26 @@ TEST(MemoryPlan, EveryRankThatServesHasItsOwn) {
     const OpenedModel opened = open_model(settings);
     what.engine.ranks = opened.ranks;
     Engine engine(*opened.runtime, serving_model(opened).weights, what.engine);
-    for (int i = 0; i < 5; ++i)
-      engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+    for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
     engine.run_until_idle();
     ASSERT_EQ(plans.size(), static_cast<std::size_t>(opened.ranks.size()));
     for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], memory_of(engine.rank_steps().memory(static_cast<int>(rank))));
+  }
+}
+
+// Large models go by the catalog's names; a folder of that name would come first.
+TEST(MemoryPlan, TakesLargeModelsByName) {
+  EXPECT_EQ(planned_name("Qwen/Qwen3-8B"), kCatalogModel + "qwen3-8b");
+  EXPECT_EQ(planned_name(kModel), kModel);
+  EXPECT_EQ(planned_name("qwen3-9b"), "qwen3-9b");
+  const MemoryPlan plan = plan_serving({.model = planned_name("Qwen3 8B"), .threads = 1}, {.sequences = 1, .length = 16})[0];
+  EXPECT_EQ(plan.parameters, 8190735360);
+  EXPECT_GT(plan.total, 2 * plan.parameters);
+  try {
+    planned_name("Qwen/Qwen3.5-35B-A3B");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::unsupported) << e.what();
   }
 }
 

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostRemedies = 3;
-constexpr std::int64_t kShortest = 64;  // tokens: nothing shorter is proposed
+constexpr std::int64_t kShortest = 64;  // tokens: nothing shorter is suggested
 
 AvailableMemory available(std::int64_t megabytes, std::int64_t percent) {
   if (megabytes > 0) return {megabytes << 20, "--memory-megabytes"};
@@ -39,7 +39,7 @@ class Remedies {
  public:
   Remedies(MemoryVerdict& verdict) : verdict_(verdict) {}
   bool enough() const { return verdict_.remedies.size() >= kMostRemedies; }
-  // What cannot be planned (a profile that does not hold this model) is no way out. True: it fits.
+  // Tries one change; what cannot be planned (a profile that this model does not support) is skipped. True: it fits.
   bool offer(const std::string& options, const std::function<std::int64_t()>& need) {
     if (enough()) return false;
     try {
@@ -74,7 +74,7 @@ MemoryVerdict judge_training(const RuntimeSettings& settings, const TrainingPlan
   MemoryVerdict verdict{.needed = training_need(settings, plan), .available = memory.bytes, .remedies = {}};
   if (verdict.fits()) return verdict;
   Remedies remedies(verdict);
-  // Each change alone, then all of them, then shorter sequences beside them.
+  // Each change alone, then all of them, then shorter sequences in addition.
   struct Change {
     const char* option;
     bool idle;
@@ -102,9 +102,7 @@ MemoryVerdict judge_training(const RuntimeSettings& settings, const TrainingPlan
   return verdict;
 }
 
-std::int64_t planned_context(const RuntimeSettings& settings) {
-  return context_or_default(settings.context, planned_model(settings)->max_positions);
-}
+std::int64_t planned_context(const RuntimeSettings& settings) { return context_or_default(settings.context, planned_model(settings)->facts().max_positions); }
 
 ServingPlan with_cache(ServingPlan plan) {
   if (plan.engine.cache_bytes == 0) plan.engine.cache_pages = plan.sequences * ((plan.length + plan.engine.page_size - 1) / plan.engine.page_size);
@@ -125,12 +123,13 @@ MemoryVerdict judge_serving(const RuntimeSettings& settings, const ServingPlan& 
     remedies.offer(fmt::format("--sequences {}", n), [&] { return with_sequences(n); });
   other = plan;
   const auto with_length = [&](std::int64_t n) { return other.length = n, need(settings, other); };
-  if (const std::int64_t n = largest_that_fits(plan.length, memory.bytes, [&](std::int64_t m) { return with_length(std::max<std::int64_t>(2, m)); }); n >= kShortest)
+  if (const std::int64_t n = largest_that_fits(plan.length, memory.bytes, [&](std::int64_t m) { return with_length(std::max<std::int64_t>(2, m)); });
+      n >= kShortest)
     remedies.offer(fmt::format("--length {}", n), [&] { return with_length(n); });
   for (const char* profile : {"cpu-fp8-base", "cpu-int4-base"}) {
-    RuntimeSettings packed = settings;
-    packed.profile = profile;
-    if (remedies.offer(fmt::format("--profile {}", profile), [&] { return need(packed, plan); })) break;
+    RuntimeSettings low_bit = settings;
+    low_bit.profile = profile;
+    if (remedies.offer(fmt::format("--profile {}", profile), [&] { return need(low_bit, plan); })) break;
   }
   return verdict;
 }

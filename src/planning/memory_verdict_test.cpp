@@ -1,4 +1,4 @@
-// What a plan's verdict says fits, does; what it says does not, does not.
+// What a verdict says fits, fits; what it says does not, does not.
 #include "planning/memory_verdict.h"
 
 #include <gtest/gtest.h>

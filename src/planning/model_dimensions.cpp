@@ -8,25 +8,18 @@ namespace lockstep {
 namespace {
 using D = ModelDimensions;
 
-struct Family {
+struct FormulaFamily {
   const char* name;
   std::vector<std::string> needed;  // beside hidden_size, num_hidden_layers, vocab_size, num_attention_heads
 };
-const std::vector<Family>& families() {
-  static const std::vector<std::string> mla = {"q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
-                                               "intermediate_size", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "n_shared_experts"};
-  static const std::vector<Family> rows = [] {
-    std::vector<std::string> indexed = mla;
-    indexed.insert(indexed.end(), {"index_n_heads", "index_head_dim", "index_topk", "index_layers"});
-    const std::vector<std::string> dense = {"num_key_value_heads", "head_dim", "intermediate_size"};
-    const std::vector<std::string> routed = {"num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size"};
-    std::vector<std::string> delta = routed;
-    delta.insert(delta.end(), {"shared_expert_intermediate_size", "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim",
-                               "linear_value_head_dim", "linear_conv_kernel_dim"});
-    return std::vector<Family>{{"llama", dense}, {"qwen3", dense}, {"qwen3_moe", routed}, {"minimax_m2", routed}, {"qwen3_5_moe", delta}, {"deepseek_v3", mla}, {"glm_moe_dsa", indexed},
-                               {"nemotron_h", {"num_key_value_heads", "head_dim", "attention_layers", "mamba_layers", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups",
-                                               "conv_kernel", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"}}};
-  }();
+const std::vector<FormulaFamily>& formula_families() {
+  static const std::vector<FormulaFamily> rows = {
+      {"qwen3_5_moe",
+       {"num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"}},
+      {"nemotron_h",
+       {"num_key_value_heads", "head_dim", "attention_layers", "mamba_layers", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
+        "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"}}};
   return rows;
 }
 
@@ -38,38 +31,32 @@ struct Part {
 // Grouped queries; `norms`: what is learnt over queries and keys; a gate doubles the query projection.
 Part grouped_attention(const D& d, std::int64_t norms, bool gated) {
   const std::int64_t h = d.hidden_size, q = d.num_attention_heads * d.head_dim, kv = d.num_key_value_heads * d.head_dim, queries = gated ? 2 * q : q;
-  return {.dense = h * queries + 2 * h * kv + q * h + norms, .cache = 2 * kv, .width = h + queries + 2 * kv + q + h, .adapted = (h + queries) + 2 * (h + kv) + (q + h)};
-}
-
-// Absorbed: queries meet the latent itself, so that both are as wide as it, a head.
-Part latent_attention(const D& d) {
-  const std::int64_t h = d.hidden_size, heads = d.num_attention_heads, query = heads * (d.qk_nope_head_dim + d.qk_rope_head_dim), entry = d.kv_lora_rank + d.qk_rope_head_dim;
-  const std::int64_t key_value = heads * (d.qk_nope_head_dim + d.v_head_dim), out = heads * d.v_head_dim;
-  return {.dense = h * d.q_lora_rank + d.q_lora_rank + d.q_lora_rank * query + h * entry + d.kv_lora_rank + d.kv_lora_rank * key_value + out * h,
-          .cache = entry,
-          .width = h + d.q_lora_rank + query + entry + heads * entry + heads * d.kv_lora_rank + out + h,
-          .adapted = (h + d.q_lora_rank) + (d.q_lora_rank + query) + (h + entry) + (d.kv_lora_rank + key_value) + (out + h)};
-}
-
-Part indexer(const D& d) {
-  const std::int64_t queries = d.index_n_heads * d.index_head_dim;
-  return {.dense = d.q_lora_rank * queries + d.hidden_size * d.index_head_dim + 2 * d.index_head_dim + d.hidden_size * d.index_n_heads, .cache = d.index_head_dim,
-          .width = queries + d.index_head_dim + d.index_n_heads + 2 * d.index_topk};  // a chosen position is four bytes
+  return {.dense = h * queries + 2 * h * kv + q * h + norms,
+          .cache = 2 * kv,
+          .width = h + queries + 2 * kv + q + h,
+          .adapted = (h + queries) + 2 * (h + kv) + (q + h)};
 }
 
 Part gated_delta(const D& d) {
-  const std::int64_t h = d.hidden_size, heads = d.linear_num_value_heads, out = heads * d.linear_value_head_dim, mixed = 2 * d.linear_num_key_heads * d.linear_key_head_dim + out;
+  const std::int64_t h = d.hidden_size, heads = d.linear_num_value_heads, out = heads * d.linear_value_head_dim,
+                     mixed = 2 * d.linear_num_key_heads * d.linear_key_head_dim + out;
   return {.dense = h * mixed + h * out + 2 * h * heads + mixed * d.linear_conv_kernel_dim + 2 * heads + d.linear_value_head_dim + out * h,
-          .width = h + 2 * mixed + 2 * out + 2 * heads + h, .adapted = (h + mixed) + (h + out) + 2 * (h + heads) + (out + h)};
+          .width = h + 2 * mixed + 2 * out + 2 * heads + h,
+          .adapted = (h + mixed) + (h + out) + 2 * (h + heads) + (out + h)};
 }
 
 Part mamba(const D& d) {
-  const std::int64_t h = d.hidden_size, inner = d.mamba_num_heads * d.mamba_head_dim, mixed = inner + 2 * d.n_groups * d.ssm_state_size, in = inner + mixed + d.mamba_num_heads;
-  return {.dense = h * in + mixed * d.conv_kernel + mixed + 3 * d.mamba_num_heads + inner + inner * h, .width = h + in + mixed + 2 * inner + h, .adapted = (h + in) + (inner + h)};
+  const std::int64_t h = d.hidden_size, inner = d.mamba_num_heads * d.mamba_head_dim, mixed = inner + 2 * d.n_groups * d.ssm_state_size,
+                     in = inner + mixed + d.mamba_num_heads;
+  return {.dense = h * in + mixed * d.conv_kernel + mixed + 3 * d.mamba_num_heads + inner + inner * h,
+          .width = h + in + mixed + 2 * inner + h,
+          .adapted = (h + in) + (inner + h)};
 }
 
 // SwiGLU has three matrices, squared ReLU two.
-Part mlp(std::int64_t hidden, std::int64_t inner, std::int64_t matrices) { return {.dense = matrices * hidden * inner, .width = matrices * inner + hidden, .adapted = matrices * (hidden + inner)}; }
+Part mlp(std::int64_t hidden, std::int64_t inner, std::int64_t matrices) {
+  return {.dense = matrices * hidden * inner, .width = matrices * inner + hidden, .adapted = matrices * (hidden + inner)};
+}
 
 Part routed(const D& d, std::int64_t experts, std::int64_t shared, std::int64_t matrices) {
   const std::int64_t h = d.hidden_size, inner = d.moe_intermediate_size, latent = d.moe_latent_size, in = latent > 0 ? latent : h;
@@ -98,43 +85,50 @@ std::int64_t rest_of_layers(const D& d, std::int64_t some, const char* key) {
   return d.num_hidden_layers - some;
 }
 
-std::vector<LayerBlock> latent_blocks(const D& d) {
-  const std::int64_t norms = 2 * d.hidden_size, dense = d.first_k_dense_replace, sparse = rest_of_layers(d, dense, "first_k_dense_replace");
-  const Part attention = latent_attention(d), thick = mlp(d.hidden_size, d.intermediate_size, 3);
-  const Part moe = routed(d, d.n_routed_experts, d.n_shared_experts * d.moe_intermediate_size, 3);
-  if (d.model_type == "deepseek_v3") return {layer(dense, {attention, thick}, norms, false), layer(sparse, {attention, moe}, norms, false)};
-  // Which layers own an indexer is not told, only how many: the first ones, then the rest, have the same sums.
-  const std::int64_t dense_full = std::min(d.index_layers, dense), sparse_full = d.index_layers - dense_full;
-  rest_of_layers(d, d.index_layers, "index_layers");
-  return {layer(dense_full, {attention, indexer(d), thick}, norms, false), layer(dense - dense_full, {attention, thick}, norms, false),
-          layer(sparse_full, {attention, indexer(d), moe}, norms, false), layer(sparse - sparse_full, {attention, moe}, norms, false)};
-}
 }  // namespace
 
 const std::vector<DimensionKey>& dimension_keys() {
-#define LOCKSTEP_KEY(name) {#name, &D::name}
-  static const std::vector<DimensionKey> keys = {
-      LOCKSTEP_KEY(hidden_size), LOCKSTEP_KEY(num_hidden_layers), LOCKSTEP_KEY(vocab_size), LOCKSTEP_KEY(intermediate_size), LOCKSTEP_KEY(num_attention_heads),
-      LOCKSTEP_KEY(num_key_value_heads), LOCKSTEP_KEY(head_dim), LOCKSTEP_KEY(full_attention_interval), LOCKSTEP_KEY(q_lora_rank), LOCKSTEP_KEY(kv_lora_rank),
-      LOCKSTEP_KEY(qk_nope_head_dim), LOCKSTEP_KEY(qk_rope_head_dim), LOCKSTEP_KEY(v_head_dim), LOCKSTEP_KEY(index_n_heads), LOCKSTEP_KEY(index_head_dim),
-      LOCKSTEP_KEY(index_topk), LOCKSTEP_KEY(index_layers), LOCKSTEP_KEY(linear_num_key_heads), LOCKSTEP_KEY(linear_num_value_heads),
-      LOCKSTEP_KEY(linear_key_head_dim), LOCKSTEP_KEY(linear_value_head_dim), LOCKSTEP_KEY(linear_conv_kernel_dim), LOCKSTEP_KEY(attention_layers),
-      LOCKSTEP_KEY(mamba_layers), LOCKSTEP_KEY(mamba_num_heads), LOCKSTEP_KEY(mamba_head_dim), LOCKSTEP_KEY(ssm_state_size), LOCKSTEP_KEY(n_groups),
-      LOCKSTEP_KEY(conv_kernel), LOCKSTEP_KEY(first_k_dense_replace), LOCKSTEP_KEY(num_experts), LOCKSTEP_KEY(n_routed_experts), LOCKSTEP_KEY(num_experts_per_tok),
-      LOCKSTEP_KEY(moe_intermediate_size), LOCKSTEP_KEY(n_shared_experts), LOCKSTEP_KEY(shared_expert_intermediate_size),
-      LOCKSTEP_KEY(moe_shared_expert_intermediate_size), LOCKSTEP_KEY(moe_latent_size), LOCKSTEP_KEY(vision_parameters)};
+#define LOCKSTEP_KEY(name) \
+  { #name, &D::name }
+  static const std::vector<DimensionKey> keys = {LOCKSTEP_KEY(hidden_size),
+                                                 LOCKSTEP_KEY(num_hidden_layers),
+                                                 LOCKSTEP_KEY(vocab_size),
+                                                 LOCKSTEP_KEY(num_attention_heads),
+                                                 LOCKSTEP_KEY(num_key_value_heads),
+                                                 LOCKSTEP_KEY(head_dim),
+                                                 LOCKSTEP_KEY(full_attention_interval),
+                                                 LOCKSTEP_KEY(linear_num_key_heads),
+                                                 LOCKSTEP_KEY(linear_num_value_heads),
+                                                 LOCKSTEP_KEY(linear_key_head_dim),
+                                                 LOCKSTEP_KEY(linear_value_head_dim),
+                                                 LOCKSTEP_KEY(linear_conv_kernel_dim),
+                                                 LOCKSTEP_KEY(attention_layers),
+                                                 LOCKSTEP_KEY(mamba_layers),
+                                                 LOCKSTEP_KEY(mamba_num_heads),
+                                                 LOCKSTEP_KEY(mamba_head_dim),
+                                                 LOCKSTEP_KEY(ssm_state_size),
+                                                 LOCKSTEP_KEY(n_groups),
+                                                 LOCKSTEP_KEY(conv_kernel),
+                                                 LOCKSTEP_KEY(num_experts),
+                                                 LOCKSTEP_KEY(n_routed_experts),
+                                                 LOCKSTEP_KEY(num_experts_per_tok),
+                                                 LOCKSTEP_KEY(moe_intermediate_size),
+                                                 LOCKSTEP_KEY(shared_expert_intermediate_size),
+                                                 LOCKSTEP_KEY(moe_shared_expert_intermediate_size),
+                                                 LOCKSTEP_KEY(moe_latent_size),
+                                                 LOCKSTEP_KEY(vision_parameters)};
 #undef LOCKSTEP_KEY
   return keys;
 }
 
 std::vector<std::string> dimension_families() {
   std::vector<std::string> names;
-  for (const Family& f : families()) names.emplace_back(f.name);
+  for (const FormulaFamily& f : formula_families()) names.emplace_back(f.name);
   return names;
 }
 
 std::vector<std::string> needed_keys(const std::string& model_type) {
-  for (const Family& f : families())
+  for (const FormulaFamily& f : formula_families())
     if (model_type == f.name) {
       std::vector<std::string> keys = {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads"};
       keys.insert(keys.end(), f.needed.begin(), f.needed.end());
@@ -143,37 +137,34 @@ std::vector<std::string> needed_keys(const std::string& model_type) {
   return {};
 }
 
-std::int64_t ModelSizes::parameters() const {
-  std::int64_t sum = embedding + head + rest;
-  for (const LayerBlock& b : blocks) sum += b.count * (b.dense + b.experts);
-  return sum;
-}
-
 ModelSizes model_sizes(const ModelDimensions& d) {
   const std::vector<std::string> needed = needed_keys(d.model_type);
-  if (needed.empty()) fail(ErrorCode::invalid_argument, "model_type is '{}', allowed are {}{}", d.model_type, fmt::join(dimension_families(), ", "), did_you_mean(d.model_type, dimension_families()));
+  if (needed.empty())
+    fail(ErrorCode::invalid_argument, "model_type is '{}', allowed are {}{}", d.model_type, fmt::join(dimension_families(), ", "),
+         did_you_mean(d.model_type, dimension_families()));
   for (const DimensionKey& key : dimension_keys())
-    if (std::find(needed.begin(), needed.end(), key.name) != needed.end() && d.*key.member < 1) fail(ErrorCode::invalid_argument, "{} is missing, which {} needs", key.name, d.model_type);
+    if (std::find(needed.begin(), needed.end(), key.name) != needed.end() && d.*key.member < 1)
+      fail(ErrorCode::invalid_argument, "{} is missing, which {} needs", key.name, d.model_type);
 
   const std::int64_t h = d.hidden_size, norms = 2 * h;
-  ModelSizes sizes{.embedding = d.vocab_size * h, .head = d.tie_word_embeddings ? 0 : d.vocab_size * h, .rest = h + d.vision_parameters, .hidden = h, .vocabulary = d.vocab_size,
-                   .layers = d.num_hidden_layers, .experts = d.n_routed_experts + d.num_experts, .heads = d.num_key_value_heads > 0 ? d.num_key_value_heads : d.num_attention_heads};
-  if (d.model_type == "deepseek_v3" || d.model_type == "glm_moe_dsa") {
-    sizes.blocks = latent_blocks(d);
-  } else if (d.model_type == "nemotron_h") {
+  ModelSizes sizes{.embedding = d.vocab_size * h,
+                   .head = d.tie_word_embeddings ? 0 : d.vocab_size * h,
+                   .rest = h + d.vision_parameters,
+                   .hidden = h,
+                   .vocabulary = d.vocab_size,
+                   .layers = d.num_hidden_layers,
+                   .experts = d.n_routed_experts + d.num_experts,
+                   .heads = d.num_key_value_heads > 0 ? d.num_key_value_heads : d.num_attention_heads};
+  if (d.model_type == "nemotron_h") {
     const std::int64_t moe = rest_of_layers(d, d.attention_layers + d.mamba_layers, "attention_layers + mamba_layers");  // a layer is one mixer
     sizes.blocks = {layer(d.mamba_layers, {mamba(d)}, h, true), layer(moe, {routed(d, d.n_routed_experts, d.moe_shared_expert_intermediate_size, 2)}, h, true),
                     layer(d.attention_layers, {grouped_attention(d, 0, false)}, h, true)};
-  } else if (d.model_type == "qwen3_5_moe") {
+  } else {
     Part moe = routed(d, d.num_experts, d.shared_expert_intermediate_size, 3);
     moe.dense += h;  // the shared expert's gate
     const std::int64_t full = d.num_hidden_layers / d.full_attention_interval;
-    sizes.blocks = {layer(d.num_hidden_layers - full, {gated_delta(d), moe}, norms, true), layer(full, {grouped_attention(d, 2 * d.head_dim, true), moe}, norms, true)};
-  } else {
-    const bool moe = d.model_type == "qwen3_moe" || d.model_type == "minimax_m2";
-    const std::int64_t over_heads = (d.num_attention_heads + d.num_key_value_heads) * d.head_dim;
-    const std::int64_t learnt = d.model_type == "minimax_m2" ? over_heads : d.model_type == "llama" ? 0 : 2 * d.head_dim;
-    sizes.blocks = {layer(d.num_hidden_layers, {grouped_attention(d, learnt, false), moe ? routed(d, d.num_experts, 0, 3) : mlp(h, d.intermediate_size, 3)}, norms, true)};
+    sizes.blocks = {layer(d.num_hidden_layers - full, {gated_delta(d), moe}, norms, true),
+                    layer(full, {grouped_attention(d, 2 * d.head_dim, true), moe}, norms, true)};
   }
   return sizes;
 }

@@ -13,7 +13,7 @@ namespace lockstep {
 
 std::int64_t program_bytes(std::int64_t total) {
   constexpr std::int64_t kProgram = std::int64_t{64} << 20;  // threads, text, the store, blocks too small for the pool
-  return kProgram + total / 16;  // lost between blocks, and where a host's images and the pool's idle chunks meet
+  return kProgram + total / 16;                              // fragmentation, and overlap of host images with the pool's idle chunks
 }
 
 std::int64_t response_bytes_of(std::int64_t total) { return std::min(total / 64, std::int64_t{256} << 20); }
@@ -25,7 +25,7 @@ std::int64_t automatic_cache(std::int64_t left, std::int64_t position, std::int6
 }
 
 namespace {
-// What the steps of serving take beside weights and cache, whatever the cache's size: eight prompts side by side.
+// Memory of serving steps besides weights and cache, for any cache size: eight prompts side by side.
 ServingPlan usual_plan(const EngineOptions& engine, std::int64_t positions) {
   return {.sequences = 8, .length = std::min<std::int64_t>(1024, positions), .engine = engine};
 }
@@ -49,8 +49,9 @@ std::int64_t least_serving_memory(const RuntimeSettings& settings, const Serving
   const RankSums sums = sums_of(plan_serving(settings, plan));
   const std::int64_t masters = loaded_bytes(*planned_model(settings), profile_by_name(settings.profile)).masters;
   const auto fits = [&](std::int64_t total) {
-    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) + std::min(options.upload_bytes, total / 8) + response_bytes_of(total);
-    return program_bytes(total) + sums.weights + std::max(masters, running) <= total;
+    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) +
+                                 std::min(options.upload_bytes, total / 8) + response_bytes_of(total);
+    return program_bytes(total) + sums.weights + running <= total;
   };
   std::int64_t least = std::int64_t{1} << 20;
   while (!fits(least)) least *= 2;
@@ -72,7 +73,8 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   }
   const std::int64_t total = options.megabytes > 0 ? options.megabytes << 20 : free.bytes / 100 * kMemoryPercent;
   if (!free.limit.empty() && total > free.bytes)
-    log_warning("the server may take more memory than is free", {{"memory_megabytes", total >> 20}, {"free_megabytes", free.bytes >> 20}, {"limit", free.limit}});
+    log_warning("the server may take more memory than is free",
+                {{"memory_megabytes", total >> 20}, {"free_megabytes", free.bytes >> 20}, {"limit", free.limit}});
   MemoryLedger& ledger = *(memory.ledger = std::make_shared<MemoryLedger>(total));
   memory.answer_bytes = std::min(options.answer_bytes, total / 16);
   memory.upload_bytes = std::min(options.upload_bytes, total / 8);
@@ -80,21 +82,21 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   ledger.describe("cache", "--cache-megabytes makes it smaller");
   ledger.describe("answers", "--max-held-bytes makes them fewer");
   ledger.describe("uploads", "--body-megabytes makes them fewer");
-  const auto claim = [&](const char* category, std::int64_t bytes, const std::string& what) { memory.fixed.push_back(ledger.claim(category, {}, bytes, what)); };
+  const auto claim = [&](const char* category, std::int64_t bytes, const std::string& what) {
+    memory.fixed.push_back(ledger.claim(category, {}, bytes, what));
+  };
   claim("program", program_bytes(total), "the program");
 
   const std::shared_ptr<const Model> model = planned_model(settings);
   const Profile& profile = profile_by_name(settings.profile);
-  const std::int64_t positions = context_or_default(settings.context, model->max_positions);
+  const std::int64_t positions = context_or_default(settings.context, model->facts().max_positions);
   ServingPlan plan = usual_plan(engine, positions);
   plan.engine.cache_pages = plan.sequences * ((plan.length + engine.page_size - 1) / engine.page_size);
   const RankSums small = sums_of(plan_serving(settings, plan));
   const LoadedBytes loaded = loaded_bytes(*model, profile);
   claim("base", small.weights, fmt::format("the model '{}'", settings.model));
-  {
-    MemoryLedger::Claim masters = ledger.claim("base", {}, loaded.masters, fmt::format("reading the model '{}'", settings.model));
-    if (options.training) memory.fixed.push_back(std::move(masters));
-  }
+  if (options.training)  // read when a model of all parameters begins, or a merged one is written
+    claim("base", loaded.masters, fmt::format("the model '{}' in fp32", settings.model));
   claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   claim("responses", memory.response_bytes, "responses that are kept for their clients");
@@ -103,7 +105,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   plan.engine.cache_pages = 0;
   plan.engine.cache_bytes = memory.cache_bytes;
   claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");
-  // What is not in buffers is not the pool's to take.
+  // Memory outside of buffers is not the pool's.
   limit_pooled_memory(total - program_bytes(0) - (options.training ? loaded.masters : 0) - memory.answer_bytes - memory.upload_bytes - memory.response_bytes);
   return memory;
 }

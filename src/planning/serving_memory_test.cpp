@@ -1,4 +1,4 @@
-// How much of what is free becomes the cache, and what a server says of its context.
+// How much free memory becomes the cache, and what a server reports as its context.
 #include "planning/serving_memory.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kMegabyte = 1 << 20;
-const RuntimeSettings kSettings{.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 1};
+const RuntimeSettings kServingSettings{.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 1};
 
 // The pool's limit is of the whole process.
 struct ServingMemoryTest : ::testing::Test {
@@ -36,23 +36,23 @@ TEST(AutomaticCache, IsNeverLessThanIsOfUse) {
 }
 
 TEST_F(ServingMemoryTest, WhatIsGivenIsTaken) {
-  const ServingMemory memory = admit_serving(kSettings, {}, {.megabytes = 1000, .cache_bytes = 3 * kMegabyte});
+  const ServingMemory memory = admit_serving(kServingSettings, {}, {.megabytes = 1000, .cache_bytes = 3 * kMegabyte});
   EXPECT_EQ(memory.cache_bytes, 3 * kMegabyte);
   EXPECT_GE(memory.ledger->held("cache"), 3 * kMegabyte - 65536);  // whole pages
 }
 
 TEST_F(ServingMemoryTest, WeightsOfReadingMakeRoomForTheCacheUnlessTrainingKeepsThem) {
-  const ServingMemory alone = admit_serving(kSettings, {}, {.megabytes = 1000});
-  const ServingMemory beside = admit_serving(kSettings, {}, {.megabytes = 1000, .training = true});
+  const ServingMemory alone = admit_serving(kServingSettings, {}, {.megabytes = 1000});
+  const ServingMemory beside = admit_serving(kServingSettings, {}, {.megabytes = 1000, .training = true});
   const auto base = [](const ServingMemory& memory) { return memory.ledger->held("base"); };
-  const std::shared_ptr<const Model> model = load_model_folder(kSettings.model, {}).model;
-  EXPECT_EQ(base(beside) - base(alone), loaded_bytes(*model, profile_by_name(kSettings.profile)).masters);
+  const std::shared_ptr<const Model> model = load_model_folder(kServingSettings.model, {}).model;
+  EXPECT_EQ(base(beside) - base(alone), loaded_bytes(*model, profile_by_name(kServingSettings.profile)).masters);
   EXPECT_GT(base(alone), 0);
 }
 
 TEST_F(ServingMemoryTest, ACacheThatDoesNotFitIsRefusedWithItsOption) {
   try {
-    admit_serving(kSettings, {.max_sequences = 1 << 20}, {.megabytes = 200, .cache_bytes = 1000 * kMegabyte});
+    admit_serving(kServingSettings, {.max_sequences = 1 << 20}, {.megabytes = 200, .cache_bytes = 1000 * kMegabyte});
     FAIL() << "no error";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
@@ -64,13 +64,13 @@ TEST_F(ServingMemoryTest, TheLeastThatIsNamedIsTheLeastThatIsTaken) {
   constexpr std::int64_t kCache = 64 * kMegabyte;
   const ServingMemoryOptions limits{.answer_bytes = 256 * kMegabyte, .upload_bytes = 2048 * kMegabyte};
   const EngineOptions engine{.cache_bytes = kCache};
-  const std::int64_t least = least_serving_memory(kSettings, {.sequences = 8, .length = 512, .engine = engine}, limits);
+  const std::int64_t least = least_serving_memory(kServingSettings, {.sequences = 8, .length = 512, .engine = engine}, limits);
   ServingMemoryOptions options = limits;
   options.cache_bytes = kCache;
   options.megabytes = (least >> 20) + 1;
-  EXPECT_NO_THROW(admit_serving(kSettings, engine, options));
+  EXPECT_NO_THROW(admit_serving(kServingSettings, engine, options));
   options.megabytes = least >> 20;
-  EXPECT_THROW(admit_serving(kSettings, engine, options), Error);
+  EXPECT_THROW(admit_serving(kServingSettings, engine, options), Error);
 }
 
 TEST(ContextSentence, SaysWhatLimitsAndWhatRaisesIt) {
@@ -79,9 +79,11 @@ TEST(ContextSentence, SaysWhatLimitsAndWhatRaisesIt) {
   EXPECT_EQ(context_sentence({.vocabulary = 9, .max_positions = 512, .cache_positions = 4 * 512}, 512, 1024, 4),
             "context: 512 tokens a request; the cache of 2.0 MB holds 4 requests of that length at a time, as many as run beside each other");
   EXPECT_EQ(context_sentence({.vocabulary = 9, .max_positions = 65536, .cache_positions = 65536}, 131072, 1024, 256),
-            "context: 65536 tokens a request; the cache of 64.0 MB holds 1 request of that length at a time (--cache-megabytes makes it larger); the model reads 131072: --context 131072 allows them");
+            "context: 65536 tokens a request; the cache of 64.0 MB holds 1 request of that length at a time (--cache-megabytes makes it larger); the model "
+            "reads 131072: --context 131072 allows them");
   EXPECT_EQ(context_sentence({.vocabulary = 9, .max_positions = 8192, .cache_positions = 4096}, 8192, 1024, 256),
-            "context: 4096 tokens a request, all that the cache of 4.0 MB holds, and one request of that length at a time; --cache-megabytes 9 makes room for one of 8192");
+            "context: 4096 tokens a request, all that the cache of 4.0 MB holds, and one request of that length at a time; --cache-megabytes 9 makes room for "
+            "one of 8192");
 }
 
 }  // namespace

@@ -40,7 +40,8 @@ void ShapeCatalog::add(std::string_view toml, const std::string& label) {
 }
 
 void ShapeCatalog::put(const TrainingShape& shape) {
-  if (std::none_of(models_.begin(), models_.end(), [&](const ShapeModel& m) { return m.id == shape.model; })) models_.push_back({.id = shape.model, .name = shape.model});
+  if (std::none_of(models_.begin(), models_.end(), [&](const ShapeModel& m) { return m.id == shape.model; }))
+    models_.push_back({.id = shape.model, .name = shape.model});
   const auto place = std::find_if(shapes_.begin(), shapes_.end(), [&](const TrainingShape& s) { return s.id == shape.id; });
   if (place == shapes_.end()) shapes_.push_back(shape);
   else *place = shape;
@@ -74,7 +75,8 @@ const ShapeModel& ShapeCatalog::model(const std::string& name) const {
   std::string lower = name;
   for (char& c : lower)
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  fail(ErrorCode::not_found, "the catalog of training shapes has no model '{}', only {}{}", name.substr(0, 100), fmt::join(ids, ", "), did_you_mean(lower, ids));
+  fail(ErrorCode::not_found, "the catalog of training shapes has no model '{}', only {}{}", name.substr(0, 100), fmt::join(ids, ", "),
+       did_you_mean(lower, ids));
 }
 
 const Accelerator& ShapeCatalog::accelerator(const std::string& name) const {
@@ -98,10 +100,11 @@ const Accelerator& ShapeCatalog::accelerator(const std::string& name) const {
 
 std::optional<ShapeFit> ShapeCatalog::fit(const TrainingShape& shape, std::int64_t lora_rank) const {
   const ShapeModel& of = model(shape.model);
-  if (!of.sizes || shape.context == 0 || shape.accelerators == 0 || shape.accelerator.empty()) return std::nullopt;
+  if (!of.counted || shape.context == 0 || shape.accelerators == 0 || shape.accelerator.empty()) return std::nullopt;
   const std::int64_t memory = accelerator(shape.accelerator).memory, capacity = memory > 0 ? memory : std::int64_t{1} << 60;
-  const ShapeWork work{.mode = shape.mode, .context = shape.context, .lora_rank = lora_rank, .packed_experts = shape.packed_experts};
-  return shape.layout ? fit_of(*of.sizes, work, shape.accelerators, capacity, *shape.layout) : first_fit(*of.sizes, work, shape.accelerators, capacity);
+  const ShapeWork work{.mode = shape.mode, .context = shape.context, .lora_rank = lora_rank, .int4_experts = shape.int4_experts};
+  const ModelSizes& sizes = *of.sizes();
+  return shape.layout ? fit_of(sizes, work, shape.accelerators, capacity, *shape.layout) : first_fit(sizes, work, shape.accelerators, capacity);
 }
 
 }  // namespace lockstep

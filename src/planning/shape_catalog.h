@@ -1,22 +1,44 @@
-// The catalog of training shapes: which model is trained how, on what. Rows are those of shapes/catalog.toml, which is a part of the
-// program, and of a user's own files. Every full-parameter row may have a forward-only reference beside it. Plain values; const is safe
-// from any thread.
+// The catalog of training shapes: which model is trained in which mode, on which hardware.
 //   ShapeCatalog catalog = ShapeCatalog::published();  catalog.add(text, "mine.toml");
 //   const TrainingShape& shape = catalog.shape("qwen3-8b-128k");
+// Rows are those of shapes/catalog.toml, which is compiled into the program, and of a user's own files. Every full-parameter row may have a
+// forward-only reference beside it. Plain values; const is safe from any thread.
 #pragma once
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string_view>
 
+#include "model/config_reader.h"
+#include "planning/model_dimensions.h"
 #include "planning/shape_memory.h"
 
 namespace lockstep {
 
+// Sizes that are counted when they are first asked for: large models have tens of thousands of tensors. Any thread.
+class SizesOnDemand {
+ public:
+  explicit SizesOnDemand(std::function<ModelSizes()> count) : count_(std::move(count)) {}
+  const ModelSizes& get() const {
+    std::call_once(once_, [this] { sizes_ = count_(); });
+    return sizes_;
+  }
+
+ private:
+  std::function<ModelSizes()> count_;
+  mutable std::once_flag once_;
+  mutable ModelSizes sizes_;
+};
+
 struct ShapeModel {
   std::string id, name, architecture, source;  // source: where the dimensions are from
   std::vector<std::string> names;              // other names that mean it
-  ModelDimensions dimensions;
-  std::optional<ModelSizes> sizes;             // none: dimensions are not known
+  Json config;                                 // config.json, of a family that this program runs; else null
+  ModelDimensions dimensions;                  // of one that it does not run
+  std::shared_ptr<const SizesOnDemand> counted;
+  const ModelSizes* sizes() const { return counted ? &counted->get() : nullptr; }  // null: dimensions are not known
 };
 
 struct Accelerator {
@@ -25,14 +47,14 @@ struct Accelerator {
 };
 
 struct TrainingShape {
-  std::string id, model;             // ShapeModel::id
+  std::string id, model;  // ShapeModel::id
   ShapeMode mode = ShapeMode::policy;
-  std::int64_t context = 0;          // tokens; 0: not known
-  std::string accelerator;           // Accelerator::id; empty: not known
-  std::int64_t accelerators = 0;     // 0: not known
-  std::optional<ShapeLayout> layout; // none: not known, so the first that fits
-  bool packed_experts = false;
-  std::string source;                // who says so
+  std::int64_t context = 0;           // tokens; 0: not known
+  std::string accelerator;            // Accelerator::id; empty: not known
+  std::int64_t accelerators = 0;      // 0: not known
+  std::optional<ShapeLayout> layout;  // none: not known, so the first that fits
+  bool int4_experts = false;
+  std::string source;  // where the row is from
   std::int64_t nodes() const { return (accelerators + 7) / 8; }
 };
 // POLICY_TRAINER, LORA_TRAINER, FORWARD_ONLY: the words of the control plane. "policy", "lora", "reference": of files and the command line.
@@ -55,7 +77,7 @@ class ShapeCatalog {
   // By id or any name, without regard to case, account, organisation or punctuation ("accounts/x/models/qwen3p5-35b-a3b").
   const ShapeModel& model(const std::string& name) const;
   const ShapeModel* find_model(const std::string& name) const;
-  // By id or a part of it ("B200").
+  // Finds it by id or a part of it ("B200").
   const Accelerator& accelerator(const std::string& name) const;
   // What a shape takes on its own hardware, or on other; none when dimensions, context or hardware are not known, or memory is the
   // machine's (memory of the plan is there then, with fits true).

@@ -1,8 +1,7 @@
-// The catalog: its rows, the parameters that follow from dimensions, and what is refused of a file.
+// The catalog: its rows, the parameter counts computed from dimensions, and which files are refused.
 #include "planning/shape_catalog.h"
 
 #include <gtest/gtest.h>
-
 
 #include "base/error.h"
 #include "checkpoint/json_file.h"
@@ -46,27 +45,59 @@ TEST(ShapeCatalog, HasThePublishedRows) {
   EXPECT_EQ(catalog().shape("glm-5p2-lora").accelerators, 0);  // not published
 }
 
-// The counts of the models' own classes in transformers, vision towers included.
+// The counts of the models' own classes in transformers, vision towers included; those whose families run here are counted from their tensors.
 TEST(ShapeCatalog, DimensionsGiveThePublishedParameters) {
-  const std::vector<std::pair<std::string, std::int64_t>> published = {
-      {"glm-5p2", 743377000704},         {"kimi-k2p5", 1026879353328},        {"llama-v3p3-70b", 70553706496}, {"qwen3-8b", 8190735360},
-      {"qwen3-32b", 32762123264},        {"qwen3-30b-a3b", 30532122624},      {"qwen3-235b-a22b", 235093634560}, {"qwen3-vl-8b", 8767123696},
-      {"qwen3p5-35b-a3b", 35107181936},  {"qwen3p5-397b-a17b", 396802360816}, {"minimax-m2p5", 228689748992},  {"nemotron-nano-3-30b-a3b", 31577937344},
-      {"nemotron-3-super-120b", 120668687360}, {"smollm2-135m", 134515008}};
-  for (const auto& [id, parameters] : published) EXPECT_EQ(catalog().model(id).sizes->parameters(), parameters) << id;
+  const std::vector<std::pair<std::string, std::int64_t>> published = {{"kimi-k2p5", 1026879353328},
+                                                                       {"qwen3-vl-8b", 8767123696},
+                                                                       {"qwen3p5-35b-a3b", 35107181936},
+                                                                       {"qwen3p5-397b-a17b", 396802360816},
+                                                                       {"nemotron-nano-3-30b-a3b", 31577937344},
+                                                                       {"nemotron-3-super-120b", 120668687360}};
+  for (const auto& [id, parameters] : published) EXPECT_EQ(catalog().model(id).sizes()->parameters(), parameters) << id;
 }
 
-// Of our own families the manifest counts: the formula's dimensions give the same number, and wrong ones do not.
-TEST(ShapeCatalog, DimensionsGiveTheManifestsParameters) {
-  const auto model = make_model(read_json_file(LOCKSTEP_SOURCE_DIR "/models/countdown-glm/config.json"), {});
-  ModelDimensions dimensions = catalog().model("countdown-glm").dimensions;
-  EXPECT_EQ(model_sizes(dimensions).parameters(), model->manifest().trained_size());
-  dimensions.index_layers = 3;
-  EXPECT_NE(model_sizes(dimensions).parameters(), model->manifest().trained_size());
+// Sums over the blocks of layers are the tensors' own: nothing is counted twice or left out.
+TEST(ShapeCatalog, SizesAreTheManifests) {
+  for (const ShapeModel& shape : catalog().models()) {
+    if (shape.config.is_null() || shape.id == "kimi-k2p5" || shape.id == "qwen3-vl-8b") continue;  // with vision
+    const auto model = make_model(shape.config);
+    const ModelSizes& sizes = *shape.sizes();
+    EXPECT_EQ(sizes.parameters(), model->manifest().trained_size()) << shape.id;
+    std::int64_t layers = 0;
+    for (const LayerBlock& block : sizes.blocks) layers += block.count;
+    EXPECT_EQ(layers, model->facts().layers) << shape.id;
+  }
+}
+
+// What the operations of a layer give, counted by hand of Qwen3 8B, GLM-5.2 and Qwen3 30B.
+TEST(ShapeCatalog, WidthsAreThoseOfTheOperations) {
+  const auto of = [](const char* id) -> const ModelSizes& { return *catalog().model(id).sizes(); };
+  const LayerBlock& dense = of("qwen3-8b").blocks.at(0);
+  EXPECT_EQ(of("qwen3-8b").blocks.size(), 1U);
+  EXPECT_EQ(dense.width, 4096 + 4096 + 2 * 1024 + 4096 + 4096 + 3 * 12288 + 4096);  // norm, q, k and v, attention, o; gate, up, product, down
+  EXPECT_EQ(dense.cache, 2 * 8 * 128);
+  EXPECT_EQ(dense.adapted, 2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 12288));
+  const LayerBlock& moe = of("qwen3-30b-a3b").blocks.at(0);
+  EXPECT_EQ(moe.width, 2048 + 4096 + 2 * 512 + 4096 + 2048 + 2048 + 128 + 8 * (2 * 2048 + 3 * 768));
+  EXPECT_EQ(moe.adapted, 2 * (2048 + 4096) + 2 * (2048 + 512) + 128 * 3 * (2048 + 768));
+  const ModelSizes& glm = of("glm-5p2");
+  ASSERT_EQ(glm.blocks.size(), 3U);  // dense with an indexer, sparse without and with one
+  std::int64_t indexers = 0;
+  for (const LayerBlock& block : glm.blocks) {
+    const bool selects = block.cache > 576;
+    indexers += selects ? block.count : 0;
+    EXPECT_EQ(block.cache, selects ? 576 + 128 : 576);
+    EXPECT_FALSE(block.cache_by_heads);
+    const std::int64_t attention = 6144 + 2048 + 64 * 256 + 576 + 64 * 576 + 64 * 512 + 64 * 256 + 6144, indexer = 32 * 128 + 128 + 32 + 2 * 2048;
+    const std::int64_t experts = 3 * 2048 + 6144 + 6144 + 256 + 8 * (2 * 6144 + 3 * 2048);
+    EXPECT_EQ(block.width, attention + (selects ? indexer : 0) + (block.experts > 0 ? experts : 3 * 12288 + 6144));
+  }
+  EXPECT_EQ(indexers, 21);
 }
 
 TEST(ShapeCatalog, ModelsGoByAnyName) {
-  for (const std::string name : {"qwen3p5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", "accounts/fireworks/models/qwen3p5-35b-a3b", "Qwen3.5 35B-A3B"}) EXPECT_EQ(catalog().model(name).id, "qwen3p5-35b-a3b") << name;
+  for (const std::string name : {"qwen3p5-35b-a3b", "Qwen/Qwen3.5-35B-A3B", "accounts/fireworks/models/qwen3p5-35b-a3b", "Qwen3.5 35B-A3B"})
+    EXPECT_EQ(catalog().model(name).id, "qwen3p5-35b-a3b") << name;
   EXPECT_EQ(catalog().find_model("qwen35-35b"), nullptr);
   EXPECT_EQ(catalog().find_model(""), nullptr);
   EXPECT_EQ(catalog().accelerator("B200").id, "NVIDIA_B200_180GB");
@@ -81,7 +112,10 @@ TEST(ShapeCatalog, ModelsGoByAnyName) {
 
 TEST(ShapeCatalog, AUsersFileAddsRows) {
   ShapeCatalog with = catalog();
-  with.add("[accelerator.TPU]\nmemory_gb = 96\n[model.mine]\nname = 'Mine'\n[[shape]]\nid = 'mine-4k'\nmodel = 'Mine'\nmode = 'policy'\ncontext = 4096\naccelerator = 'TPU'\naccelerators = 2\nreference = true\n", "mine.toml");
+  with.add(
+      "[accelerator.TPU]\nmemory_gb = 96\n[model.mine]\nname = 'Mine'\n[[shape]]\nid = 'mine-4k'\nmodel = 'Mine'\nmode = 'policy'\ncontext = 4096\naccelerator "
+      "= 'TPU'\naccelerators = 2\nreference = true\n",
+      "mine.toml");
   EXPECT_EQ(with.shape("mine-4k-reference").mode, ShapeMode::reference);
   EXPECT_FALSE(with.fit(with.shape("mine-4k")).has_value());  // no dimensions, so no memory is said
   EXPECT_EQ(catalog().find_model("mine"), nullptr);
@@ -104,7 +138,13 @@ TEST(ShapeCatalog, RefusesWhatItDoesNotUnderstand) {
       {row + row, "in the catalog already"},
       {"[[shape]]\nid = 'qwen3-8b-128k'\nmodel = 'qwen3-8b'\nmode = 'lora'\n", "in the catalog already"},
       {"[model.x]\nmodel_type = 'lama'\n", "did you mean 'llama'"},
-      {"[model.x]\nmodel_type = 'llama'\nhidden_size = 64\n", "num_hidden_layers is missing, which llama needs"},
+      {"[model.x]\nmodel_type = 'llama'\nhidden_size = 64\n", "'vocab_size' is missing"},
+      {"[model.x]\nmodel_type = 'llama'\nhiden_size = 64\n", "unknown key 'hiden_size'; did you mean 'hidden_size'"},
+      {"[model.x]\nmodel_type = 'llama'\nhidden_size = 1979-05-27\n", "a date or a time"},
+      {"[model.x]\nmodel_type = 'nemotron_h'\nhidden_size = 64\n", "num_hidden_layers is missing, which nemotron_h needs"},
+      {"[model.x]\nconfig = 'qwen3-9b'\n", "did you mean 'qwen3-8b'"},
+      {"[model.x]\nconfig = 'qwen3-8b'\nhidden_size = 64\n", "unknown key 'hidden_size'"},
+      {"[model.x]\nconfig = 'qwen3-8b'\nmodel_type = 'qwen3'\n", "allowed is one of them"},
       {"[model.x]\nhidden_size = -1\n", "hidden_size must be an integer"},
       {"shape = 3\n", "each begins with [[shape]]"},
       {"[shapes]\n", "unknown key 'shapes'"}};

@@ -8,8 +8,8 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kHeadRows = 1024;               // of one chunk of logits
-constexpr double kBf16 = 2, kPackedExpert = 0.5 + 2.0 / 32;  // bytes a weight: int4 in groups of 32 with a bf16 scale
+constexpr std::int64_t kHeadRows = 1024;                       // of one chunk of logits
+constexpr double kBf16 = 2, kInt4Expert = 0.5 + 2.0 / 32;      // bytes per weight: int4 in groups of 32 with a bf16 scale
 constexpr double kFp32 = 4, kMoments = 8, kAdapterState = 16;  // of an adapter: weights, gradients, two moments
 
 std::int64_t up(double bytes) { return static_cast<std::int64_t>(std::ceil(bytes)); }
@@ -21,7 +21,7 @@ std::int64_t ShapeMemory::total() const { return std::accumulate(bytes.begin(), 
 
 ShapeMemory shape_memory(const ModelSizes& sizes, const ShapeWork& work, std::int64_t accelerators, const ShapeLayout& layout, bool optimizer_on_host) {
   const double tp = static_cast<double>(layout.tp), shards = static_cast<double>(accelerators / layout.pp);
-  const double expert_bytes = work.packed_experts ? kPackedExpert : kBf16;
+  const double expert_bytes = work.int4_experts ? kInt4Expert : kBf16;
   // The fullest stage: its share of layers, rounded up, and the larger table (both without stages).
   const double stage = static_cast<double>(up(sizes.layers, layout.pp)) / static_cast<double>(sizes.layers);
   double dense = 0, experts = 0, cache_by_heads = 0, cache_whole = 0, adapted = 0;
@@ -50,13 +50,14 @@ ShapeMemory shape_memory(const ModelSizes& sizes, const ShapeWork& work, std::in
   if (optimizer_on_host) memory.host = up(masters + moments);
   else set(ShapePart::optimizer, moments);
   if (work.mode == ShapeMode::lora) set(ShapePart::adapters, adapted * static_cast<double>(work.lora_rank) * kAdapterState / shards);
-  // Kept: every layer's input (a stage has as many sequences in flight as there are stages). Made again: one layer, and its gradients.
+  // Stored: every layer's input (a stage has as many sequences in flight as there are stages). Recomputed: one layer, and its gradients.
   const double kept = trains ? tokens * hidden * static_cast<double>(sizes.layers) * stage * static_cast<double>(layout.pp) : 2 * tokens * hidden;
   set(ShapePart::activations, (kept + tokens * static_cast<double>(widest) * (trains ? 2 : 1)) * kBf16 / tp);
   set(ShapePart::cache, tokens * (cache_by_heads / tp + cache_whole) * kBf16);
   set(ShapePart::head, std::min<double>(tokens, kHeadRows) * static_cast<double>(sizes.vocabulary) / tp * kFp32 * (trains ? 2 : 1));
   if (shards > 1) {  // one layer gathered, the next on its way; the gradients of one before they are shared out; a table
-    const double gathered_dense = static_cast<double>(dense_layer) / tp, gathered_experts = static_cast<double>(expert_layer) / (tp * static_cast<double>(layout.ep));
+    const double gathered_dense = static_cast<double>(dense_layer) / tp,
+                 gathered_experts = static_cast<double>(expert_layer) / (tp * static_cast<double>(layout.ep));
     set(ShapePart::workspace, 2 * (gathered_dense * kBf16 + gathered_experts * expert_bytes) + (all ? (gathered_dense + gathered_experts) * kFp32 : 0) +
                                   static_cast<double>(sizes.embedding) / tp * kBf16);
   }
@@ -65,7 +66,8 @@ ShapeMemory shape_memory(const ModelSizes& sizes, const ShapeWork& work, std::in
 
 std::string layout_fault(const ModelSizes& sizes, std::int64_t accelerators, const ShapeLayout& l) {
   if (l.tp < 1 || l.pp < 1 || l.cp < 1 || l.ep < 1) return "every degree is 1 or more";
-  if (accelerators % (l.tp * l.pp * l.cp) != 0) return fmt::format("tp x pp x cp is {}, which does not divide {} accelerators", l.tp * l.pp * l.cp, accelerators);
+  if (accelerators % (l.tp * l.pp * l.cp) != 0)
+    return fmt::format("tp x pp x cp is {}, which does not divide {} accelerators", l.tp * l.pp * l.cp, accelerators);
   if (accelerators / (l.tp * l.pp) % l.ep != 0) return fmt::format("ep {} does not divide the {} ranks of a stage", l.ep, accelerators / (l.tp * l.pp));
   if (l.tp > 8) return fmt::format("tp {} is more than a node's 8", l.tp);
   if (sizes.heads % l.tp != 0) return fmt::format("tp {} does not divide {} heads of keys and values", l.tp, sizes.heads);

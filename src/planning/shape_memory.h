@@ -1,14 +1,14 @@
-// What a training shape takes on each device, by what it is for: one formula (docs/training-shapes.md) from the model's sizes, the mode,
-// the context, the precision and the layout; and the first layout that fits. An estimate for hardware that is elsewhere: what this machine
-// takes, `lockstep plan` counts to the byte. Pure functions.
+// Estimates a training shape's memory per device, by use: one formula (docs/training-shapes.md) of the model's sizes, the mode,
+// the context, the precision and the layout; and finds the first layout that fits.
 //   const std::optional<ShapePlan> plan = first_fit(sizes, work, 8, 180e9);
+// An estimate for other hardware; for this machine `lockstep plan` counts to the byte. Pure functions.
 #pragma once
 #include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 
-#include "planning/model_dimensions.h"
+#include "planning/model_sizes.h"
 
 namespace lockstep {
 
@@ -23,7 +23,8 @@ struct ShapeLayout {
 
 enum class ShapePart { weights, gradients, optimizer, adapters, activations, cache, head, workspace };
 inline constexpr int kShapeParts = 8;
-inline constexpr std::array<std::string_view, kShapeParts> kShapePartNames = {"weights", "gradients", "optimizer", "adapters", "activations", "cache", "head", "workspace"};
+inline constexpr std::array<std::string_view, kShapeParts> kShapePartNames = {"weights",     "gradients", "optimizer", "adapters",
+                                                                              "activations", "cache",     "head",      "workspace"};
 
 struct ShapeMemory {
   std::array<std::int64_t, kShapeParts> bytes{};  // a device
@@ -34,7 +35,7 @@ struct ShapeMemory {
 struct ShapeWork {
   ShapeMode mode = ShapeMode::policy;
   std::int64_t context = 0, lora_rank = 16;  // tokens; the rank in mode lora
-  bool packed_experts = false;               // frozen experts in int4
+  bool int4_experts = false;                 // frozen experts in int4
 };
 
 struct ShapePlan {
@@ -43,13 +44,13 @@ struct ShapePlan {
   ShapeMemory memory;
 };
 
-// The part of a device's memory that a plan may fill; the rest is the driver's and lost to fragments.
+// The part of a device's memory that a plan may fill; the rest is for the driver and fragmentation.
 inline constexpr double kUsableMemory = 0.92;
 
 ShapeMemory shape_memory(const ModelSizes& sizes, const ShapeWork& work, std::int64_t accelerators, const ShapeLayout& layout, bool optimizer_on_host);
-// Why a layout cannot be: degrees that do not divide what they cut; "" when it can.
+// Why a layout is impossible: degrees that do not divide what they split; "" when it is possible.
 std::string layout_fault(const ModelSizes& sizes, std::int64_t accelerators, const ShapeLayout& layout);
-// The layout with the fewest cuts that fits `capacity` bytes a device: without the host before with it, then by pp, tp, cp, ep. When none
+// The layout with the fewest cuts that fits `capacity` bytes per device: without the host before with it, then by pp, tp, cp, ep. When none
 // does: the one that takes least (and `fits` is false).
 struct ShapeFit {
   bool fits = false;

@@ -7,13 +7,16 @@
 
 namespace lockstep {
 namespace {
-std::string mode_words(ShapeMode mode) { return mode == ShapeMode::policy ? "a policy trainer of all parameters" : mode == ShapeMode::lora ? "a LoRA trainer" : "a forward-only reference"; }
+std::string mode_words(ShapeMode mode) {
+  return mode == ShapeMode::policy ? "a policy trainer of all parameters" : mode == ShapeMode::lora ? "a LoRA trainer" : "a forward-only reference";
+}
 double decimal_gigabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e9; }
 
 std::string memory_words(const ShapeFit& fit, const Accelerator& accelerator) {
   const std::int64_t total = fit.plan.memory.total();
   const double usable = kUsableMemory * static_cast<double>(accelerator.memory);
-  const std::string takes = fmt::format("{:.1f} of {:.1f} usable GB a device ({}{})", decimal_gigabytes(total), usable / 1e9, fit.plan.layout.text(), fit.plan.optimizer_on_host ? ", optimizer on the host" : "");
+  const std::string takes = fmt::format("{:.1f} of {:.1f} usable GB a device ({}{})", decimal_gigabytes(total), usable / 1e9, fit.plan.layout.text(),
+                                        fit.plan.optimizer_on_host ? ", optimizer on the host" : "");
   return fit.fits ? "takes " + takes : fmt::format("does not fit in memory by {:.1f} GB a device: at least {}", decimal_gigabytes(total) - usable / 1e9, takes);
 }
 
@@ -58,7 +61,10 @@ Candidate judge_shape(const ShapeCatalog& catalog, const ShapeRequest& request, 
       // Beside that: whether what there is could hold the work at all.
       const std::optional<ShapeFit> fit = catalog.fit(with, request.lora_rank);
       const Accelerator& accelerator = catalog.accelerator(with.accelerator);
-      if (fit && accelerator.memory > 0) c.reasons.push_back(fit->fits ? fmt::format("on {} x {} the work {}, by the formula", with.accelerators, with.accelerator, memory_words(*fit, accelerator)) : memory_words(*fit, accelerator));
+      if (fit && accelerator.memory > 0)
+        c.reasons.push_back(fit->fits
+                                ? fmt::format("on {} x {} the work {}, by the formula", with.accelerators, with.accelerator, memory_words(*fit, accelerator))
+                                : memory_words(*fit, accelerator));
     }
     c.fit = catalog.fit(c.shape, request.lora_rank > 0 ? request.lora_rank : 16);
   }
@@ -68,8 +74,10 @@ Candidate judge_shape(const ShapeCatalog& catalog, const ShapeRequest& request, 
 }  // namespace
 
 ShapeChoice resolve_shape(const ShapeCatalog& catalog, const ShapeRequest& request) {
-  if (request.context < 0 || request.lora_rank < 0 || request.accelerators < 0) fail(ErrorCode::invalid_argument, "context, lora_rank and accelerators are numbers of at least 0");
-  if (request.forward_only && request.lora_rank > 0) fail(ErrorCode::invalid_argument, "forward_only is set and lora_rank is {}, allowed is one of both: a reference has no adapter", request.lora_rank);
+  if (request.context < 0 || request.lora_rank < 0 || request.accelerators < 0)
+    fail(ErrorCode::invalid_argument, "context, lora_rank and accelerators are numbers of at least 0");
+  if (request.forward_only && request.lora_rank > 0)
+    fail(ErrorCode::invalid_argument, "forward_only is set and lora_rank is {}, allowed is one of both: a reference has no adapter", request.lora_rank);
   const ShapeModel& model = catalog.model(request.model);
   const Accelerator* there = request.accelerator.empty() ? nullptr : &catalog.accelerator(request.accelerator);
 
@@ -81,11 +89,15 @@ ShapeChoice resolve_shape(const ShapeCatalog& catalog, const ShapeRequest& reque
     if (c.reasons.empty()) good.push_back(std::move(c));
     else choice.rejected.push_back({shape.id, std::move(c.reasons)});
   }
-  std::stable_sort(good.begin(), good.end(), [](const Candidate& a, const Candidate& b) { return std::tie(a.shape.accelerators, a.shape.context) < std::tie(b.shape.accelerators, b.shape.context); });
+  std::stable_sort(good.begin(), good.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tie(a.shape.accelerators, a.shape.context) < std::tie(b.shape.accelerators, b.shape.context);
+  });
   if (good.empty()) {
-    const bool of_mode = std::any_of(catalog.shapes().begin(), catalog.shapes().end(), [&](const TrainingShape& s) { return s.model == model.id && s.mode == request.mode(); });
+    const bool of_mode =
+        std::any_of(catalog.shapes().begin(), catalog.shapes().end(), [&](const TrainingShape& s) { return s.model == model.id && s.mode == request.mode(); });
     choice.why = of_mode ? fmt::format("no training shape of {} does what is asked for", model.name)
-                         : fmt::format("{} of {} is missing in the catalog: a file of shapes with mode = \"{}\" adds it", mode_words(request.mode()), model.name, shape_mode_name(request.mode()));
+                         : fmt::format("{} of {} is missing in the catalog: a file of shapes with mode = \"{}\" adds it", mode_words(request.mode()),
+                                       model.name, shape_mode_name(request.mode()));
     return choice;
   }
   const Candidate& best = good.front();
@@ -117,7 +129,7 @@ nlohmann::ordered_json shape_json(const ShapeCatalog& catalog, const TrainingSha
                                  {"accelerators", number_or_null(shape.accelerators)},
                                  {"nodes", number_or_null(shape.nodes())},
                                  {"source", shape.source},
-                                 {"parameters", number_or_null(model.sizes ? model.sizes->parameters() : 0)},
+                                 {"parameters", number_or_null(model.sizes() ? model.sizes()->parameters() : 0)},
                                  {"layout", nullptr},
                                  {"memory", nullptr}};
   const auto layout_json = [](const ShapeLayout& l) { return nlohmann::ordered_json{{"tp", l.tp}, {"pp", l.pp}, {"cp", l.cp}, {"ep", l.ep}}; };
@@ -127,7 +139,8 @@ nlohmann::ordered_json shape_json(const ShapeCatalog& catalog, const TrainingSha
     if (!shape.layout) json["layout"] = layout_json(fit->plan.layout);
     json["layout"]["computed"] = !shape.layout;
     nlohmann::ordered_json& out = json["memory"];
-    for (int p = 0; p < kShapeParts; ++p) out["bytes"][std::string(kShapePartNames[static_cast<std::size_t>(p)])] = fit->plan.memory.bytes[static_cast<std::size_t>(p)];
+    for (int p = 0; p < kShapeParts; ++p)
+      out["bytes"][std::string(kShapePartNames[static_cast<std::size_t>(p)])] = fit->plan.memory.bytes[static_cast<std::size_t>(p)];
     out["total_bytes"] = fit->plan.memory.total();
     out["device_bytes"] = number_or_null(memory);
     out["optimizer_on_host"] = fit->plan.optimizer_on_host;
@@ -138,7 +151,9 @@ nlohmann::ordered_json shape_json(const ShapeCatalog& catalog, const TrainingSha
 }
 
 nlohmann::ordered_json choice_json(const ShapeCatalog& catalog, const ShapeChoice& choice) {
-  nlohmann::ordered_json json = {{"shape", choice.shape ? shape_json(catalog, *choice.shape, choice.fit) : nlohmann::ordered_json(nullptr)}, {"why", choice.why}, {"others", choice.others}};
+  nlohmann::ordered_json json = {{"shape", choice.shape ? shape_json(catalog, *choice.shape, choice.fit) : nlohmann::ordered_json(nullptr)},
+                                 {"why", choice.why},
+                                 {"others", choice.others}};
   json["rejected"] = nlohmann::ordered_json::array();
   for (const RejectedShape& r : choice.rejected) json["rejected"].push_back({{"id", r.id}, {"reasons", r.reasons}});
   return json;

@@ -1,4 +1,4 @@
-// What a request gets, why, and what each shape takes.
+// Which shape a request gets, why, and the memory of each shape.
 #include "planning/shape_resolver.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,8 @@ TEST(ShapeResolver, SaysWhyNot) {
   EXPECT_NE(reasons(fewer, "qwen3p5-397b-a17b-262k").find("does not fit in memory by "), std::string::npos);
   EXPECT_NE(reasons({.model = "Qwen3 8B", .context = 128'001}, "qwen3-8b-128k").find("its context is 128000, 128001 tokens are asked for"), std::string::npos);
   EXPECT_NE(reasons({.model = "Qwen3 8B", .lora_rank = 8}, "qwen3-8b-128k").find("asked for is a LoRA trainer"), std::string::npos);
-  EXPECT_NE(reasons({.model = "Qwen3 8B", .accelerator = "H200"}, "qwen3-8b-128k").find("it is for NVIDIA_B200_180GB, there are NVIDIA_H200_141GB"), std::string::npos);
+  EXPECT_NE(reasons({.model = "Qwen3 8B", .accelerator = "H200"}, "qwen3-8b-128k").find("it is for NVIDIA_B200_180GB, there are NVIDIA_H200_141GB"),
+            std::string::npos);
   EXPECT_NE(resolve_shape(shapes(), {.model = "Qwen3 8B", .lora_rank = 8}).why.find("a LoRA trainer of Qwen3 8B is missing"), std::string::npos);
 }
 
@@ -52,7 +53,9 @@ TEST(ShapeResolver, AsksForWhatIsNotPublished) {
   ASSERT_TRUE(choice.shape && choice.fit);
   EXPECT_TRUE(choice.fit->fits);
   EXPECT_EQ(choice.shape->context, 100'000);
-  EXPECT_NE(reasons({.model = "GLM-5.2", .context = 100'000, .lora_rank = 16, .accelerator = "H100", .accelerators = 8}, "glm-5p2-lora").find("does not fit in memory by "), std::string::npos);
+  EXPECT_NE(reasons({.model = "GLM-5.2", .context = 100'000, .lora_rank = 16, .accelerator = "H100", .accelerators = 8}, "glm-5p2-lora")
+                .find("does not fit in memory by "),
+            std::string::npos);
 }
 
 TEST(ShapeResolver, RefusesContradictions) {
@@ -83,7 +86,8 @@ TEST(ShapeResolver, PublishedShapesFit) {
 TEST(ShapeMemory, IsThePlanOfOurOwnTrainer) {
   const TrainingShape& shape = shapes().shape("countdown-glm-cpu");
   const ShapeMemory formula = shapes().fit(shape)->plan.memory;
-  const MemoryPlan plan = plan_training({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1}, {.sequences = 1, .length = 64})[0];
+  const MemoryPlan plan =
+      plan_training({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1}, {.sequences = 1, .length = 64})[0];
   const auto planned = [&](MemoryCategory c) { return static_cast<double>(plan.peak[static_cast<std::size_t>(c)]); };
   // The trainer fills the next version of the weights beside the one that is served: a bf16 copy more.
   const double another = 2.0 * static_cast<double>(plan.parameters);
@@ -93,9 +97,10 @@ TEST(ShapeMemory, IsThePlanOfOurOwnTrainer) {
 }
 
 TEST(ShapeMemory, LayoutsShareWhatTheySay) {
-  const ModelSizes& sizes = *shapes().model("qwen3-30b-a3b").sizes;
+  const ModelSizes& sizes = *shapes().model("qwen3-30b-a3b").sizes();
   const ShapeWork work{.mode = ShapeMode::policy, .context = 65536};
-  const ShapeMemory one = shape_memory(sizes, work, 1, {}, false), all = shape_memory(sizes, work, 8, {}, false), cut = shape_memory(sizes, work, 8, {.cp = 4}, false);
+  const ShapeMemory one = shape_memory(sizes, work, 1, {}, false), all = shape_memory(sizes, work, 8, {}, false),
+                    cut = shape_memory(sizes, work, 8, {.cp = 4}, false);
   EXPECT_NEAR(static_cast<double>(part(one, ShapePart::weights)) / 8, static_cast<double>(part(all, ShapePart::weights)), 2);
   EXPECT_EQ(part(one, ShapePart::weights), 6 * sizes.parameters());
   EXPECT_EQ(part(one, ShapePart::optimizer), 8 * sizes.parameters());
@@ -103,22 +108,24 @@ TEST(ShapeMemory, LayoutsShareWhatTheySay) {
   EXPECT_EQ(part(cut, ShapePart::cache) * 4, part(all, ShapePart::cache));
   EXPECT_EQ(part(cut, ShapePart::weights), part(all, ShapePart::weights));
   EXPECT_LT(part(shape_memory(sizes, work, 8, {.ep = 8}, false), ShapePart::workspace), part(all, ShapePart::workspace));
-  const ShapeMemory host = shape_memory(sizes, work, 8, {}, true), reference = shape_memory(sizes, {.mode = ShapeMode::reference, .context = 65536}, 8, {}, false);
+  const ShapeMemory host = shape_memory(sizes, work, 8, {}, true),
+                    reference = shape_memory(sizes, {.mode = ShapeMode::reference, .context = 65536}, 8, {}, false);
   EXPECT_NEAR(static_cast<double>(host.host), 12.0 / 8 * static_cast<double>(sizes.parameters()), 2);
   EXPECT_NEAR(static_cast<double>(host.total()), static_cast<double>(all.total() - host.host), 3);
   EXPECT_EQ(part(host, ShapePart::optimizer), 0);
   EXPECT_EQ(part(reference, ShapePart::gradients) + part(reference, ShapePart::optimizer) + part(reference, ShapePart::adapters), 0);
   const ShapeMemory lora = shape_memory(sizes, {.mode = ShapeMode::lora, .context = 65536, .lora_rank = 8}, 8, {}, false);
-  EXPECT_EQ(part(shape_memory(sizes, {.mode = ShapeMode::lora, .context = 65536, .lora_rank = 16}, 8, {}, false), ShapePart::adapters), 2 * part(lora, ShapePart::adapters));
+  EXPECT_EQ(part(shape_memory(sizes, {.mode = ShapeMode::lora, .context = 65536, .lora_rank = 16}, 8, {}, false), ShapePart::adapters),
+            2 * part(lora, ShapePart::adapters));
 }
 
 TEST(ShapeMemory, LayoutsThatCannotBe) {
-  const ModelSizes& sizes = *shapes().model("qwen3-30b-a3b").sizes;
+  const ModelSizes& sizes = *shapes().model("qwen3-30b-a3b").sizes();
   EXPECT_EQ(layout_fault(sizes, 8, {.tp = 2, .cp = 2, .ep = 4}), "");
-  EXPECT_NE(layout_fault(sizes, 8, {.tp = 8}), "");   // four heads of keys and values
+  EXPECT_NE(layout_fault(sizes, 8, {.tp = 8}), "");  // four heads of keys and values
   EXPECT_NE(layout_fault(sizes, 8, {.cp = 16}), "");
   EXPECT_NE(layout_fault(sizes, 8, {.ep = 3}), "");
-  EXPECT_NE(layout_fault(*shapes().model("qwen3-8b").sizes, 8, {.ep = 2}), "");  // no experts
+  EXPECT_NE(layout_fault(*shapes().model("qwen3-8b").sizes(), 8, {.ep = 2}), "");  // no experts
 }
 
 }  // namespace

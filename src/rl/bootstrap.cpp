@@ -13,8 +13,8 @@ std::vector<Interval> bootstrap_means(const std::vector<std::vector<double>>& co
   const std::size_t items = columns.front().size();
   for (const auto& column : columns)
     if (column.empty() || column.size() != items || items > 0xffffffffu || resamples < 1)
-      fail(ErrorCode::invalid_argument, "a bootstrap over {} and {} items with {} resamples; allowed are equal numbers from 1 on", items,
-           column.size(), resamples);
+      fail(ErrorCode::invalid_argument, "a bootstrap over {} and {} items with {} resamples; allowed are equal numbers from 1 on", items, column.size(),
+           resamples);
   const auto n = static_cast<double>(items);
   for (std::size_t c = 0; c < columns.size(); ++c) {
     double sum = 0;

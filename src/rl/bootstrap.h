@@ -1,5 +1,5 @@
-// Percentile bootstrap intervals of means (Efron 1979): items are drawn again with replacement, by Philox, so the same seed
-// gives the same interval everywhere. Pure functions.
+// Percentile bootstrap confidence intervals of means (Efron 1979). Resampling uses Philox, so the same seed gives the same interval
+// everywhere. Pure functions.
 //   std::vector<Interval> i = bootstrap_means({pass_at_1_of_problem, greedy_of_problem}, seed);
 #pragma once
 #include <cstdint>

@@ -19,9 +19,15 @@ constexpr std::uint64_t kHeldOutShare = 8;
 std::optional<int> result_of(int left, char operation, int right) {
   int result = 0;
   switch (operation) {
-    case '+': result = left + right; break;
-    case '-': result = left - right; break;
-    case '*': result = left * right; break;
+    case '+':
+      result = left + right;
+      break;
+    case '-':
+      result = left - right;
+      break;
+    case '*':
+      result = left * right;
+      break;
     default:
       if (right == 0 || left % right != 0) return std::nullopt;
       result = left / right;
@@ -97,8 +103,8 @@ std::vector<CountdownSolution> countdown_solutions(const std::array<int, 3>& num
       for (std::size_t j = 0; j < kOperations.size(); ++j) {
         if (result_of(left, kOperations[j], right) != target) continue;
         const int cost = static_cast<int>(i + j);
-        found.push_back({{cost, static_cast<int>(j), rest, high},
-                         {CountdownStep{high, kOperations[i], low, *inner}, CountdownStep{left, kOperations[j], right, target}}});
+        found.push_back(
+            {{cost, static_cast<int>(j), rest, high}, {CountdownStep{high, kOperations[i], low, *inner}, CountdownStep{left, kOperations[j], right, target}}});
       }
     }
   }
@@ -109,8 +115,7 @@ std::vector<CountdownSolution> countdown_solutions(const std::array<int, 3>& num
 }
 
 std::string countdown_prompt(const CountdownProblem& problem, const CountdownFormat& format) {
-  return fmt::format("{}{}{}", fmt::join(problem.numbers, format.between_numbers), format.before_target, problem.target) +
-         std::string(format.end_of_prompt);
+  return fmt::format("{}{}{}", fmt::join(problem.numbers, format.between_numbers), format.before_target, problem.target) + std::string(format.end_of_prompt);
 }
 
 std::string countdown_completion(const CountdownSolution& solution, const CountdownFormat& format) {

@@ -1,8 +1,7 @@
 // The game Countdown: make a target from three numbers with + - * /, each number used exactly once.
-// Problems (seeded, solvable by construction, two disjoint splits), all their solutions, and their texts. The referee that
-// scores an answer stands apart (countdown_verifier.h) and shares no code with this file.
-// Knows no model. Thread-safe (pure functions).
 //   CountdownProblem p = make_countdown_problem(Split::train, seed, index); std::string text = countdown_prompt(p);
+// Generates problems (seeded, solvable by construction, two disjoint splits), all their solutions, and their texts. The grader
+// (countdown_verifier.h) shares no code with this file. Knows no model. Thread-safe (pure functions).
 #pragma once
 #include <array>
 #include <cstdint>
@@ -31,7 +30,7 @@ using CountdownSolution = std::array<CountdownStep, 2>;  // the second step uses
 
 enum class CountdownAnswer { expression, steps };  // "(12*3)*7" or "12*3=36,36*7=252"
 
-// How problems and answers are written; the one place that decides it.
+// The text format of problems and answers, defined only here.
 struct CountdownFormat {
   std::string_view between_numbers = " ";
   std::string_view before_target = "=";
@@ -44,7 +43,7 @@ inline constexpr CountdownFormat kCountdownFormat{};
 // the shape of the tree are uniform over all that obey the rules and lie in the split.
 CountdownProblem make_countdown_problem(Split split, std::uint64_t seed, std::uint64_t index);
 
-// The problem whatever the order of its numbers; decides the split: one id in eight is held out.
+// An id that does not depend on the order of the numbers; it decides the split: one id in eight is held out.
 std::uint64_t countdown_id(const std::array<int, 3>& numbers, int target);
 Split countdown_split(const std::array<int, 3>& numbers, int target);
 

@@ -42,8 +42,8 @@ class CountdownEnvironment : public Environment {
     int target;
   };
   static Task read(const Problem& problem) {
-    const bool right = problem.data.size() == 4 && std::all_of(problem.data.begin(), problem.data.end(),
-                                                              [](std::int64_t v) { return v >= 0 && v <= 1'000'000; });
+    const bool right =
+        problem.data.size() == 4 && std::all_of(problem.data.begin(), problem.data.end(), [](std::int64_t v) { return v >= 0 && v <= 1'000'000; });
     if (!right) fail(ErrorCode::invalid_argument, "problem '{}' is not one of countdown", problem.prompt);
     const auto at = [&](std::size_t i) { return static_cast<int>(problem.data[i]); };
     return {{at(0), at(1), at(2)}, at(3)};

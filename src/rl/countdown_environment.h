@@ -1,4 +1,4 @@
-// Countdown behind the environments' port (the game itself: countdown.h).
+// Countdown as an Environment (the game itself: countdown.h).
 #pragma once
 #include <memory>
 

@@ -43,9 +43,12 @@ Value sum(const Rational& a, const Rational& b) {
 Value compute(const Value& a, char operation, const Value& b) {
   if (!a || !b) return std::nullopt;
   switch (operation) {
-    case '+': return sum(*a, *b);
-    case '-': return sum(*a, {-b->numerator, b->denominator});
-    case '*': return product(*a, *b);
+    case '+':
+      return sum(*a, *b);
+    case '-':
+      return sum(*a, {-b->numerator, b->denominator});
+    case '*':
+      return product(*a, *b);
     default:
       if (b->numerator == 0) return std::nullopt;
       return product(*a, {b->numerator < 0 ? -b->denominator : b->denominator, b->numerator < 0 ? -b->numerator : b->numerator});
@@ -81,7 +84,7 @@ class Reader {
     return value;
   }
 
-  // A literal that is one of the numbers there are, which it uses up.
+  // A literal that is one of the remaining numbers, which it consumes.
   Value number() {
     const auto value = literal();
     if (!value) return std::nullopt;

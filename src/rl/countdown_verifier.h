@@ -1,7 +1,7 @@
-// The referee of Countdown: is this text a correct answer? Its own parser over exact rationals; nothing is evaluated that is
-// not one of the given numbers, so nothing can be gamed by how a number, an operator or the text around it is written.
-// Knows no model and no generator. Thread-safe (pure functions); takes any bytes; never throws for them.
+// The grader of Countdown: is this text a correct answer?
 //   countdown_correct(std::array{3, 7, 12}, 36, "(7-4)*12")
+// Its own parser over exact rationals; only the given numbers are evaluated, so spelling a number, an operator or the surrounding text
+// in an odd way gains nothing. Knows no model and no generator. Thread-safe (pure functions); takes any bytes; never throws for them.
 #pragma once
 #include <cstddef>
 #include <span>

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <numeric>
 #include <optional>
-#include <sstream>
 #include <set>
+#include <sstream>
 
 #include "rl/countdown.h"
 
@@ -86,8 +86,7 @@ TEST(CountdownVerifier, EverySolutionOfThousandsIsRight) {
 
 TEST(CountdownVerifier, HonestAnswersInOddClothes) {
   const std::vector<int> numbers = {3, 4, 5};
-  for (const char* answer : {"(3+4)*5", "5*(3+4)", "((3+4)*5)", "(((3)+(4))*(5))", "3+4=7,7*5=35", "4+3=7,5*7=35",
-                             "((((((((3+4)*5)))))))"}) {
+  for (const char* answer : {"(3+4)*5", "5*(3+4)", "((3+4)*5)", "(((3)+(4))*(5))", "3+4=7,7*5=35", "4+3=7,5*7=35", "((((((((3+4)*5)))))))"}) {
     EXPECT_TRUE(countdown_correct(numbers, 35, answer)) << answer;
   }
   EXPECT_TRUE(countdown_correct(std::vector{8, 3, 8}, 3, "8/8*3"));

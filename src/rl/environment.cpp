@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 using Maker = std::unique_ptr<Environment> (*)();
-// One row an environment.
+// One row per environment.
 constexpr std::array<std::pair<std::string_view, Maker>, 1> kEnvironments = {{{"countdown", &make_countdown_environment}}};
 }  // namespace
 

@@ -1,7 +1,6 @@
-// How good a model is at an environment: held-out problems (always the same ones for a seed, no problem twice), several samples
-// each and the greedy answer. The same model gives the same numbers on every machine.
-// Talks to the port Sampler alone. One thread.
+// Evaluates a model in an environment: held-out problems (the same for a seed, none twice), several samples each and the greedy answer.
 //   Evaluation e = evaluate(*environment, tokenizer, sampler, {.problems = 2000, .samples = 8});
+// The same model gives the same numbers on every machine. Uses the interface Sampler only. One thread.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -14,7 +13,7 @@ struct EvaluationSettings {
   std::int64_t problems = 2000, samples = 8, max_tokens = 16;
   double temperature = 1;
   std::uint64_t seed = 20260601;  // of problems, sampling and resampling
-  std::int64_t at_once = 256;     // problems whose samples are asked for together; changes no bit
+  std::int64_t at_once = 256;     // problems in flight at once; changes no bit
 };
 
 struct Evaluation {
@@ -23,7 +22,7 @@ struct Evaluation {
   Interval pass_at_1;  // sampled: over problems, the share of right samples
   Interval pass_at_k;  // over problems, whether any of the samples is right; k = samples
   Interval greedy;
-  Interval ended;      // the share of samples that ended by themselves
+  Interval ended;  // the share of samples that ended by themselves
   std::int64_t tokens = 0;
   std::uint64_t weights_version = 0;
   std::vector<bool> greedy_right;  // by problem

@@ -1,7 +1,7 @@
-// How far the training forward is from what the sampler said, over the tokens that were sampled (docs/numerics.md section 6):
+// The divergence between sampler and training forward over the sampled tokens (docs/numerics.md section 6):
 // l = log pi - log mu, where mu is the sampling log-probability and pi the training forward under the same weights version;
 // k1 = mean(-l), k2 = mean(l^2 / 2), k3 = mean(e^l - 1 - l); clipped: e^l outside [1 - clip_low, 1 + clip_high]; and the count of
-// tokens whose two numbers differ in any bit. Reported, never steering. Plain values.
+// tokens whose two numbers differ in any bit. Reported only; training does not use it. Plain values.
 //   KlSums kl; kl.add(pi, mu, 0.2, 0.28); print(kl.k3(), kl.different_bits);
 #pragma once
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "rl/policy_training.h"
 
+#include <bit>
 #include <chrono>
 
 #include "base/error.h"
@@ -10,41 +11,109 @@ using Clock = std::chrono::steady_clock;
 double seconds_between(Clock::time_point a, Clock::time_point b) { return std::chrono::duration<double>(b - a).count(); }
 }  // namespace
 
-nlohmann::ordered_json to_json(const PolicyStep& s) {
+nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) {
   const double seconds = s.rollout_seconds + s.train_seconds;
-  return {{"step", s.step + 1},
-          {"reward", s.reward},
-          {"pass_at_1", s.pass_at_1},
-          {"pass_at_group", s.pass_at_group},
-          {"zero_spread", s.zero_spread},
-          {"ended", s.ended},
-          {"k1", s.kl.k1()},
-          {"k2", s.kl.k2()},
-          {"k3", s.kl.k3()},
-          {"different_bits", s.kl.different_bits},
-          {"clipped", s.kl.clipped_share()},
-          {"truncated", s.truncated},
-          {"largest_log_ratio", s.kl.largest},
-          {"entropy", s.entropy},
-          {"loss", s.loss},
-          {"gradient_norm", s.gradient_norm},
-          {"learning_rate", s.learning_rate},
-          {"tokens", s.tokens},
-          {"rows", s.rows},
-          {"rollout_seconds", s.rollout_seconds},
-          {"train_seconds", s.train_seconds},
-          {"tokens_per_second", seconds > 0 ? static_cast<double>(s.tokens) / seconds : 0.0}};
+  nlohmann::ordered_json json{{"step", s.step + 1},
+                              {"reward", s.reward},
+                              {"pass_at_1", s.pass_at_1},
+                              {"pass_at_group", s.pass_at_group},
+                              {"zero_spread", s.zero_spread},
+                              {"ended", s.ended},
+                              {"k1", s.kl.k1()},
+                              {"k2", s.kl.k2()},
+                              {"k3", s.kl.k3()},
+                              {"different_bits", s.kl.different_bits},
+                              {"clipped", s.kl.clipped_share()},
+                              {"truncated", s.truncated},
+                              {"largest_log_ratio", s.kl.largest},
+                              {"entropy", s.entropy},
+                              {"loss", s.loss},
+                              {"gradient_norm", s.gradient_norm},
+                              {"learning_rate", s.learning_rate},
+                              {"tokens", s.tokens},
+                              {"rows", s.rows},
+                              {"rollout_seconds", s.rollout_seconds},
+                              {"train_seconds", s.train_seconds},
+                              {"tokens_per_second", seconds > 0 ? static_cast<double>(s.tokens) / seconds : 0.0}};
+  if (settings.epochs * settings.mini_batches > 1) {
+    json["updates"] = s.updates;
+    json["policy_k3"] = s.drift.k3();
+    json["policy_clipped"] = s.drift.clipped_share();
+    if (settings.stop_kl > 0) json["mini_batches_skipped"] = s.skipped;
+  }
+  if (settings.redraws > 0) {
+    json["groups_redrawn"] = s.redrawn;
+    json["groups_dropped"] = s.dropped;
+  }
+  return json;
 }
 
-PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler, TrainerPort& trainer,
-                               const RlSettings& settings, bool allow_profile_mix)
-    : source_(environment, tokenizer, sampler), environment_(environment), trainer_(trainer), settings_(settings) {
+PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler, TrainerPort& trainer, const RlSettings& settings,
+                               const PolicyTrainingOptions& options)
+    : source_(environment, tokenizer, sampler), environment_(environment), trainer_(trainer), settings_(settings), options_(options) {
   check(settings);
-  if (sampler.profile_digest() != trainer.profile_digest() && !allow_profile_mix)
+  options_.stop_at_difference = options.stop_at_difference && !options.allow_profile_mix;
+  if (sampler.profile_digest() != trainer.profile_digest() && !options.allow_profile_mix)
     fail(ErrorCode::invalid_argument,
          "the sampler's numerics profile has digest {}, the trainer's {}; allowed are equal ones, unless allow_profile_mix says that the mismatch is "
          "wanted",
          sampler.profile_digest(), trainer.profile_digest());
+}
+
+void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained) {
+  trainer_.abandon_gradients();
+  std::size_t group = 0;
+  while (batch.begins[group + 1] <= datum) ++group;
+  const RolloutGroup& from = batch.groups[group];
+  const float sampled = batch.data[datum].old_logprobs[row];
+  fail(ErrorCode::internal,
+       "step {}: token {} of rollout {} of the problem '{}' has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), "
+       "under the same weights; nothing was learned from this step. Please report it; --on-difference report goes on and counts such tokens",
+       number + 1, row - (from.prompt.size() - 1), datum - batch.begins[group], from.problem.prompt, sampled, std::bit_cast<std::uint32_t>(sampled), trained,
+       std::bit_cast<std::uint32_t>(trained));
+}
+
+void PolicyTraining::train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result,
+                           PolicyResult& policy) {
+  const bool whole = count == batch.data.size(), moved = result.updates > 0;
+  std::vector<PolicyDatum> part;
+  if (!whole) part.assign(batch.data.begin() + static_cast<std::ptrdiff_t>(first), batch.data.begin() + static_cast<std::ptrdiff_t>(first + count));
+  const std::vector<PolicyDatum>& data = whole ? batch.data : part;
+  PolicyLoss loss = policy_loss(settings_);
+  std::int64_t tokens = 0;
+  for (const PolicyDatum& d : data)
+    for (const float w : d.weights) tokens += w != 0;
+  // Token-level: every sampled token has the same weight, those of groups without spread that stay included.
+  if (settings_.averaging == "token_mean") loss.normaliser = static_cast<double>(tokens);
+  PolicyResult got = trainer_.forward_backward(data, loss);
+
+  KlSums kl;
+  double entropy = 0;
+  for (std::size_t d = 0; d < data.size(); ++d) {
+    result.rows += std::ssize(data[d].tokens);
+    for (std::size_t i = 0; i < data[d].tokens.size(); ++i) {
+      if (data[d].weights[i] == 0) continue;
+      kl.add(got.logprobs[d][i], data[d].old_logprobs[i], settings_.clip_low, settings_.clip_high);
+      entropy += static_cast<double>(got.entropies[d][i]);
+      const bool differs = std::bit_cast<std::uint32_t>(got.logprobs[d][i]) != std::bit_cast<std::uint32_t>(data[d].old_logprobs[i]);
+      if (differs && !moved && options_.stop_at_difference) refuse_difference(batch, result.step, first + d, i, got.logprobs[d][i]);
+    }
+  }
+  (moved ? result.drift : result.kl).add(kl);
+  result.truncated += got.truncated;
+  if (moved && settings_.stop_kl > 0 && kl.k3() > settings_.stop_kl) {
+    trainer_.abandon_gradients();
+    result.skipped = 1;
+    return;
+  }
+  result.entropy += entropy / static_cast<double>(tokens);
+  result.loss += got.loss;
+  result.gradient_norm += trainer_.optim_step(optimizer);
+  ++result.updates;
+  for (std::size_t d = 0; d < data.size() && policy.logprobs.size() < batch.data.size(); ++d) {
+    policy.logprobs.push_back(std::move(got.logprobs[d]));
+    policy.entropies.push_back(std::move(got.entropies[d]));
+  }
 }
 
 PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimizer, const std::function<void(const StepRollouts&)>& seen) {
@@ -52,70 +121,39 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   PolicyStep result;
   result.step = number;
   result.learning_rate = optimizer.learning_rate;
-  const std::uint64_t first = static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(settings_.problems);
-  std::vector<Problem> problems;
-  for (std::uint64_t i = 0; i < static_cast<std::uint64_t>(settings_.problems); ++i)
-    problems.push_back(environment_.problem(Split::train, settings_.seed, first + i));
-  const auto seed_of = [&](std::size_t i) { return derived_seed(settings_.seed, SeedUse::rollouts, first + i); };
-  const std::vector<RolloutGroup> groups = source_.sample(problems, {settings_.rollouts, settings_.temperature, settings_.max_tokens}, seed_of);
-  if (source_.weights_version() != trainer_.weights_version())
-    fail(ErrorCode::internal, "the rollouts are of weights version {}, the trainer is at {}: the sampler does not follow it",
-         source_.weights_version(), trainer_.weights_version());
+  const StepBatch batch = step_batch(environment_, source_, settings_, number);
+  const std::uint64_t version = source_.weights_version();
+  if (version != trainer_.weights_version())
+    fail(ErrorCode::internal, "the rollouts are of weights version {}, the trainer is at {}: the sampler does not follow it", version,
+         trainer_.weights_version());
+  result.reward = batch.reward;
+  result.pass_at_1 = batch.pass_at_1;
+  result.ended = batch.ended;
+  result.tokens = batch.tokens;
+  result.pass_at_group = batch.pass_at_group;
+  result.zero_spread = batch.zero_spread;
+  result.redrawn = batch.redrawn;
+  result.dropped = batch.dropped;
   const auto sampled = Clock::now();
   result.rollout_seconds = seconds_between(begin, sampled);
 
-  std::vector<PolicyDatum> data;
-  double rollouts = 0, solved = 0, flat = 0;
-  const bool declare = share_prompts_by_name(settings_.share_prompts) == SharePrompts::backward;
-  for (const RolloutGroup& group : groups) {
-    const std::vector<double> rewards = group.rewards();
-    const std::vector<float> advantages = group_advantages(rewards, settings_.advantages);
-    bool any = false;
-    for (std::size_t j = 0; j < group.rollouts.size(); ++j) {
-      const Rollout& r = group.rollouts[j];
-      result.reward += r.reward;
-      result.pass_at_1 += r.reward >= 1;
-      result.ended += r.ended;
-      result.tokens += static_cast<std::int64_t>(r.tokens.size());
-      any = any || r.reward >= 1;
-      rollouts += 1;
-      data.push_back(policy_datum(group.prompt, r, advantages[j]));
-      // The last token of the prompt has a target, each rollout its own.
-      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
-        data.back().prefix_group = &group - groups.data();
-        data.back().shared_prefix = shared;
-      }
-      result.rows += static_cast<std::int64_t>(data.back().tokens.size());
-    }
-    solved += any;
-    flat += all_equal(rewards);
-  }
-  result.reward /= rollouts;
-  result.pass_at_1 /= rollouts;
-  result.ended /= rollouts;
-  result.pass_at_group = solved / static_cast<double>(groups.size());
-  result.zero_spread = flat / static_cast<double>(groups.size());
-
-  // Token-level loss: every sampled token of the batch has the same weight, those of groups without spread included.
-  const PolicyLoss loss{.clip_low = static_cast<float>(settings_.clip_low),
-                        .clip_high = static_cast<float>(settings_.clip_high),
-                        .normaliser = static_cast<double>(result.tokens),
-                        .importance_cap = settings_.importance_cap};
-  const PolicyResult policy = trainer_.forward_backward(data, loss);
-  result.loss = policy.loss;
-  result.truncated = policy.truncated;
-  double entropy = 0;
-  for (std::size_t d = 0; d < data.size(); ++d) {
-    for (std::size_t i = 0; i < data[d].tokens.size(); ++i) {
-      if (data[d].weights[i] == 0) continue;
-      result.kl.add(policy.logprobs[d][i], data[d].old_logprobs[i], settings_.clip_low, settings_.clip_high);
-      entropy += static_cast<double>(policy.entropies[d][i]);
+  PolicyResult policy;
+  const auto parts = static_cast<std::size_t>(settings_.mini_batches), groups = batch.groups.size();
+  const std::size_t all = static_cast<std::size_t>(settings_.epochs) * parts;
+  for (std::size_t m = 0; m < all; ++m) {
+    const std::size_t first = batch.begins[m % parts * groups / parts], end = batch.begins[(m % parts + 1) * groups / parts];
+    if (first == end) continue;  // its groups are left out
+    train(batch, first, end - first, optimizer, result, policy);
+    if (result.skipped > 0) {
+      result.skipped = static_cast<std::int64_t>(all - m);
+      break;
     }
   }
-  result.entropy = entropy / static_cast<double>(result.tokens);
-  result.gradient_norm = trainer_.optim_step(optimizer);
+  if (const auto updates = static_cast<double>(result.updates); result.updates > 0)
+    for (double* sum : {&result.entropy, &result.loss, &result.gradient_norm}) *sum /= updates;
   result.train_seconds = seconds_between(sampled, Clock::now());
-  if (seen) seen({number, source_.weights_version(), groups, data, policy});
+  // Of a step that stopped in its first epoch what was not trained has no numbers to show.
+  if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy});
   return result;
 }
 

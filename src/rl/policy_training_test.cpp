@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "base/error.h"
@@ -11,8 +12,9 @@ namespace lockstep {
 namespace {
 
 struct PolicyTrainingTest : GameTest {
+  PolicyTrainingOptions options;
   PolicyStep step(std::int64_t number) {
-    PolicyTraining training(environment, tokenizer, sampler, trainer, settings);
+    PolicyTraining training(environment, tokenizer, sampler, trainer, settings, options);
     return training.step(number, optimizer_step(settings, 1e-3));
   }
 };
@@ -92,13 +94,116 @@ TEST_F(PolicyTrainingTest, GroupsWithoutSpreadKeepTheirTokens) {
     for (const float a : d.advantages) EXPECT_EQ(a, 0.0f);
 }
 
+TEST_F(PolicyTrainingTest, ADifferenceEndsTheRunBeforeAnythingIsLearned) {
+  trainer.shift = 1e-6f;
+  try {
+    step(3);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::internal);
+    const std::string what = e.what();
+    EXPECT_NE(what.find("step 4: token 0 of rollout 0 of the problem '19:'"), std::string::npos) << what;
+    EXPECT_NE(what.find("bits 0x"), std::string::npos) << what;
+  }
+  EXPECT_EQ(trainer.abandoned, 1);
+  EXPECT_TRUE(trainer.steps.empty());
+  options.allow_profile_mix = true;  // then it is expected
+  EXPECT_GT(step(3).kl.different_bits, 0);
+  EXPECT_EQ(trainer.steps.size(), 1u);
+  options.allow_profile_mix = false;
+  settings.temperature = 0.5;  // both numbers are of that distribution
+  EXPECT_THROW(step(3), Error);
+}
+
+TEST_F(PolicyTrainingTest, ADifferenceInTheLastTokenOfTheLastRolloutIsSeen) {
+  struct OneBit : FakeTrainer {
+    using FakeTrainer::FakeTrainer;
+    PolicyResult forward_backward(const std::vector<PolicyDatum>& fed, const PolicyLoss& with) override {
+      PolicyResult result = FakeTrainer::forward_backward(fed, with);
+      result.logprobs.back().back() = std::nextafter(result.logprobs.back().back(), 0.0f);
+      return result;
+    }
+  } wrong(sampler);
+  PolicyTraining training(environment, tokenizer, sampler, wrong, settings);
+  EXPECT_THROW(training.step(0, {}), Error);
+}
+
+// Problems stay together, every one is in one mini-batch of an epoch, and each update is averaged over its own tokens.
+TEST_F(PolicyTrainingTest, EpochsAndMiniBatches) {
+  settings.epochs = 2;
+  settings.mini_batches = 4;  // of 6 problems: 1, 2, 1, 2
+  trainer.step_shift = 0.01f;
+  const PolicyStep s = step(0);
+  ASSERT_EQ(trainer.calls.size(), 8u);
+  std::vector<std::vector<std::int32_t>> seen;
+  for (std::size_t m = 0; m < 8; ++m) {
+    EXPECT_EQ(trainer.calls[m].size(), m % 2 ? 8u : 4u);
+    if (m < 4)
+      for (const PolicyDatum& d : trainer.calls[m]) seen.push_back(d.tokens);
+    EXPECT_EQ(trainer.calls[m].front().tokens, trainer.calls[m % 4].front().tokens);
+  }
+  EXPECT_EQ(seen.size(), 24u);
+  EXPECT_EQ(trainer.steps.size(), 8u);
+  EXPECT_EQ(s.updates, 8);
+  double tokens = 0;
+  for (const PolicyDatum& d : trainer.calls.back())
+    for (const float w : d.weights) tokens += w;
+  EXPECT_EQ(trainer.loss.normaliser, tokens);
+  // What was trained before the first update has the sampler's bits; from then on the policy has moved, which is no mismatch.
+  EXPECT_EQ(s.kl.different_bits, 0);
+  EXPECT_GT(s.kl.tokens, 0);
+  EXPECT_EQ(s.kl.tokens + s.drift.tokens, 2 * s.tokens);
+  EXPECT_EQ(s.drift.different_bits, s.drift.tokens);
+  const auto json = to_json(s, settings);
+  EXPECT_EQ(json["updates"], 8);
+  EXPECT_FALSE(json.contains("groups_redrawn"));
+  EXPECT_FALSE(to_json(s, RlSettings{}).contains("updates"));
+}
+
+TEST_F(PolicyTrainingTest, AStepEndsWhenThePolicyHasMovedTooFar) {
+  settings.epochs = 3;
+  settings.mini_batches = 2;
+  settings.stop_kl = 0.02;
+  trainer.step_shift = 0.1f;  // k3 of about 0.005 after one update, 0.02 after two, 0.05 after three
+  const PolicyStep s = step(0);
+  EXPECT_EQ(trainer.calls.size(), 3u);
+  EXPECT_EQ(trainer.steps.size(), 2u);
+  EXPECT_EQ(trainer.abandoned, 1);
+  EXPECT_EQ(s.updates, 2);
+  EXPECT_EQ(s.skipped, 4);
+  EXPECT_EQ(to_json(s, settings)["mini_batches_skipped"], 4);
+}
+
+TEST_F(PolicyTrainingTest, ABatchWithoutASignalTakesNoStep) {
+  sampler.right = 1;
+  settings.redraws = 2;
+  const PolicyStep s = step(0);
+  EXPECT_TRUE(trainer.steps.empty());
+  EXPECT_EQ(s.updates, 0);
+  EXPECT_EQ(s.dropped, 6);
+  EXPECT_EQ(s.gradient_norm, 0.0);
+  EXPECT_EQ(to_json(s, settings)["groups_dropped"], 6);
+}
+
+TEST_F(PolicyTrainingTest, TheLossIsTheSettings) {
+  settings.loss = "gspo";
+  settings.averaging = "sequence_token_sum_norm";
+  settings.loss_config = {"seq_ratio_log_cap=5"};
+  step(0);
+  EXPECT_EQ(trainer.loss.name, "gspo");
+  EXPECT_EQ(trainer.loss.length_norm, static_cast<double>(settings.max_tokens));
+  EXPECT_EQ(trainer.loss.normaliser, 0.0);
+  EXPECT_EQ(trainer.loss.options, settings.loss_config);
+}
+
 TEST_F(PolicyTrainingTest, AMismatchIsSeen) {
+  options.stop_at_difference = false;
   trainer.shift = 0.5f;
   const PolicyStep s = step(0);
   EXPECT_EQ(s.kl.different_bits, s.tokens);
   EXPECT_EQ(s.kl.clipped, s.tokens);
   EXPECT_NEAR(s.kl.k1(), -0.5, 1e-6);
-  const auto json = to_json(s);
+  const auto json = to_json(s, settings);
   EXPECT_EQ(json["step"], 1);
   EXPECT_EQ(json["different_bits"], s.tokens);
 }
@@ -113,7 +218,7 @@ TEST_F(PolicyTrainingTest, ProfilesAreNotMixedUnasked) {
     EXPECT_NE(std::string(e.what()).find("another"), std::string::npos);
     EXPECT_NE(std::string(e.what()).find("same"), std::string::npos);
   }
-  PolicyTraining allowed(environment, tokenizer, sampler, trainer, settings, true);
+  PolicyTraining allowed(environment, tokenizer, sampler, trainer, settings, {.allow_profile_mix = true});
   EXPECT_NO_THROW(allowed.step(0, {}));
 }
 

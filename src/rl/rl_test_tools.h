@@ -1,4 +1,4 @@
-// A game small enough to know every answer, and ports that play it: for the tests of this folder.
+// A game small enough to know every answer, and test doubles of the interfaces that play it. Tests only.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include "base/philox.h"
 #include "rl/environment.h"
 #include "rl/settings.h"
-#include "serving/ports.h"
 #include "runs/trainer_port.h"
+#include "serving/ports.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
@@ -24,13 +24,11 @@ class EchoEnvironment : public Environment {
     const std::int64_t number = static_cast<std::int64_t>((seed + index) % 40) + (split == Split::train ? 0 : 40);
     return {static_cast<std::uint64_t>(number), std::to_string(number) + ":", {number}};
   }
-  double reward(const Problem& problem, std::string_view completion) const override {
-    return completion == std::to_string(problem.data[0]) ? 1.0 : 0.0;
-  }
+  double reward(const Problem& problem, std::string_view completion) const override { return completion == std::to_string(problem.data[0]) ? 1.0 : 0.0; }
   std::string reference_completion(const Problem& problem) const override { return std::to_string(problem.data[0]); }
 };
 
-// Answers right with a probability, otherwise "0"; log-probabilities are a function of the token.
+// Answers right with a probability, otherwise `wrong`; log-probabilities are a function of the token.
 class FakeSampler : public Sampler {
  public:
   explicit FakeSampler(const Tokenizer& tokenizer) : tokenizer(tokenizer) {}
@@ -41,7 +39,7 @@ class FakeSampler : public Sampler {
       std::string text = tokenizer.decode(r.prompt, false);
       text.pop_back();
       RandomSequence random(r.seed, RandomStream::sampling, static_cast<std::uint64_t>(r.sample_index));
-      if (random.uniform() >= (r.temperature > 0 ? right : greedy_right)) text = "0";
+      if (random.uniform() >= (r.temperature > 0 ? right : greedy_right)) text = wrong;
       SampleResult result;
       result.tokens = tokenizer.encode(text, false);
       result.tokens.push_back(kTestEnd);
@@ -60,28 +58,39 @@ class FakeSampler : public Sampler {
 
   const Tokenizer& tokenizer;
   double right = 0.5, greedy_right = 1;
+  std::string wrong = "0";
   bool cut = false;
   std::string digest = "same";
   std::uint64_t version = 0;
   std::vector<SampleRequest> requests;
 };
 
-// Gives back the sampler's log-probabilities plus `shift`, and remembers what it was fed.
+// Returns the sampler's log-probabilities plus `shift`, and records its inputs.
 class FakeTrainer : public TrainerPort {
  public:
   explicit FakeTrainer(FakeSampler& sampler) : sampler(sampler) {}
+  std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& fed) override {
+    std::vector<std::vector<float>> scored;
+    for (const PolicyDatum& d : fed) scored.push_back(d.old_logprobs);
+    return scored;
+  }
+  void save(const RunDirectory&, const nlohmann::ordered_json&, std::int64_t) override {}
+  nlohmann::ordered_json load(const RunDirectory&) override { return nlohmann::ordered_json::object(); }
   PolicyResult forward_backward(const std::vector<PolicyDatum>& fed, const PolicyLoss& with) override {
     data = fed;
     loss = with;
+    calls.push_back(fed);
     PolicyResult result;
     for (const PolicyDatum& d : fed) {
       std::vector<float> logprobs, entropies(d.tokens.size(), 1.5f);
-      for (std::size_t i = 0; i < d.tokens.size(); ++i) logprobs.push_back(d.weights[i] != 0 ? d.old_logprobs[i] + shift : 0.0f);
+      for (std::size_t i = 0; i < d.tokens.size(); ++i)
+        logprobs.push_back(d.weights[i] != 0 ? d.old_logprobs[i] + shift + step_shift * static_cast<float>(steps.size()) : 0.0f);
       result.logprobs.push_back(logprobs);
       result.entropies.push_back(entropies);
     }
     return result;
   }
+  void abandon_gradients() override { ++abandoned; }
   double optim_step(const OptimizerStep& step) override {
     steps.push_back(step);
     ++version;
@@ -92,7 +101,10 @@ class FakeTrainer : public TrainerPort {
   std::uint64_t weights_version() const override { return version; }
 
   FakeSampler& sampler;
-  float shift = 0;
+  float shift = 0;  // of log-probabilities; `step_shift` more from each step on
+  float step_shift = 0;
+  int abandoned = 0;
+  std::vector<std::vector<PolicyDatum>> calls;
   bool publishes = true;
   std::uint64_t version = 0;
   std::vector<PolicyDatum> data;
@@ -100,7 +112,7 @@ class FakeTrainer : public TrainerPort {
   std::vector<OptimizerStep> steps;
 };
 
-// Six problems with four rollouts each, and who plays them.
+// Six problems with four rollouts each, and the test doubles that run them.
 struct GameTest : testing::Test {
   Tokenizer tokenizer = countdown_tokenizer();
   EchoEnvironment environment;

@@ -28,7 +28,7 @@ RolloutSource::RolloutSource(const Environment& environment, const Tokenizer& to
 
 double RolloutSource::reward(const Problem& problem, const Rollout& rollout) const {
   if (!rollout.ended) return 0;
-  // Special tokens stay in the text: an answer that holds one is none.
+  // Special tokens stay in the text: an answer that contains one is wrong.
   const std::span<const std::int32_t> answer(rollout.tokens.data(), rollout.tokens.size() - 1);
   return environment_.reward(problem, tokenizer_.decode(answer, false));
 }
@@ -43,15 +43,18 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
     for (std::int64_t j = 0; j < options.samples; ++j) {
       requests.push_back({.prompt = groups[i].prompt,
                           .temperature = static_cast<float>(options.temperature),
+                          .top_p = static_cast<float>(options.top_p),
+                          .top_k = static_cast<std::int32_t>(options.top_k),
+                          .min_p = static_cast<float>(options.min_p),
                           .seed = seed_of(i),
                           .sample_index = static_cast<std::int32_t>(j),
                           .max_tokens = static_cast<std::int32_t>(options.max_tokens),
-                          .stop_tokens = end_tokens_});
+                          .stop_tokens = end_tokens_,
+                          .kept_tokens = options.kept_tokens});
     }
   }
   std::vector<SampleResult> results = sampler_.sample(requests);
-  if (results.size() != requests.size())
-    fail(ErrorCode::internal, "the sampler gave {} completions for {} requests", results.size(), requests.size());
+  if (results.size() != requests.size()) fail(ErrorCode::internal, "the sampler gave {} completions for {} requests", results.size(), requests.size());
   if (!results.empty()) version_ = results.front().weights_version;
   for (std::size_t k = 0; k < results.size(); ++k) {
     SampleResult& result = results[k];
@@ -63,6 +66,8 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
     rollout.ended = result.finish == SampleFinish::stop;
     rollout.tokens = std::move(result.tokens);
     rollout.sampling_logprobs = std::move(result.sampling_logprobs);
+    if (options.temperature > 0) rollout.temperature = static_cast<float>(options.temperature);  // 0: the raw log-probability is the sampling one
+    rollout.kept_tokens = std::move(result.kept_tokens);
     rollout.reward = reward(group.problem, rollout);
     group.rollouts.push_back(std::move(rollout));
   }

@@ -1,8 +1,7 @@
-// Completions of problems, sampled and rewarded: text in at one end (the environment's prompt), token ids at the other.
-// The tokens that were sampled are the tokens that are trained: nothing is decoded and encoded again.
-// Talks to the port Sampler alone. One thread.
+// Samples completions of problems and rewards them: the environment's prompt as text in, token ids out.
 //   RolloutSource source(environment, tokenizer, sampler);
 //   for (const RolloutGroup& group : source.sample(problems, {.samples = 8}, seed_of)) use(group.rollouts);
+// The sampled tokens are the trained tokens: nothing is decoded and encoded again. Uses the interface Sampler only. One thread.
 #pragma once
 #include <functional>
 
@@ -14,7 +13,9 @@ namespace lockstep {
 
 struct Rollout {
   std::vector<std::int32_t> tokens;      // with the end token, when it came
-  std::vector<float> sampling_logprobs;  // of the distribution it was drawn from
+  std::vector<float> sampling_logprobs;  // of the distribution it was drawn from:
+  float temperature = 1;                 // logits / temperature,
+  std::vector<KeptTokens> kept_tokens;   // over what top-k, top-p and min-p kept, a set a token; empty: nothing was cut
   bool ended = false;                    // with an end token, within max_tokens
   double reward = 0;                     // 0 when it did not end
 };
@@ -30,6 +31,9 @@ struct RolloutOptions {
   std::int64_t samples = 8;
   double temperature = 1;  // 0: the likeliest token
   std::int64_t max_tokens = 16;
+  std::int64_t top_k = 0;  // 0: all
+  double top_p = 1, min_p = 0;
+  bool kept_tokens = false;  // Rollout::kept_tokens are told
 };
 
 class RolloutSource {
@@ -37,11 +41,11 @@ class RolloutSource {
   // All three outlive this object. Error unsupported for a model without an end token.
   RolloutSource(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler);
 
-  // One group a problem, in order. `seed_of(i)` is the sampling seed of problem i; its samples are numbered from 0.
+  // One group per problem, in order. `seed_of(i)` is the sampling seed of problem i; its samples are numbered from 0.
   // Errors: numeric for a completion that failed; internal when weights changed on the way; what the sampler throws.
   std::vector<RolloutGroup> sample(const std::vector<Problem>& problems, const RolloutOptions& options,
                                    const std::function<std::uint64_t(std::size_t)>& seed_of);
-  // Of the completions of the last call; they share one.
+  // The weights version of the last call's completions; they share one.
   std::uint64_t weights_version() const { return version_; }
 
  private:
@@ -53,7 +57,7 @@ class RolloutSource {
   std::uint64_t version_ = 0;
 };
 
-// What a random number is for; seeds of different uses, or of different items of one, have nothing in common.
+// The use of a random number; seeds of different uses, or of different items of one use, are independent.
 enum class SeedUse : std::uint64_t { rollouts = 1, evaluation = 2, bootstrap = 3 };
 std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t item);
 

@@ -1,48 +1,25 @@
 #include "rl/settings.h"
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "base/error.h"
+#include "rl/advantages/advantages.h"
+#include "runs/policy_loss.h"
 
 namespace lockstep {
 namespace {
-constexpr std::array<std::pair<std::string_view, AdvantageKind>, 2> kKinds = {
-    {{"group-normalised", AdvantageKind::group_normalised}, {"mean-only", AdvantageKind::mean_only}}};
-
 template <class T>
 void in_range(std::string_view name, T value, T low, T high) {
   if (!(value >= low && value <= high)) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
 }
 }  // namespace
 
-std::vector<std::string> advantage_kind_names() {
-  std::vector<std::string> names;
-  for (const auto& kind : kKinds) names.emplace_back(kind.first);
-  return names;
-}
-
-AdvantageKind advantage_kind_by_name(const std::string& name) {
-  for (const auto& [known, kind] : kKinds)
-    if (known == name) return kind;
-  fail(ErrorCode::invalid_argument, "advantages is '{}', allowed are {}{}", name, fmt::join(advantage_kind_names(), ", "),
-       did_you_mean(name, advantage_kind_names()));
-}
-
-std::string advantage_kind_name(AdvantageKind kind) {
-  for (const auto& [name, known] : kKinds)
-    if (known == kind) return std::string(name);
-  return "";
-}
-
 std::vector<std::string> share_prompts_names() { return {"off", "forward", "backward"}; }
 
 SharePrompts share_prompts_by_name(const std::string& name) {
   const std::vector<std::string> names = share_prompts_names();
   const auto at = std::find(names.begin(), names.end(), name);
-  if (at == names.end())
-    fail(ErrorCode::invalid_argument, "share_prompts is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
+  if (at == names.end()) fail(ErrorCode::invalid_argument, "share_prompts is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
   return static_cast<SharePrompts>(at - names.begin());
 }
 
@@ -50,13 +27,32 @@ void check(const RlSettings& s) {
   share_prompts_by_name(s.share_prompts);
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
   in_range<std::int64_t>("problems", s.problems, 1, 1 << 20);
-  in_range<std::int64_t>("rollouts", s.rollouts, 2, 1 << 16);
+  in_range<std::int64_t>("rollouts", s.rollouts, 1, 1 << 16);
+  if (const AdvantageRow& row = advantage_row(s.advantages); s.rollouts < row.least)
+    fail(ErrorCode::invalid_argument, "rollouts is {}, the advantages {} need at least {} of a problem; allowed for {} is advantages batch-whitened",
+         s.rollouts, row.name, row.least, s.rollouts);
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
+  in_range<std::int64_t>("top_k", s.top_k, 0, (std::int64_t{1} << 31) - 1);
+  if (!(s.top_p > 0 && s.top_p <= 1)) fail(ErrorCode::invalid_argument, "top_p is {}, allowed is above 0 to 1", s.top_p);
+  in_range("min_p", s.min_p, 0.0, 1.0);
   in_range("clip_low", s.clip_low, 0.0, 1.0);
   in_range("clip_high", s.clip_high, 0.0, 1e6);
   in_range("importance_cap", s.importance_cap, 0.0, 1e6);
+  check_policy_loss(policy_loss(s));
+  in_range<std::int64_t>("redraws", s.redraws, 0, 1000);
+  if (s.redraws > 0 && s.rollouts < 2)
+    fail(ErrorCode::invalid_argument, "redraws is {}, but the rewards of 1 rollout are always equal; allowed is 0", s.redraws);
+  in_range<std::int64_t>("overlong_tokens", s.overlong_tokens, 0, s.max_tokens);
+  in_range("overlong_penalty", s.overlong_penalty, 0.0, 1e6);
+  in_range<std::int64_t>("epochs", s.epochs, 1, 1000);
+  in_range<std::int64_t>("mini_batches", s.mini_batches, 1, s.problems);
+  in_range("stop_kl", s.stop_kl, 0.0, 1e6);
+  if (s.importance_cap > 0 && s.epochs * s.mini_batches > 1)
+    fail(ErrorCode::invalid_argument,
+         "importance_cap is {} with {} epochs of {} mini-batches: after a step the cap would take what was learned for a mismatch; allowed is 0, or 1 of both",
+         s.importance_cap, s.epochs, s.mini_batches);
   in_range("learning_rate", s.learning_rate, 0.0, 1e3);
   in_range("beta1", s.beta1, 0.0, 1.0 - 1e-12);
   in_range("beta2", s.beta2, 0.0, 1.0 - 1e-12);
@@ -65,24 +61,40 @@ void check(const RlSettings& s) {
   in_range("max_norm", s.max_norm, 0.0, 1e9);
 }
 
+PolicyLoss policy_loss(const RlSettings& s) {
+  return {.name = s.loss,
+          .clip_low = static_cast<float>(s.clip_low),
+          .clip_high = static_cast<float>(s.clip_high),
+          .averaging = s.averaging,
+          .length_norm = static_cast<double>(s.max_tokens),
+          .options = s.loss_config,
+          .importance_cap = s.importance_cap};
+}
+
 std::string describe(const RlSettings& s) {
   std::string text = fmt::format(
       "environment {} steps {} problems {} rollouts {} max_tokens {} temperature {} advantages {} clip {} {} learning_rate {} {} warmup {} "
       "adamw {} {} {} weight_decay {} max_norm {} seed {}",
-      s.environment, s.steps, s.problems, s.rollouts, s.max_tokens, s.temperature, advantage_kind_name(s.advantages), s.clip_low, s.clip_high,
-      s.learning_rate, s.schedule, s.warmup, s.beta1, s.beta2, s.eps, s.weight_decay, s.max_norm, s.seed);
+      s.environment, s.steps, s.problems, s.rollouts, s.max_tokens, s.temperature, s.advantages, s.clip_low, s.clip_high, s.learning_rate, s.schedule, s.warmup,
+      s.beta1, s.beta2, s.eps, s.weight_decay, s.max_norm, s.seed);
   if (s.importance_cap > 0) text += fmt::format(" importance_cap {}", s.importance_cap);
   if (s.share_prompts == "backward") text += " share_prompts backward";
+  // What was not there before has no word while it is as it was.
+  const RlSettings plain;
+  if (s.top_k > 0) text += fmt::format(" top_k {}", s.top_k);
+  if (s.top_p < 1) text += fmt::format(" top_p {}", s.top_p);
+  if (s.min_p > 0) text += fmt::format(" min_p {}", s.min_p);
+  if (s.loss != plain.loss || !s.loss_config.empty()) text += fmt::format(" loss {} {}", s.loss, fmt::join(s.loss_config, " "));
+  if (s.averaging != plain.averaging) text += fmt::format(" averaging {}", s.averaging);
+  if (s.redraws > 0) text += fmt::format(" redraws {}", s.redraws);
+  if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);
+  if (s.epochs * s.mini_batches > 1) text += fmt::format(" epochs {} mini_batches {}", s.epochs, s.mini_batches);
+  if (s.stop_kl > 0) text += fmt::format(" stop_kl {}", s.stop_kl);
   return text;
 }
 
 OptimizerStep optimizer_step(const RlSettings& s, double learning_rate) {
-  return {.learning_rate = learning_rate,
-          .beta1 = s.beta1,
-          .beta2 = s.beta2,
-          .eps = s.eps,
-          .weight_decay = s.weight_decay,
-          .max_norm = s.max_norm};
+  return {.learning_rate = learning_rate, .beta1 = s.beta1, .beta2 = s.beta2, .eps = s.eps, .weight_decay = s.weight_decay, .max_norm = s.max_norm};
 }
 
 }  // namespace lockstep

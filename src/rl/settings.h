@@ -1,4 +1,4 @@
-// What reinforcement learning is told: one set of numbers, shared by the recipe, the demo and `train rl`. The defaults are the
+// The settings of reinforcement learning, shared by the recipe, the demo and `train rl`. The defaults are the
 // demo's: chosen on the lockstep arm alone (docs: README). Knows no model and no files. Plain values.
 //   RlSettings settings; settings.steps = 20; check(settings);
 #pragma once
@@ -10,14 +10,6 @@
 
 namespace lockstep {
 
-enum class AdvantageKind {
-  group_normalised,  // GRPO: (r - mean) / (standard deviation + 1e-6), over the group
-  mean_only,         // r - mean (Dr. GRPO)
-};
-std::vector<std::string> advantage_kind_names();
-AdvantageKind advantage_kind_by_name(const std::string& name);  // invalid_argument
-std::string advantage_kind_name(AdvantageKind kind);
-
 std::vector<std::string> share_prompts_names();
 SharePrompts share_prompts_by_name(const std::string& name);  // invalid_argument
 
@@ -26,21 +18,35 @@ struct RlSettings {
   std::int64_t steps = 150;
   std::int64_t problems = 32, rollouts = 8;  // a step: problems x rollouts completions
   std::int64_t max_tokens = 16;              // of a completion, its end token included; one that does not end earns nothing
+  // What completions are drawn from. The ratios of the loss are over the same distribution.
   double temperature = 1;
-  AdvantageKind advantages = AdvantageKind::mean_only;
+  std::int64_t top_k = 0;  // 0: all
+  double top_p = 1, min_p = 0;
+  std::string algorithm = "custom";      // rl/algorithms/algorithms.h; what follows says what it is made of
+  std::string advantages = "mean-only";  // rl/advantages/advantages.h
+  std::string loss = "ppo";              // runs/policy_loss.h
+  std::vector<std::string> loss_config;  // options of the loss, KEY=VALUE
   double clip_low = 0.2, clip_high = 0.28;
-  double importance_cap = 0;                 // truncated importance sampling at this ratio; 0: none
-  std::string share_prompts = "forward";     // off, forward (no bit changes), backward (declared)
-  double learning_rate = 1.5e-4;             // the peak
-  std::string schedule = "linear";           // constant, linear, cosine (train/schedule.h)
-  std::int64_t warmup = 10;                  // steps
+  std::string averaging = "token_mean";  // runs/policy_loss.h
+  std::int64_t redraws = 0;              // of a group whose rewards are all equal, before it is left out; 0: such groups stay
+  std::int64_t overlong_tokens = 0;      // at the end of max_tokens, in which a completion's reward falls by overlong_penalty; 0: none
+  double overlong_penalty = 1;
+  std::int64_t epochs = 1, mini_batches = 1;  // times that a step's data are gone through, and optimizer steps of each time
+  double stop_kl = 0;                         // no more mini-batches of a step once the policy's k3 to its sampler is above; 0: never
+  double importance_cap = 0;                  // truncated importance sampling at this ratio; 0: none
+  std::string share_prompts = "forward";      // off, forward (no bit changes), backward (declared)
+  double learning_rate = 1.5e-4;              // the peak
+  std::string schedule = "linear";            // constant, linear, cosine (train/schedule.h)
+  std::int64_t warmup = 10;                   // steps
   double beta1 = 0.95, beta2 = 0.999, eps = 1e-8, weight_decay = 0, max_norm = 1;
-  std::uint64_t seed = 1;                    // of problems and sampling
+  std::uint64_t seed = 1;  // of problems and sampling
 };
 
 // invalid_argument with the field, the value and what is allowed.
 void check(const RlSettings& settings);
-// Everything that decides the bits of a run, in one line: what a published hash is published for.
+// The loss of a step's data, without its normaliser.
+PolicyLoss policy_loss(const RlSettings& settings);
+// Everything that decides the bits of a run, in one line: the key of a published hash.
 std::string describe(const RlSettings& settings);
 
 // The optimizer's step at a given learning rate.

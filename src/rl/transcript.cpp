@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "rl/grpo.h"
+#include "rl/advantages/advantages.h"
 #include "runs/transcript_text.h"
 
 namespace lockstep {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/json_file.h"
+#include "checkpoint/model_source.h"
 #include "text/template/special_tokens.h"
 
 namespace lockstep {
@@ -14,9 +15,9 @@ namespace lockstep {
 using nlohmann::ordered_json;
 
 namespace {
-// What a template that asks for the date is told, so that the same data are the same tokens on every day: 1 January 2025, noon UTC.
+// The date for templates that ask for it, fixed so that the same data give the same tokens every day: 1 January 2025, noon UTC.
 constexpr std::int64_t kDateOfData = 1735732800;
-// Stands for the next message where only the place of its text matters.
+// A placeholder for the next message, where only its position matters.
 constexpr const char* kProbe = "QZXPROBEXZQ";
 
 bool begins_with(const std::vector<std::int32_t>& ids, const std::vector<std::int32_t>& prefix, std::size_t count) {
@@ -31,14 +32,16 @@ ordered_json first_messages(const ordered_json& messages, std::size_t count) {
   return some;
 }
 
-// The weight that a message asks for, and the message without it.
+// The weight of a message, which is removed from it.
 float take_weight(ordered_json& message, std::size_t k) {
   const bool assistant = is_assistant(message);
   float weight = assistant ? 1.0f : 0.0f;
-  if (message.contains("weight") && message.contains("train")) fail(ErrorCode::invalid_argument, "messages[{}] has weight and train, allowed is one of them", k);
+  if (message.contains("weight") && message.contains("train"))
+    fail(ErrorCode::invalid_argument, "messages[{}] has weight and train, allowed is one of them", k);
   if (const auto given = message.find("weight"); given != message.end() && !given->is_null()) {
     const double value = given->is_number() ? given->get<double>() : -1;
-    if (!(value >= 0) || !std::isfinite(static_cast<float>(value))) fail(ErrorCode::invalid_argument, "messages[{}].weight is {}, allowed is a number of at least 0", k, given->dump().substr(0, 40));
+    if (!(value >= 0) || !std::isfinite(static_cast<float>(value)))
+      fail(ErrorCode::invalid_argument, "messages[{}].weight is {}, allowed is a number of at least 0", k, given->dump().substr(0, 40));
     weight = static_cast<float>(value);
   }
   if (const auto given = message.find("train"); given != message.end() && !given->is_null()) {
@@ -53,10 +56,9 @@ float take_weight(ordered_json& message, std::size_t k) {
 }
 
 // What a file of the folder gives as eos_token_id: an integer or several; none where there is no such file (a folder with a tokenizer alone).
-void add_eos_ids(const std::filesystem::path& file, std::vector<std::int64_t>& ids) {
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return;
-  const Json config = read_json_file(file);
+void add_eos_ids(const FolderFiles& files, const std::string& name, std::vector<std::int64_t>& ids) {
+  if (!files.has(name)) return;
+  const Json config = read_json_file(files, name);
   if (!config.is_object() || !config.contains("eos_token_id")) return;
   const Json& given = config.at("eos_token_id");
   for (const Json& id : given.is_array() ? given : Json::array({given}))
@@ -64,14 +66,14 @@ void add_eos_ids(const std::filesystem::path& file, std::vector<std::int64_t>& i
 }
 
 // The ids at which serving ends a turn: those of both files.
-std::vector<std::int64_t> read_eos_ids(const std::filesystem::path& folder) {
+std::vector<std::int64_t> read_eos_ids(const FolderFiles& files) {
   std::vector<std::int64_t> ids;
-  for (const char* name : {"config.json", "generation_config.json"}) add_eos_ids(folder / name, ids);
+  for (const char* name : {"config.json", "generation_config.json"}) add_eos_ids(files, name, ids);
   return ids;
 }
 
-std::string read_eos_text(const std::filesystem::path& folder) {
-  const auto tokens = special_tokens_of(folder);
+std::string read_eos_text(const FolderFiles& files) {
+  const auto tokens = special_tokens_of(files);
   const auto found = tokens.find("eos_token");
   return found == tokens.end() ? std::string() : found->second;
 }
@@ -90,8 +92,9 @@ EndTokens end_tokens(const std::filesystem::path& folder, const Tokenizer* token
     ends.turn = {*id};
     return ends;
   }
-  const std::vector<std::int64_t> config_eos = read_eos_ids(folder);
-  const std::string eos = read_eos_text(folder);
+  const std::unique_ptr<const FolderFiles> files = open_folder_files(folder);
+  const std::vector<std::int64_t> config_eos = read_eos_ids(*files);
+  const std::string eos = read_eos_text(*files);
   if (tokenizer && !eos.empty()) ends.own = tokenizer->token_id(eos);
   for (const std::int64_t id : config_eos) ends.turn.push_back(static_cast<std::int32_t>(id));
   if (ends.own && std::find(ends.turn.begin(), ends.turn.end(), *ends.own) == ends.turn.end()) ends.turn.push_back(*ends.own);
@@ -102,21 +105,24 @@ EndTokens end_tokens(const std::filesystem::path& folder, const Tokenizer* token
   return ends;
 }
 
-ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end, const std::string& template_file, ChatReading reading) {
+ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end,
+                        const std::string& template_file, ChatReading reading) {
   constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
+  const std::unique_ptr<const FolderFiles> files = open_folder_files(folder);
   std::shared_ptr<const ChatTemplate> chat;
   if (!template_file.empty())
-    chat = std::make_shared<const ChatTemplate>(ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), special_tokens_of(folder)));
-  else if (auto own = ChatTemplate::from_folder(folder)) chat = std::make_shared<const ChatTemplate>(std::move(*own));
+    chat = std::make_shared<const ChatTemplate>(ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), special_tokens_of(*files)));
+  else if (auto own = ChatTemplate::from_folder(*files)) chat = std::make_shared<const ChatTemplate>(std::move(*own));
   EndTokens ends = end_tokens(folder, tokenizer.get(), wanted_end);
   return ChatData({std::move(tokenizer), std::move(chat), std::move(ends), std::move(reading)});
 }
 
 ChatData::ChatData(ChatDataSettings settings) : settings_(std::move(settings)) {}
 
-std::vector<std::int32_t> ChatData::ids_of(const ordered_json& messages, bool generation_prompt, const ordered_json& tools, const ordered_json& extra, RenderedPrompt* text) const {
-  RenderedPrompt prompt =
-      settings_.chat->render_marked({.messages = messages, .tools = tools, .add_generation_prompt = generation_prompt, .extra = extra, .unix_time = kDateOfData});
+std::vector<std::int32_t> ChatData::ids_of(const ordered_json& messages, bool generation_prompt, const ordered_json& tools, const ordered_json& extra,
+                                           RenderedPrompt* text) const {
+  RenderedPrompt prompt = settings_.chat->render_marked(
+      {.messages = messages, .tools = tools, .add_generation_prompt = generation_prompt, .extra = extra, .unix_time = kDateOfData});
   std::vector<std::int32_t> ids = PromptEncoder(settings_.tokenizer).encode(prompt);
   if (text) *text = std::move(prompt);
   return ids;
@@ -137,7 +143,7 @@ std::int32_t ChatData::own_end(const char* of) const {
   return *settings_.ends.own;
 }
 
-// How the template ends an open last turn, as the next message would show it (GLM: the next speaker's token); none when it does not say.
+// The token that ends an open last turn, as the next message would show it (GLM: the next speaker's token); none when there is none.
 std::optional<std::int32_t> ChatData::end_after(const ordered_json& messages, std::size_t begin, const ordered_json& tools, const ordered_json& extra) const {
   ordered_json more = messages;
   const bool calls = messages.back().contains("tool_calls") && !messages.back()["tool_calls"].empty();
@@ -153,17 +159,20 @@ std::optional<std::int32_t> ChatData::end_after(const ordered_json& messages, st
   }
 }
 
-ChatData::Turn ChatData::proved(const ordered_json& messages, std::size_t k, const std::vector<std::int32_t>& ids, const ordered_json& tools, const ordered_json& extra) const {
+ChatData::Turn ChatData::proved(const ordered_json& messages, std::size_t k, const std::vector<std::int32_t>& ids, const ordered_json& tools,
+                                const ordered_json& extra) const {
   if (k == 0) fail(ErrorCode::invalid_argument, "messages[0] is the assistant's: there is no prompt before it; begin with a message of the system or the user");
   const std::vector<std::int32_t> prompt = ids_of(first_messages(messages, k), true, tools, extra);
   if (!begins_with(ids, prompt, prompt.size()))
     fail(ErrorCode::invalid_argument,
-         "messages[{}]: the prompt that serving gives for it is not how the conversation goes on in the template (they differ at token {} of {}: '{}' and '{}'), so what the "
-         "assistant wrote cannot be told; chat_template_kwargs may help (enable_thinking), or an answer that does not begin with white space", k,
-         std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).first - prompt.begin(), prompt.size(),
+         "messages[{}]: the prompt that serving gives for it is not how the conversation goes on in the template (they differ at token {} of {}: '{}' and "
+         "'{}'), so what the "
+         "assistant wrote cannot be told; chat_template_kwargs may help (enable_thinking), or an answer that does not begin with white space",
+         k, std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).first - prompt.begin(), prompt.size(),
          settings_.tokenizer->token_text(*std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).first),
          std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).second == ids.end()
-             ? "the end" : settings_.tokenizer->token_text(*std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).second));
+             ? "the end"
+             : settings_.tokenizer->token_text(*std::mismatch(prompt.begin(), prompt.end(), ids.begin(), ids.end()).second));
   Turn turn{.begin = prompt.size(), .end = first_end(ids, prompt.size()), .behind = {}};
   if (k + 1 == messages.size()) {
     if (turn.end < ids.size()) ++turn.end;
@@ -171,9 +180,10 @@ ChatData::Turn ChatData::proved(const ordered_json& messages, std::size_t k, con
     return turn;
   }
   if (turn.end == ids.size())
-    fail(ErrorCode::invalid_argument, "messages[{}]: the template writes none of the model's end tokens ({}) behind it; --end-token names the one that it does", k, fmt::join(settings_.ends.turn, ", "));
+    fail(ErrorCode::invalid_argument, "messages[{}]: the template writes none of the model's end tokens ({}) behind it; --end-token names the one that it does",
+         k, fmt::join(settings_.ends.turn, ", "));
   ++turn.end;
-  // The same conversation with a text in the next message's place that stands nowhere else: the turn must not reach it.
+  // The same conversation with a unique text as the next message: the turn must end before it.
   ordered_json changed = messages;
   changed[k + 1]["content"] = kProbe;
   const std::vector<std::int32_t> other = ids_of(changed, false, tools, extra);
@@ -217,7 +227,8 @@ ordered_json ChatData::read_messages(ordered_json messages) const {
 
 WeightedTokens ChatData::conversation(const ordered_json& given, const ordered_json& given_tools, const ordered_json& extra) const {
   if (!settings_.tokenizer) fail(ErrorCode::unsupported, "has messages, and the model folder has no tokenizer.json");
-  if (!settings_.chat) fail(ErrorCode::unsupported, "has messages, and the model has no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)");
+  if (!settings_.chat)
+    fail(ErrorCode::unsupported, "has messages, and the model has no chat template (chat_template.jinja, or \"chat_template\" in tokenizer_config.json)");
   if (!settings_.reading.messages || !settings_.reading.tools) fail(ErrorCode::unsupported, "has messages, and whoever started this training reads none");
   if (!given.is_array() || given.empty()) fail(ErrorCode::invalid_argument, "'messages' must be a list of at least one message");
   ordered_json messages = given;

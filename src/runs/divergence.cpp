@@ -11,7 +11,8 @@ std::string divergence_text(const DivergenceSettings& s, const std::string& foun
     from = fmt::format("; --fork NEW begins a run with the weights of '{}'", newest_checkpoint(s.run));
   } catch (const Error&) {  // none was saved
   }
-  return fmt::format("the run diverged at step {}: {}; try a lower --learning-rate (it was {:.3g} at this step), {}, or a longer --warmup{}", s.step, found, s.learning_rate, clip, from);
+  return fmt::format("the run diverged at step {}: {}; try a lower --learning-rate (it was {:.3g} at this step), {}, or a longer --warmup{}", s.step, found,
+                     s.learning_rate, clip, from);
 }
 
 }  // namespace lockstep

@@ -19,3 +19,10 @@ add_custom_command(
           -DSTYLE=${page}/app.css -P ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake
   DEPENDS ${CMAKE_SOURCE_DIR}/web/index.html ${page}/app.js ${page}/app.css ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake VERBATIM)
 target_sources(lockstep_runs PRIVATE ${page}/page_bytes.cpp)
+
+# Preference losses for the tests in Python (tests/oracle/test_preferences.py).
+if(LOCKSTEP_TESTS)
+  add_executable(preference_bridge ${CMAKE_SOURCE_DIR}/tests/tools/preference_bridge.cpp)
+  target_link_libraries(preference_bridge PRIVATE lockstep_runs)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS preference_bridge)
+endif()

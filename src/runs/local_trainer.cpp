@@ -1,7 +1,18 @@
 #include "runs/local_trainer.h"
 
+#include <numeric>
+
 #include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/model_export.h"
+#include "model/weights.h"
+#include "numerics/low_bit.h"
+#include "runs/policy_loss.h"
+#include "runs/training_state.h"
 #include "runs/truncated_importance.h"
+#include "train/loss_columns.h"
+#include "train/losses.h"
+#include "train/micro_batch.h"
 
 namespace lockstep {
 
@@ -13,36 +24,110 @@ void check_profile_mix(const Profile& trainer, const Profile& sampler, ProfileMi
        sampler.name, sampler.digest(), trainer.name, trainer.digest());
 }
 
-LocalTrainer::LocalTrainer(std::shared_ptr<Runtime> runtime, const WeightImages& masters, const TrainerOptions& options,
-                           std::shared_ptr<Executor> executor)
-    : runtime_(std::move(runtime)), executor_(std::move(executor)) {
-  executor_->run(WorkPriority::training, [&] { trainer_ = std::make_unique<Trainer>(*runtime_, masters, options); }).get();
-  weights_ = trainer_->weights();
+void check_trainable_run(const Profile& profile, const TrainedSettings& settings) {
+  if (settings.rank == 0 || !is_low_bit_format(profile.weight_bits)) check_trainable(profile);
+}
+
+namespace {
+std::vector<TrainSequence> train_sequences(const std::vector<PolicyDatum>& data) {
+  std::vector<TrainSequence> sequences;
+  sequences.reserve(data.size());
+  for (const PolicyDatum& d : data) {
+    TrainSequence& s = sequences.emplace_back(TrainSequence{d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs, d.prefix_group, d.shared_prefix});
+    s.temperature = d.temperature;
+    s.kept_tokens = d.kept_tokens;
+  }
+  return sequences;
+}
+
+std::vector<TrainSequence> chosen(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& places) {
+  std::vector<TrainSequence> piece;
+  for (const std::size_t place : places) piece.push_back(data[place]);
+  return piece;
+}
+}  // namespace
+
+LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
+    : settings_(settings), executor_(std::move(executor)) {
+  if (is_adapter() && opened.ranks.size() > 1) fail(ErrorCode::unsupported, "ranks is {}, allowed with --adapter-rank is one rank", opened.ranks.text());
+  base_.options = options;
+  base_.options.ranks = opened.ranks;
+  // An adapter's trainer takes each turn's piece as a call of its own.
+  base_.options.accumulate = is_adapter() && options.micro_batch > 0;
+  base_.opened = opened;
+  executor_
+      ->run(WorkClass::training,
+            [&] {
+              if (is_adapter()) base_.weights = serving_model(base_.opened).weights;
+              model_ = make_trained_model(base_, settings_);
+            })
+      .get();
 }
 
 LocalTrainer::~LocalTrainer() {
-  try {  // its buffers go back on the device's thread
-    executor_->run(WorkPriority::training, [this] { trainer_.reset(); }).get();
-  } catch (const std::exception&) {  // the executor stopped first: nobody else is on the device
-    trainer_.reset();
+  const auto release = [this] {
+    model_.reset();
+    base_ = {};
+  };
+  try {  // its buffers are freed on the device's thread
+    executor_->run(WorkClass::training, release).get();
+  } catch (const std::exception&) {  // the executor stopped first: no other thread uses the device
+    release();
   }
 }
 
+std::vector<std::vector<std::size_t>> LocalTrainer::turns(const std::vector<TrainSequence>& data) const {
+  const TrainerOptions& options = base_.options;
+  // A turn is a micro-batch of every data-parallel rank.
+  const std::int64_t size = options.micro_batch * options.ranks.dp;
+  std::vector<std::size_t> all(data.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (size == 0 || std::ssize(data) <= size) return {all};
+  return micro_batches(data, all, static_cast<std::size_t>(size));
+}
+
+std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) {
+  const auto parts = turns(data);
+  if (parts.size() == 1) return with_model([&](TrainedModel& model) { return model.score(data); });
+  std::vector<std::vector<float>> scored(data.size());
+  for (const std::vector<std::size_t>& places : parts) {
+    auto rows = with_model([&](TrainedModel& model) { return model.score(chosen(data, places)); });
+    for (std::size_t i = 0; i < places.size(); ++i) scored[places[i]] = std::move(rows[i]);
+  }
+  return scored;
+}
+
+ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
+  const auto parts = turns(data);
+  LossOptions known = loss;
+  if (parts.size() > 1) known.normaliser = loss_normaliser(data, loss);
+  // In a batch whose targets are all masked there is nothing to take turns for.
+  if (parts.size() == 1 || known.normaliser == 0) return with_model([&](TrainedModel& model) { return model.forward_backward(data, loss, index); });
+  BatchPlan plan{.sequences = data.size()};
+  for (const TrainSequence& d : data) plan.rows += std::ssize(d.tokens);
+  try {
+    with_model([&](TrainedModel& model) { model.begin(plan, known, index); });
+    for (const std::vector<std::size_t>& places : parts) with_model([&](TrainedModel& model) { model.add(places, chosen(data, places)); });
+    return with_model([](TrainedModel& model) { return model.finish(); });
+  } catch (...) {
+    abandon_gradients();
+    throw;
+  }
+}
+
+std::vector<std::vector<float>> LocalTrainer::score(const std::vector<PolicyDatum>& data) { return score(train_sequences(data)); }
+
 PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) {
-  std::vector<TrainSequence> sequences;
-  sequences.reserve(data.size());
-  for (const PolicyDatum& d : data) sequences.push_back({d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs, d.prefix_group, d.shared_prefix});
-  LossOptions options;
-  options.kind = LossKind::policy;
-  options.parameters.clip_low = 1.0f - loss.clip_low;
-  options.parameters.clip_high = 1.0f + loss.clip_high;
-  options.normaliser = loss.normaliser;
+  std::vector<TrainSequence> sequences = train_sequences(data);
+  const LossOptions options = loss_options(loss);
   std::int64_t truncated = 0;
-  ForwardBackwardResult result = with_trainer([&](Trainer& trainer) {
-    if (loss.importance_cap > 0) truncated = weigh_by_importance(sequences, trainer.score(sequences), loss.importance_cap);
-    return trainer.forward_backward(sequences, options);
-  });
+  if (loss.importance_cap > 0) truncated = weigh_by_importance(sequences, score(sequences), loss.importance_cap);
+  ForwardBackwardResult result = forward_backward(sequences, options);
   return {std::move(result.logprobs), std::move(result.entropies), result.loss, truncated};
+}
+
+void LocalTrainer::abandon_gradients() {
+  with_model([](TrainedModel& model) { model.drop(); });
 }
 
 double LocalTrainer::optim_step(const OptimizerStep& step) {
@@ -54,27 +139,89 @@ double LocalTrainer::optim_step(const OptimizerStep& step) {
   adam.weight_decay = step.weight_decay;
   adam.max_norm = step.max_norm;
   adam.router_bias_rate = 0;  // frozen in reinforcement learning, as the indexer is
-  const OptimResult result = with_trainer([&](Trainer& trainer) { return trainer.optim_step(adam); });
-  publish();
-  return result.gradient_norm;
+  return take_step(adam).gradient_norm;
 }
 
-std::shared_ptr<const WeightSet> LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime) {
-  return with_trainer([&](Trainer& trainer) -> std::shared_ptr<const WeightSet> {
-    if (runtime == runtime_) return trainer.weights();
-    return make_weight_set(runtime->backend, runtime->model->manifest(), trainer.master_images(), runtime->profile, trainer.weights()->version);
+OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
+  AdamParameters own = adam;
+  if (is_adapter()) own.router_bias_rate = 0;
+  const OptimResult result = with_model([&](TrainedModel& model) { return model.optim_step(own); });
+  publish();
+  return result;
+}
+
+std::string LocalTrainer::training_digest() const { return base_.opened.runtime->profile.training_digest(base_.options.declared_prefixes); }
+
+void LocalTrainer::save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) {
+  TrainerState state = with_model([](TrainedModel& model) { return model.state(); });
+  save_training(run, std::move(state), model_->manifest(), training_digest(), position, static_cast<int>(keep_last));
+}
+
+nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
+  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), model_->manifest(), base_.opened.runtime->profile, base_.options.declared_prefixes);
+  if (!checkpoint) {
+    log_warning("no checkpoint to resume from; starting at step 0", {{"run", run.path().string()}});
+    return Json::object();
+  }
+  Json position = checkpoint->position;
+  const TrainerState state = trainer_state(std::move(*checkpoint));
+  with_model([&](TrainedModel& model) { model.restore(state); });
+  publish();
+  return position;
+}
+
+void LocalTrainer::begin_from(const std::filesystem::path& checkpoint) {
+  WeightImages masters = forked_weights(checkpoint, model_->manifest(), base_.opened.runtime->profile, base_.options.declared_prefixes);
+  with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });
+  publish();
+}
+
+std::string LocalTrainer::weights_sha256() {
+  return with_model([](TrainedModel& model) { return lockstep::weights_sha256(model.manifest(), model.master_images()); });
+}
+
+void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedExport& exported) {
+  const WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
+  if (const AdapterLayout* adapter = model_->adapter()) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
+  SaveOptions options;
+  options.dtype = exported.dtype;
+  if (exported.tokenizer) options.tokenizer_files_from = exported.base;
+  export_model_folder(folder, *base_.opened.model, masters, options, exported.overwrite);
+}
+
+std::string LocalTrainer::export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported) {
+  if (folder.empty()) exported.overwrite = Overwrite::yes;
+  const std::filesystem::path target = folder.empty() ? run.export_folder() : std::filesystem::path(folder);
+  export_to(target, exported);
+  return target.string();
+}
+
+ForwardCounts LocalTrainer::work() {
+  return with_model([](TrainedModel& model) { return model.work(); });
+}
+
+SamplerWeights LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen) {
+  return with_model([&](TrainedModel& model) -> SamplerWeights {
+    if (runtime == base_.opened.runtime) return model.sampler_weights();
+    if (!is_adapter()) return {make_weight_set(runtime->backend, runtime->model->manifest(), model.master_images(), runtime->profile, version_)};
+    const auto layout = std::make_shared<const AdapterLayout>(*model.adapter());
+    return {frozen, make_adapter(runtime->backend, layout, model.master_images(), version_)};
   });
 }
 
-void LocalTrainer::follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix) {
-  check_profile_mix(runtime_->profile, runtime->profile, mix);
-  service->set_weights(weights_for(runtime));
-  followers_.push_back({std::move(service), std::move(runtime)});
+void LocalTrainer::follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix,
+                          std::shared_ptr<const WeightSet> frozen) {
+  check_profile_mix(base_.opened.runtime->profile, runtime->profile, mix);
+  followers_.push_back({std::move(service), std::move(runtime), std::move(frozen)});
+  publish();
 }
 
 void LocalTrainer::publish() {
-  weights_ = weights_for(runtime_);
-  for (const Follower& follower : followers_) follower.service->set_weights(weights_for(follower.runtime));
+  version_ = static_cast<std::uint64_t>(with_model([](TrainedModel& model) { return model.steps(); }));
+  for (const Follower& follower : followers_) {
+    SamplerWeights weights = weights_for(follower.runtime, follower.frozen);
+    follower.service->set_weights(std::move(weights.weights), std::move(weights.adapter));
+  }
 }
 
 }  // namespace lockstep

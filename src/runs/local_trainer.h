@@ -1,14 +1,19 @@
-// The port TrainerPort (runs/trainer_port.h) over the trainer of this process. Its work runs on the executor, as training.
-// Each optim_step publishes the new weights to the generation services that follow it: one on the trainer's own runtime gets the
-// trainer's WeightSet itself (a pointer, nothing is copied or converted); one on another runtime gets a WeightSet made from the
-// masters under its own profile. One thread at a time, never the executor's.
-//   LocalTrainer trainer(runtime, masters, {}, executor); trainer.follow(service, runtime);
+// What a run trains in this process, all parameters of a model or an adapter over them (trained/trained_model.h), whose work runs on the executor
+// with training priority; the TrainerPort (runs/trainer_port.h) of reinforcement learning, and more than that for runs on disk.
+//   LocalTrainer trainer(opened, {.rank = 8, .seed = 1}, {}, executor); trainer.follow(service, runtime);
+//   trainer.forward_backward(sequences, loss); trainer.optim_step(adam); trainer.save(run, {{"next_step", 1}}, 3);
+// With TrainerOptions::micro_batch a batch takes several turns of the executor, a piece each, to the same bits.
+// Each optim_step publishes the new weights to the generation services that follow. Of a trainer of all parameters: one on the trainer's own runtime
+// gets the trainer's WeightSet itself (a pointer, nothing is copied or converted); one on another runtime gets a WeightSet made from the masters under
+// its own profile. Of an adapter: the base's weights stay, and requests are sampled under the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
 
-#include "serving/serving.h"
+#include "base/output_path.h"
+#include "checkpoint/run_directory.h"
 #include "runs/trainer_port.h"
-#include "train/trainer.h"
+#include "serving/serving.h"
+#include "trained/trained_model.h"
 
 namespace lockstep {
 
@@ -17,27 +22,61 @@ enum class ProfileMix { refused, allowed };
 // Error invalid_argument that names both profiles and digests, when they differ and mixing is refused.
 void check_profile_mix(const Profile& trainer, const Profile& sampler, ProfileMix mix);
 
+// Before a model is read: full parameters train under fewer profiles than an adapter over them. Error: that of check_trainable.
+void check_trainable_run(const Profile& profile, const TrainedSettings& settings);
+
+// Where an export finds what training does not change.
+struct TrainedExport {
+  std::string base;           // the folder that training started from: named by an adapter, the source of the tokenizer's files
+  bool tokenizer = true;      // it has one
+  DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
+  Overwrite overwrite = Overwrite::no;
+};
+
 class LocalTrainer : public TrainerPort {
  public:
-  LocalTrainer(std::shared_ptr<Runtime> runtime, const WeightImages& masters, const TrainerOptions& options, std::shared_ptr<Executor> executor);
+  // The options get the ranks of `opened`. Errors: those of the trainers; unsupported for an adapter over ranks.
+  LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor);
   ~LocalTrainer() override;
   LocalTrainer(const LocalTrainer&) = delete;
   LocalTrainer& operator=(const LocalTrainer&) = delete;
 
+  std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) override;
   PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) override;
+  void abandon_gradients() override;
   double optim_step(const OptimizerStep& step) override;
-  std::string profile_digest() const override { return runtime_->profile.digest(); }
-  std::uint64_t weights_version() const override { return weights_->version; }
+  void save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) override;
+  nlohmann::ordered_json load(const RunDirectory& run) override;
+  std::string profile_digest() const override { return base_.opened.runtime->profile.digest(); }
+  std::uint64_t weights_version() const override { return version_; }
 
-  // What a service on `runtime` starts with, and what it would be given now.
-  std::shared_ptr<const WeightSet> weights_for(const std::shared_ptr<Runtime>& runtime);
-  // From now on `service`, which stands on `runtime`, gets every new version; at once the current one.
-  void follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix = ProfileMix::refused);
+  // The same on the trainer's own data (train/data.h).
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
+  OptimResult take_step(const AdamParameters& adam);  // router_bias_rate: of all parameters; an adapter's router is frozen
+  std::int64_t step() const { return static_cast<std::int64_t>(version_); }
+  // The weights of another run's checkpoint, as a beginning: step 0, an optimizer without a past.
+  void begin_from(const std::filesystem::path& checkpoint);
+  bool is_adapter() const { return settings_.rank > 0; }
+  // SHA-256 of the fp32 masters (model/weights.h) of what moves.
+  std::string weights_sha256();
+  // A Hugging Face folder of the model as it is now, or a PEFT folder of the adapter.
+  void export_to(const std::filesystem::path& folder, const TrainedExport& exported);
+  // To `folder`, or where it is empty into the run's own, whose earlier export goes. Returns where.
+  std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
+  // The kernels' work counts of all forwards so far.
+  ForwardCounts work();
 
-  // Runs work(Trainer&) on the executor and returns what it returns: checkpoints, hashes. After a restore call publish().
+  // What a service on `runtime` samples with now. `frozen`: the base's weights there, which an adapter's service on another runtime has.
+  SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
+  // From now on `service`, which uses `runtime`, gets every new version; the current one at once.
+  void follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix = ProfileMix::refused,
+              std::shared_ptr<const WeightSet> frozen = nullptr);
+
+  // Runs work(TrainedModel&) on the executor and returns what it returns. After a restore call publish().
   template <class F>
-  auto with_trainer(F&& work) {
-    return executor_->run(WorkPriority::training, [&] { return work(*trainer_); }).get();
+  auto with_model(F&& work) {
+    return executor_->run(WorkClass::training, [&] { return work(*model_); }).get();
   }
   void publish();
 
@@ -45,11 +84,17 @@ class LocalTrainer : public TrainerPort {
   struct Follower {
     std::shared_ptr<GenerationService> service;
     std::shared_ptr<Runtime> runtime;
+    std::shared_ptr<const WeightSet> frozen;
   };
-  std::shared_ptr<Runtime> runtime_;
+  // The sequences of each turn of the executor.
+  std::vector<std::vector<std::size_t>> turns(const std::vector<TrainSequence>& data) const;
+  std::string training_digest() const;
+
+  TrainedBase base_;
+  TrainedSettings settings_;
   std::shared_ptr<Executor> executor_;
-  std::unique_ptr<Trainer> trainer_;            // executor's thread
-  std::shared_ptr<const WeightSet> weights_;    // the trainer's newest
+  std::unique_ptr<TrainedModel> model_;  // executor's thread
+  std::uint64_t version_ = 0;            // of the weights: steps taken
   std::vector<Follower> followers_;
 };
 

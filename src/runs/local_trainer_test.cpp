@@ -21,10 +21,19 @@ struct LocalTrainerTest : testing::Test {
   std::shared_ptr<Executor> executor = std::make_shared<Executor>();
   std::shared_ptr<Runtime> runtime = runtime_of(model, "cpu-bf16w");
   WeightImages masters = initial_weights(model->manifest(), 7, 0.25);
-  LocalTrainer trainer{runtime, masters, {}, executor};
+  OpenedModel opened = opened_with(runtime);
+  LocalTrainer trainer{opened, {}, {}, executor};
 
+  OpenedModel opened_with(const std::shared_ptr<Runtime>& on) {
+    OpenedModel made;
+    made.name = "tiny";
+    made.model = model;
+    made.initial = [this] { return masters; };
+    made.runtime = on;
+    return made;
+  }
   std::shared_ptr<GenerationService> service_on(const std::shared_ptr<Runtime>& on) {
-    return std::make_shared<GenerationService>(ServingModel{"tiny", on, trainer.weights_for(on), nullptr, executor}, ServingOptions{});
+    return std::make_shared<GenerationService>(ServingModel{"tiny", on, trainer.weights_for(on).weights, nullptr, executor}, ServingOptions{});
   }
   static std::vector<SampleResult> sample(const std::shared_ptr<GenerationService>& service) {
     LocalSampler sampler(service);
@@ -57,8 +66,7 @@ struct LocalTrainerTest : testing::Test {
     std::size_t different = 0;
     for (std::size_t d = 0; d < data.size(); ++d)
       for (std::size_t i = 0; i < data[d].tokens.size(); ++i)
-        if (data[d].weights[i] != 0)
-          different += std::bit_cast<std::uint32_t>(result.logprobs[d][i]) != std::bit_cast<std::uint32_t>(data[d].old_logprobs[i]);
+        if (data[d].weights[i] != 0) different += std::bit_cast<std::uint32_t>(result.logprobs[d][i]) != std::bit_cast<std::uint32_t>(data[d].old_logprobs[i]);
     return different;
   }
 };
@@ -66,7 +74,7 @@ struct LocalTrainerTest : testing::Test {
 TEST_F(LocalTrainerTest, SamplerAndTrainerAgreeOnBitsAtEveryVersion) {
   const auto service = service_on(runtime);
   trainer.follow(service, runtime);
-  EXPECT_EQ(trainer.weights_for(runtime), trainer.weights_for(runtime));  // a pointer, nothing made
+  EXPECT_EQ(trainer.weights_for(runtime).weights, trainer.weights_for(runtime).weights);  // a pointer, nothing made
   std::vector<std::vector<std::int32_t>> first;
   for (std::uint64_t step = 0; step < 3; ++step) {
     const auto results = sample(service);
@@ -83,6 +91,37 @@ TEST_F(LocalTrainerTest, SamplerAndTrainerAgreeOnBitsAtEveryVersion) {
   std::vector<std::vector<std::int32_t>> last;
   for (const SampleResult& r : sample(service)) last.push_back(r.tokens);
   EXPECT_NE(first, last);  // it did learn something
+}
+
+// What a token was drawn from goes with it, through both ports.
+TEST_F(LocalTrainerTest, TheyAgreeAtEverySamplingSetting) {
+  const auto service = service_on(runtime);
+  trainer.follow(service, runtime);
+  LocalSampler sampler(service);
+  for (int step = 0; step < 2; ++step) {
+    std::vector<SampleRequest> requests;
+    for (std::int32_t i = 0; i < 8; ++i) {
+      SampleRequest& r = requests.emplace_back(SampleRequest{.prompt = {1, 2 + i, 3}, .seed = 5, .sample_index = i, .max_tokens = 10, .kept_tokens = true});
+      r.temperature = i % 2 ? 0.7f : 1.3f;
+      r.top_k = i % 3 == 0 ? 0 : 3 + 9 * i;
+      r.top_p = i % 4 < 2 ? 1.0f : 0.8f;
+      r.min_p = i < 4 ? 0.0f : 0.02f;
+    }
+    const auto results = sampler.sample(requests);
+    std::vector<PolicyDatum> data = data_of(results), plain = data;
+    std::size_t cut = 0;
+    for (std::size_t i = 0; i < data.size(); ++i) {
+      data[i].temperature = plain[i].temperature = requests[i].temperature;
+      data[i].kept_tokens.resize(2);
+      for (const KeptTokens& kept : results[i].kept_tokens) cut += kept.cut();
+      data[i].kept_tokens.insert(data[i].kept_tokens.end(), results[i].kept_tokens.begin(), results[i].kept_tokens.end());
+    }
+    EXPECT_GT(cut, 30u);
+    EXPECT_EQ(different_bits(trainer.forward_backward(data, {}), data), 0u);
+    trainer.abandon_gradients();
+    EXPECT_GT(different_bits(trainer.forward_backward(plain, {}), plain), 20u);  // the control: without the kept sets
+    EXPECT_GT(trainer.optim_step({.learning_rate = 1e-2}), 0.0);
+  }
 }
 
 TEST_F(LocalTrainerTest, AnotherProfileNeedsTheSwitch) {
@@ -123,11 +162,11 @@ TEST_F(LocalTrainerTest, ARestoredTrainerIsPublished) {
   const auto data = data_of(sample(service));
   trainer.forward_backward(data, {});
   trainer.optim_step({});
-  const TrainerState state = trainer.with_trainer([](Trainer& t) { return t.state(); });
+  const TrainerState state = trainer.with_model([](TrainedModel& m) { return m.state(); });
   const auto wanted = sample(service);
   trainer.forward_backward(data, {});
   trainer.optim_step({.learning_rate = 1e-1});
-  trainer.with_trainer([&](Trainer& t) { t.restore(state); });
+  trainer.with_model([&](TrainedModel& m) { m.restore(state); });
   trainer.publish();
   const auto got = sample(service);
   EXPECT_EQ(trainer.weights_version(), 1u);

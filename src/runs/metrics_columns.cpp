@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 constexpr std::array<std::string_view, 3> kNoNumbers = {"NaN", "Infinity", "-Infinity"};
 
-// SAX: no tree is built of a line, and its depth costs nothing but a count.
+// SAX: builds no tree, and depth is only counted.
 struct Numbers : nlohmann::json_sax<nlohmann::json> {
   const std::function<void(std::string_view, double)>& use;
   std::string name;

@@ -1,7 +1,7 @@
-// Lines of metrics.jsonl as columns: for every key with numbers its steps and values; of many lines, each part's smallest and
-// largest value, so that a spike is never thinned away. Lines that are no JSON object with an integer "step" are counted.
-// Knows no file. One thread.
+// Lines of metrics.jsonl as columns: steps and values of every numeric key, thinned to each part's smallest and largest value when there are many, so
+// that no spike is lost.
 //   MetricsColumns columns(200); columns.add(line, -1); Json json = columns.take();
+// Lines that are no JSON object with an integer "step" are counted. Knows no file. One thread.
 #pragma once
 #include <functional>
 #include <limits>

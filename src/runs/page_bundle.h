@@ -1,4 +1,4 @@
-// The files of the live page, as bytes of the program (made of web/ by folder.cmake). Plain values, constant.
+// The files of the live page, compiled into the program (from web/ by folder.cmake). Plain values, constant.
 //   const PageFile& index = page_files()[0];
 #pragma once
 #include <string_view>

@@ -1,42 +1,41 @@
 #include "runs/rl_stack.h"
 
 #include "base/error.h"
-#include "checkpoint/model_export.h"
 
 namespace lockstep {
 
 RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runtime.model), executor_(std::make_shared<Executor>()) {
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
-  check_trainable(profile);
+  check_trainable_run(profile, settings.trained);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   opened_ = open_model(settings.runtime);
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
   rollout_runtime_ = opened_.runtime;
+  std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
   if (rollouts.digest() != profile.digest()) {
     RuntimeSettings other = settings.runtime;
     other.profile = rollouts.name;
     other.ranks.clear();
-    rollout_runtime_ = open_model(other).runtime;
+    OpenedModel sampled = open_model(other);
+    if (settings.trained.rank > 0) frozen = serving_model(sampled).weights;
+    rollout_runtime_ = sampled.runtime;
   }
 
-  trainer_ = std::make_unique<LocalTrainer>(
-      opened_.runtime, opened_.loaded.masters,
-      TrainerOptions{.micro_batch = settings.micro_batch,
-                     .checkpoint_activations = settings.checkpoint_activations,
-                     .share_prefixes = settings.share_prompts != SharePrompts::off,
-                     .declared_prefixes = settings.share_prompts == SharePrompts::backward,
-                     .optimizer_folder = settings.optimizer_folder,
-                     .ranks = opened_.ranks},
-      executor_);
-  opened_.loaded.masters.clear();  // the trainer's from here on
+  trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
+                                            TrainerOptions{.micro_batch = settings.micro_batch,
+                                                           .checkpoint_activations = settings.checkpoint_activations,
+                                                           .share_prefixes = settings.share_prompts != SharePrompts::off,
+                                                           .declared_prefixes = settings.share_prompts == SharePrompts::backward,
+                                                           .optimizer_folder = settings.optimizer_folder},
+                                            executor_);
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;
     options.engine = settings.engine;
-    options.priority = WorkPriority::rollouts;
+    options.priority = WorkClass::rollouts;
     auto service = std::make_shared<GenerationService>(
-        ServingModel{opened_.name, runtime, trainer_->weights_for(runtime), opened_.tokenizer, executor_}, options);
-    trainer_->follow(service, runtime, settings.profile_mix);
+        ServingModel{opened_.name, runtime, trainer_->weights_for(runtime, frozen).weights, opened_.tokenizer, executor_}, options);
+    trainer_->follow(service, runtime, settings.profile_mix, frozen);
     return service;
   };
   evaluation_service_ = service_on(opened_.runtime);
@@ -50,16 +49,9 @@ RlStack::~RlStack() {
   evaluation_service_->stop();
 }
 
-std::string RlStack::weights_sha256() {
-  return trainer_->with_trainer([&](Trainer& trainer) { return lockstep::weights_sha256(model().manifest(), trainer.master_images()); });
-}
-
 void RlStack::export_model(const std::filesystem::path& folder, DType dtype) {
-  SaveOptions options;
-  options.dtype = dtype;
-  options.tokenizer_files_from = model_folder_;
-  const WeightImages masters = trainer_->with_trainer([](Trainer& trainer) { return trainer.master_images(); });
-  export_model_folder(folder, model(), masters, options, Overwrite::yes);  // in a run's folder: what somebody put beside the model stays
+  // In a run's folder: a user's files beside the model stay.
+  trainer_->export_to(folder, {.base = model_folder_, .dtype = dtype, .overwrite = Overwrite::yes});
 }
 
 }  // namespace lockstep

@@ -1,26 +1,27 @@
-// Everything that reinforcement learning needs in one process: a trainer, an engine that samples the rollouts and an engine that
-// evaluates, on one executor, all following the trainer's weights. Rollouts come from the trainer's own runtime, or, when a
-// mismatch is to be studied, from a second runtime under another profile; evaluation is always under the trainer's profile.
-// Knows no environment and no loop. One thread.
+// Everything that reinforcement learning needs in one process: a trainer, an engine that samples rollouts and one that
+// evaluates, on one executor, both following the trainer's weights.
 //   RlStack stack({.runtime = {.model = "models/countdown-glm"}}); PolicyTraining training(env, stack.tokenizer(), stack.rollouts(), stack.trainer(), s);
+// Rollouts come from the trainer's own runtime or, to study a mismatch, from a second runtime under another profile; evaluation is always under
+// the trainer's profile. Knows no environment and no loop. One thread.
 #pragma once
 #include <filesystem>
 
+#include "runs/local_trainer.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
-#include "runs/local_trainer.h"
 
 namespace lockstep {
 
 struct RlStackSettings {
-  RuntimeSettings runtime;             // of trainer and evaluation
-  std::string rollout_profile;         // empty: the trainer's
+  RuntimeSettings runtime;      // of trainer and evaluation
+  TrainedSettings trained;      // all parameters, or an adapter over them
+  std::string rollout_profile;  // empty: the trainer's
   ProfileMix profile_mix = ProfileMix::refused;
-  std::int64_t micro_batch = 0;        // sequences, 0: all; changes no bit
-  bool checkpoint_activations = false; // changes no bit
-  std::string optimizer_folder;        // TrainerOptions
+  std::int64_t micro_batch = 0;         // sequences, 0: all; changes no bit
+  bool checkpoint_activations = false;  // changes no bit
+  std::string optimizer_folder;         // TrainerOptions
   SharePrompts share_prompts = SharePrompts::forward;
-  StopToken stop;                      // ends waiting for samples
+  StopToken stop;  // ends waiting for samples
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
 };
 
@@ -36,15 +37,15 @@ class RlStack {
   Sampler& rollouts() { return *rollout_sampler_; }
   Sampler& evaluation() { return *evaluation_sampler_; }
   const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
-  const Model& model() const { return *opened_.loaded.model; }
+  const Model& model() const { return *opened_.model; }
   const Profile& profile() const { return opened_.runtime->profile; }
   const Profile& rollout_profile() const { return rollout_runtime_->profile; }
   // Of the engine that samples rollouts, since it was made.
   EngineCounters rollout_counters() { return rollout_service_->counters(); }
 
-  // SHA-256 of the fp32 masters (model/weights.h).
-  std::string weights_sha256();
-  // A Hugging Face folder of the model as it is now, tokenizer included; one that stands there is replaced.
+  // SHA-256 of the fp32 masters of what is trained (model/weights.h).
+  std::string weights_sha256() { return trainer_->weights_sha256(); }
+  // A Hugging Face folder of the model as it is now, tokenizer included, or a PEFT folder of the adapter; one that stands there is replaced.
   void export_model(const std::filesystem::path& folder, DType dtype = DType::bf16);
 
  private:

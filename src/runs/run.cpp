@@ -6,7 +6,8 @@
 namespace lockstep {
 
 Run::Run(RunSettings settings) : settings_(std::move(settings)) {
-  directory_.emplace(RunDirectory::open(settings_.runs, settings_.name, settings_.resolved, {.resume = settings_.resume, .resume_line = settings_.resume_line}));
+  directory_.emplace(
+      RunDirectory::open(settings_.runs, settings_.name, settings_.resolved, {.resume = settings_.resume, .resume_line = settings_.resume_line}));
   path_ = directory_->path();
   metrics_ = directory_->metrics_file();
   transcripts_ = directory_->transcripts_file();

@@ -1,7 +1,7 @@
-// A training run, whatever it trains: its folder, its metrics and transcripts, its checkpoints, and the token that stops it. A command, a server
-// and a test start one alike. What is trained is a RunWork, a step at a time; a run that was stopped goes on to the same bits. Knows no trainer
-// and no command line. One thread runs it; any thread may stop it.
+// A training run of any kind: its folder, metrics, transcripts, checkpoints, and the token that stops it.
 //   Run run({.name = "a", .stop = source.token()}); const bool finished = run.go(work, {.label = "sft", .steps = 100});
+// A command, a server and a test start one alike. What is trained is a RunWork, a step at a time; a stopped run resumes to the same bits. Knows no
+// trainer and no command line. One thread runs it; any thread may stop it.
 #pragma once
 #include <functional>
 #include <optional>
@@ -12,30 +12,30 @@
 
 namespace lockstep {
 
-// What every kind of run is told.
+// Settings of every kind of run.
 struct RunSettings {
   std::string name = "run", runs = "runs";
-  Json resolved = Json::object();       // goes to config.json
-  bool resume = false;                  // goes on with a run that exists
-  std::string resume_line = {};         // what the user types for that
-  std::int64_t checkpoint_every = 0;    // steps; 0: at the end and when it is stopped alone
-  std::int64_t keep_last = 2;           // checkpoints; 0: all
+  Json resolved = Json::object();                          // goes to config.json
+  bool resume = false;                                     // goes on with a run that exists
+  std::string resume_line = {};                            // the command that resumes it
+  std::int64_t checkpoint_every = 0;                       // steps; 0: only at the end and when it is stopped
+  std::int64_t keep_last = 2;                              // checkpoints; 0: all
   std::int64_t transcript_bytes = std::int64_t{32} << 20;  // transcripts.jsonl and its older half together
-  bool quiet = false;                   // no progress
-  StopToken stop = {};                  // between two steps it is saved and ends
-  // Told to whoever started it: the folder is its own, a step was taken, a sentence for people.
+  bool quiet = false;                                      // no progress
+  StopToken stop = {};                                     // between two steps it is saved and ends
+  // Callbacks to the starter: the folder is locked, a step was taken, a message for people.
   std::function<void()> on_start = {};
   std::function<void(std::int64_t step)> on_step = {};
   std::function<void(const std::string&)> say = {};
 };
 
-// What a step says of itself.
+// The report of a step.
 struct RunStep {
-  nlohmann::ordered_json metrics;                       // a line of metrics.jsonl
+  nlohmann::ordered_json metrics;                        // a line of metrics.jsonl
   std::vector<nlohmann::ordered_json> transcripts = {};  // of transcripts.jsonl
-  std::string note = {};                                // beside the progress
+  std::string note = {};                                 // beside the progress
   std::int64_t tokens = 0;
-  bool save = false;                                    // whether it is time or not
+  bool save = false;  // whether it is time or not
 };
 
 class RunWork {
@@ -49,7 +49,7 @@ class RunWork {
 };
 
 struct RunShape {
-  std::string label;              // of the progress
+  std::string label;  // of the progress
   std::int64_t steps = 0;
   bool transcripts = true;
 };
@@ -65,9 +65,9 @@ class Run {
   bool saves() const { return directory_.has_value(); }
   const RunDirectory& directory() const { return *directory_; }  // of one that saves
   void say(const std::string& sentence) const;
-  // The settings fit: whoever watches is told.
+  // The settings fit: announces the run.
   void started() const;
-  // Steps until the work is finished or the token stops it, then a checkpoint, unless it stands. Whether it is finished.
+  // Runs steps until the work is finished or the token stops it, then saves a checkpoint unless there is one. Returns whether it is finished.
   bool go(RunWork& work, const RunShape& shape);
 
  private:

@@ -1,6 +1,6 @@
-// One file of a run while somebody else writes it: opened if it is a plain file, read in pieces, cut at whole lines. What goes
-// wrong is an empty answer, not an error: a file may vanish at any time. One thread.
+// Reads one file of a run while another process writes it: only plain files, in pieces, cut at whole lines.
 //   RunFile file(path); if (file) for_each_line(file.read(0, file.size()), use);
+// Failures give an empty answer, not an error: a file may vanish at any time. One thread.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -17,8 +17,8 @@ class RunFile {
   RunFile& operator=(const RunFile&) = delete;
 
   explicit operator bool() const { return descriptor_ >= 0; }
-  std::int64_t size() const { return size_; }       // when it was opened
-  double modified() const { return modified_; }     // unix seconds
+  std::int64_t size() const { return size_; }         // when it was opened
+  double modified() const { return modified_; }       // unix seconds
   std::string identity() const { return identity_; }  // another one once the file was replaced
   // At most `bytes` from `offset`; fewer where the file ends.
   std::string read(std::int64_t offset, std::int64_t bytes) const;

@@ -191,10 +191,8 @@ Json RunReader::about(const std::string& name) const {
   const Run run = find(name);
   Json parity = read_object(run.path / "parity.json");
   if (parity.is_null() && places_.parity) parity = read_object(*places_.parity);
-  return {{"name", run.name},
-          {"config", read_object(run.path / "config.json")},
-          {"result", read_object(run.path / "result.json")},
-          {"parity", std::move(parity)}};
+  return {
+      {"name", run.name}, {"config", read_object(run.path / "config.json")}, {"result", read_object(run.path / "result.json")}, {"parity", std::move(parity)}};
 }
 
 Json RunReader::metrics(const std::string& name, const std::string& arm, const MetricsFrom& from) const {
@@ -211,7 +209,7 @@ Json RunReader::metrics(const std::string& name, const std::string& arm, const M
   if (bytes <= kMostBytes) {
     const std::string text = file.read(begin, bytes);
     const auto lines = static_cast<std::int64_t>(std::count(text.begin(), text.end(), '\n'));
-    const std::int64_t parts = lines > from.points ? from.points / 2 : 0;  // two values a part
+    const std::int64_t parts = lines > from.points ? from.points / 2 : 0;  // two values per part
     std::int64_t index = 0;
     next += static_cast<std::int64_t>(for_each_line(text, [&](std::string_view line) { columns.add(line, parts > 0 ? index++ * parts / lines : -1); }));
   } else {
@@ -227,8 +225,12 @@ Json RunReader::metrics(const std::string& name, const std::string& arm, const M
     const std::size_t last = tail.rfind('\n');
     next = last == std::string::npos ? file.size() : file.size() - static_cast<std::int64_t>(tail.size() - last - 1);
   }
-  return {{"file", file.identity()}, {"from", begin},       {"next", next},
-          {"lines", columns.lines()}, {"bad_lines", columns.bad_lines()}, {"thinned", sampled || columns.lines() > from.points},
+  return {{"file", file.identity()},
+          {"from", begin},
+          {"next", next},
+          {"lines", columns.lines()},
+          {"bad_lines", columns.bad_lines()},
+          {"thinned", sampled || columns.lines() > from.points},
           {"columns", columns.take()}};
 }
 

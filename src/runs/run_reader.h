@@ -1,8 +1,8 @@
-// The folders of runs as a page reads them, while they grow: which there are, their numbers from an offset on (thinned when
-// there are many), their transcripts, what parity and the demo wrote. Nothing in a folder is trusted: files may be huge, cut
-// off, gone, or no files; every answer is bounded, and what cannot be read is left out. A run is named as the listing names
-// it, and no name becomes a path. Knows no transport. Any thread; each call reads the disk anew.
+// Reads run folders for the live page while they grow: the list of runs, their metrics from an offset on (thinned when
+// there are many), their transcripts, results of parity and the demo.
 //   RunReader reader({.roots = {"runs"}}); Json numbers = reader.metrics("countdown-rl", "", {.from = 0});
+// Folders are untrusted: files may be huge, truncated, missing, or no files; every answer is bounded, and what cannot be read is left out. A run is
+// named as the listing names it, and no name becomes a path. Knows no transport. Any thread; each call reads the disk anew.
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -14,15 +14,15 @@
 namespace lockstep {
 
 struct RunPlaces {
-  std::vector<std::filesystem::path> roots;      // folders whose folders are runs
-  std::vector<std::filesystem::path> runs;       // runs themselves
-  std::optional<std::filesystem::path> parity;   // what `lockstep parity --json` printed, for all of them
-  std::string live;                              // the name of the run that this process works on
+  std::vector<std::filesystem::path> roots;     // folders whose folders are runs
+  std::vector<std::filesystem::path> runs;      // runs themselves
+  std::optional<std::filesystem::path> parity;  // what `lockstep parity --json` printed, for all of them
+  std::string live;                             // the name of the run that this process works on
 };
 
 struct MetricsFrom {
-  std::int64_t from = 0;     // a byte offset: "next" of the answer before
-  std::string file;          // "file" of the answer before; another one (a resumed run) begins anew
+  std::int64_t from = 0;       // a byte offset: "next" of the answer before
+  std::string file;            // "file" of the answer before; another one (a resumed run) begins anew
   std::int64_t points = 2000;  // of a column at most; more lines keep each part's smallest and largest value
 };
 

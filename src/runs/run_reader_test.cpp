@@ -91,7 +91,8 @@ TEST_F(RunReaderTest, AResumedRunIsReadAnew) {
 }
 
 TEST_F(RunReaderTest, LinesThatAreNone) {
-  write("a/metrics.jsonl", "\n[1]\n{\"step\":1.5}\nnull\n{\"a\":1}\n" + std::string(5000, '[') + "\n{\"step\":3,\"loss\":null,\"on\":true,\"deep\":{\"x\":1},\"bad\xff\":1}\n" + line(4, 2));
+  write("a/metrics.jsonl", "\n[1]\n{\"step\":1.5}\nnull\n{\"a\":1}\n" + std::string(5000, '[') +
+                               "\n{\"step\":3,\"loss\":null,\"on\":true,\"deep\":{\"x\":1},\"bad\xff\":1}\n" + line(4, 2));
   const Json json = metrics();
   EXPECT_EQ(json["lines"], 8);
   EXPECT_EQ(json["bad_lines"], 7);  // the one with a byte that is no UTF-8 too
@@ -102,7 +103,8 @@ TEST_F(RunReaderTest, LinesThatAreNone) {
 
 // A folder that somebody else named: what the listing says opens.
 TEST_F(RunReaderTest, FoldersOfAnyNameAreRuns) {
-  const std::vector<std::string> names = {"with space", "50% done", "a#b?c&d", "\u00fcn\u00efc\u00f6de \u8bad\u7ec3", "-dash", "quote\"'", std::string(200, 'n')};
+  const std::vector<std::string> names = {"with space", "50% done",           "a#b?c&d", "\u00fcn\u00efc\u00f6de \u8bad\u7ec3", "-dash",
+                                          "quote\"'",   std::string(200, 'n')};
   for (const std::string& name : names) write(name + "/metrics.jsonl", line(1, 0.5));
   write("\xff/metrics.jsonl", line(1, 0.25));
   std::set<std::string> listed;

@@ -61,12 +61,15 @@ Json transcripts_of(const RunReader& reader, const std::string& run, const std::
 std::string run_report(const std::filesystem::path& run) {
   const RunReader reader({.runs = {run}});
   Json listed = reader.list();
-  if (listed["runs"].empty())
-    fail(ErrorCode::not_found, "'{}' is no run: it has neither config.json nor metrics.jsonl", run.string());
+  if (listed["runs"].empty()) fail(ErrorCode::not_found, "'{}' is no run: it has neither config.json nor metrics.jsonl", run.string());
   Json& entry = listed["runs"][0];
   const std::string name = entry["name"];
   entry["live"] = false;
-  Json data{{"title", name}, {"runs", listed["runs"]}, {"about", {{name, reader.about(name)}}}, {"metrics", {{name, Json::object()}}}, {"transcripts", {{name, Json::object()}}}};
+  Json data{{"title", name},
+            {"runs", listed["runs"]},
+            {"about", {{name, reader.about(name)}}},
+            {"metrics", {{name, Json::object()}}},
+            {"transcripts", {{name, Json::object()}}}};
   for (const Json& arm : entry["arms"]) data["metrics"][name][arm["name"]] = reader.metrics(name, arm["name"], {});
   std::size_t room = kMostReportBytes - std::min(kMostReportBytes, dump(data).size());
   const std::size_t share = room / std::max<std::size_t>(1, entry["arms"].size());
@@ -79,13 +82,16 @@ std::string run_report(const std::filesystem::path& run) {
   if (script.find("</script") != std::string::npos || style.find("</style") != std::string::npos)
     fail(ErrorCode::internal, "the page's bundle would end its own element");
   std::string html(page_files()[0].plain);
-  replace_once(html, "<meta name=\"color-scheme\" content=\"light dark\">",
-               fmt::format("<meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; "
-                           "style-src {}; img-src data:; base-uri 'none'; form-action 'none'\">",
-                           policy_hash(script), policy_hash(style)));
+  replace_once(
+      html, "<meta name=\"color-scheme\" content=\"light dark\">",
+      fmt::format(
+          "<meta name=\"color-scheme\" content=\"light dark\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src {}; "
+          "style-src {}; img-src data:; base-uri 'none'; form-action 'none'\">",
+          policy_hash(script), policy_hash(style)));
   replace_once(html, "<link rel=\"stylesheet\" href=\"assets/app.css\">", "<style>" + style + "</style>");
   replace_once(html, "<script src=\"assets/app.js\" defer></script>\n", "");
-  replace_once(html, "</body>", "<script type=\"application/json\" id=\"lockstep-report\">" + inert(dump(data)) + "</script>\n<script>" + script + "</script>\n</body>");
+  replace_once(html, "</body>",
+               "<script type=\"application/json\" id=\"lockstep-report\">" + inert(dump(data)) + "</script>\n<script>" + script + "</script>\n</body>");
   return html;
 }
 

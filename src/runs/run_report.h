@@ -1,7 +1,7 @@
-// One self-contained HTML file of a run: the live page's own bundle with the run's data beside it as JSON that is not executed.
+// Writes one self-contained HTML file of a run: the live page's bundle with the run's data as JSON that is not executed.
+//   write_run_report("runs/countdown-rl", "runs/countdown-rl/report.html");
 // It opens from a disk, without a network; its policy allows the one script whose hash it names. Bounded: curves are thinned,
 // transcripts are those of evenly spaced steps. Knows no server. One thread.
-//   write_run_report("runs/countdown-rl", "runs/countdown-rl/report.html");
 #pragma once
 #include <filesystem>
 #include <string>

@@ -9,11 +9,27 @@
 
 namespace lockstep {
 namespace {
-// They change no bit, or say where things are put.
+// Settings that change no bit, or only paths.
 const std::vector<std::string>& keys_without_bits() {
-  static const std::vector<std::string> keys = {"threads",          "ranks",     "device", "backend",      "isa",         "micro_batch",       "checkpoint_activations",
-                                                "context",          "optimizer_state", "checkpoint_every", "keep_last", "runs", "export_dtype", "transcripts", "transcripts_every",
-                                                "transcript_megabytes", "forked_from", "format"};
+  static const std::vector<std::string> keys = {"threads",
+                                                "ranks",
+                                                "device",
+                                                "backend",
+                                                "isa",
+                                                "micro_batch",
+                                                "checkpoint_activations",
+                                                "context",
+                                                "optimizer_state",
+                                                "checkpoint_every",
+                                                "keep_last",
+                                                "runs",
+                                                "export_dtype",
+                                                "transcripts",
+                                                "transcripts_every",
+                                                "transcript_megabytes",
+                                                "forked_from",
+                                                "format",
+                                                "quiet"};
   return keys;
 }
 
@@ -49,13 +65,16 @@ void check_resumed_settings(const Json& before, const Json& now, const ResumeRul
       const auto was = number_of(a), is = number_of(b);
       if (was && is && *is > *was) {
         const bool falls = now.value("schedule", Json("constant")) != "constant";
-        log_warning(falls ? "the run goes on for more steps; its learning rate falls more slowly from here on than in the steps that were taken" : "the run goes on for more steps",
+        log_warning(falls ? "the run goes on for more steps; its learning rate falls more slowly from here on than in the steps that were taken"
+                          : "the run goes on for more steps",
                     {{"was", a.dump()}, {"is", b.dump()}});
         continue;
       }
       fail(ErrorCode::invalid_argument, "steps is {}, the run was begun with {}; a run may go on for more steps, not for fewer", b.dump(), a.dump());
     }
-    fail(ErrorCode::invalid_argument, "{} is {}, the run was begun with {}; resume it with the same configuration, or begin another run: --fork NAME instead of --resume begins one with this one's weights",
+    fail(ErrorCode::invalid_argument,
+         "{} is {}, the run was begun with {}; resume it with the same configuration, or begin another run: --fork NAME instead of --resume begins one with "
+         "this one's weights",
          key, b.dump(), a.dump());
   }
 }

@@ -1,4 +1,4 @@
-// Which settings a run may go on with, one rule for all kinds: more steps are welcome, what changes no bit is free, and what changes
+// Which settings a resumed run may change, one rule for all kinds: more steps are allowed, settings that change no bit are free, and a change of
 // the mathematics is refused with both values. Pure functions.
 //   check_resumed_settings(run.config(), config.resolved, {.free = {"export_dtype"}});
 #pragma once
@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct ResumeRule {
   std::vector<std::string> free;  // keys that this kind of run may change, beside those that no kind's bits depend on
-  bool only_known = false;        // keys that the run was not begun with (an earlier version's) are passed over
+  bool only_known = false;        // ignores keys that the run's config.json lacks (an earlier version's)
 };
 // Errors: invalid_argument with the key and both values, and what --fork does.
 void check_resumed_settings(const Json& before, const Json& now, const ResumeRule& rule);

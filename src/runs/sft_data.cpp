@@ -22,6 +22,30 @@ TrainSequence train_sequence(const WeightedTokens& data) {
 }
 
 namespace {
+std::vector<std::size_t> shuffled(std::size_t size, std::uint64_t seed, std::uint64_t epoch) {
+  std::vector<std::size_t> order(size);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  RandomSequence random(seed, RandomStream::shuffle, epoch);
+  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
+  return order;
+}
+}  // namespace
+
+std::vector<std::size_t> shuffled_places(std::size_t size, std::uint64_t seed, std::int64_t step, std::int64_t count) {
+  std::vector<std::size_t> places, order;
+  const auto n = static_cast<std::int64_t>(size);
+  std::int64_t epoch = -1;
+  for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
+    if (i / n != epoch) {
+      epoch = i / n;
+      order = shuffled(size, seed, static_cast<std::uint64_t>(epoch));
+    }
+    places.push_back(order[static_cast<std::size_t>(i % n)]);
+  }
+  return places;
+}
+
+namespace {
 
 class ShuffledSource final : public SftSource {
  public:
@@ -42,27 +66,11 @@ class ShuffledSource final : public SftSource {
 
   std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
     std::vector<TrainSequence> result;
-    const auto n = static_cast<std::int64_t>(sequences_.size());
-    std::int64_t shuffled_epoch = -1;
-    std::vector<std::size_t> order;
-    for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
-      if (i / n != shuffled_epoch) {
-        shuffled_epoch = i / n;
-        order = shuffle(static_cast<std::uint64_t>(shuffled_epoch));
-      }
-      result.push_back(sequences_[order[static_cast<std::size_t>(i % n)]]);
-    }
+    for (const std::size_t place : shuffled_places(sequences_.size(), seed_, step, count)) result.push_back(sequences_[place]);
     return result;
   }
 
  private:
-  std::vector<std::size_t> shuffle(std::uint64_t epoch) const {
-    std::vector<std::size_t> order(sequences_.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    RandomSequence random(seed_, RandomStream::shuffle, epoch);
-    for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
-    return order;
-  }
   std::vector<TrainSequence> sequences_;
   std::uint64_t seed_;
 };
@@ -103,7 +111,9 @@ bool has_form(const nlohmann::ordered_json& line, const LineForm& form) {
   for (const std::string& key : form.needed)
     if (!line.contains(key)) return false;
   for (const auto& [key, value] : line.items())
-    if (std::find(form.needed.begin(), form.needed.end(), key) == form.needed.end() && std::find(form.allowed.begin(), form.allowed.end(), key) == form.allowed.end()) return false;
+    if (std::find(form.needed.begin(), form.needed.end(), key) == form.needed.end() &&
+        std::find(form.allowed.begin(), form.allowed.end(), key) == form.allowed.end())
+      return false;
   return true;
 }
 
@@ -116,14 +126,16 @@ std::string text_of(const nlohmann::ordered_json& line, const char* key) {
 
 WeightedTokens read_training_line(const nlohmann::ordered_json& line, const ChatData& data) {
   constexpr const char* kForms = "messages (and tools, chat_template_kwargs), prompt and completion, text, or tokens and weights";
-  if (!line.is_object()) fail(ErrorCode::corrupt_file, "is {}, allowed is a JSON object{}", line.type_name(), line.is_array() ? " (jq -c '.[]' FILE makes lines of a list)" : "");
+  if (!line.is_object())
+    fail(ErrorCode::corrupt_file, "is {}, allowed is a JSON object{}", line.type_name(), line.is_array() ? " (jq -c '.[]' FILE makes lines of a list)" : "");
   std::vector<std::string> keys;
   for (const LineForm& form : line_forms()) {
     keys.insert(keys.end(), form.needed.begin(), form.needed.end());
     keys.insert(keys.end(), form.allowed.begin(), form.allowed.end());
   }
   for (const auto& [key, value] : line.items())
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) fail(ErrorCode::corrupt_file, "has the key '{}', allowed are {}{}", key.substr(0, 60), kForms, did_you_mean(key, keys));
+    if (std::find(keys.begin(), keys.end(), key) == keys.end())
+      fail(ErrorCode::corrupt_file, "has the key '{}', allowed are {}{}", key.substr(0, 60), kForms, did_you_mean(key, keys));
   const auto form = std::find_if(line_forms().begin(), line_forms().end(), [&](const LineForm& f) { return has_form(line, f); });
   if (form == line_forms().end()) fail(ErrorCode::corrupt_file, "must have {}", kForms);
   const std::string& kind = form->needed[0];
@@ -135,10 +147,11 @@ WeightedTokens read_training_line(const nlohmann::ordered_json& line, const Chat
 }
 
 namespace {
-// What is often taken for JSON Lines and is not, told before its first line is called broken.
+// Recognises common formats that are not JSON Lines, for a better error than a broken first line.
 void refuse_other_forms(std::ifstream& in, const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) fail(ErrorCode::invalid_argument, "the data file '{}' is a folder, allowed is a file of JSON objects, one a line", path);
+  if (std::filesystem::is_directory(path, error))
+    fail(ErrorCode::invalid_argument, "the data file '{}' is a folder, allowed is a file of JSON objects, one a line", path);
   if (const int first = in.peek(); first == 0xff || first == 0xfe) fail(ErrorCode::corrupt_file, "the data file '{}' is UTF-16, allowed is UTF-8", path);
   in.clear();
 }
@@ -150,22 +163,25 @@ nlohmann::ordered_json read_object_line(const std::string& text) {
     if (!utf8_valid(text)) fail(ErrorCode::corrupt_file, "is not UTF-8 (iconv -f latin1 -t utf8 FILE makes it of Latin-1)");
     const std::size_t begin = text.find_first_not_of(" \t\r");
     const bool part = text[begin] == '[' || text.find_first_not_of(" \t\r{[", begin) == std::string::npos;
-    fail(ErrorCode::corrupt_file, "{}{}", e.message(), part ? "; a line is one whole JSON object, and the file is no list of them (jq -c '.[]' FILE makes lines of a list)" : "");
+    fail(ErrorCode::corrupt_file, "{}{}", e.message(),
+         part ? "; a line is one whole JSON object, and the file is no list of them (jq -c '.[]' FILE makes lines of a list)" : "");
   }
 }
 }  // namespace
 
-void each_training_line(const std::string& path, const ChatData& data, const std::function<void(std::int64_t, const WeightedTokens&)>& take) {
+void each_json_line(const std::string& path, const std::function<void(std::int64_t, const nlohmann::ordered_json&)>& take) {
   std::ifstream in(path);
   if (!in) fail(ErrorCode::not_found, "the data file '{}' cannot be opened", path);
   refuse_other_forms(in, path);
   std::string text;
   for (std::int64_t number = 1; std::getline(in, text); ++number) {
     if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    with_context(fmt::format("reading line {} of '{}'", number, path), [&] {
-      take(number, read_training_line(read_object_line(text), data));
-    });
+    with_context(fmt::format("reading line {} of '{}'", number, path), [&] { take(number, read_object_line(text)); });
   }
+}
+
+void each_training_line(const std::string& path, const ChatData& data, const std::function<void(std::int64_t, const WeightedTokens&)>& take) {
+  each_json_line(path, [&](std::int64_t number, const nlohmann::ordered_json& line) { take(number, read_training_line(line, data)); });
 }
 
 SftData read_training_file(const std::string& path, const ChatData& data, std::int64_t vocabulary, std::int64_t max_positions) {
@@ -180,20 +196,24 @@ SftData read_training_file(const std::string& path, const ChatData& data, std::i
   });
   if (result.sequences.empty())
     fail(ErrorCode::corrupt_file, "the data file '{}' has {}", path,
-         result.untrained > 0 ? fmt::format("nothing to learn: none of its {} lines has a token with a weight (a message of the assistant, a completion)", result.untrained) : "no sequences");
+         result.untrained > 0
+             ? fmt::format("nothing to learn: none of its {} lines has a token with a weight (a message of the assistant, a completion)", result.untrained)
+             : "no sequences");
   return result;
 }
 
+std::vector<std::size_t> held_out_places(std::size_t size, double share, std::uint64_t seed) {
+  const auto count = static_cast<std::size_t>(std::max(1.0, share * static_cast<double>(size)));
+  if (count >= size) fail(ErrorCode::invalid_argument, "{} of the {} sequences would be held out, and none is left to learn", count, size);
+  std::vector<std::size_t> order = shuffled(size, seed, ~std::uint64_t{0});  // of no epoch
+  order.resize(count);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
 std::vector<TrainSequence> hold_out(std::vector<TrainSequence>& sequences, double share, std::uint64_t seed) {
-  const auto count = static_cast<std::size_t>(std::max(1.0, share * static_cast<double>(sequences.size())));
-  if (count >= sequences.size())
-    fail(ErrorCode::invalid_argument, "{} of the {} sequences would be held out, and none is left to learn", count, sequences.size());
-  std::vector<std::size_t> order(sequences.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  RandomSequence random(seed, RandomStream::shuffle, ~std::uint64_t{0});  // of no epoch
-  for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.below(static_cast<std::uint32_t>(i))]);
   std::vector<bool> held(sequences.size(), false);
-  for (std::size_t i = 0; i < count; ++i) held[order[i]] = true;
+  for (const std::size_t place : held_out_places(sequences.size(), share, seed)) held[place] = true;
   std::vector<TrainSequence> out, rest;
   for (std::size_t i = 0; i < sequences.size(); ++i) (held[i] ? out : rest).push_back(std::move(sequences[i]));
   sequences = std::move(rest);

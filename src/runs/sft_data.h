@@ -1,4 +1,4 @@
-// Where supervised fine-tuning gets its sequences: a JSONL file, or the reference completions of an environment.
+// Sources of sequences for supervised fine-tuning: a JSONL file, or the reference completions of an environment.
 // A source is stateless: batch(step) is a function of (source, seed, step), so a run resumes from its step alone.
 #pragma once
 #include <functional>
@@ -16,7 +16,7 @@ class SftSource {
   virtual ~SftSource() = default;
   // `count` sequences of step `step`.
   virtual std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const = 0;
-  virtual std::int64_t size() const { return 0; }  // sequences of an epoch; 0: there is no end
+  virtual std::int64_t size() const { return 0; }    // sequences of an epoch; 0: there is no end
   virtual std::string digest() const { return {}; }  // of all of them: another one is other data
 };
 
@@ -27,7 +27,9 @@ TrainSequence train_sequence(const WeightedTokens& tokens);
 // "weights"} (weights aligned to targets: one fewer than tokens). Errors without the line's number.
 WeightedTokens read_training_line(const nlohmann::ordered_json& line, const ChatData& data);
 
-// Every line of a file that is not blank, with its number from 1. Errors: not_found; those of a line, with its number.
+// Every line of a file of JSON objects that is not blank, with its number from 1. Errors: not_found; those of `take`, with the line's number.
+void each_json_line(const std::string& path, const std::function<void(std::int64_t, const nlohmann::ordered_json&)>& take);
+// The same as training data.
 void each_training_line(const std::string& path, const ChatData& data, const std::function<void(std::int64_t, const WeightedTokens&)>& take);
 
 struct SftData {
@@ -37,8 +39,13 @@ struct SftData {
 // Errors: corrupt_file and others with the line's number; corrupt_file where nothing is left to learn.
 SftData read_training_file(const std::string& path, const ChatData& data, std::int64_t vocabulary, std::int64_t max_positions);
 
-// Takes this share of the sequences out, at least one, chosen by the seed; the others keep their order.
+// Splits off this share of the sequences, at least one, chosen by the seed; the others keep their order.
 std::vector<TrainSequence> hold_out(std::vector<TrainSequence>& sequences, double share, std::uint64_t seed);
+
+// The places of step `step`'s `count` items among `size`, whose epochs are shuffled by (seed, epoch).
+std::vector<std::size_t> shuffled_places(std::size_t size, std::uint64_t seed, std::int64_t step, std::int64_t count);
+// The places that hold_out takes, ascending.
+std::vector<std::size_t> held_out_places(std::size_t size, double share, std::uint64_t seed);
 
 // Epochs are shuffled by (seed, epoch).
 std::unique_ptr<SftSource> shuffled_source(std::vector<TrainSequence> sequences, std::uint64_t seed);

@@ -8,16 +8,25 @@ namespace lockstep {
 namespace {
 
 TEST(SftPlan, LearningRatesFallWithTheSizeAndAdaptersTakeMore) {
-  EXPECT_EQ(default_learning_rate(135'000'000, false, false), 2e-5);
-  EXPECT_EQ(default_learning_rate(135'000'000, true, false), 2e-4);
-  EXPECT_EQ(default_learning_rate(8'000'000'000, true, false), 1e-4);
-  EXPECT_EQ(default_learning_rate(8'000'000'000, false, false), 5e-6);
-  EXPECT_EQ(default_learning_rate(1000, false, false), 1e-3);
-  EXPECT_EQ(default_learning_rate(135'000'000, false, true), 1e-3);
+  EXPECT_EQ(default_learning_rate(135'000'000, {}), 2e-5);
+  EXPECT_EQ(default_learning_rate(135'000'000, {.adapter = true}), 2e-4);
+  EXPECT_EQ(default_learning_rate(8'000'000'000, {.adapter = true}), 1e-4);
+  EXPECT_EQ(default_learning_rate(8'000'000'000, {}), 5e-6);
+  EXPECT_EQ(default_learning_rate(1000, {}), 1e-3);
+  EXPECT_EQ(default_learning_rate(135'000'000, {.from_scratch = true}), 1e-3);
+  EXPECT_EQ(default_learning_rate(135'000'000, {.optimizer = "dimuon"}), 1.3e-3);  // AdamW gets 2e-5 of it
+  EXPECT_EQ(default_learning_rate(135'000'000, {.adapter = true, .optimizer = "dimuon"}), 1.3e-3);
   for (std::int64_t size = 1; size < std::int64_t{1} << 42; size *= 3) {
-    EXPECT_GE(default_learning_rate(size, true, false), 1e-4) << size;
-    EXPECT_GE(default_learning_rate(size, false, false), default_learning_rate(3 * size, false, false)) << size;
+    EXPECT_GE(default_learning_rate(size, {.adapter = true}), 1e-4) << size;
+    EXPECT_GE(default_learning_rate(size, {}), default_learning_rate(3 * size, {})) << size;
   }
+}
+
+TEST(SftPlan, TheSizeOfAModelIsThatOfItsPanels) {
+  Manifest manifest;
+  manifest.add({"experts", ParameterLayout::packed, 2, 17, 3});  // 32 rows each
+  manifest.add({"table", ParameterLayout::table, 1, 5, 4});
+  EXPECT_EQ(parameters_of(manifest), 2 * 32 * 3 + 5 * 4);
 }
 
 TEST(SftPlan, StepsBatchAndWarmUpFollowTheData) {

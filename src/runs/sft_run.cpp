@@ -8,24 +8,18 @@
 #include "base/seconds.h"
 #include "checkpoint/run_directory.h"
 #include "runs/divergence.h"
+#include "runs/local_trainer.h"
 #include "runs/run_settings.h"
-#include "runs/sft_trainer.h"
 #include "runs/sft_transcript.h"
 #include "runs/training_state.h"
 
 namespace lockstep {
 namespace {
 
-// What a resumed run may have others of, beside what no run's bits depend on: where data are is not what they are (data_digest).
-const std::vector<std::string> kFreeOfSft = {"data", "eval", "eval_share", "eval_every", "patience", "epochs", "quiet", "export_to"};
+// Settings that a resumed run may change besides those that no run's bits depend on: paths of data are free, contents are not (data_digest).
+const std::vector<std::string> kFreeOfSft = {"data", "eval", "eval_share", "eval_every", "patience", "epochs", "export_to"};
 
-std::int64_t parameters_of(const Manifest& manifest) {
-  std::int64_t count = 0;
-  for (const Parameter& parameter : manifest.parameters()) count += parameter.size();
-  return count;
-}
-
-// The configuration with what follows from it and the data: a run that is resumed must come to the same.
+// The configuration, completed from the data: a resumed run must arrive at the same one.
 Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftSource& source) {
   Json json = config.run.resolved;
   json["steps"] = fmt::format("{}", plan.schedule.steps);
@@ -37,8 +31,8 @@ Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftSour
   return json;
 }
 
-// The mean loss of a held-out token, by its weight. In pieces, so that memory is a step's.
-double held_out_loss(SftTrainer& trainer, const std::vector<TrainSequence>& data, std::int64_t batch) {
+// The weighted mean loss of held-out tokens. In pieces, so that it needs no more memory than a step.
+double held_out_loss(LocalTrainer& trainer, const std::vector<TrainSequence>& data, std::int64_t batch) {
   double loss = 0, weight = 0;
   for (std::size_t begin = 0; begin < data.size(); begin += static_cast<std::size_t>(batch)) {
     const std::size_t end = std::min(data.size(), begin + static_cast<std::size_t>(batch));
@@ -54,6 +48,20 @@ double held_out_loss(SftTrainer& trainer, const std::vector<TrainSequence>& data
   return weight != 0 ? loss / weight : 0;
 }
 
+std::unique_ptr<LocalTrainer> sft_trainer(OpenedModel& opened, const SftConfig& config) {
+  TrainerOptions options;
+  options.micro_batch = config.micro_batch;
+  options.checkpoint_activations = config.checkpoint_activations;
+  options.train_indexer = config.train_indexer && config.trained.rank == 0;
+  options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
+  if (config.trained.rank > 0 && config.from_scratch)
+    fail(ErrorCode::invalid_argument, "adapter-rank is {} with --from-scratch; an adapter needs weights that know something", config.trained.rank);
+  TrainedSettings trained = config.trained;
+  trained.seed = config.init_seed;
+  trained.train_unembed = false;
+  return std::make_unique<LocalTrainer>(opened, trained, options, std::make_shared<Executor>());
+}
+
 // A folder of the run with checkpoints of its own.
 RunDirectory best_of(const RunDirectory& run) {
   std::error_code error;
@@ -62,25 +70,29 @@ RunDirectory best_of(const RunDirectory& run) {
 
 std::string described(const SftConfig& config, const SftPlan& plan, const SftSource& source, std::size_t held_out, std::int64_t parameters) {
   const Schedule& s = plan.schedule;
-  const std::string data = source.size() == 0 ? std::string("an environment's problems")
-                                              : fmt::format("{} sequences ({} epochs of them, {} held out)", source.size(),
-                                                            fmt::format("{:.3g}", static_cast<double>(s.steps * plan.batch) / static_cast<double>(source.size())), held_out);
-  const std::string what = config.adapter_rank > 0 ? fmt::format("an adapter of rank {} over {:.3g} million frozen weights", config.adapter_rank, static_cast<double>(parameters) / 1e6)
+  const std::string data = source.size() == 0
+                               ? std::string("an environment's problems")
+                               : fmt::format("{} sequences ({} epochs of them, {} held out)", source.size(),
+                                             fmt::format("{:.3g}", static_cast<double>(s.steps * plan.batch) / static_cast<double>(source.size())), held_out);
+  const std::string what = config.trained.rank > 0 ? fmt::format("an adapter of rank {} over {:.3g} million frozen weights", config.trained.rank,
+                                                                 static_cast<double>(parameters) / 1e6)
                                                    : fmt::format("all {:.3g} million weights", static_cast<double>(parameters) / 1e6);
-  return fmt::format("{}: {} steps of {} sequences, learning rate {} ({}, {} steps of warm-up); trained: {}; each sequence stands alone in its batch (nothing is packed together, nothing is cut)",
-                     data, s.steps, plan.batch, s.peak, s.kind, s.warmup, what);
+  return fmt::format(
+      "{}: {} steps of {} sequences, learning rate {} ({}, {} steps of warm-up); trained: {}; each sequence stands alone in its batch (nothing is packed "
+      "together, nothing is cut)",
+      data, s.steps, plan.batch, s.peak, s.kind, s.warmup, what);
 }
 
 std::filesystem::path best_weights(const RunDirectory& run, std::int64_t step) { return run.path() / "best/checkpoints" / checkpoint_name(step); }
 
-// The steps of a supervised run, its evaluations and when they end it.
+// The steps of a supervised run, its evaluations and early stopping.
 class SftWork final : public RunWork {
  public:
-  SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, SftTrainer& trainer, const RunDirectory& run)
+  SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, LocalTrainer& trainer, const RunDirectory& run)
       : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), run_(run) {
     eval_every_ = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, input.train->size() / plan.batch);
   }
-  // Where an earlier part of the run left off.
+  // Restores the position of an earlier part of the run.
   void go_on(const Json& position) {
     summary_.best_eval = position.value("best_eval", 0.0);
     summary_.best_step = position.value("best_step", std::int64_t{-1});
@@ -97,8 +109,14 @@ class SftWork final : public RunWork {
   std::int64_t step() const override { return trainer_.step(); }
   bool finished() const override { return step() >= plan_.schedule.steps || summary_.stopped_early; }
   void save(const RunDirectory& run, std::int64_t keep_last) override {
-    trainer_.save(run, {{"next_step", step()}, {"seed", config_.seed}, {"best_eval", summary_.best_eval}, {"best_step", summary_.best_step}, {"worse", worse_},
-                        {"stopped_early", summary_.stopped_early}}, static_cast<int>(keep_last));
+    trainer_.save(run,
+                  {{"next_step", step()},
+                   {"seed", config_.seed},
+                   {"best_eval", summary_.best_eval},
+                   {"best_step", summary_.best_step},
+                   {"worse", worse_},
+                   {"stopped_early", summary_.stopped_early}},
+                  keep_last);
   }
   RunStep take_step() override;
   SftSummary& summary() { return summary_; }
@@ -110,7 +128,7 @@ class SftWork final : public RunWork {
   const SftPlan& plan_;
   const SftInput& input_;
   const OpenedModel& opened_;
-  SftTrainer& trainer_;
+  LocalTrainer& trainer_;
   const RunDirectory& run_;
   std::optional<RunDirectory> best_;
   SftSummary summary_;
@@ -140,8 +158,8 @@ RunStep SftWork::take_step() {
   const std::int64_t number = step(), steps = plan_.schedule.steps;
   const auto begin = std::chrono::steady_clock::now();
   IndexTraining index;
-  index.dense_attention = number < config_.sparse_from;
-  index.index_loss = config_.train_indexer && config_.adapter_rank == 0 && opened_.loaded.model->has_indexer() && number >= config_.index_from;
+  index.dense_attention = config_.trained.rank == 0 && number < config_.sparse_from;
+  index.index_loss = config_.train_indexer && config_.trained.rank == 0 && opened_.model->has_indexer() && number >= config_.index_from;
   AdamParameters adam;
   adam.learning_rate = learning_rate(plan_.schedule, number);
   adam.beta1 = config_.beta1;
@@ -153,9 +171,9 @@ RunStep SftWork::take_step() {
   const std::vector<TrainSequence> batch = input_.train->batch(number, plan_.batch);
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
   const auto [result, optim] = named_divergence(divergence, [&] {
-    ForwardBackwardResult computed = trainer_.forward_backward(batch, index);
+    ForwardBackwardResult computed = trainer_.forward_backward(batch, LossOptions{}, index);
     if (!std::isfinite(computed.loss)) fail(ErrorCode::numeric, "the loss is {}", computed.loss);
-    const OptimResult moved = trainer_.optim_step(adam);
+    const OptimResult moved = trainer_.take_step(adam);
     return std::pair(std::move(computed), moved);
   });
   summary_.tokens += result.rows;
@@ -185,14 +203,13 @@ RunStep SftWork::take_step() {
 }  // namespace
 
 SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input) {
-  const Profile& profile = profile_by_name(config.runtime.profile);
-  if (config.adapter_rank == 0) check_trainable(profile);
+  check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
   const SftInput input = make_input(opened);
   const SftSource& source = *input.train;
-  const std::int64_t parameters = parameters_of(opened.loaded.model->manifest());
+  const std::int64_t parameters = parameters_of(opened.model->manifest());
   SftPlan plan = plan_sft(config.asked, source.size(), parameters);
-  const std::unique_ptr<SftTrainer> trainer = make_sft_trainer(opened, config);
+  const std::unique_ptr<LocalTrainer> trainer = sft_trainer(opened, config);
 
   const bool resume = config.run.resume;
   RunSettings settings = config.run;
@@ -201,11 +218,12 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   const RunDirectory& directory = run.directory();
   if (resume) {
     const Json before = directory.config();
-    if (!config.asked.warmup && before.contains("format")) plan.schedule.warmup = std::stoll(before.at("warmup").get<std::string>());  // more steps do not move it
+    if (!config.asked.warmup && before.contains("format"))
+      plan.schedule.warmup = std::stoll(before.at("warmup").get<std::string>());  // more steps do not move it
     check_resumed_settings(before, resolved_config(config, plan, source), {.free = kFreeOfSft, .only_known = !before.contains("format")});
   }
   run.started();
-  const Json position = resume ? trainer->restore(directory) : Json::object();
+  const Json position = resume ? trainer->load(directory) : Json::object();
   if (const std::string from = directory.config().value("forked_from", ""); trainer->step() == 0 && !from.empty()) trainer->begin_from(from);
 
   SftWork work(config, plan, input, opened, *trainer, directory);
@@ -213,8 +231,8 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   SftSummary& summary = work.summary();
   summary.was_finished = resume && work.finished();
   if (summary.was_finished)
-    run.say(fmt::format("the run '{}' was {} at step {}: nothing is trained{}", run.path().string(), summary.stopped_early ? "stopped early" : "finished", trainer->step(),
-                        summary.stopped_early ? "; --fork NAME begins another from here" : "; --steps with a larger number goes on"));
+    run.say(fmt::format("the run '{}' was {} at step {}: nothing is trained{}", run.path().string(), summary.stopped_early ? "stopped early" : "finished",
+                        trainer->step(), summary.stopped_early ? "; --fork NAME begins another from here" : "; --steps with a larger number goes on"));
   else run.say(described(config, plan, source, input.held_out.size(), parameters));
 
   const auto begin = std::chrono::steady_clock::now();
@@ -224,8 +242,8 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   summary.seconds = seconds_since(begin);
   if (summary.interrupted) return summary;
   if (summary.stopped_early && !summary.was_finished)
-    run.say(fmt::format("stopped after step {}: the loss of the held-out sequences was best after step {} ({:.4f}) and did not fall in {} evaluations since", summary.steps, summary.best_step,
-                        summary.best_eval, work.worse()));
+    run.say(fmt::format("stopped after step {}: the loss of the held-out sequences was best after step {} ({:.4f}) and did not fall in {} evaluations since",
+                        summary.steps, summary.best_step, summary.best_eval, work.worse()));
   if (const std::filesystem::path weights = best_weights(directory, summary.best_step); summary.stopped_early && std::filesystem::exists(weights)) {
     trainer->begin_from(weights);
     summary.eval_loss = summary.best_eval;
@@ -234,9 +252,11 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
     run.say(fmt::format("'{}' is not there, so exported are the weights after step {}", weights.string(), summary.steps));
   }
   summary.weights_sha256 = trainer->weights_sha256();
-  const std::filesystem::path target = config.export_to.empty() ? directory.export_folder() : std::filesystem::path(config.export_to);
-  trainer->export_to(target, config.export_to.empty() ? Overwrite::yes : config.overwrite);
-  summary.exported = target.string();
+  summary.exported = trainer->export_run(directory, config.export_to,
+                                         {.base = config.runtime.model,
+                                          .tokenizer = opened.tokenizer != nullptr,
+                                          .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
+                                          .overwrite = config.overwrite});
   return summary;
 }
 

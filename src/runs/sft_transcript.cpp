@@ -39,8 +39,8 @@ Json transcript(const TrainSequence& sequence, std::span<const float> logprobs, 
 }
 }  // namespace
 
-std::vector<Json> sft_transcripts(const std::vector<TrainSequence>& batch, const ForwardBackwardResult& result, const Tokenizer& tokenizer,
-                                  std::int64_t step, std::int64_t count) {
+std::vector<Json> sft_transcripts(const std::vector<TrainSequence>& batch, const ForwardBackwardResult& result, const Tokenizer& tokenizer, std::int64_t step,
+                                  std::int64_t count) {
   std::vector<Json> lines;
   for (std::size_t i = 0; i < batch.size() && static_cast<std::int64_t>(i) < count; ++i) {
     if (batch[i].tokens.empty()) continue;

@@ -1,5 +1,5 @@
-// What a step of supervised fine-tuning learned from, as a person reads it: the text in pieces, a token each, and of those behind
-// the prompt the log-probability before the step and the weight in the loss. For transcripts.jsonl of a run. Pure functions.
+// Sequences of a supervised step in readable form: the text as one piece per token and, behind the prompt, each token's log-probability before
+// the step and weight in the loss. For transcripts.jsonl of a run. Pure functions.
 //   for (auto& line : sft_transcripts(batch, result, tokenizer, step, 4)) log.append(line);
 #pragma once
 #include "runs/transcript_text.h"
@@ -10,7 +10,7 @@ namespace lockstep {
 // Of the first `count` sequences, one JSON object each: step, sequence (its place in the batch), prompt (pieces: what stands before the
 // first trained token), prompt_ids, tokens (pieces), ids, logprobs (null where not scored), entropies, weights; "cut" counts tokens
 // left out.
-std::vector<nlohmann::ordered_json> sft_transcripts(const std::vector<TrainSequence>& batch, const ForwardBackwardResult& result,
-                                                    const Tokenizer& tokenizer, std::int64_t step, std::int64_t count);
+std::vector<nlohmann::ordered_json> sft_transcripts(const std::vector<TrainSequence>& batch, const ForwardBackwardResult& result, const Tokenizer& tokenizer,
+                                                    std::int64_t step, std::int64_t count);
 
 }  // namespace lockstep

@@ -20,7 +20,8 @@ TEST(SftTranscript, ShowsTheTextAndWhatWasLearned) {
     for (const auto& piece : pieces) all += piece.get<std::string>();
     return all;
   };
-  const auto lines = sft_transcripts({sequence, sequence}, {{result.logprobs[0], result.logprobs[0]}, {result.entropies[0], result.entropies[0]}}, tokenizer, 7, 1);
+  const auto lines =
+      sft_transcripts({sequence, sequence}, {{result.logprobs[0], result.logprobs[0]}, {result.entropies[0], result.entropies[0]}}, tokenizer, 7, 1);
   ASSERT_EQ(lines.size(), 1u);
   const auto& line = lines[0];
   EXPECT_EQ(line.at("step"), 7);

@@ -1,20 +1,27 @@
-// The port through which reinforcement learning trains: plain data in, log-probabilities and metrics out. In this process
-// (runs/local_trainer.h) or, one day, over a wire: nothing here knows a transport, a trainer or text.
+// The interface through which reinforcement learning trains: plain data in, log-probabilities and metrics out, of all parameters or of an adapter
+// alike. Implemented in this process (runs/local_trainer.h); nothing here knows a transport, a trainer or text.
 // One thread at a time.
 #pragma once
 #include <cstdint>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/kept_tokens.h"
+
 namespace lockstep {
 
-// One trained sequence: row i holds tokens[i] and predicts targets[i]; all vectors have one entry a row.
+class RunDirectory;
+
+// One trained sequence: row i holds tokens[i] and predicts targets[i]; all vectors have one entry per row.
 struct PolicyDatum {
   std::vector<std::int32_t> tokens, targets;
-  std::vector<float> weights;       // 0: not trained (prompt)
+  std::vector<float> weights;  // 0: not trained (prompt)
   std::vector<float> advantages;
-  std::vector<float> old_logprobs;  // the sampler's sampling log-probability of the target
+  std::vector<float> old_logprobs;                    // the sampler's sampling log-probability of the target
   std::int64_t prefix_group = -1, shared_prefix = 0;  // declared sharing (train/data.h), with SharePrompts::backward alone
+  float temperature = 1;                              // what the targets were drawn from: logits / temperature,
+  std::vector<KeptTokens> kept_tokens = {};           // over these (base/kept_tokens.h); empty: nothing was cut
 };
 
 // What rollouts of one prompt share in training. Forward: its rows are computed once, and no bit changes. Backward: they are one
@@ -22,9 +29,13 @@ struct PolicyDatum {
 enum class SharePrompts { off, forward, backward };
 
 struct PolicyLoss {
-  float clip_low = 0.2f, clip_high = 0.28f;
-  double normaliser = 0;  // weights are divided by this; 0: their sum (token-level loss over the whole batch)
-  double importance_cap = 0;  // truncated importance sampling at this ratio (runs/truncated_importance.h); 0: none
+  std::string name = "ppo";                  // a policy loss of train/losses.h
+  float clip_low = 0.2f, clip_high = 0.28f;  // of a loss that clips: the ratio is held between 1 - clip_low and 1 + clip_high
+  std::string averaging = "token_mean";      // runs/policy_loss.h
+  double length_norm = 0;                    // what averaging sequence_token_sum_norm divides by
+  std::vector<std::string> options = {};     // of the loss, KEY=VALUE
+  double normaliser = 0;                     // weights are divided by this; 0: what the averaging says (train/data.h)
+  double importance_cap = 0;                 // truncated importance sampling at this ratio (runs/truncated_importance.h); 0: none
 };
 
 struct PolicyResult {
@@ -40,9 +51,17 @@ struct OptimizerStep {
 class TrainerPort {
  public:
   virtual ~TrainerPort() = default;
+  // Log-probabilities of the targets under the current weights, per datum, per row; 0 where a row has none. No gradient.
+  virtual std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) = 0;
   virtual PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) = 0;
+  // Discards the gradients that no step has taken.
+  virtual void abandon_gradients() = 0;
   // Applies the step, publishes the new weights version to the samplers that follow this trainer; returns the gradient norm.
   virtual double optim_step(const OptimizerStep& step) = 0;
+  // A checkpoint of all that training goes on from, in the run's folder, with the caller's `position`; older ones go until `keep_last` are left (0: all).
+  virtual void save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) = 0;
+  // Goes on from the newest valid one, publishes its weights and returns its position; an empty object, and nothing happens, when there is none.
+  virtual nlohmann::ordered_json load(const RunDirectory& run) = 0;
   virtual std::string profile_digest() const = 0;
   virtual std::uint64_t weights_version() const = 0;
 };

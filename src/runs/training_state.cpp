@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/log.h"
 
 namespace lockstep {
 
@@ -45,16 +44,13 @@ void save_training(const RunDirectory& run, TrainerState state, const Manifest& 
   save_checkpoint(run.checkpoints(), manifest, checkpoint, {keep_last});
 }
 
-void save_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile, const Json& position, int keep_last) {
-  save_training(run, trainer.state(), manifest, profile.training_digest(trainer.options().declared_prefixes), position, keep_last);
-}
-
 namespace {
 void check_digest(const TrainingCheckpoint& checkpoint, const std::filesystem::path& folder, const Profile& profile, bool declared) {
   const std::string digest = profile.training_digest(declared), &found = checkpoint.profile_digest;
   if (found != digest && found == profile.training_digest(!declared))
-    fail(ErrorCode::invalid_argument, "the checkpoint '{}' was trained {} prompts shared in the backward, this run is {}; resume it with the same share_prompts",
-         folder.string(), declared ? "without" : "with", declared ? "with them" : "without");
+    fail(ErrorCode::invalid_argument,
+         "the checkpoint '{}' was trained {} prompts shared in the backward, this run is {}; resume it with the same share_prompts", folder.string(),
+         declared ? "without" : "with", declared ? "with them" : "without");
   if (found != digest)
     fail(ErrorCode::invalid_argument, "the checkpoint '{}' was written under profile digest {}, this run's is {}; resume under the same profile",
          folder.string(), found, digest);
@@ -78,21 +74,6 @@ WeightImages forked_weights(const std::filesystem::path& checkpoint, const Manif
   TrainingCheckpoint loaded = load_checkpoint(checkpoint, manifest);
   check_digest(loaded, checkpoint, profile, declared);
   return std::move(loaded.masters);
-}
-
-void begin_from(const std::filesystem::path& checkpoint, Trainer& trainer, const Manifest& manifest, const Profile& profile) {
-  trainer.restore(fresh_state(trainer.state(), forked_weights(checkpoint, manifest, profile, trainer.options().declared_prefixes)));
-}
-
-Json restore_training(const RunDirectory& run, Trainer& trainer, const Manifest& manifest, const Profile& profile) {
-  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), manifest, profile, trainer.options().declared_prefixes);
-  if (!checkpoint) {
-    log_warning("no checkpoint to resume from; starting at step 0", {{"run", run.path().string()}});
-    return Json::object();
-  }
-  Json position = checkpoint->position;
-  trainer.restore(trainer_state(std::move(*checkpoint)));
-  return position;
 }
 
 }  // namespace lockstep

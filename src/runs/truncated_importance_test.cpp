@@ -1,4 +1,4 @@
-// The weights against numbers from NumPy (float64), and what must change nothing.
+// The weights against numbers from NumPy (float64), and the cases that must change nothing.
 #include "runs/truncated_importance.h"
 
 #include <gtest/gtest.h>

@@ -11,8 +11,8 @@ std::string context_sentence(const RequestLimits& limits, std::int64_t model_pos
   const std::string cache = megabytes_text(limits.cache_positions * position_bytes);
   std::string text = fmt::format("context: {} tokens a request", context);
   if (context < limits.max_positions)
-    return text + fmt::format(", all that the cache of {} holds, and one request of that length at a time; --cache-megabytes {} makes room for one of {}", cache,
-                              (limits.max_positions * position_bytes >> 20) + 1, limits.max_positions);
+    return text + fmt::format(", all that the cache of {} holds, and one request of that length at a time; --cache-megabytes {} makes room for one of {}",
+                              cache, (limits.max_positions * position_bytes >> 20) + 1, limits.max_positions);
   text += fmt::format("; the cache of {} holds {} request{} of that length at a time{}", cache, together, together == 1 ? "" : "s",
                       together < most_requests ? " (--cache-megabytes makes it larger)" : ", as many as run beside each other");
   if (context < model_positions) text += fmt::format("; the model reads {}: --context {} allows them", model_positions, model_positions);

@@ -11,7 +11,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void refuse(const std::string& name, const Json& value, const char* allowed) {
-  fail(ErrorCode::corrupt_file, "generation_config.json: '{}' is {}, allowed is {} (--generation-config none leaves the file out)", name, value.dump().substr(0, 100), allowed);
+  fail(ErrorCode::corrupt_file, "generation_config.json: '{}' is {}, allowed is {} (--generation-config none leaves the file out)", name,
+       value.dump().substr(0, 100), allowed);
 }
 
 // A number from `least` to `most`, or nothing where it is missing or null.
@@ -23,31 +24,33 @@ std::optional<float> number_in(const Json& config, const char* name, double leas
 }
 
 std::int32_t token_of(const Json& value) {
-  if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX) refuse("eos_token_id", value, "a token id, or a list of them");
+  if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX)
+    refuse("eos_token_id", value, "a token id, or a list of them");
   return value.get<std::int32_t>();
 }
 }  // namespace
 
-GenerationDefaults read_generation_defaults(const std::filesystem::path& folder) {
+GenerationDefaults read_generation_defaults(const FolderFiles& files) {
   GenerationDefaults defaults;
-  const std::filesystem::path file = folder / "generation_config.json";
-  std::error_code error;
-  if (!std::filesystem::exists(file, error)) return defaults;
+  const std::string name = "generation_config.json";
+  if (!files.has(name)) return defaults;
   Json config;
   try {
-    config = read_json_file(file);
+    config = read_json_file(files, name);
   } catch (const Error& e) {
     fail(e.code(), "{} (--generation-config none leaves the file out)", e.message());
   }
   defaults.temperature = number_in(config, "temperature", 0, 100, "a number from 0 to 100");
-  if (defaults.temperature && *defaults.temperature != 0 && *defaults.temperature < SamplingParameters::kLeastTemperature) refuse("temperature", config["temperature"], "0, or a number from 1e-6 to 100");
+  if (defaults.temperature && *defaults.temperature != 0 && *defaults.temperature < SamplingParameters::kLeastTemperature)
+    refuse("temperature", config["temperature"], "0, or a number from 1e-6 to 100");
   defaults.top_p = number_in(config, "top_p", 1e-9, 1, "a number above 0 and at most 1");
   defaults.min_p = number_in(config, "min_p", 0, 1, "a number from 0 to 1");
   defaults.repetition_penalty = number_in(config, "repetition_penalty", 0.01, 10, "a number from 0.01 to 10");
   defaults.presence_penalty = number_in(config, "presence_penalty", -2, 2, "a number from -2 to 2");
   defaults.frequency_penalty = number_in(config, "frequency_penalty", -2, 2, "a number from -2 to 2");
   if (const auto top_k = config.find("top_k"); top_k != config.end() && !top_k->is_null()) {
-    if (!top_k->is_number_integer() || top_k->get<std::int64_t>() < -1 || top_k->get<std::int64_t>() > INT32_MAX) refuse("top_k", *top_k, "an integer from -1 (all)");
+    if (!top_k->is_number_integer() || top_k->get<std::int64_t>() < -1 || top_k->get<std::int64_t>() > INT32_MAX)
+      refuse("top_k", *top_k, "an integer from -1 (all)");
     defaults.top_k = std::max(0, top_k->get<std::int32_t>());
   }
   if (const auto sample = config.find("do_sample"); sample != config.end() && !sample->is_null()) {

@@ -5,9 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <vector>
+
+#include "base/folder_files.h"
 
 namespace lockstep {
 
@@ -17,13 +18,13 @@ inline constexpr float kTalkTemperature = 0.7f, kTalkTopP = 0.9f;
 // What the file says; nothing where it does not.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;  // do_sample false is temperature 0
-  std::optional<std::int32_t> top_k;                                   // 0: all
-  std::vector<std::int32_t> end_tokens;                                // each of them ends a turn
+  std::optional<std::int32_t> top_k;                                                                        // 0: all
+  std::vector<std::int32_t> end_tokens;                                                                     // each of them ends a turn
   bool says_sampling() const { return temperature || top_p || min_p || repetition_penalty || presence_penalty || frequency_penalty || top_k; }
 };
 
 // Nothing where there is no such file. Error corrupt_file: a value that transformers would not sample with; it names the way around.
-GenerationDefaults read_generation_defaults(const std::filesystem::path& folder);
+GenerationDefaults read_generation_defaults(const FolderFiles& files);
 // {"temperature": 0.6, ...}: what is said, and nothing else.
 nlohmann::ordered_json to_json(const GenerationDefaults& defaults);
 

@@ -14,7 +14,7 @@ class GenerationDefaultsTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(folder_); }
   GenerationDefaults read(const std::string& text) {
     write_file_atomic(folder_ / "generation_config.json", text);
-    return read_generation_defaults(folder_);
+    return read_generation_defaults(FolderOnDisk(folder_));
   }
   std::string refusal(const std::string& text) {
     try {
@@ -29,14 +29,15 @@ class GenerationDefaultsTest : public testing::Test {
 };
 
 TEST_F(GenerationDefaultsTest, WithoutAFileNothingIsSaid) {
-  const GenerationDefaults defaults = read_generation_defaults(folder_);
+  const GenerationDefaults defaults = read_generation_defaults(FolderOnDisk(folder_));
   EXPECT_FALSE(defaults.says_sampling());
   EXPECT_TRUE(defaults.end_tokens.empty());
 }
 
 // Qwen3's own file.
 TEST_F(GenerationDefaultsTest, SaysWhatTheFileSays) {
-  const GenerationDefaults d = read(R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
+  const GenerationDefaults d = read(
+      R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
   EXPECT_EQ(to_json(d).dump(), R"({"temperature":0.6,"top_p":0.95,"top_k":20,"end_tokens":[151645,151643]})");
   EXPECT_FALSE(d.min_p || d.repetition_penalty);
   EXPECT_EQ(read(R"({"eos_token_id": 2})").end_tokens, std::vector<std::int32_t>{2});
@@ -48,8 +49,10 @@ TEST_F(GenerationDefaultsTest, SaysWhatTheFileSays) {
 }
 
 TEST_F(GenerationDefaultsTest, WhatNobodyCanSampleWithIsRefusedWithTheWayAround) {
-  EXPECT_EQ(refusal(R"({"temperature": -1})"), "generation_config.json: 'temperature' is -1, allowed is a number from 0 to 100 (--generation-config none leaves the file out)");
-  for (const char* text : {R"({"top_p": 0})", R"({"top_p": "0.9"})", R"({"top_k": 1.5})", R"({"eos_token_id": [1, "a"]})", R"({"eos_token_id": -2})", R"({"do_sample": 1})", R"({"min_p": 2})", R"({"temperature": 1e-7})", R"({"presence_penalty": 3})", "[]"})
+  EXPECT_EQ(refusal(R"({"temperature": -1})"),
+            "generation_config.json: 'temperature' is -1, allowed is a number from 0 to 100 (--generation-config none leaves the file out)");
+  for (const char* text : {R"({"top_p": 0})", R"({"top_p": "0.9"})", R"({"top_k": 1.5})", R"({"eos_token_id": [1, "a"]})", R"({"eos_token_id": -2})",
+                           R"({"do_sample": 1})", R"({"min_p": 2})", R"({"temperature": 1e-7})", R"({"presence_penalty": 3})", "[]"})
     EXPECT_NE(refusal(text).find("--generation-config none"), std::string::npos) << text;
 }
 

@@ -10,8 +10,7 @@ class GrammarConstraint : public TokenConstraint {
   explicit GrammarConstraint(std::shared_ptr<const TokenGrammar> grammar) : grammar_(std::move(grammar)), matcher_(std::in_place, grammar_) {}
   void allowed(std::span<std::uint32_t> words) override { matcher_->allowed(words); }
   void accept(std::int32_t token) override {
-    if (!matcher_->accept(token))
-      fail(ErrorCode::internal, "token {} was sampled and the grammar does not allow it", token);
+    if (!matcher_->accept(token)) fail(ErrorCode::internal, "token {} was sampled and the grammar does not allow it", token);
     since_.push_back(token);
   }
   void truncate(std::int64_t count) override {
@@ -73,8 +72,7 @@ std::shared_ptr<const TokenBytes> Grammars::tokens() {
   return tokens_;
 }
 
-std::shared_ptr<const TokenGrammar> Grammars::of_schema(const nlohmann::ordered_json& schema,
-                                                        const GrammarOptions& options) {
+std::shared_ptr<const TokenGrammar> Grammars::of_schema(const nlohmann::ordered_json& schema, const GrammarOptions& options) {
   return of_part(GrammarPart::schema(schema), options);
 }
 

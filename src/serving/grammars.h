@@ -26,8 +26,7 @@ class Grammars {
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, std::size_t most_bytes = kKeptBytes);
 
   // Errors are those of TokenGrammar; unsupported without a tokenizer.
-  std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema,
-                                                const GrammarOptions& options = {});
+  std::shared_ptr<const TokenGrammar> of_schema(const nlohmann::ordered_json& schema, const GrammarOptions& options = {});
   std::shared_ptr<const TokenGrammar> of_part(const GrammarPart& part, const GrammarOptions& options = {});
   std::shared_ptr<const TokenGrammar> json_object() { return of_part(GrammarPart::json_object()); }
   std::shared_ptr<const TokenBytes> tokens();

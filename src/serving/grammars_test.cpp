@@ -25,9 +25,8 @@ class GrammarsTest : public testing::Test {
   Grammars grammars_{opened().tokenizer, service_.end_tokens()};
 
   Generation answer(const Schema& schema, std::uint64_t seed, float temperature = 1.5f) {
-    Request request{
-        .prompt = opened().tokenizer->encode("3 7 12=48:", true),
-        .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.end_tokens()}};
+    Request request{.prompt = opened().tokenizer->encode("3 7 12=48:", true),
+                    .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.end_tokens()}};
     request.sampling.top_logprobs = 3;
     request.sampling.constraint = make_constraint(grammars_.of_schema(schema));
     std::promise<Generation> done;
@@ -57,8 +56,7 @@ TEST_F(GrammarsTest, AnswersAreValid) {
 
 TEST_F(GrammarsTest, WhatTheTokensCannotSpellEndsWithAnError) {
   // A vocabulary of two texts, neither of which begins a string.
-  const auto tokens =
-      std::make_shared<const TokenBytes>(std::vector<std::string>{"1", "2", ""}, std::vector<std::int32_t>{2});
+  const auto tokens = std::make_shared<const TokenBytes>(std::vector<std::string>{"1", "2", ""}, std::vector<std::int32_t>{2});
   Request request{.prompt = {3, 4}, .sampling = {.max_tokens = 24}};
   request.sampling.constraint = make_constraint(TokenGrammar::from_schema({{"type", "string"}}, tokens));
   std::promise<Generation> done;
@@ -91,7 +89,9 @@ TEST_F(GrammarsTest, ARefusalIsKept) {
 // Megabytes of states: texts that have nothing in common.
 Schema long_schema(int seed, int texts = 1500) {
   Schema schema = {{"enum", Schema::array()}};
-  for (int i = 0; i < texts; ++i) schema["enum"].push_back(fmt::format("{:08x}{:08x}{:04d}", (seed + 1) * 2654435761u + static_cast<unsigned>(i) * 40503u, static_cast<unsigned>(i) * 2246822519u, seed));
+  for (int i = 0; i < texts; ++i)
+    schema["enum"].push_back(
+        fmt::format("{:08x}{:08x}{:04d}", (seed + 1) * 2654435761u + static_cast<unsigned>(i) * 40503u, static_cast<unsigned>(i) * 2246822519u, seed));
   return schema;
 }
 

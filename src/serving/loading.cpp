@@ -7,10 +7,14 @@
 #include "base/file.h"
 #include "base/free_memory.h"
 #include "base/thread_pool.h"
-#include "serving/tool_prompt.h"
+#include "checkpoint/adapter_folder.h"
 #include "checkpoint/json_file.h"
-#include "model/packed_weights.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/model_reader.h"
+#include "checkpoint/model_source.h"
 #include "parallel/layout.h"
+#include "serving/family_facts.h"
+#include "serving/tool_prompt.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -18,11 +22,12 @@ namespace fs = std::filesystem;
 namespace {
 constexpr std::array kBackends = {BackendKind::cpu, BackendKind::deferred, BackendKind::traced, BackendKind::emulated};
 
-// "models/a/" and "." have a name too.
-std::string folder_name(const std::string& folder) {
+// "models/a/" and "." have a name too; of a GGUF file it is that without the ending.
+std::string model_name(const std::string& model) {
   std::error_code error;
-  const fs::path whole = fs::canonical(folder, error);
-  const std::string name = (error ? fs::path(folder) : whole).filename().string();
+  const fs::path whole = fs::canonical(model, error);
+  const fs::path last = (error ? fs::path(model) : whole).filename();
+  const std::string name = (last.extension() == ".gguf" ? last.stem() : last).string();
   return name.empty() ? "model" : name;
 }
 }  // namespace
@@ -43,25 +48,23 @@ std::vector<std::string> profile_names() {
   return names;
 }
 
-std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& folder) {
-  if (!Tokenizer::in_folder(folder)) return nullptr;
-  return std::make_shared<const Tokenizer>(Tokenizer::from_folder(folder));
+std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& model) {
+  const std::unique_ptr<const FolderFiles> files = open_folder_files(model);
+  if (!Tokenizer::in_folder(*files)) return nullptr;
+  return std::make_shared<const Tokenizer>(Tokenizer::from_folder(*files));
 }
 
-static OpenedModel open_loaded(const RuntimeSettings& settings, LoadedModel loaded) {
+static void complete(OpenedModel& opened, const RuntimeSettings& settings) {
   const Profile& profile = profile_by_name(settings.profile);
   const BackendOptions backend = backend_options(settings);
-  OpenedModel opened;
-  opened.name = folder_name(settings.model);
+  opened.name = model_name(settings.model);
   opened.ranks = rank_layout(settings.ranks);
-  opened.loaded = std::move(loaded);
   opened.tokenizer = load_tokenizer(settings.model);
-  const Model& model = *opened.loaded.model;
-  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.vocabulary)
-    fail(ErrorCode::corrupt_file, "'{}': the tokenizer has {} token ids, config.json says 'vocab_size' {}", settings.model,
-         opened.tokenizer->vocab_size(), model.vocabulary);
-  opened.runtime = std::make_shared<Runtime>(backend, opened.loaded.model, profile, settings.context);
-  return opened;
+  const Model& model = *opened.model;
+  if (opened.tokenizer && opened.tokenizer->vocab_size() > model.facts().vocabulary)
+    fail(ErrorCode::corrupt_file, "'{}': the tokenizer has {} token ids, config.json says 'vocab_size' {}", settings.model, opened.tokenizer->vocab_size(),
+         model.facts().vocabulary);
+  opened.runtime = std::make_shared<Runtime>(backend, opened.model, profile, settings.context);
 }
 
 BackendOptions backend_options(const RuntimeSettings& settings) {
@@ -71,29 +74,20 @@ BackendOptions backend_options(const RuntimeSettings& settings) {
     fail(ErrorCode::invalid_argument, "device is '{}', allowed are {}{}", settings.device, fmt::join(devices, ", "), did_you_mean(settings.device, devices));
   const auto found = std::find(names.begin(), names.end(), settings.backend);
   if (found == names.end())
-    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "),
-         did_you_mean(settings.backend, names));
+    fail(ErrorCode::invalid_argument, "backend is '{}', allowed are {}{}", settings.backend, fmt::join(names, ", "), did_you_mean(settings.backend, names));
   if (settings.threads < 0 || settings.threads > 4096)
     fail(ErrorCode::invalid_argument, "threads is {}, allowed is 0 (all processors) to 4096", settings.threads);
   const bool gpu = settings.device == "cuda";
   if (gpu && settings.backend != "cpu")
-    fail(ErrorCode::invalid_argument, "backend is '{}' with the device cuda, allowed is to leave it out: it says how the cpu runs operations", settings.backend);
+    fail(ErrorCode::invalid_argument, "backend is '{}' with the device cuda, allowed is to leave it out: it says how the cpu runs operations",
+         settings.backend);
   if (gpu) cuda_device();  // told before a large file is read
-  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())], .threads = static_cast<int>(settings.threads)};
+  BackendOptions options{.kind = gpu ? BackendKind::cuda : kBackends[static_cast<std::size_t>(found - names.begin())],
+                         .threads = static_cast<int>(settings.threads)};
   if (const int ranks = rank_layout(settings.ranks).size(); ranks > 1)
     options.threads = std::max(1, (options.threads > 0 ? options.threads : available_processors()) / ranks);
   if (settings.isa != "auto") options.isa = instruction_set_by_name(settings.isa);
   return options;
-}
-
-LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
-  LoadedBytes bytes;
-  for (const Parameter& p : model.manifest().parameters()) {
-    bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
-    if (weight_bits(p, profile) != 0) bytes.weights += p.count * item_bytes(p, profile);
-    else bytes.weights += p.size() * element_size(compute_dtype(p, profile), false);
-  }
-  return bytes;
 }
 
 OpenedModel open_model(const RuntimeSettings& settings) {
@@ -101,59 +95,71 @@ OpenedModel open_model(const RuntimeSettings& settings) {
   rank_layout(settings.ranks);
   std::shared_ptr<const Model> model;
   try {
-    model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+    model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
   } catch (const Error&) {  // reading the folder says what is wrong
   }
   if (model) {
-    const LoadedBytes bytes = loaded_bytes(*model, profile);
-    check_memory(bytes.masters + (settings.device == "cpu" ? bytes.weights : 0), fmt::format("the model '{}'", settings.model));
+    if (settings.device == "cpu") check_memory(loaded_bytes(*model, profile).weights, fmt::format("the model '{}'", settings.model));
   }
-  return open_loaded(settings, load_model_folder(settings.model, {.mla_norm_eps = settings.mla_norm_eps}));
+  OpenedModel opened;
+  opened.reader = ModelReader::open(settings.model, {.mla_norm_eps = settings.mla_norm_eps});
+  opened.model = opened.reader->model();
+  complete(opened, settings);
+  return opened;
 }
 
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation) {
-  LoadedModel loaded;
-  loaded.model = make_model(read_json_file(fs::path(settings.model) / "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
-  loaded.masters = initial_weights(loaded.model->manifest(), seed, deviation);
-  return open_loaded(settings, std::move(loaded));
+  OpenedModel opened;
+  opened.model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  opened.initial = [model = opened.model, seed, deviation] { return initial_weights(model->manifest(), seed, deviation); };
+  complete(opened, settings);
+  return opened;
 }
 
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
   ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
-  Runtime& runtime = *opened.runtime;
-  serving.weights = make_weight_set(runtime.backend, runtime.model->manifest(), opened.loaded.masters, runtime.profile, version);
+  serving.weights = opened.weight_set(version);
   return serving;
 }
 
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format, const std::string& tool_format) {
+std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder) {
+  const LoadedAdapter read = load_adapter_folder(folder, opened.model->manifest());
+  return make_adapter(opened.runtime->backend, read.layout, read.images, 0);
+}
+
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file, const std::string& message_format,
+              const std::string& tool_format) {
   constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
   std::optional<ChatTemplate> chat;
   if (template_file.empty()) {
-    chat = ChatTemplate::from_folder(folder);
+    chat = ChatTemplate::from_folder(*open_folder_files(folder));
   } else {
     std::map<std::string, std::string> special_tokens;
     try {
-      if (const auto own = ChatTemplate::from_folder(folder)) special_tokens = own->special_tokens();
+      if (const auto own = ChatTemplate::from_folder(*open_folder_files(folder))) special_tokens = own->special_tokens();
     } catch (const Error&) {  // the template that is being replaced
     }
     chat = ChatTemplate::from_source(read_file(template_file, kMostTemplateBytes), std::move(special_tokens));
   }
   if (!chat) return;
   serving.tools_in_system = !tool_format.empty();
-  serving.message_format = serving.tools_in_system ? tool_format_by_name(tool_format) : message_format.empty() ? detect_message_format(chat->source()) : message_format_by_name(message_format);
+  serving.message_format = serving.tools_in_system  ? tool_format_by_name(tool_format)
+                           : message_format.empty() ? detect_message_format(chat->source())
+                                                    : message_format_by_name(message_format);
   serving.chat_template = std::make_shared<const ChatTemplate>(std::move(*chat));
 }
 
 void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which) {
-  if (which != "none") serving.defaults = read_generation_defaults(folder);
+  if (which != "none") serving.defaults = read_generation_defaults(*open_folder_files(folder));
 }
 
 nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {
   nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));
+  json.update(family_facts(*make_model(read_json_file(*open_folder_files(folder), "config.json"))));
   const auto tokenizer = load_tokenizer(folder);
   json["tokenizer_vocabulary"] = tokenizer ? nlohmann::ordered_json(tokenizer->vocab_size()) : nlohmann::ordered_json(nullptr);
   try {
-    json["generation_config"] = to_json(read_generation_defaults(folder));
+    json["generation_config"] = to_json(read_generation_defaults(*open_folder_files(folder)));
   } catch (const Error& e) {  // the rest is true all the same
     json["generation_config"] = e.message();
   }

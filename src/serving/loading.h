@@ -6,32 +6,41 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
-#include "checkpoint/model_folder.h"
+#include "checkpoint/model_reader.h"
 #include "serving/serving.h"
 
 namespace lockstep {
 
 struct RuntimeSettings {
-  std::string model;                  // folder
+  std::string model;  // folder, or a GGUF file
   std::string profile = "cpu-bf16w";
-  std::int64_t threads = 0;           // 0: all processors
-  std::string device = "cpu";         // one of device_names()
-  std::string backend = "cpu";        // how the cpu runs operations: one of backend_names()
-  std::string isa = "auto";           // one of instruction_set_names(): auto is the widest this machine has
-  double mla_norm_eps = 0;            // 0: the family's own
-  std::string ranks;                  // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
-  std::int64_t context = 0;           // longest sequence; 0: what the model allows, at most 65536
+  std::int64_t threads = 0;     // 0: all processors
+  std::string device = "cpu";   // one of device_names()
+  std::string backend = "cpu";  // how the cpu runs operations: one of backend_names()
+  std::string isa = "auto";     // one of instruction_set_names(): auto is the widest this machine has
+  double mla_norm_eps = 0;      // 0: the family's own
+  std::string ranks;            // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
+  std::int64_t context = 0;     // longest sequence; 0: what the model allows, at most 65536
 };
 
 struct OpenedModel {
-  std::string name;                   // the folder's
-  LoadedModel loaded;
+  std::string name;  // the folder's or the file's
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const ModelReader> reader;  // of its files; null: of none, and `initial` makes the weights
+  std::function<WeightImages()> initial;
   RankLayout ranks;
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
+
+  // All weights in fp32, made or read at each call: for who trains all parameters, or changes them. Errors: those of ModelReader;
+  // resource_exhausted before anything is read when they do not fit into memory.
+  WeightImages masters() const;
+  // What forwards compute with, read by tensor. Errors: those of ModelReader.
+  std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0) const;
+  DType file_dtype() const;  // ModelReader's; f32 without files
 };
 
-// What a model takes of this process's memory while it is read and after: its weights in fp32, and what forwards compute with.
+// What a model takes of this process's memory: its weights in fp32 (OpenedModel::masters), and what forwards compute with.
 struct LoadedBytes {
   std::int64_t masters = 0, weights = 0;
 };
@@ -39,17 +48,22 @@ LoadedBytes loaded_bytes(const Model& model, const Profile& profile);
 
 // What device, threads, backend and isa say. Errors: invalid_argument with the setting's name.
 BackendOptions backend_options(const RuntimeSettings& settings);
-// Errors: those of load_model_folder and Tokenizer; resource_exhausted before anything is read when the model does not fit into memory; invalid_argument with the setting's name; unsupported (instruction set).
+// No weight is read yet. Errors: those of ModelReader and Tokenizer; resource_exhausted when what forwards compute with does not fit into memory;
+// invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
 // The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);
-// Uploads the compute copy of the masters as weights version `version`.
+// With its compute copy as weights version `version`; logs what of the files' weights is rounded again under the profile.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
+
+// A PEFT folder of an adapter over the model. Errors: those of load_adapter_folder.
+std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder);
 
 // Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name; `tool_format`: the
 // system message tells of tools, in that format. Without any template nothing changes. Errors: those of ChatTemplate and of reading;
 // invalid_argument for a format's name.
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {}, const std::string& tool_format = {});
+void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {},
+              const std::string& tool_format = {});
 
 // What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
 // Errors: those of read_generation_defaults.
@@ -59,8 +73,8 @@ std::vector<std::string> device_names();           // cpu, cuda
 std::vector<std::string> backend_names();          // cpu, deferred, traced, emulated
 std::vector<std::string> instruction_set_names();  // auto, scalar, avx2, avx512
 std::vector<std::string> profile_names();
-// The tokenizer of a folder (Tokenizer::from_folder), or null where there is none.
-std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& folder);
+// The tokenizer of a model (Tokenizer::from_folder), or null where there is none.
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::filesystem::path& model);
 
 // `lockstep info`: to_json(model_folder_info(...)) and the tokenizer's size.
 nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps = 0);

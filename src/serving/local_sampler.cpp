@@ -13,18 +13,21 @@ Request engine_request(const SampleRequest& r) {
           .sampling = {.temperature = r.temperature,
                        .top_p = r.top_p,
                        .top_k = r.top_k,
+                       .min_p = r.min_p,
                        .seed = r.seed,
                        .max_tokens = r.max_tokens,
                        .stop_tokens = r.stop_tokens,
-                       .sample_index = r.sample_index}};
+                       .sample_index = r.sample_index},
+          .kept_tokens = r.kept_tokens};
 }
 
-SampleResult sample_result(Generation&& g) {
+SampleResult sample_result(Generation&& g, bool kept_tokens) {
   SampleResult result;
-  for (const GeneratedToken& t : g.tokens) {
+  for (GeneratedToken& t : g.tokens) {
     result.tokens.push_back(t.id);
     result.raw_logprobs.push_back(t.raw_logprob);
     result.sampling_logprobs.push_back(t.sampling_logprob);
+    if (kept_tokens) result.kept_tokens.push_back(std::move(t.kept));
     result.mixed_versions = result.mixed_versions || t.weights_version != g.tokens.front().weights_version;
     result.weights_version = t.weights_version;
   }
@@ -65,10 +68,10 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
   const auto most = static_cast<std::size_t>(service_->max_open());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     wait_until([&] { return round->open < most; });
-    const auto on_done = [round, i](Generation&& g) {
+    const auto on_done = [round, i, kept = requests[i].kept_tokens](Generation&& g) {
       const std::lock_guard lock(round->mutex);
       round->cancelled = round->cancelled || g.finish == FinishReason::cancelled;
-      round->results[i] = sample_result(std::move(g));
+      round->results[i] = sample_result(std::move(g), kept);
       --round->open;
       round->changed.notify_all();
     };

@@ -21,7 +21,8 @@ std::vector<std::string> names_of(const std::vector<NamedAdapter>& adapters) {
 }
 }  // namespace
 
-NamedAdapters::NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, std::string taken, NamedAdapterOptions options, std::int64_t ranks)
+NamedAdapters::NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, std::string taken, NamedAdapterOptions options,
+                             std::int64_t ranks)
     : runtime_(std::move(runtime)), executor_(std::move(executor)), taken_(std::move(taken)), options_(std::move(options)), ranks_(ranks) {
   if (options_.ledger) options_.ledger->describe("adapters", "unload some (POST /v1/unload_lora_adapter)");
 }
@@ -46,7 +47,8 @@ NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem:
   MemoryLedger::Claim room;
   LoadedAdapter read = load_adapter_folder(folder, runtime_->model->manifest(), [&](const AdapterLayout& layout) {
     for (const Parameter& parameter : layout.manifest().parameters()) bytes += parameter.size() * static_cast<std::int64_t>(sizeof(float));
-    if (options_.ledger) room = options_.ledger->claim("adapters", {}, 2 * bytes, fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
+    if (options_.ledger)
+      room = options_.ledger->claim("adapters", {}, 2 * bytes, fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
   });
   NamedAdapter adapter{name, folder, nullptr, std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()};
   adapter.weights = executor_->run(options_.priority, [&] { return make_adapter(runtime_->backend, read.layout, read.images, version); }).get();
@@ -64,7 +66,8 @@ NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem:
 }
 
 NamedAdapter NamedAdapters::load_below_root(const std::string& name, const std::string& folder, bool replace) {
-  if (options_.root.empty()) fail(ErrorCode::unsupported, "adapters are not loaded while this server runs; --adapter-folder names the folder whose folders may be");
+  if (options_.root.empty())
+    fail(ErrorCode::unsupported, "adapters are not loaded while this server runs; --adapter-folder names the folder whose folders may be");
   std::error_code error;
   const std::filesystem::path root = std::filesystem::canonical(options_.root, error);
   if (error) fail(ErrorCode::io, "the folder of adapters cannot be read: {}", error.message());
@@ -78,7 +81,8 @@ NamedAdapter NamedAdapters::load_below_root(const std::string& name, const std::
 void NamedAdapters::unload(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto at = adapter_place(adapters_, name);
-  if (at == adapters_.end() || at->name != name) fail(ErrorCode::not_found, "there is no adapter '{}'{}", name.substr(0, 80), did_you_mean(name.substr(0, 80), names_of(adapters_)));
+  if (at == adapters_.end() || at->name != name)
+    fail(ErrorCode::not_found, "there is no adapter '{}'{}", name.substr(0, 80), did_you_mean(name.substr(0, 80), names_of(adapters_)));
   adapters_.erase(at);  // requests that have it keep it
 }
 

@@ -18,9 +18,9 @@
 namespace lockstep {
 
 struct NamedAdapterOptions {
-  std::filesystem::path root;     // folders below it may be loaded while the server runs; empty: none
-  std::int64_t most = 64;         // at once
-  WorkPriority priority = WorkPriority::live;
+  std::filesystem::path root;  // folders below it may be loaded while the server runs; empty: none
+  std::int64_t most = 64;      // at once
+  WorkClass priority = WorkClass::live;
   std::shared_ptr<MemoryLedger> ledger = nullptr;  // where their memory is claimed; null: nowhere
 };
 

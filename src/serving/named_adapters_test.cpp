@@ -13,7 +13,7 @@ namespace {
 TEST(NamedAdapters, MemoryIsClaimedBeforeItIsTaken) {
   const OpenedModel opened = open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 1});
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "named-adapter";
-  const AdapterLayout layout(opened.loaded.model->manifest(), {.rank = 4, .alpha = 8, .attention = true, .mlp = false, .unembedding = false});
+  const AdapterLayout layout(opened.model->manifest(), {.rank = 4, .alpha = 8, .attention = true, .mlp = false, .unembedding = false});
   save_adapter_folder(folder, layout, initial_adapter(layout, 3), "countdown-glm", true);
   std::int64_t bytes = 0;
   for (const Parameter& parameter : layout.manifest().parameters()) bytes += 4 * parameter.size();
@@ -29,7 +29,8 @@ TEST(NamedAdapters, MemoryIsClaimedBeforeItIsTaken) {
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
     const std::string text = e.what();
-    EXPECT_TRUE(text.find("reading the adapter 'three' takes") != std::string::npos && text.find("what frees some: adapters: unload some") != std::string::npos) << text;
+    EXPECT_TRUE(text.find("reading the adapter 'three' takes") != std::string::npos && text.find("what frees some: adapters: unload some") != std::string::npos)
+        << text;
   }
   std::optional<NamedAdapter> used = adapters.find("one");
   adapters.unload("one");

@@ -11,7 +11,8 @@ void check_plain_name(const std::string& what, const std::string& name) {
   constexpr std::size_t kLongest = 128;
   const auto plain = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.'; };
   if (!name.empty() && name.size() <= kLongest && name[0] != '.' && std::all_of(name.begin(), name.end(), plain)) return;
-  fail(ErrorCode::invalid_argument, "{} is '{}', allowed is a name of 1 to {} letters, digits, '-', '_' and '.', which does not begin with '.'", what, shown_name(name), kLongest);
+  fail(ErrorCode::invalid_argument, "{} is '{}', allowed is a name of 1 to {} letters, digits, '-', '_' and '.', which does not begin with '.'", what,
+       shown_name(name), kLongest);
 }
 
 std::string shown_name(const std::string& name) {

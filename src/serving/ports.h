@@ -7,17 +7,21 @@
 #include <string>
 #include <vector>
 
+#include "base/kept_tokens.h"
+
 namespace lockstep {
 
 struct SampleRequest {
   std::vector<std::int32_t> prompt;
-  float temperature = 1;                 // 0 to 100; 0: arg-max
-  float top_p = 1;                       // 0 to 1; 1: all
-  std::int32_t top_k = 0;                // 0: all
+  float temperature = 1;   // 0 to 100; 0: arg-max
+  float top_p = 1;         // 0 to 1; 1: all
+  std::int32_t top_k = 0;  // 0: all
+  float min_p = 0;         // 0 to 1; 0: all
   std::uint64_t seed = 0;
-  std::int32_t sample_index = 0;         // which of several samples of one prompt and seed
+  std::int32_t sample_index = 0;  // which of several samples of one prompt and seed
   std::int32_t max_tokens = 16;
-  std::vector<std::int32_t> stop_tokens; // these alone: end_tokens() of the sampler are not added
+  std::vector<std::int32_t> stop_tokens;  // these alone: end_tokens() of the sampler are not added
+  bool kept_tokens = false;               // SampleResult::kept_tokens are told
 };
 
 enum class SampleFinish {
@@ -31,6 +35,7 @@ enum class SampleFinish {
 struct SampleResult {
   std::vector<std::int32_t> tokens;
   std::vector<float> raw_logprobs, sampling_logprobs;
+  std::vector<KeptTokens> kept_tokens;  // when asked for: what each token was drawn from, where top-k, top-p or min-p cut
   SampleFinish finish = SampleFinish::failed;
   std::string error;
   std::uint64_t weights_version = 0;  // of the last token

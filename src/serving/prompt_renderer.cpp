@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "base/bounded_json.h"
+#include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/model_source.h"
 
 namespace lockstep {
 
@@ -49,19 +50,18 @@ PromptRenderer::PromptRenderer(const PromptRendererSettings& settings) {
   constexpr std::size_t kMostTemplateBytes = std::size_t{16} << 20;
   std::map<std::string, std::string> tokens;
   if (!settings.model.empty()) {
-    template_ = ChatTemplate::from_folder(settings.model);
+    const std::unique_ptr<const FolderFiles> files = open_folder_files(settings.model);
+    template_ = ChatTemplate::from_folder(*files);
     if (template_) tokens = template_->special_tokens();
-    if (settings.ids || (settings.ids_if_any && Tokenizer::in_folder(settings.model)))
-      encoder_.emplace(std::make_shared<Tokenizer>(Tokenizer::from_folder(settings.model)));
+    if (settings.ids || (settings.ids_if_any && Tokenizer::in_folder(*files))) encoder_.emplace(std::make_shared<Tokenizer>(Tokenizer::from_folder(*files)));
   } else if (settings.ids) {
     fail(ErrorCode::invalid_argument, "token ids need a model, and none is given");
   }
-  if (!settings.template_file.empty())
-    template_ = ChatTemplate::from_source(read_file(settings.template_file, kMostTemplateBytes), std::move(tokens));
+  if (!settings.template_file.empty()) template_ = ChatTemplate::from_source(read_file(settings.template_file, kMostTemplateBytes), std::move(tokens));
 }
 
 ordered_json PromptRenderer::answer(const ordered_json& request) const {
-  static const std::vector<std::string> names = {"messages", "tools", "add_generation_prompt", "continue_final_message", "extra",
+  static const std::vector<std::string> names = {"messages",  "tools",    "add_generation_prompt", "continue_final_message", "extra",
                                                  "unix_time", "template", "special_tokens"};
   if (!request.is_object()) fail(ErrorCode::invalid_argument, "the request is {}, allowed is an object", request.type_name());
   for (const auto& [name, value] : request.items())

@@ -28,7 +28,7 @@ class Hold {
  public:
   explicit Hold(Executor& executor) {
     std::promise<void> entered;
-    executor.submit(WorkPriority::live, [&entered, open = open_.get_future().share()] {
+    executor.submit(WorkClass::live, [&entered, open = open_.get_future().share()] {
       entered.set_value();
       open.wait();
       return false;
@@ -82,15 +82,15 @@ TEST(Serving, TokensComeOneByOneAndFalseEndsThem) {
   std::promise<Generation> done;
   std::vector<std::int32_t> seen;
   service->generate(
-      request_of(3), [&](const GeneratedToken& t) { return seen.push_back(t.id), seen.size() < 2; },
-      [&](Generation&& g) { done.set_value(std::move(g)); });
+      request_of(3), [&](const GeneratedToken& t) { return seen.push_back(t.id), seen.size() < 2; }, [&](Generation&& g) { done.set_value(std::move(g)); });
   const Generation g = done.get_future().get();
   EXPECT_EQ(g.finish, FinishReason::stop);
   ASSERT_EQ(g.tokens.size(), 2u);
   EXPECT_EQ(g.tokens[1].id, seen[1]);
   // Enough and the limit in one token.
   std::promise<Generation> both;
-  service->generate(request_of(3, 1), [](const GeneratedToken&) { return false; }, [&](Generation&& g2) { both.set_value(std::move(g2)); });
+  service->generate(
+      request_of(3, 1), [](const GeneratedToken&) { return false; }, [&](Generation&& g2) { both.set_value(std::move(g2)); });
   EXPECT_EQ(both.get_future().get().finish, FinishReason::stop);
 }
 
@@ -140,6 +140,60 @@ TEST(Serving, TheBoundHolds) {
   a.get();
 }
 
+TEST(Serving, StreamsOfAKeyAreBounded) {
+  const auto executor = std::make_shared<Executor>();
+  const auto service = make_service({}, executor);
+  service->set_streams({{"ann", 2}});
+  const auto of = [&](const std::string& key, WorkClass work = WorkClass::live) {
+    Request request = request_of(1);
+    request.account = service->account(key, work);
+    return request;
+  };
+  const auto refused = [&](std::vector<Request> requests) {
+    try {
+      service->generate_all(std::move(requests), {}, [](std::size_t, Generation&&) { ADD_FAILURE(); });
+    } catch (const Error& e) {
+      return e.code();
+    }
+    return ErrorCode::internal;
+  };
+  Hold hold(*executor);
+  auto a = start(*service, of("ann")), b = start(*service, of("ann", WorkClass::rollouts));
+  EXPECT_EQ(refused({of("ann")}), ErrorCode::resource_exhausted);
+  EXPECT_EQ(refused({of("ann"), of("ann"), of("ann")}), ErrorCode::invalid_argument);
+  EXPECT_EQ(service->open(), 2);
+  Request part = of("ann");
+  part.is_stream = false;
+  auto c = start(*service, part), d = start(*service, of("bob"));
+  hold.release();
+  for (auto* one : {&a, &b, &c, &d}) EXPECT_NE(one->get().finish, FinishReason::error);
+  auto again = start(*service, of("ann")), and_again = start(*service, of("ann"));
+  again.get(), and_again.get();
+}
+
+// Who goes first changes no bit; and all who had rows in a step paid for them.
+TEST(Serving, AccountsChangeNoBit) {
+  const auto executor = std::make_shared<Executor>();
+  executor->set_keys({{"0", 1}, {"1", 4}, {"2", 1}});
+  std::vector<std::string> alone;
+  for (std::uint64_t seed = 0; seed < 9; ++seed) alone.push_back(signature(start(*make_service(), request_of(seed)).get()));
+  const auto service = make_service({.engine = {.max_batch_rows = 24, .max_sequences = 3, .prefill_chunk = 5}}, executor);
+  std::vector<std::future<Generation>> all;
+  for (std::uint64_t seed = 0; seed < 9; ++seed) {
+    Request request = request_of(seed);
+    request.account = service->account(std::to_string(seed / 3), seed % 2 ? WorkClass::live : WorkClass::rollouts);
+    all.push_back(start(*service, std::move(request)));
+  }
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(signature(all[i].get()), alone[i]) << i;
+  executor->drain();
+  PrometheusText text;
+  executor->append_metrics(text);
+  const std::string shown = text.take();
+  for (const char* work : {"live", "rollouts"})
+    for (const char* key : {"0", "1", "2"})
+      EXPECT_NE(shown.find(fmt::format("lockstep_device_seconds_total{{class=\"{}\",key=\"{}\"}}", work, key)), std::string::npos) << shown;
+}
+
 TEST(Serving, StopAnswersEverybody) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({}, executor);
@@ -180,15 +234,14 @@ TEST(Serving, NewWeightsHaveTheirVersion) {
 
 TEST(Serving, AModelWithoutATokenizerServesTokens) {
   auto runtime = std::make_shared<Runtime>(BackendOptions{.threads = 1}, make_model(golden_config("sharing")), profile_by_name("cpu-f32"), 64);
-  const auto weights = make_weight_set(runtime->backend, runtime->model->manifest(), initial_weights(runtime->model->manifest(), 1, 0.1),
-                                       runtime->profile, 0);
+  const auto weights = make_weight_set(runtime->backend, runtime->model->manifest(), initial_weights(runtime->model->manifest(), 1, 0.1), runtime->profile, 0);
   GenerationService service({.name = "tiny", .runtime = runtime, .weights = weights});
   EXPECT_EQ(start(service, {.prompt = {1, 2}, .sampling = {.max_tokens = 3}}).get().tokens.size(), 3u);
   EXPECT_THROW(service.tokenizer(), Error);
 }
 
 TEST(LocalSampler, AnyNumberInOrder) {
-  const auto service = make_service({.max_open = 3, .priority = WorkPriority::rollouts});
+  const auto service = make_service({.max_open = 3, .priority = WorkClass::rollouts});
   LocalSampler sampler(service);
   std::vector<SampleRequest> requests;
   for (int i = 0; i < 20; ++i) {
@@ -214,7 +267,7 @@ TEST(LocalSampler, AnyNumberInOrder) {
 
 TEST(LocalSampler, ATokenEndsItsWaitAndCancelsWhatRuns) {
   const auto executor = std::make_shared<Executor>();
-  const auto service = make_service({.max_open = 2, .priority = WorkPriority::rollouts}, executor);
+  const auto service = make_service({.max_open = 2, .priority = WorkClass::rollouts}, executor);
   Hold hold(*executor);
   StopSource source;
   LocalSampler sampler(service, source.token()), another(service);

@@ -3,7 +3,10 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "base/fair_shares.h"
 #include "engine/options.h"
 #include "observe/prometheus.h"
 
@@ -11,18 +14,25 @@ namespace lockstep {
 
 struct ServiceStatistics {
   std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
-  std::atomic<std::uint64_t> requests{0}, refused{0};                           // taken; refused because the service was full
-  std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};    // how they ended
-  Histogram queue_seconds{Histogram::second_bounds()};                          // from the call to the first forward with its rows
-  Histogram first_token_seconds{Histogram::second_bounds()};                    // from the call to the first token
-  Histogram seconds{Histogram::second_bounds()};                                // to the end
+  std::atomic<std::uint64_t> requests{0}, refused{0};                         // taken; refused because the service was full
+  std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};  // how they ended
+  Histogram queue_seconds{Histogram::second_bounds()};                        // from the call to the first forward with its rows
+  Histogram first_token_seconds{Histogram::second_bounds()};                  // from the call to the first token
+  Histogram seconds{Histogram::second_bounds()};                              // to the end
+};
+
+struct WaitingSequences {
+  WorkClass work = WorkClass::live;
+  std::string key;  // as metrics have it
+  std::int64_t count = 0;
 };
 
 struct ServiceSnapshot {
   EngineCounters counters;
-  std::int64_t running = 0, waiting = 0;           // sequences in the batch; behind it
-  std::int64_t pages = 0, free_pages = 0;          // of the key-value cache; what is not free belongs to sequences or to prefixes
+  std::int64_t running = 0, waiting = 0;   // sequences in the batch; behind it
+  std::int64_t pages = 0, free_pages = 0;  // of the key-value cache; what is not free belongs to sequences or to prefixes
   std::int64_t cache_bytes = 0, weight_bytes = 0, workspace_bytes = 0;
+  std::vector<WaitingSequences> waiting_by_key;  // whose sequences wait for places or pages
 };
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // Text of a generation as it becomes certain: whole characters only, and never a part of a stop string. A stop string is found
-// wherever it lies across tokens; the text ends before it. Knows token ids and text, nothing of requests.
+// wherever it lies across tokens, in the text or in the tokens' own bytes (where the name of a special token that gives no text counts); the text ends
+// before it. Knows token ids and text, nothing of requests.
 // One stream, one thread.
 //   TextStream stream(tokenizer, {"\n"}); for (id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
 //   send(stream.flush());
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "serving/stop_strings.h"
 #include "text/tokenizer/detokenizer.h"
 
 namespace lockstep {
@@ -19,15 +21,17 @@ enum class SpecialText { hidden, reasoning_marks, shown };
 
 class TextStream {
  public:
-  // Empty stop strings are ignored. `tokenizer` outlives this object.
-  TextStream(const Tokenizer& tokenizer, std::vector<std::string> stops, SpecialText special = SpecialText::hidden);
+  // `tokenizer` outlives this object. Streams may share their stop strings.
+  TextStream(const Tokenizer& tokenizer, std::shared_ptr<const StopStrings> stops, SpecialText special = SpecialText::hidden);
+  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stops, SpecialText special = SpecialText::hidden)
+      : TextStream(tokenizer, std::make_shared<const StopStrings>(stops), special) {}
   // As Detokenizer's.
   void begin_after(std::span<const std::int32_t> ids) { detokenizer_.begin_after(ids); }
-  // What is certain after this token; "" once stopped.
+  // What is certain after this token; "" once the text has met a stop string.
   std::string push(std::int32_t id);
-  // The end: what was held back. "" once stopped.
+  // The end: what was held back. "" once the text has met a stop string.
   std::string flush();
-  bool stopped() const { return stopped_; }
+  bool stopped() const { return text_ended_ || tokens_ended_; }
 
  private:
   std::string release(std::string_view added, bool end);
@@ -35,9 +39,10 @@ class TextStream {
   const Tokenizer* tokenizer_;
   Detokenizer detokenizer_;
   SpecialText special_;
-  std::vector<std::string> stops_;
-  std::string held_;  // could still become a stop string
-  bool stopped_ = false;
+  bool searches_;  // for any stop string
+  StopSearch in_text_, in_tokens_;
+  std::string held_;  // the end of the text, which could still become a stop string
+  bool text_ended_ = false, tokens_ended_ = false;
 };
 
 // What a token says amid others, by itself: a piece of a character is U+FFFD.

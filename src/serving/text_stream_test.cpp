@@ -40,7 +40,7 @@ TEST(TextStream, SpecialTokensShowOnlyWhereTheyAreAskedFor) {
   const auto ids = tokenizer().encode("1<|bos|>2", false);
   ASSERT_NE(std::find(ids.begin(), ids.end(), 101), ids.end());
   const auto text = [&](SpecialText special) {
-    TextStream stream(tokenizer(), {}, special);
+    TextStream stream(tokenizer(), std::vector<std::string>{}, special);
     std::string all;
     for (const std::int32_t id : ids) all += stream.push(id);
     return all + stream.flush();
@@ -96,6 +96,15 @@ TEST(TextStream, SpecialTokensGiveNoText) {
   auto ids = tokenizer().encode("1+1", false);
   ids.push_back(*eos);
   EXPECT_EQ(stream_of(ids, {}).text, "1+1");
+}
+
+// A client that stops at token ids may send their names (fireworks-ai does).
+TEST(TextStream, TheNameOfATokenWithoutTextStops) {
+  auto ids = tokenizer().encode("1+1<|eos|>2", false);
+  const Streamed s = stream_of(ids, {"<|eos|>"});
+  EXPECT_EQ(s.text, "1+1");
+  EXPECT_TRUE(s.stopped);
+  EXPECT_EQ(s.tokens + 1, ids.size());
 }
 
 TEST(TextStream, CountsCharacters) { EXPECT_EQ(count_characters("a\xc3\xa9\xe2\x82\xac"), 3); }

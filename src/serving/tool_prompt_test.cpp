@@ -10,7 +10,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kPlain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: ";
-const Json kTools = Json::parse(R"([{"type":"function","function":{"name":"add","description":"Adds.","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])");
+const Json kTools = Json::parse(
+    R"([{"type":"function","function":{"name":"add","description":"Adds.","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])");
 
 TEST(ToolPrompt, ATemplateShowsToolsOrDoesNot) {
   EXPECT_FALSE(shows_tools(ChatTemplate::from_source(kPlain)));
@@ -30,8 +31,10 @@ TEST(ToolPrompt, ToolsCallsAndResultsAreText) {
   EXPECT_EQ(text,
             "system: Be brief.\n\nYou can call these functions, one a line:\n"
             R"({"name":"add","description":"Adds.","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}})"
-            "\nTo call one, answer with nothing but\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {ARGUMENTS}}\n</tool_call>\nand you are then told the result. If no call is needed, answer in words.\n"
-            "user: 3+4?\nassistant: <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":3}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":4}}\n</tool_call>\n"
+            "\nTo call one, answer with nothing but\n<tool_call>\n{\"name\": \"NAME\", \"arguments\": {ARGUMENTS}}\n</tool_call>\nand you are then told the "
+            "result. If no call is needed, answer in words.\n"
+            "user: 3+4?\nassistant: <tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":3}}\n</tool_call>\n<tool_call>\n{\"name\": \"add\", \"arguments\": "
+            "{\"a\":4}}\n</tool_call>\n"
             "user: Result of the call: 3\nResult of the call: 7\nassistant: ");
   // Nothing changes where there is nothing to tell.
   input.messages = Json::parse(R"([{"role":"user","content":"hi"}])");
@@ -46,7 +49,8 @@ TEST(ToolPrompt, WhatIsToldIsWhatIsRead) {
     const CallMarkup markup = call_markup(format, {});
     ASSERT_FALSE(markup.empty() || markup.tags()) << name;
     MessageParser parser(format, kTools, false);
-    MessageDelta delta = parser.push(markup.begin + markup.before_name + "add" + markup.before_arguments + "{\"a\": 1}" + markup.behind + markup.end), last = parser.flush();
+    MessageDelta delta = parser.push(markup.begin + markup.before_name + "add" + markup.before_arguments + "{\"a\": 1}" + markup.behind + markup.end),
+                 last = parser.flush();
     std::string called, content = delta.content + last.content;
     for (const ToolCallDelta& call : delta.tool_calls) called += call.name;
     for (const ToolCallDelta& call : last.tool_calls) called += call.name;

@@ -71,7 +71,8 @@ void Database::rows(const std::string& text, const std::vector<DatabaseValue>& v
           if constexpr (std::is_same_v<T, std::nullptr_t>) return sqlite3_bind_null(statement, at);
           else if constexpr (std::is_same_v<T, std::int64_t>) return sqlite3_bind_int64(statement, at, value);
           else if constexpr (std::is_same_v<T, double>) return sqlite3_bind_double(statement, at, value);
-          else if constexpr (std::is_same_v<T, Blob>) return sqlite3_bind_blob64(statement, at, value.bytes.empty() ? "" : value.bytes.data(), value.bytes.size(), SQLITE_STATIC);
+          else if constexpr (std::is_same_v<T, Blob>)
+            return sqlite3_bind_blob64(statement, at, value.bytes.empty() ? "" : value.bytes.data(), value.bytes.size(), SQLITE_STATIC);
           else return sqlite3_bind_text64(statement, at, value.data() ? value.data() : "", value.size(), SQLITE_STATIC, SQLITE_UTF8);
         },
         values[i]);

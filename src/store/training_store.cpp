@@ -20,8 +20,10 @@ TrainingStore::TrainingStore(const std::filesystem::path& folder) : folder_(made
   if (version > kVersion)
     fail(ErrorCode::unsupported, "{} was written by a newer version (schema {}, known is {})", (folder_ / "lockstep.db").string(), version, kVersion);
   database_.execute(
-      "CREATE TABLE IF NOT EXISTS documents(kind TEXT NOT NULL, id TEXT NOT NULL, document TEXT NOT NULL, number INTEGER PRIMARY KEY AUTOINCREMENT, UNIQUE(kind, id));"
-      "CREATE TABLE IF NOT EXISTS results(id TEXT PRIMARY KEY, number INTEGER NOT NULL, owner TEXT NOT NULL, scope TEXT NOT NULL, content_type TEXT NOT NULL, bytes BLOB NOT NULL,"
+      "CREATE TABLE IF NOT EXISTS documents(kind TEXT NOT NULL, id TEXT NOT NULL, document TEXT NOT NULL, number INTEGER PRIMARY KEY AUTOINCREMENT, "
+      "UNIQUE(kind, id));"
+      "CREATE TABLE IF NOT EXISTS results(id TEXT PRIMARY KEY, number INTEGER NOT NULL, owner TEXT NOT NULL, scope TEXT NOT NULL, content_type TEXT NOT NULL, "
+      "bytes BLOB NOT NULL,"
       " category TEXT NOT NULL, message TEXT NOT NULL);"
       "CREATE INDEX IF NOT EXISTS results_by_number ON results(number);"
       "CREATE INDEX IF NOT EXISTS results_by_scope ON results(scope);"
@@ -30,7 +32,8 @@ TrainingStore::TrainingStore(const std::filesystem::path& folder) : folder_(made
 
 void TrainingStore::put(std::string_view kind, std::string_view id, std::string_view document) {
   const std::lock_guard lock(mutex_);
-  database_.run("INSERT INTO documents(kind, id, document) VALUES (?, ?, ?) ON CONFLICT(kind, id) DO UPDATE SET document = excluded.document", {kind, id, document});
+  database_.run("INSERT INTO documents(kind, id, document) VALUES (?, ?, ?) ON CONFLICT(kind, id) DO UPDATE SET document = excluded.document",
+                {kind, id, document});
 }
 
 void TrainingStore::remove(std::string_view kind, std::string_view id) {
@@ -42,7 +45,8 @@ void TrainingStore::each(std::string_view kind, const std::function<void(const s
   std::vector<std::pair<std::string, std::string>> found;
   {
     const std::lock_guard lock(mutex_);
-    database_.rows("SELECT id, document FROM documents WHERE kind = ? ORDER BY number", {kind}, [&](const Row& row) { found.emplace_back(row.text(0), row.text(1)); });
+    database_.rows("SELECT id, document FROM documents WHERE kind = ? ORDER BY number", {kind},
+                   [&](const Row& row) { found.emplace_back(row.text(0), row.text(1)); });
   }
   for (const auto& [id, document] : found) visit(id, document);
 }
@@ -51,18 +55,19 @@ void TrainingStore::put_result(const StoredResult& r) {
   const std::lock_guard lock(mutex_);
   // Results are fetched again at most; the write-ahead log is enough for a kill, and a lost one after a power failure is asked for anew.
   database_.execute("PRAGMA synchronous=NORMAL;");
-  database_.run("INSERT OR REPLACE INTO results(id, number, owner, scope, content_type, bytes, category, message) VALUES (?, (SELECT COALESCE(MAX(number), 0) + 1 FROM results), ?, ?, ?, ?, ?, ?)",
-                {std::string_view(r.id), std::string_view(r.owner), std::string_view(r.scope), std::string_view(r.content_type), Blob{r.bytes}, std::string_view(r.category),
-                 std::string_view(r.message)});
+  database_.run(
+      "INSERT OR REPLACE INTO results(id, number, owner, scope, content_type, bytes, category, message) VALUES (?, (SELECT COALESCE(MAX(number), 0) + 1 FROM "
+      "results), ?, ?, ?, ?, ?, ?)",
+      {std::string_view(r.id), std::string_view(r.owner), std::string_view(r.scope), std::string_view(r.content_type), Blob{r.bytes},
+       std::string_view(r.category), std::string_view(r.message)});
   database_.execute("PRAGMA synchronous=FULL;");
 }
 
 std::optional<StoredResult> TrainingStore::result(std::string_view id) {
   const std::lock_guard lock(mutex_);
   std::optional<StoredResult> found;
-  database_.rows("SELECT id, owner, scope, content_type, bytes, category, message FROM results WHERE id = ?", {id}, [&](const Row& row) {
-    found = StoredResult{row.text(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5), row.text(6)};
-  });
+  database_.rows("SELECT id, owner, scope, content_type, bytes, category, message FROM results WHERE id = ?", {id},
+                 [&](const Row& row) { found = StoredResult{row.text(0), row.text(1), row.text(2), row.text(3), row.text(4), row.text(5), row.text(6)}; });
   return found;
 }
 

@@ -15,9 +15,9 @@
 namespace lockstep {
 
 struct StoredResult {
-  std::string id, owner, scope;      // scope: the model or sampler it belongs to
-  std::string content_type, bytes;   // of a result; content_type empty: it failed
-  std::string category, message;     // of a failure
+  std::string id, owner, scope;     // scope: the model or sampler it belongs to
+  std::string content_type, bytes;  // of a result; content_type empty: it failed
+  std::string category, message;    // of a failure
 };
 
 class TrainingStore {

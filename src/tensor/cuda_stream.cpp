@@ -19,7 +19,7 @@ void check_cuda(cudaError_t status, const char* what) {
   fail(status == cudaErrorMemoryAllocation ? ErrorCode::resource_exhausted : ErrorCode::internal, "CUDA: {} failed: {} ({})", what, cudaGetErrorString(status),
        cudaGetErrorName(status));
 }
-// Rows of a view as a 2-D copy sees them; a pitch is limited to 2^31 - 1 bytes, so views without gaps are copied flat.
+// Width and rows of a view for a 2-D copy; a pitch is limited to 2^31 - 1 bytes, so views without gaps are copied flat.
 struct Pitched {
   unsigned char* at;
   std::size_t pitch, width, rows;
@@ -27,7 +27,8 @@ struct Pitched {
 };
 Pitched pitched(const View& view) {
   const auto element = static_cast<std::size_t>(view.element_bytes), width = static_cast<std::size_t>(view.cols) * element;
-  return {device_pointer<unsigned char>(view), static_cast<std::size_t>(view.stride) * element, width, static_cast<std::size_t>(view.rows), view.stride == view.cols || view.rows == 1};
+  return {device_pointer<unsigned char>(view), static_cast<std::size_t>(view.stride) * element, width, static_cast<std::size_t>(view.rows),
+          view.stride == view.cols || view.rows == 1};
 }
 cudaStream_t of(void* stream) { return static_cast<cudaStream_t>(stream); }
 }  // namespace
@@ -37,7 +38,8 @@ bool built_with_cuda() { return true; }
 CudaDeviceInfo cuda_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (status != cudaSuccess || count == 0) fail(ErrorCode::unsupported, "no NVIDIA GPU can be used here: {}", status != cudaSuccess ? cudaGetErrorString(status) : "the driver names none");
+  if (status != cudaSuccess || count == 0)
+    fail(ErrorCode::unsupported, "no NVIDIA GPU can be used here: {}", status != cudaSuccess ? cudaGetErrorString(status) : "the driver names none");
   cudaDeviceProp properties;
   check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
   if (properties.major < 8)
@@ -66,29 +68,33 @@ void CudaStream::upload(const View& to, const void* elements) {
   const Pitched p = pitched(to);
   // From pageable memory: staged before the call returns.
   check_cuda(p.flat ? cudaMemcpyAsync(p.at, elements, p.width * p.rows, cudaMemcpyHostToDevice, of(stream_))
-                    : cudaMemcpy2DAsync(p.at, p.pitch, elements, p.width, p.width, p.rows, cudaMemcpyHostToDevice, of(stream_)), "a copy to the GPU");
+                    : cudaMemcpy2DAsync(p.at, p.pitch, elements, p.width, p.width, p.rows, cudaMemcpyHostToDevice, of(stream_)),
+             "a copy to the GPU");
 }
 
 void CudaStream::download(void* elements, const View& from) {
   if (from.size() == 0) return synchronize();
   const Pitched p = pitched(from);
   check_cuda(p.flat ? cudaMemcpyAsync(elements, p.at, p.width * p.rows, cudaMemcpyDeviceToHost, of(stream_))
-                    : cudaMemcpy2DAsync(elements, p.width, p.at, p.pitch, p.width, p.rows, cudaMemcpyDeviceToHost, of(stream_)), "a copy from the GPU");
+                    : cudaMemcpy2DAsync(elements, p.width, p.at, p.pitch, p.width, p.rows, cudaMemcpyDeviceToHost, of(stream_)),
+             "a copy from the GPU");
   synchronize();
 }
 
 void CudaStream::copy(const View& to, const View& from) {
   if (to.size() == 0) return;
   const Pitched target = pitched(to), source = pitched(from);
-  check_cuda(target.flat && source.flat ? cudaMemcpyAsync(target.at, source.at, target.width * target.rows, cudaMemcpyDeviceToDevice, of(stream_))
-                                        : cudaMemcpy2DAsync(target.at, target.pitch, source.at, source.pitch, target.width, target.rows, cudaMemcpyDeviceToDevice, of(stream_)),
+  check_cuda(target.flat && source.flat
+                 ? cudaMemcpyAsync(target.at, source.at, target.width * target.rows, cudaMemcpyDeviceToDevice, of(stream_))
+                 : cudaMemcpy2DAsync(target.at, target.pitch, source.at, source.pitch, target.width, target.rows, cudaMemcpyDeviceToDevice, of(stream_)),
              "a copy on the GPU");
 }
 
 void CudaStream::fill_zero(const View& view) {
   if (view.size() == 0) return;
   const Pitched p = pitched(view);
-  check_cuda(p.flat ? cudaMemsetAsync(p.at, 0, p.width * p.rows, of(stream_)) : cudaMemset2DAsync(p.at, p.pitch, 0, p.width, p.rows, of(stream_)), "filling with zeros");
+  check_cuda(p.flat ? cudaMemsetAsync(p.at, 0, p.width * p.rows, of(stream_)) : cudaMemset2DAsync(p.at, p.pitch, 0, p.width, p.rows, of(stream_)),
+             "filling with zeros");
 }
 
 void CudaStream::synchronize() { check_cuda(cudaStreamSynchronize(of(stream_)), "earlier work"); }
@@ -147,9 +153,9 @@ void* CudaMemoryPool::take(std::size_t bytes) {
     return block;
   }
   std::size_t& made = made_[size];
-  same.reserve(made + 1);  // giving back never asks for memory
+  same.reserve(made + 1);  // freeing must not allocate
   void* block = allocate_on_gpu(size);
-  if (!block) {  // what lies idle in other classes goes back first
+  if (!block) {  // release idle blocks of other size classes first
     for (auto& [other, blocks] : free_) {
       for (void* idle : blocks) free_on_gpu(idle);
       made_[other] -= blocks.size();

@@ -1,6 +1,6 @@
-// A GPU as a device needs it: memory that is handed out again, and one stream with copies to and from the host. Plain C++ over the
-// CUDA runtime, which is linked in where the build found a GPU and nvcc, or was told to (LOCKSTEP_CUDA); elsewhere the constructors say so.
-// Knows no kernel. Work is in stream order; a block that was given back is handed out again in that order too.
+// GPU memory for reuse, and one CUDA stream with copies to and from the host. Plain C++ over the CUDA runtime, which is linked in where the
+// build found a GPU and nvcc, or was told to (LOCKSTEP_CUDA); elsewhere the constructors throw and say so.
+// Knows no kernel. Work runs in stream order; a freed block is reused in that order too.
 #pragma once
 #include <cstddef>
 #include <map>
@@ -14,9 +14,9 @@
 namespace lockstep {
 
 struct CudaDeviceInfo {
-  std::string name;           // "NVIDIA H200"
-  int major = 0, minor = 0;   // compute capability
-  std::size_t memory = 0;     // bytes
+  std::string name;             // "NVIDIA H200"
+  int major = 0, minor = 0;     // compute capability
+  std::size_t memory = 0;       // bytes
   int driver = 0, runtime = 0;  // 13000 for 13.0
 };
 
@@ -45,7 +45,7 @@ class CudaStream {
   void* stream_ = nullptr;
 };
 
-// Blocks of GPU memory by size class; what is given back stays until the system has no more. Thread-safe.
+// Blocks of GPU memory by size class; freed blocks are cached until the system runs out of memory. Thread-safe.
 class CudaMemoryPool : public BlockPool {
  public:
   ~CudaMemoryPool() override;

@@ -12,8 +12,7 @@ static std::shared_ptr<BlockPool> block_pool(BackendKind kind) {
 }
 
 Device::Device(BackendKind kind, int threads)
-    : kind_(kind), threads_(threads), memory_(std::make_shared<MemoryAccounts>()), pool_(block_pool(kind)),
-      stream_(kind) {}
+    : kind_(kind), threads_(threads), memory_(std::make_shared<MemoryAccounts>()), pool_(block_pool(kind)), stream_(kind) {}
 
 Device::~Device() = default;
 
@@ -46,7 +45,7 @@ Buffer Device::make_buffer(void* block, DType dtype, std::int64_t rows, std::int
 
 Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
   check_shape(rows, cols);
-  // What is only counted has an address all the same, which nothing may touch.
+  // A counted buffer still has an address, which nothing may dereference.
   if (counting()) return make_buffer(reinterpret_cast<void*>(kDeviceTag), dtype, rows, cols, category, [](void*) {});
   const std::size_t size = static_cast<std::size_t>(rows * cols * element_size(dtype, traced())) + kSlack;
   return make_buffer(pool_->take(size), dtype, rows, cols, category, [pool = pool_, size](void* block) { pool->give(block, size); });

@@ -1,7 +1,7 @@
 // A device: memory with accounts, a stream, threads. Knows no kernel.
-// Buffers come from a pool (memory_pool.h); a freed block is handed out again in stream order, so queued work stays valid.
-// One thread at a time talks to a device (the executor's); buffers may be dropped from any thread.
 //   Device device(BackendKind::cpu, 2); Buffer b = device.allocate(DType::f32, rows, cols, MemoryCategory::workspace);
+// Buffers come from a pool (memory_pool.h); a freed block is reused in stream order, so queued work stays valid.
+// One thread at a time uses a device (the executor's); buffers may be freed from any thread.
 #pragma once
 #include <memory>
 #include <vector>
@@ -15,7 +15,7 @@ namespace lockstep {
 class FileMemory;
 class BlockPool;
 
-// Owns device memory behind a view; copies share it.
+// Owns a view's device memory; copies share it.
 class Buffer {
  public:
   Buffer() = default;
@@ -47,7 +47,7 @@ class Device {
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
   // The same in a file, zeros; the buffer keeps the file. On a device that only counts the file may be none.
   Buffer allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
-  // Bytes of a file that a buffer of so many elements takes there.
+  // Bytes that a buffer of so many elements takes in a file.
   std::size_t file_bytes(DType dtype, std::int64_t elements) const;
   Buffer allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
   Buffer upload(const std::vector<float>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category, DType dtype = DType::f32);
@@ -62,7 +62,7 @@ class Device {
   std::shared_ptr<MemoryAccounts> memory_;
   std::shared_ptr<BlockPool> pool_;
   std::vector<std::shared_ptr<FileMemory>> files_;  // of a deferred device: queued work may use what was given back
-  Stream stream_;  // last: its thread stops before anything it uses goes away
+  Stream stream_;                                   // last: its thread stops before anything it uses goes away
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// From a device address to a pointer: for kernels and streams only (tools/check_layers.py refuses it elsewhere).
+// Converts a device address to a pointer: for kernels and streams only (tools/check_layers.py refuses it elsewhere).
 #pragma once
 #include "tensor/stream.h"
 

@@ -21,11 +21,16 @@ inline std::string_view dtype_name(DType t) {
 // Bytes of one element; `traced` for the traced backend.
 inline std::int64_t element_size(DType t, bool traced) {
   switch (t) {
-    case DType::f32: return traced ? 16 : 4;
-    case DType::bf16: return traced ? 16 : 2;
-    case DType::i32: return 4;
-    case DType::u8: return 1;
-    case DType::bins: return traced ? 32 : 24;
+    case DType::f32:
+      return traced ? 16 : 4;
+    case DType::bf16:
+      return traced ? 16 : 2;
+    case DType::i32:
+      return 4;
+    case DType::u8:
+      return 1;
+    case DType::bins:
+      return traced ? 32 : 24;
   }
   return 0;
 }

@@ -19,8 +19,8 @@ namespace lockstep {
 
 namespace {
 [[noreturn]] void refuse(const std::filesystem::path& folder, std::size_t bytes, int error) {
-  fail(ErrorCode::io, "{} bytes could not be reserved in a file in '{}': {}; make room there, or keep the optimizer's state in memory", bytes,
-       folder.string(), std::system_category().message(error));
+  fail(ErrorCode::io, "{} bytes could not be reserved in a file in '{}': {}; make room there, or keep the optimizer's state in memory", bytes, folder.string(),
+       std::system_category().message(error));
 }
 
 // Writing past the limit would be a signal, not an error.
@@ -85,12 +85,12 @@ void FileMemory::store(const View& to, const View& from) const {
            [this](std::byte* memory, std::size_t bytes, off_t at) { return pwrite(descriptor_, memory, bytes, at); });
 }
 
-// Whole pages, those at both ends too: a neighbour's values stay as well.
+// Whole pages, including those at both ends: values do not change, so a neighbour's are safe.
 void FileMemory::advise(std::size_t begin, std::size_t bytes, int advice) const {
   if (!map_ || bytes == 0) return;
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t first = begin / page * page, end = std::min(bytes_, begin + bytes);
-  if (first < end) madvise(static_cast<std::byte*>(map_) + first, end - first, advice);  // a hint: what it says does not matter
+  if (first < end) madvise(static_cast<std::byte*>(map_) + first, end - first, advice);  // a hint: a failure does not matter
 }
 
 void FileMemory::release(std::size_t begin, std::size_t bytes) const { advise(begin, bytes, MADV_DONTNEED); }

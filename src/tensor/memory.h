@@ -1,4 +1,4 @@
-// Memory by category: what is allocated now, and the most there ever was. What the planner predicts is what it measures.
+// Memory accounts by category: what is allocated now, and the peak. Plans (planning/memory_plan.h) are measured by the same accounts.
 // Thread-safe.
 #pragma once
 #include <array>
@@ -11,8 +11,8 @@ namespace lockstep {
 // optimizer_file: in a file (file_memory.h), not in memory: it counts in no sum.
 enum class MemoryCategory : std::uint8_t { weights, gradients, optimizer, activations, cache, workspace, optimizer_file };
 inline constexpr int kMemoryCategories = 7;
-inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames = {
-    "weights", "gradients", "optimizer", "activations", "cache", "workspace", "optimizer_file"};
+inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames = {"weights", "gradients", "optimizer",     "activations",
+                                                                                         "cache",   "workspace", "optimizer_file"};
 
 class MemoryAccounts {
  public:
@@ -37,7 +37,8 @@ class MemoryAccounts {
     std::atomic<std::int64_t> current{0}, peak{0};
     void add(std::int64_t bytes) {
       const std::int64_t now = current.fetch_add(bytes) + bytes;
-      for (std::int64_t before = peak.load(); now > before && !peak.compare_exchange_weak(before, now);) {}
+      for (std::int64_t before = peak.load(); now > before && !peak.compare_exchange_weak(before, now);) {
+      }
     }
   };
   std::array<Account, kMemoryCategories> accounts_;

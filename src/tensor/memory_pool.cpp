@@ -12,7 +12,7 @@
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kLarge = std::size_t{64} << 10;       // from here on blocks are cut from chunks
+constexpr std::size_t kLarge = std::size_t{64} << 10;  // from here on blocks are cut from chunks
 constexpr std::size_t kGrain = 4096, kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr std::size_t kLeastChunk = std::size_t{32} << 20;
@@ -29,10 +29,10 @@ std::size_t small_class(std::size_t bytes) {
   const std::size_t power = std::bit_ceil(bytes);
   return bytes <= power / 4 * 3 ? power / 4 * 3 : power;
 }
-// Of all pools: bytes in chunks, and how many there may be (0: no limit).
+// Over all pools: bytes in chunks, and their limit (0: none).
 std::atomic<std::int64_t> chunk_bytes{0}, chunk_limit{0};
 std::mutex pools_mutex;
-std::set<MemoryPool*> pools;  // those whose idle memory may go back
+std::set<MemoryPool*> pools;  // those whose idle memory may be returned
 
 bool reserve_chunk(std::size_t size) {
   const auto bytes = static_cast<std::int64_t>(size);
@@ -96,10 +96,10 @@ void MemoryPool::give(void* block, std::size_t bytes) noexcept {
 }
 
 void* MemoryPool::take_large(std::size_t size) {
-  provide_nodes(taken_blocks_ + 2);  // for a new chunk and for this block's way back
+  provide_nodes(taken_blocks_ + 2);  // for a new chunk and for freeing this block
   auto fit = free_by_size_.lower_bound({size, 0});
   if (fit == free_by_size_.end()) {
-    // What lies idle in pieces too small makes room first, where both together would be more than is wanted.
+    // Idle pieces that are too small are returned first when both together would exceed the target.
     if (const std::size_t most = wanted(); !keep_chunks_) release_idle_chunks(most > size ? most - size : 0);
     add_chunk(size);
     fit = free_by_size_.lower_bound({size, 0});
@@ -130,8 +130,8 @@ void MemoryPool::give_large(Address block, std::size_t size) {
     }
   }
   insert_free(block, size);
-  // Twice what is in use may lie idle, and what was in use a short while ago: a step's gradients and activations come and go, and the
-  // system clears every page that it gives again.
+  // Twice what is in use may lie idle, and so may what was in use a short while ago: a step's gradients and activations come and go, and the
+  // system zeroes every page that it hands out.
   if (!keep_chunks_ && held_ - taken_ > 2 * taken_ + kLeastChunk) release_idle_chunks(wanted());
 }
 
@@ -146,7 +146,7 @@ void MemoryPool::trim_locked() {
     const auto [block, size] = *it++;
     const Address begin = round_up(block, kHugePage), end = (block + size) / kHugePage * kHugePage;
     if (end <= begin) continue;
-    // The chunk keeps what is in front of it, and what is behind becomes a chunk of its own.
+    // The chunk keeps the part before the returned pages; the part after them becomes a chunk of its own.
     const auto chunk = std::prev(chunks_.upper_bound(block));
     const Address chunk_begin = chunk->first, chunk_end = chunk_begin + chunk->second;
     provide_nodes(taken_blocks_ + 3);
@@ -162,20 +162,21 @@ void MemoryPool::trim_locked() {
   }
 }
 
-// At the limit, and where the system has no more, what lies idle goes back first; a chunk of the least size is a wish then.
+// At the limit, and when the system is out of memory, idle memory is returned first; the chunk is then only as large as needed.
 void MemoryPool::add_chunk(std::size_t size) {
   const std::size_t whole = round_up(std::max(size, kLeastChunk), kHugePage), least = round_up(size, kHugePage);
   if (try_add_chunk(whole)) return;
   trim_locked();
   if (try_add_chunk(whole) || (least < whole && try_add_chunk(least))) return;
   if (const std::int64_t limit = chunk_limit; limit > 0 && chunk_bytes + static_cast<std::int64_t>(least) > limit)
-    fail(ErrorCode::resource_exhausted, "{} bytes of memory were asked for, {} of the allowed {} are held (--memory-megabytes)", size, chunk_bytes.load(), limit);
+    fail(ErrorCode::resource_exhausted, "{} bytes of memory were asked for, {} of the allowed {} are held (--memory-megabytes)", size, chunk_bytes.load(),
+         limit);
   fail_allocation(size);
 }
 
 bool MemoryPool::try_add_chunk(std::size_t size) {
   if (!reserve_chunk(size)) return false;
-  // A huge page more, so that the chunk can begin at one; what is over on either side goes back.
+  // Maps one huge page more for alignment; the excess on either side is unmapped.
   const std::size_t mapped = size + kHugePage;
   void* const map = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (map == MAP_FAILED) {
@@ -185,7 +186,7 @@ bool MemoryPool::try_add_chunk(std::size_t size) {
   const auto begin = reinterpret_cast<Address>(map), chunk = round_up(begin, kHugePage);
   if (chunk > begin) munmap(map, chunk - begin);
   if (const std::size_t rest = begin + mapped - (chunk + size)) munmap(reinterpret_cast<void*>(chunk + size), rest);
-  madvise(reinterpret_cast<void*>(chunk), size, MADV_HUGEPAGE);  // a wish: without it pages are small
+  madvise(reinterpret_cast<void*>(chunk), size, MADV_HUGEPAGE);  // a hint: without it pages are small
   try {
     chunks_.emplace(chunk, size);
   } catch (...) {
@@ -213,7 +214,7 @@ void MemoryPool::erase_free(ByAddress::iterator block) {
   nodes_.push_back({free_.extract(block), std::move(by_size)});
 }
 
-// So many unused ones, and room for those in use, should they all come back.
+// Provides `count` spare nodes, and capacity for those in use.
 void MemoryPool::provide_nodes(std::size_t count) {
   while (nodes_.size() < count) {
     const std::size_t all = nodes_.size() + free_.size() + 1;
@@ -224,7 +225,7 @@ void MemoryPool::provide_nodes(std::size_t count) {
   }
 }
 
-// What may be needed at once again, and a quarter for the gaps between blocks.
+// The recent peak use, and a quarter more for gaps between blocks.
 std::size_t MemoryPool::wanted() {
   const Clock::time_point now = Clock::now();
   if (now - period_began_ >= period_) {

@@ -1,10 +1,10 @@
-// Memory for buffers: freed blocks are kept and handed out again, also to blocks of another size (a step's activations lie where
-// the last step's gradients were). Small blocks by size class; large ones cut from chunks of huge pages, joined again when free.
-// Giving back never asks for memory: what it needs is there since the block was taken, so that an error for want of memory can unwind.
-// All pools of the process together may be given a limit: at it, what lies idle goes back to the system, and what then does not fit is an
-// error before the system is asked (a kernel would end the process instead).
-// Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can watch it.
+// A caching allocator for buffers: freed blocks are reused, also for other sizes, so a step's activations lie where the last step's gradients
+// were.
 //   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
+// Small blocks by size class; large ones are cut from chunks of huge pages and merged with free neighbours. give() never allocates: its nodes are
+// reserved when a block is taken, so that an out-of-memory error can unwind. All pools of the process may share a limit: at the limit idle memory
+// goes back to the system first, and what still does not fit is an error (the kernel would kill the process).
+// Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can be checked.
 #pragma once
 #include <chrono>
 #include <cstddef>
@@ -17,10 +17,10 @@
 
 namespace lockstep {
 
-// Bytes that all pools together may hold of the system for large blocks; 0: no limit. Any thread.
+// The most bytes that all pools together may hold for large blocks; 0: no limit. Any thread.
 void limit_pooled_memory(std::int64_t bytes);
 std::int64_t pooled_memory();
-// What lies idle in any pool goes back to the system, for somebody who is about to need it elsewhere. Any thread.
+// Returns all pools' idle memory to the system. Any thread.
 void trim_pooled_memory();
 
 // Where a device's blocks come from.
@@ -37,8 +37,8 @@ class MemoryPool : public BlockPool {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // keep_chunks: nothing goes back to the system before the end, since work that is still queued may use what was given back.
-  // `period`: for so long, and up to twice as long, what was needed at once is kept: the next step needs it again.
+  // keep_chunks: nothing goes back to the system before destruction, since queued work may still use freed blocks.
+  // `period`: the peak use is kept cached for so long, and up to twice as long: the next step needs it again.
   explicit MemoryPool(bool keep_chunks, Clock::duration period = std::chrono::seconds(10));
   ~MemoryPool() override;
   MemoryPool(const MemoryPool&) = delete;
@@ -46,10 +46,10 @@ class MemoryPool : public BlockPool {
 
   void* take(std::size_t bytes) override;
   void give(void* block, std::size_t bytes) noexcept override;
-  // Bytes that the pool holds of the system, and those of them in blocks that are taken; of large blocks.
+  // Bytes that the pool holds for large blocks, and how many of them are in use.
   std::size_t held() const;
   std::size_t taken() const;
-  // All that lies idle in whole huge pages goes back.
+  // Returns idle memory to the system, in whole huge pages.
   void trim();
 
  private:
@@ -82,7 +82,7 @@ class MemoryPool : public BlockPool {
   ByAddress chunks_;                          // of the system
   ByAddress free_;                            // neighbours in a chunk are always joined
   BySize free_by_size_;
-  std::vector<Nodes> nodes_;                  // unused: one at least for each large block that is taken
+  std::vector<Nodes> nodes_;  // unused: one at least for each large block that is taken
   std::size_t held_ = 0, taken_ = 0, taken_blocks_ = 0;
   std::size_t most_ = 0, most_before_ = 0;  // taken at once: in this period, and in the one before
   Clock::time_point period_began_ = Clock::now();

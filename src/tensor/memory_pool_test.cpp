@@ -83,8 +83,8 @@ TEST(MemoryPool, AtTheLimitIdleMemoryGoesBackFirstAndMoreIsAnError) {
     EXPECT_NE(std::string(e.what()).find("--memory-megabytes"), std::string::npos) << e.what();
   }
   void* const b = pool.take(36 * kMegabyte);
-  pool.give(a, 60 * kMegabyte);                     // it stays in the pool ...
-  void* const c = pool.take(62 * kMegabyte);        // ... until something else needs the room
+  pool.give(a, 60 * kMegabyte);               // it stays in the pool ...
+  void* const c = pool.take(62 * kMegabyte);  // ... until something else needs the room
   EXPECT_LE(pool.held(), 100 * kMegabyte);
   pool.give(b, 36 * kMegabyte);
   pool.give(c, 62 * kMegabyte);

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "tensor/device_pointer.h"
 
 namespace lockstep {
@@ -47,8 +48,7 @@ struct Stream::Queue {
   }
 };
 
-Stream::Stream(BackendKind kind)
-    : deferred_(queued(kind)), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
+Stream::Stream(BackendKind kind) : deferred_(queued(kind)), traced_(kind == BackendKind::traced), counting_(kind == BackendKind::counting) {
   if (kind == BackendKind::cuda) cuda_ = std::make_unique<CudaStream>();
   if (!deferred_) return;
   queue_ = std::make_unique<Queue>();
@@ -88,18 +88,22 @@ void Stream::synchronize() {
 }
 
 namespace {
-// Calls f(element pointer, index) for each element in row-major order.
+// Calls f(element pointer, index) for each element in row-major order; gives way after about a million.
 template <class T, class F>
 void each_element(const View& view, const F& f) {
+  constexpr std::int64_t kElements = std::int64_t{1} << 20;
+  std::int64_t since = 0;
   for (std::int64_t r = 0; r < view.rows; ++r) {
     T* row = device_pointer<T>(view) + r * view.stride;
     for (std::int64_t c = 0; c < view.cols; ++c) f(row[c], r * view.cols + c);
+    if ((since += view.cols) < kElements) continue;
+    since = 0;
+    give_way();
   }
 }
 
 void check_count(const View& view, std::size_t count) {
-  if (static_cast<std::int64_t>(count) != view.size())
-    fail(ErrorCode::internal, "a copy of {} values meets a view of {} x {}", count, view.rows, view.cols);
+  if (static_cast<std::int64_t>(count) != view.size()) fail(ErrorCode::internal, "a copy of {} values meets a view of {} x {}", count, view.rows, view.cols);
 }
 }  // namespace
 
@@ -114,13 +118,9 @@ void Stream::write(const View& view, const std::vector<float>& values) {
   if (cuda_) return cuda_->upload(view, values.data());
   auto copy = [view, traced = traced_](const std::vector<float>& v) {
     if (traced)
-      each_element<Traced>(view, [&](Traced& e, std::int64_t i) {
-        e = traced_constant(view.dtype == DType::bf16 ? widen(round_to_bf16(v[i])) : v[i]);
-      });
-    else if (view.dtype == DType::bf16)
-      each_element<Bf16>(view, [&](Bf16& e, std::int64_t i) { e = round_to_bf16(v[i]); });
-    else
-      each_element<float>(view, [&](float& e, std::int64_t i) { e = v[i]; });
+      each_element<Traced>(view, [&](Traced& e, std::int64_t i) { e = traced_constant(view.dtype == DType::bf16 ? widen(round_to_bf16(v[i])) : v[i]); });
+    else if (view.dtype == DType::bf16) each_element<Bf16>(view, [&](Bf16& e, std::int64_t i) { e = round_to_bf16(v[i]); });
+    else each_element<float>(view, [&](float& e, std::int64_t i) { e = v[i]; });
   };
   if (!queue_) return copy(values);
   enqueue([copy, values] { copy(values); });
@@ -130,9 +130,7 @@ void Stream::write(const View& view, const std::vector<std::int32_t>& values) {
   if (counting_) return;
   check_count(view, values.size());
   if (cuda_) return cuda_->upload(view, values.data());
-  auto copy = [view](const std::vector<std::int32_t>& v) {
-    each_element<std::int32_t>(view, [&](std::int32_t& e, std::int64_t i) { e = v[i]; });
-  };
+  auto copy = [view](const std::vector<std::int32_t>& v) { each_element<std::int32_t>(view, [&](std::int32_t& e, std::int64_t i) { e = v[i]; }); };
   if (!queue_) return copy(values);
   enqueue([copy, values] { copy(values); });
 }
@@ -141,9 +139,7 @@ void Stream::write(const View& view, const std::vector<std::uint8_t>& values) {
   if (counting_) return;
   check_count(view, values.size());
   if (cuda_) return cuda_->upload(view, values.data());
-  auto copy = [view](const std::vector<std::uint8_t>& v) {
-    each_element<std::uint8_t>(view, [&](std::uint8_t& e, std::int64_t i) { e = v[i]; });
-  };
+  auto copy = [view](const std::vector<std::uint8_t>& v) { each_element<std::uint8_t>(view, [&](std::uint8_t& e, std::int64_t i) { e = v[i]; }); };
   if (!queue_) return copy(values);
   enqueue([copy, values] { copy(values); });
 }
@@ -161,8 +157,7 @@ void Stream::copy(const View& to, const View& from) {
       std::memcpy(target, source, bytes * static_cast<std::size_t>(to.rows));
       return;
     }
-    for (std::int64_t r = 0; r < to.rows; ++r)
-      std::memcpy(target + r * to.stride * to.element_bytes, source + r * from.stride * from.element_bytes, bytes);
+    for (std::int64_t r = 0; r < to.rows; ++r) std::memcpy(target + r * to.stride * to.element_bytes, source + r * from.stride * from.element_bytes, bytes);
   });
 }
 
@@ -219,12 +214,9 @@ std::future<std::vector<float>> Stream::read(const View& view) {
   }
   if (cuda_) return download<float>(*cuda_, view);
   return read_with<float>(*this, counting_, view, [traced = traced_](const View& v, std::vector<float>& out) {
-    if (traced)
-      each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.value; });
-    else if (v.dtype == DType::bf16)
-      each_element<Bf16>(v, [&](Bf16& e, std::int64_t i) { out[i] = widen(e); });
-    else
-      each_element<float>(v, [&](float& e, std::int64_t i) { out[i] = e; });
+    if (traced) each_element<Traced>(v, [&](Traced& e, std::int64_t i) { out[i] = e.value; });
+    else if (v.dtype == DType::bf16) each_element<Bf16>(v, [&](Bf16& e, std::int64_t i) { out[i] = widen(e); });
+    else each_element<float>(v, [&](float& e, std::int64_t i) { out[i] = e; });
   });
 }
 

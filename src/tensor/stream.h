@@ -1,5 +1,5 @@
-// A stream: work in order. Direct: done at once, on the caller's thread. Deferred: queued on another thread, as a GPU would;
-// its buffers' addresses are tagged so that the host cannot dereference them. On a GPU: launched at once, done when the GPU gets there.
+// A stream: device work in order. Direct streams run it at once on the caller's thread; deferred ones queue it on another thread, as a GPU would,
+// with tagged addresses that the host cannot dereference; on a GPU it is launched at once and runs when the GPU gets there.
 // The only way back to the host is read(). One caller thread at a time.
 #pragma once
 #include <functional>
@@ -31,16 +31,16 @@ class Stream {
  public:
   explicit Stream(BackendKind kind);
   ~Stream();
-  // Whether work may still be under way when a call returns.
+  // Whether work may still be running when a call returns.
   bool deferred() const { return deferred_ || cuda_; }
   CudaStream* cuda() const { return cuda_.get(); }  // of a GPU, else null
 
-  // Work runs after all work enqueued before; on a GPU at once: it launches what is to come after. On a deferred stream an exception in it is rethrown by the next
+  // Runs the work after all work enqueued before; on a GPU it is called at once, and its launches are queued. On a deferred stream an exception in it is rethrown by the next
   // synchronize() or read; later work is dropped.
   void enqueue(std::function<void()> work);
   void synchronize();
 
-  // Copies host values to the view (row-major, size() of them); the host array may go away at once.
+  // Copies host values to the view (row-major, size() of them); the host array may be freed at once.
   // float values go to f32 views and, rounded, to bf16 views; on the traced backend they become constants.
   void write(const View& view, const std::vector<float>& values);
   void write(const View& view, const std::vector<std::int32_t>& values);
@@ -52,7 +52,7 @@ class Stream {
   // Values of a view once all earlier work is done. Bits are the device's (bf16 is widened exactly).
   std::future<std::vector<float>> read(const View& view);
   std::future<std::vector<std::int32_t>> read_ints(const View& view);
-  std::future<std::vector<std::uint8_t>> read_bytes(const View& view);  // u8 views
+  std::future<std::vector<std::uint8_t>> read_bytes(const View& view);    // u8 views
   std::future<std::vector<std::uint64_t>> read_hashes(const View& view);  // traced backend only
 
  private:

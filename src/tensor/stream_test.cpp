@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr MemoryCategory kAny = MemoryCategory::workspace;
+constexpr MemoryCategory kAnyStream = MemoryCategory::workspace;
 
 TEST(Stream, DirectWorkIsDoneAtOnceAndDeferredWorkElsewhere) {
   Stream direct(BackendKind::cpu), deferred(BackendKind::deferred);
@@ -33,7 +33,9 @@ TEST(Stream, DeferredWorkDoesNotBlockTheCallerAndRunsInOrder) {
   Stream stream(BackendKind::deferred);
   std::atomic<bool> go{false};
   std::vector<int> order;
-  stream.enqueue([&] { while (!go) std::this_thread::yield(); });
+  stream.enqueue([&] {
+    while (!go) std::this_thread::yield();
+  });
   for (int i = 0; i < 10000; ++i) stream.enqueue([&order, i] { order.push_back(i); });
   go = true;  // reached although the first piece of work was waiting for it
   stream.synchronize();
@@ -67,7 +69,7 @@ TEST(Stream, ErrorsAreRethrownOnceAndLaterWorkIsDropped) {
 
 TEST(Stream, AReadRethrowsEarlierErrors) {
   Device device(BackendKind::deferred, 1);
-  const Buffer b = device.upload(std::vector<float>{1, 2}, 1, 2, kAny);
+  const Buffer b = device.upload(std::vector<float>{1, 2}, 1, 2, kAnyStream);
   device.stream().enqueue([] { throw std::runtime_error("lost kernel"); });
   EXPECT_THROW(device.stream().read(b.view()).get(), std::runtime_error);
   EXPECT_EQ(device.stream().read(b.view()).get(), (std::vector<float>{1, 2}));
@@ -87,16 +89,18 @@ TEST(Stream, DestructionFinishesQueuedWork) {
 TEST(Stream, WritesTakeACopyAndBuffersMayBeDroppedWhileWorkIsQueued) {
   Device device(BackendKind::deferred, 1);
   std::atomic<bool> go{false};
-  device.stream().enqueue([&] { while (!go) std::this_thread::yield(); });
-  const Buffer kept = device.allocate(DType::f32, 1, 3, kAny);
+  device.stream().enqueue([&] {
+    while (!go) std::this_thread::yield();
+  });
+  const Buffer kept = device.allocate(DType::f32, 1, 3, kAnyStream);
   {
     std::vector<float> values = {1, 2, 3};
     device.stream().write(kept.view(), values);
     values.assign(3, 9.0f);
     // Dropped before its write has run: the block is reused in stream order, so the second write wins.
-    Buffer dropped = device.upload(std::vector<float>(1000, 5.0f), 1, 1000, kAny);
+    Buffer dropped = device.upload(std::vector<float>(1000, 5.0f), 1, 1000, kAnyStream);
   }
-  const Buffer next = device.upload(std::vector<float>(1000, 6.0f), 1, 1000, kAny);
+  const Buffer next = device.upload(std::vector<float>(1000, 6.0f), 1, 1000, kAnyStream);
   go = true;
   EXPECT_EQ(device.stream().read(kept.view()).get(), (std::vector<float>{1, 2, 3}));
   EXPECT_EQ(device.stream().read(next.view()).get(), std::vector<float>(1000, 6.0f));
@@ -107,7 +111,7 @@ TEST(Stream, ViewsWithGapsAreWrittenZeroedAndReadInPlace) {
     for (DType dtype : {DType::f32, DType::bf16}) {
       Device device(kind, 1);
       Stream& stream = device.stream();
-      const Buffer b = device.upload(std::vector<float>(15, 8.0f), 3, 5, kAny, dtype);
+      const Buffer b = device.upload(std::vector<float>(15, 8.0f), 3, 5, kAnyStream, dtype);
       const View inner = b.view().block(1, 2, 1, 3);
       stream.write(inner, std::vector<float>{1, 2, 3, 4, 5, 6});
       stream.fill_zero(inner.column_range(2, 1));
@@ -119,18 +123,18 @@ TEST(Stream, ViewsWithGapsAreWrittenZeroedAndReadInPlace) {
 
 TEST(Stream, HashesBelongToTheTracedBackend) {
   Device traced(BackendKind::traced, 1), cpu(BackendKind::cpu, 1);
-  const Buffer zero = traced.allocate_zero(DType::f32, 1, 1, kAny), one = traced.upload(std::vector<float>{1.0f}, 1, 1, kAny);
+  const Buffer zero = traced.allocate_zero(DType::f32, 1, 1, kAnyStream), one = traced.upload(std::vector<float>{1.0f}, 1, 1, kAnyStream);
   EXPECT_EQ(traced.stream().read_hashes(zero.view()).get()[0], traced_constant(0.0f).hash);
   EXPECT_EQ(traced.stream().read_hashes(one.view()).get()[0], traced_constant(1.0f).hash);
   EXPECT_NE(traced_constant(0.0f).hash, traced_constant(-0.0f).hash);
-  const Buffer b = cpu.upload(std::vector<float>{1.0f}, 1, 1, kAny);
+  const Buffer b = cpu.upload(std::vector<float>{1.0f}, 1, 1, kAnyStream);
   EXPECT_THROW(cpu.stream().read_hashes(b.view()), Error);
 }
 
 TEST(Stream, BinsAreEmptiedByFillZero) {
   for (BackendKind kind : {BackendKind::cpu, BackendKind::traced}) {
     Device device(kind, 1);
-    const Buffer bins = device.allocate_zero(DType::bins, 2, 16, kAny);
+    const Buffer bins = device.allocate_zero(DType::bins, 2, 16, kAnyStream);
     const View bytes = [&] {
       View v = bins.view();
       v.dtype = DType::i32, v.cols = v.stride = v.cols * v.element_bytes / 4, v.element_bytes = 4;

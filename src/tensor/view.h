@@ -1,4 +1,4 @@
-// A view: where a matrix lies on a device. Plain values, copied into queued work; owns nothing.
+// A view: where a matrix lies on a device. A plain value, copied into queued work; owns nothing.
 // The address is a device handle: on the deferred backend (and on GPUs) the host cannot dereference it. Kernels turn it into
 // a pointer with tensor/device_pointer.h; the host reads through Stream::read only.
 #pragma once

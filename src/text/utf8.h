@@ -1,7 +1,7 @@
-// UTF-8 as bytes: what is a whole character, what is a broken one, and what replaces it. Broken bytes become U+FFFD one
-// per maximal subpart (Unicode 15, section 3.9), which is what Rust's from_utf8_lossy and so Hugging Face tokenizers do.
-// Knows no classes of characters but white space. Thread-safe (pure functions).
+// UTF-8 handling: finds whole and broken characters, and replaces broken bytes by U+FFFD, one
+// per maximal subpart (Unicode 15, section 3.9), as Rust's from_utf8_lossy and so Hugging Face tokenizers do.
 //   std::string clean = utf8_lossy(bytes);
+// Knows no character classes but white space. Thread-safe (pure functions).
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "train/gradient_file.h"
 #include "train/gradient_norm.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
@@ -22,10 +23,10 @@ std::vector<std::vector<std::size_t>> parts_of(const std::vector<TrainSequence>&
 struct Scored {
   const AdapterWeights* adapter = nullptr;
   const std::vector<TrainSequence>* data = nullptr;
-  GradientSet* gradients = nullptr;  // where a gradient may follow: of one job alone
+  GradientSet* gradients = nullptr;  // where a backward may follow: only with a single job
 };
 
-// A job's own error goes to its place of `failures`, or is thrown where there are none.
+// A job's own error goes to its entry of `failures`, or is thrown when that is null.
 void fail_job(AdapterTrainer::Failures* failures, std::size_t job, const Error& error) {
   if (!failures) throw error;
   (*failures)[job] = error;
@@ -54,7 +55,8 @@ std::vector<std::vector<std::vector<float>>> score_with(FrozenBase& base, const 
     std::vector<ForwardPass::Job> now;
     for (std::size_t j = 0; j < jobs.size(); ++j)
       if (pass < parts[j].size() && !(failures && (*failures)[j]))
-        now.push_back({jobs[j].data, &none, 1.0, parts[j][pass], &results[j], &sums[j], jobs[j].adapter, jobs[j].gradients, failures ? &(*failures)[j] : nullptr});
+        now.push_back(
+            {jobs[j].data, &none, 1.0, parts[j][pass], &results[j], &sums[j], jobs[j].adapter, jobs[j].gradients, failures ? &(*failures)[j] : nullptr});
     if (!now.empty()) base.pass().run(*base.weights(), {.keep = jobs[0].gradients != nullptr}, now);
   }
   std::vector<std::vector<std::vector<float>>> out;
@@ -62,7 +64,7 @@ std::vector<std::vector<std::vector<float>>> score_with(FrozenBase& base, const 
   return out;
 }
 
-// Every matrix of an adapter moves and decays, and counts in its norm as what it adapts.
+// Every matrix of an adapter is trained and decays; for group norms it counts as what it adapts.
 std::vector<TrainedParameter> adapted_parameters(const Manifest& model, const AdapterLayout& layout) {
   std::vector<TrainedParameter> all(layout.manifest().parameters().size());
   for (std::size_t i = 0; i < model.parameters().size(); ++i) {
@@ -74,7 +76,8 @@ std::vector<TrainedParameter> adapted_parameters(const Manifest& model, const Ad
 }
 
 // Forward only, with a loss.
-void evaluate_with(FrozenBase& base, const AdapterWeights* adapter, OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+void evaluate_with(FrozenBase& base, const AdapterWeights* adapter, OpenBatch& batch, const std::vector<std::size_t>& places,
+                   const std::vector<TrainSequence>& piece) {
   batch.check(places, piece);
   check_data(base.runtime(), piece, batch.loss(), false, base.options().declared_prefixes);
   ForwardBackwardResult result;
@@ -93,12 +96,19 @@ FrozenBase::FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weight
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
 }
 
-std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) { return std::move(score_with(*this, {{nullptr, &data}}, nullptr)[0]); }
+std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) {
+  return std::move(score_with(*this, {{nullptr, &data}}, nullptr)[0]);
+}
 
-void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) { evaluate_with(*this, nullptr, batch, places, piece); }
+void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  evaluate_with(*this, nullptr, batch, places, piece);
+}
 
-AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters, const OptimizerFamily& optimizer)
-    : base_(std::move(base)), layout_(std::move(layout)), rows_(backend(), layout_->manifest()),
+AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr<const AdapterLayout> layout, const WeightImages& masters,
+                               const OptimizerFamily& optimizer)
+    : base_(std::move(base)),
+      layout_(std::move(layout)),
+      rows_(backend(), layout_->manifest()),
       gradients_(backend(), rows_, {.accumulate = base_->options().accumulate, .always_bins = true, .kept = base_->options().kept}),
       state_(backend(), rows_, nullptr, adapted_parameters(base_->runtime().model->manifest(), *layout_), masters, optimizer, base_->options()) {
   publish();
@@ -139,7 +149,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
   std::vector<std::vector<std::vector<std::size_t>>> parts(jobs.size());
   std::vector<double> normalisers(jobs.size());
   std::size_t passes = 0;
-  // Nothing changes before all have been looked at.
+  // All jobs are checked before anything changes.
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {
       jobs[j].trainer->begin(*jobs[j].data, jobs[j].loss);
@@ -157,7 +167,15 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
       AdapterTrainer& trainer = *job.trainer;
       results[j].make_room(job.data->size(), job.loss.kind);
       trainer.gradients_.open({});
-      all[j] = {job.data, &job.loss, normalisers[j], {}, &results[j], &sums[j], trainer.weights_.get(), trainer.gradients_.set(), failures ? &(*failures)[j] : nullptr};
+      all[j] = {job.data,
+                &job.loss,
+                normalisers[j],
+                {},
+                &results[j],
+                &sums[j],
+                trainer.weights_.get(),
+                trainer.gradients_.set(),
+                failures ? &(*failures)[j] : nullptr};
     }
     for (std::size_t pass = 0; pass < passes; ++pass) {
       std::vector<ForwardPass::Job> now;
@@ -190,9 +208,7 @@ std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(con
   return results;
 }
 
-std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) {
-  return std::move(score_together(*base_, {{this, &data}})[0]);
-}
+std::vector<std::vector<float>> AdapterTrainer::score(const std::vector<TrainSequence>& data) { return std::move(score_together(*base_, {{this, &data}})[0]); }
 
 std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures) {
   std::vector<Scored> scored;
@@ -214,6 +230,27 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
     const OptimResult result = state_.step(gradients_.take(), adam, [&] { publish(); });
     gradients_.drop();
     return result;
+  } catch (...) {
+    gradients_.abandon();
+    throw;
+  }
+}
+
+void AdapterTrainer::save_gradients(const std::filesystem::path& folder) {
+  state_.check_usable();
+  AtomicFolder files(folder, AtomicFolder::Existing::replace);
+  CheckedWriter file(gradient_file(files.partial(), 0));
+  gradients_.write(file);
+  file.commit();
+  files.commit();
+}
+
+void AdapterTrainer::load_gradients(const std::filesystem::path& folder) {
+  state_.check_usable();
+  try {
+    CheckedReader file(gradient_file(folder, 0));
+    gradients_.read(file, nullptr);
+    file.finish();
   } catch (...) {
     gradients_.abandon();
     throw;

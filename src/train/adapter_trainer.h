@@ -1,9 +1,9 @@
-// Training of adapters (model/adapter.h) over frozen weights: many trainers on one base, each with masters, moments and steps of its own.
-// The calls are Trainer's. Bits depend on the data and the adapter alone: not on which other adapters are trained, or stand in the same
-// forward. Knows no files. One thread at a time for a base and all its trainers.
+// Trains adapters (model/adapter.h) over frozen weights: many trainers on one base, each with its own masters, moments and steps.
 //   auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{});
 //   AdapterTrainer one(base, layout, initial_adapter(*layout, 1)); one.forward_backward(data, loss); one.optim_step(adam);
 //   request.adapter = one.weights();
+// The calls are Trainer's. Bits depend on the data and the adapter alone: not on other adapters that are trained or share a
+// forward. Knows no files. One thread at a time for a base and all its trainers.
 #pragma once
 #include "train/forward_pass.h"
 #include "train/gradients.h"
@@ -12,17 +12,17 @@
 
 namespace lockstep {
 
-// Weights that stay as they are, and what forwards over them need.
+// Frozen weights, and what forwards over them need.
 class FrozenBase {
  public:
-  // Errors: unsupported for ranks or an indexer that trains (TrainerOptions): adapters have none. With an optimizer_folder the moments
-  // of each adapter are in a file of its own there.
+  // Errors: unsupported for ranks or a trained indexer (TrainerOptions), which adapters do not have. With an optimizer_folder each adapter's
+  // moments are in a file of its own there.
   FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const TrainerOptions& options);
   Runtime& runtime() { return runtime_; }
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
   const TrainerOptions& options() const { return options_; }
   ForwardPass& pass() { return pass_; }
-  // Log-probabilities of the targets without any adapter: what a reference policy says.
+  // Log-probabilities of the targets without any adapter: those of the reference policy.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a piece of `batch` (train/open_batch.h), without any adapter and without a gradient.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
@@ -43,18 +43,18 @@ class AdapterTrainer {
   AdapterTrainer& operator=(const AdapterTrainer&) = delete;
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss);
-  // Of several trainers on one base, in the same forwards; each has the bits of a call of its own. A trainer comes once.
+  // forward_backward for several trainers of one base in shared forwards; each has the bits of a separate call. A trainer appears once.
   struct Job {
     AdapterTrainer* trainer = nullptr;
     const std::vector<TrainSequence>* data = nullptr;
     LossOptions loss;
   };
-  // `failures`: of each job, so that what is wrong with one (its data, a value that is not finite) leaves the others alone; its gradients
-  // are abandoned, its result is empty. Null: the first is thrown, and all gradients are abandoned, as they are by other errors.
+  // `failures`: one per job, so that an error of one (its data, a value that is not finite) does not affect the others; its gradients
+  // are discarded, its result is empty. Null: the first is thrown, and all gradients are discarded, as by any other error.
   using Failures = std::vector<std::optional<Error>>;
   static std::vector<ForwardBackwardResult> forward_backward_together(const std::vector<Job>& jobs, Failures* failures = nullptr);
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
-  // Of several adapters, and of the base alone where there is no trainer, in the same forwards.
+  // Scores for several adapters, and for the base alone where a job has no trainer, in shared forwards.
   struct ScoreJob {
     AdapterTrainer* trainer = nullptr;
     const std::vector<TrainSequence>* data = nullptr;
@@ -64,8 +64,12 @@ class AdapterTrainer {
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
-  // After an error in the middle of a call, or to begin again: no gradient is there, as after an optim_step.
+  // Discards the gradients: after an error in the middle of a call, or to begin again. The state is as after an optim_step.
   void abandon_gradients() { gradients_.abandon(); }
+  // As Trainer's.
+  bool has_gradients() const { return gradients_.pending(); }
+  void save_gradients(const std::filesystem::path& folder);
+  void load_gradients(const std::filesystem::path& folder);
 
   const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }
   const AdapterLayout& layout() const { return *layout_; }
@@ -86,7 +90,7 @@ class AdapterTrainer {
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
-  RankRows rows_;  // all of them
+  RankRows rows_;                                  // all of them
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
   Gradients gradients_;
   OptimizerState state_;

@@ -54,7 +54,7 @@ TEST(AdapterTrainer, AFreshAdapterScoresAsTheBase) {
     for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
       const TrainBench m(config);
       AdapterBench bench(m, {profile});
-      const auto data = sequences(m.model->vocabulary);
+      const auto data = sequences(m.model->facts().vocabulary);
       AdapterTrainer trainer(bench.base, bench.layout(kAll), initial_adapter(*bench.layout(kAll), 1));
       const auto before = all_bits(bench.base->score(data));
       EXPECT_EQ(all_bits(trainer.score(data)), before) << m.model->family() << " " << profile;
@@ -108,7 +108,8 @@ TEST(AdapterTrainer, GradientsAreThoseOfTheMergedWeightsByTheChainRule) {
         for (std::int64_t k = 0; k < w.columns(); ++k) {
           double sum = 0;
           for (std::int64_t r = 0; r < kAll.rank; ++r)
-            sum += static_cast<double>(bv[static_cast<std::size_t>(n * kAll.rank + r)]) * static_cast<double>(av[static_cast<std::size_t>(r * w.columns() + k)]);
+            sum +=
+                static_cast<double>(bv[static_cast<std::size_t>(n * kAll.rank + r)]) * static_cast<double>(av[static_cast<std::size_t>(r * w.columns() + k)]);
           value[static_cast<std::size_t>(n * w.columns() + k)] += static_cast<float>(scale * sum);
         }
       manifest.scatter(w, value.data(), merged);
@@ -131,25 +132,31 @@ TEST(AdapterTrainer, GradientsAreThoseOfTheMergedWeightsByTheChainRule) {
         EXPECT_LE(error.absolute(), 2e-4 * error.scale()) << name << " of " << error.scale();
       };
       const auto at = [](const std::vector<float>& v, std::int64_t i) { return static_cast<double>(v[static_cast<std::size_t>(i)]); };
-      check(da, R, K, [&](std::int64_t r, std::int64_t k) {
-        double sum = 0;
-        for (std::int64_t n = 0; n < N; ++n) sum += at(b, n * R + r) * at(dw, n * K + k);
-        return scale * sum;
-      }, x.a->name);
-      check(db, N, R, [&](std::int64_t n, std::int64_t r) {
-        double sum = 0;
-        for (std::int64_t k = 0; k < K; ++k) sum += at(dw, n * K + k) * at(a, r * K + k);
-        return scale * sum;
-      }, x.b->name);
+      check(
+          da, R, K,
+          [&](std::int64_t r, std::int64_t k) {
+            double sum = 0;
+            for (std::int64_t n = 0; n < N; ++n) sum += at(b, n * R + r) * at(dw, n * K + k);
+            return scale * sum;
+          },
+          x.a->name);
+      check(
+          db, N, R,
+          [&](std::int64_t n, std::int64_t r) {
+            double sum = 0;
+            for (std::int64_t k = 0; k < K; ++k) sum += at(dw, n * K + k) * at(a, r * K + k);
+            return scale * sum;
+          },
+          x.b->name);
     }
   }
 }
 
-struct Outcome {
+struct AdapterOutcome {
   std::vector<std::uint64_t> hashes;
   std::vector<std::vector<std::uint32_t>> bits;
   double loss = 0;
-  bool operator==(const Outcome&) const = default;
+  bool operator==(const AdapterOutcome&) const = default;
 };
 
 const std::vector<AdapterSettings> kKinds{{.rank = 1, .alpha = 2},
@@ -157,12 +164,10 @@ const std::vector<AdapterSettings> kKinds{{.rank = 1, .alpha = 2},
                                           {.rank = 33, .alpha = 40, .attention = true, .mlp = false},
                                           {.rank = 8, .alpha = 4, .attention = false, .mlp = true, .unembedding = true}};
 
-std::vector<TrainSequence> data_of(std::size_t i) {
-  return groups_of({{6, {4, 9}}, {3, {12 + static_cast<std::int64_t>(i)}}, {40, {3, 2}}}, false, 5 + i);
-}
+std::vector<TrainSequence> data_of(std::size_t i) { return groups_of({{6, {4, 9}}, {3, {12 + static_cast<std::int64_t>(i)}}, {40, {3, 2}}}, false, 5 + i); }
 
-// Two steps of adapters `which`, each with data of its own: in one call a step, or one after another.
-std::vector<Outcome> train(const TrainBench& m, const AdapterCase& c, const std::vector<std::size_t>& which, bool together) {
+// Two steps of adapters `which`, each with data of its own: in one call per step, or one after another.
+std::vector<AdapterOutcome> train(const TrainBench& m, const AdapterCase& c, const std::vector<std::size_t>& which, bool together) {
   AdapterBench bench(m, c);
   std::vector<std::unique_ptr<AdapterTrainer>> trainers;
   std::vector<std::vector<TrainSequence>> data;
@@ -173,7 +178,7 @@ std::vector<Outcome> train(const TrainBench& m, const AdapterCase& c, const std:
   }
   LossOptions policy;
   policy.kind = LossKind::policy;
-  std::vector<Outcome> outcomes(which.size());
+  std::vector<AdapterOutcome> outcomes(which.size());
   for (int step = 0; step < 2; ++step) {
     std::vector<ForwardBackwardResult> results;
     std::vector<AdapterTrainer::Job> jobs;
@@ -182,7 +187,7 @@ std::vector<Outcome> train(const TrainBench& m, const AdapterCase& c, const std:
     else
       for (const AdapterTrainer::Job& job : jobs) results.push_back(job.trainer->forward_backward(*job.data, job.loss));
     for (std::size_t j = 0; j < which.size(); ++j) {
-      Outcome& o = outcomes[j];
+      AdapterOutcome& o = outcomes[j];
       for (const auto& rows : {results[j].logprobs, results[j].entropies, trainers[j]->score(data[j])})
         for (const auto& row : rows) o.bits.push_back(bits_of(row));
       o.loss += results[j].loss;
@@ -198,12 +203,12 @@ TEST(AdapterTrainer, NothingLeaksBetweenAdaptersInOneForward) {
   for (const char* config : {kPrefixGlm, kPrefixLlama, kPrefixQwen})
     for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
       const TrainBench m(config);
-      const std::vector<Outcome> together = train(m, {profile}, {0, 1, 2, 3}, true);
+      const std::vector<AdapterOutcome> together = train(m, {profile}, {0, 1, 2, 3}, true);
       for (std::size_t i = 0; i < kKinds.size(); ++i) {
         EXPECT_EQ(train(m, {profile}, {i}, false)[0], together[i]) << m.model->family() << " " << profile << ", adapter " << i;
         for (std::size_t other = 0; other < i; ++other) EXPECT_NE(together[i].hashes, together[other].hashes);
       }
-      // In another order and company.
+      // In another order, with other batch neighbours.
       EXPECT_EQ(train(m, {profile}, {3, 0}, true)[0], together[3]);
       EXPECT_EQ(train(m, {profile}, {2, 1, 0}, false)[1], together[1]);
     }
@@ -223,7 +228,8 @@ TEST(AdapterTrainer, ErrorsOfOneJobAreItsOwn) {
     std::vector<std::uint64_t> hashes[2];
     std::vector<std::vector<std::vector<std::uint32_t>>> scores[2];
     for (const bool beside : {false, true}) {
-      AdapterTrainer good(bench.base, layout, stirred(*layout, 1)), infinite(bench.base, layout, broken), wrong(bench.base, layout, stirred(*layout, 2)), last(bench.base, layout, stirred(*layout, 4));
+      AdapterTrainer good(bench.base, layout, stirred(*layout, 1)), infinite(bench.base, layout, broken), wrong(bench.base, layout, stirred(*layout, 2)),
+          last(bench.base, layout, stirred(*layout, 4));
       const auto data = data_of(0), more = data_of(1);
       auto foreign = data;
       foreign[0].tokens[0] = 1 << 20;
@@ -263,7 +269,7 @@ TEST(AdapterTrainer, ErrorsOfOneJobAreItsOwn) {
 TEST(AdapterTrainer, BitsDoNotDependOnTheWayItIsComputed) {
   for (const char* config : {kPrefixGlm, kPrefixLlama}) {
     const TrainBench m(config);
-    const std::vector<Outcome> want = train(m, {}, {0, 1, 2}, true);
+    const std::vector<AdapterOutcome> want = train(m, {}, {0, 1, 2}, true);
     const std::vector<AdapterCase> ways{{.options = {.micro_batch = 1}},
                                         {.options = {.micro_batch = 2, .checkpoint_activations = true}},
                                         {.options = {.share_prefixes = true}},

@@ -83,9 +83,12 @@ std::vector<TrainSequence> short_sequences(std::int64_t vocabulary) {
 class MemoryRunsOut {
  public:
   explicit MemoryRunsOut(const MemoryCase& c)
-      : case_(c), bench_(kLlama), data_(short_sequences(bench_.model->vocabulary)),
+      : case_(c),
+        bench_(kLlama),
+        data_(short_sequences(bench_.model->facts().vocabulary)),
         runtime_({.threads = 1}, bench_.model, profile_by_name(c.profile), 600),
-        trainer_(runtime_, bench_.masters, {.ranks = c.ranks}), start_(trainer_.state()) {
+        trainer_(runtime_, bench_.masters, {.ranks = c.ranks}),
+        start_(trainer_.state()) {
     for (const TrainSequence& s : data_)
       for (const float w : s.weights) loss_.normaliser += w;
     step();
@@ -195,9 +198,10 @@ TEST(AllocationFailure, OfASingleRank) {
 
 TEST(AllocationFailure, OfAnAdapter) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = short_sequences(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = short_sequences(bench.model->facts().vocabulary);
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
-  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 1), TrainerOptions{});
+  const auto base =
+      std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 1), TrainerOptions{});
   const auto layout = std::make_shared<const AdapterLayout>(bench.model->manifest(), AdapterSettings{.rank = 4});
   const auto step = [&](AdapterTrainer& trainer) {
     trainer.forward_backward(data, {});

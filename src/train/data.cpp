@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 #include "model/runtime.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 #include "train/loss_columns.h"
 #include "train/losses.h"
 #include "train/micro_batch.h"
@@ -21,7 +21,7 @@ TrainSequence TrainSequence::next_token(const std::vector<std::int32_t>& tokens)
 }
 
 namespace {
-// What is wrong with the experts that are given; empty: nothing.
+// What is wrong with the given experts; empty: nothing.
 std::string experts_fault(const std::vector<std::int32_t>& experts, std::size_t tokens, const ExpertShape& shape) {
   if (experts.empty()) return {};
   const auto row = static_cast<std::size_t>(shape.row());
@@ -40,27 +40,27 @@ std::string experts_fault(const std::vector<std::int32_t>& experts, std::size_t 
 }  // namespace
 
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed) {
-  // Over packed weights adapters train; all parameters do not (Trainer).
-  if (loss.kind != LossKind::none && !is_packed_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
+  // Over low-bit weights adapters train; full-parameter training is refused (Trainer).
+  if (loss.kind != LossKind::none && !is_low_bit_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
   check_loss_options(loss);
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {
     const TrainSequence& d = data[s];
     const std::size_t n = d.tokens.size();
     if (n == 0) wrong(s, "no tokens");
-    if (static_cast<std::int64_t>(n) > runtime.max_positions)
-      wrong(s, fmt::format("{} tokens, allowed are at most {}", n, runtime.max_positions));
+    if (static_cast<std::int64_t>(n) > runtime.max_positions) wrong(s, fmt::format("{} tokens, allowed are at most {}", n, runtime.max_positions));
     for (std::size_t i = 0; i < n; ++i)
-      if (d.tokens[i] < 0 || d.tokens[i] >= runtime.model->vocabulary)
-        wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->vocabulary - 1));
-    if (const std::string fault = experts_fault(d.experts, n, runtime.model->expert_shape()); !fault.empty()) wrong(s, fault);
-    check_loss_data(d, s, loss, runtime.model->vocabulary);
+      if (d.tokens[i] < 0 || d.tokens[i] >= runtime.model->facts().vocabulary)
+        wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->facts().vocabulary - 1));
+    if (const std::string fault = experts_fault(d.experts, n, runtime.model->facts().expert_shape()); !fault.empty()) wrong(s, fault);
+    check_loss_data(d, s, loss, runtime.model->facts().vocabulary);
   }
   check_declared_prefixes(data);
   if (loss.kind != LossKind::none) loss_normaliser(data, loss);
   const bool declared = std::any_of(data.begin(), data.end(), [](const TrainSequence& d) { return d.shared_prefix > 0; });
   if (declared && loss.kind != LossKind::none && !declared_allowed)
-    fail(ErrorCode::invalid_argument, "sequences declare a shared_prefix, which changes bits of gradients; allowed with TrainerOptions::declared_prefixes alone");
+    fail(ErrorCode::invalid_argument,
+         "sequences declare a shared_prefix, which changes bits of gradients; allowed with TrainerOptions::declared_prefixes alone");
   if (declared && index_loss)
     fail(ErrorCode::unsupported, "the index loss is not made over prefixes that are shared in the backward (shared_prefix); allowed is one of the two");
 }

@@ -1,75 +1,81 @@
-// What a training step is fed and what it returns. Host data only.
+// The input and the results of a training step. Host data only.
 #pragma once
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/kept_tokens.h"
 #include "kernels/head/head.h"
 
 namespace lockstep {
 
 struct Runtime;
 
-// One sequence. Input row i predicts K = targets_per_row targets: targets[i * K + k] with weights[i * K + k]. `tokens` has one entry a row,
-// everything else one a target; what a loss does not need may be empty (train/losses.h).
+// One sequence. Input row i predicts K = targets_per_row targets: targets[i * K + k] with weights[i * K + k]. `tokens` has one entry per row,
+// everything else one per target; columns that a loss does not need may be empty (train/losses.h).
 struct TrainSequence {
   std::vector<std::int32_t> tokens;
-  std::vector<std::int32_t> targets;    // -1: not scored
-  std::vector<float> weights;           // 0: masked; may be negative
+  std::vector<std::int32_t> targets;  // -1: not scored
+  std::vector<float> weights;         // 0: masked; may be negative
   std::vector<float> advantages;
-  std::vector<float> old_logprobs;      // the sampler's sampling log-probability of the target
-  // Declared sharing: sequences of a call with the same group (0 or more) have the same first `shared_prefix` tokens, without targets.
-  // These are one sequence, in the backward too: other bits of gradients (docs/numerics.md, "Declared shared prefixes").
+  std::vector<float> old_logprobs;  // the sampler's sampling log-probability of the target
+  // Declared shared prefix: sequences of a call with the same group (0 or more) have the same first `shared_prefix` tokens, without targets.
+  // The prefix is one sequence, in the backward too, so gradients have other bits (docs/numerics.md, "Declared shared prefixes").
   std::int64_t prefix_group = -1, shared_prefix = 0;
-  std::int64_t targets_per_row = 1;     // more: a distribution to learn; sequences of a call may differ in it
-  std::vector<float> proximal_logprobs;   // the trainer's at the start of the step
-  std::vector<float> reference_logprobs;  // the reference model's, for a KL term
+  std::int64_t targets_per_row = 1;        // more: a distribution to learn; sequences of a call may differ in it
+  std::vector<float> proximal_logprobs;    // the trainer's at the start of the step
+  std::vector<float> reference_logprobs;   // the reference model's, for a KL term
   std::vector<float> clip_low, clip_high;  // bounds of the ratio itself, instead of the loss's
-  std::vector<float> ratio_mask;        // not 0: the target counts in ratios of its sequence; empty: where its weight is not 0
+  std::vector<float> ratio_mask;           // not 0: the target counts in ratios of its sequence; empty: where its weight is not 0
 
-  // Experts that are given to the tokens (model/expert_shape.h), each a row of the model's shape in which every layer's ascend, or
-  // kOwnExperts throughout; empty: of no token. Weights of experts are the model's own scores of those given, and so are gradients.
+  // Router replay: experts given to the tokens (model/expert_shape.h), each a row of the model's shape, ascending in every layer, or
+  // kOwnExperts throughout; empty: the model routes all tokens. Expert weights and gradients are from the model's own scores of the given experts.
   std::vector<std::int32_t> experts = {};
 
-  // A whole text as training data: inputs tokens[0..n-2], targets tokens[1..n-1].
+  // What its targets were drawn from: the softmax of logits / temperature (above 0), over the tokens that sampling kept at each row (all where
+  // nothing was cut, and everywhere where this is empty). Log-probabilities, ratios, entropies and gradients are of this distribution.
+  float temperature = 1;
+  std::vector<KeptTokens> kept_tokens = {};
+
+  // Next-token prediction over a whole text: inputs tokens[0..n-2], targets tokens[1..n-1].
   static TrainSequence next_token(const std::vector<std::int32_t>& tokens);
 };
 
-// What every weight is divided by, beside the normaliser:
+// The divisor of every weight, besides the normaliser:
 //   token_mean: nothing more; normaliser 0 means the sum of all weights of the call
 //   sum: nothing at all; normaliser 0 means 1
 //   sequence_*: normaliser 0 means the number of sequences with a weight; sequence_token_mean also divides by the sum of the sequence's
 //   own weights, sequence_token_sum_norm by length_norm
 enum class LossAveraging { token_mean, sum, sequence_token_mean, sequence_token_sum, sequence_token_sum_norm };
-// Whose log-ratio is used: the target's, the mean over its sequence (geometric), or their sum (the product of the ratios).
+// Which log-ratio is used: the target's, the mean over its sequence (geometric), or their sum (the product of the ratios).
 enum class RatioLevel { token, sequence_mean, sequence_product };
 
 struct LossOptions {
   LossKind kind = LossKind::cross_entropy;
   LossParameters parameters;
-  // Every weight is divided by this, known before backward; 0: counted over the call.
+  // Every weight is divided by this, if known before the backward; 0: counted over the call.
   double normaliser = 0;
   LossAveraging averaging = LossAveraging::token_mean;
   double length_norm = 0;
   RatioLevel ratio_level = RatioLevel::token, correction_level = RatioLevel::token;
 };
 
-// Numbers about a loss, each named NAME:REDUCTION (mean, sum, min, max): docs/losses.md.
+// Metrics of a loss, each named NAME:REDUCTION (mean, sum, min, max): docs/losses.md.
 using LossMetrics = std::vector<std::pair<std::string, double>>;
 
 struct ForwardBackwardResult {
-  std::vector<std::vector<float>> logprobs;       // per sequence, per target; 0 where not scored
-  std::vector<std::vector<float>> entropies;      // per sequence, per row
-  std::vector<std::vector<float>> losses;         // per sequence, per target: normalised, weights in; empty when only scored
-  std::vector<std::vector<std::int32_t>> marks;   // the same: LossMark; empty for cross-entropy
-  double loss = 0;        // normalised
-  double index_loss = 0;  // mean KL of the indexers per row, 0 when not trained
-  std::int64_t rows = 0, scored = 0;  // scored: targets
-  // Rows that a gradient of the loss comes from, and sequences with such a row; 0 when only scored.
+  std::vector<std::vector<float>> logprobs;      // per sequence, per target; 0 where not scored
+  std::vector<std::vector<float>> entropies;     // per sequence, per row
+  std::vector<std::vector<float>> losses;        // per sequence, per target: normalised, weights in; empty when only scored
+  std::vector<std::vector<std::int32_t>> marks;  // the same: LossMark; empty for cross-entropy
+  double loss = 0;                               // normalised
+  double index_loss = 0;                         // mean KL of the indexers per row, 0 when not trained
+  std::int64_t rows = 0, scored = 0;             // scored: targets
+  // Rows with a gradient of the loss, and sequences with such a row; 0 when only scored.
   std::int64_t gradient_tokens = 0, gradient_sequences = 0;
   LossMetrics metrics;
-  // Places for so many sequences.
+  // Empty results for so many sequences.
   void make_room(std::size_t sequences, LossKind kind) {
     logprobs.resize(sequences);
     entropies.resize(sequences);
@@ -78,7 +84,7 @@ struct ForwardBackwardResult {
   }
 };
 
-// Errors invalid_argument: what no trainer takes. `declared_allowed`: TrainerOptions::declared_prefixes.
+// Throws invalid_argument for data that no trainer accepts. `declared_allowed`: TrainerOptions::declared_prefixes.
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed);
 
 }  // namespace lockstep

@@ -77,7 +77,8 @@ TEST_P(DeclaredPrefix, TwoGroupsAreNotOne) {
 INSTANTIATE_TEST_SUITE_P(Families, DeclaredPrefix, ::testing::Values(kPrefixGlm, kPrefixLlama, kPrefixQwen),
                          [](const auto& p) { return std::string(Json::parse(p.param)["model_type"].template get<std::string>()); });
 
-void expect_refused(const std::vector<TrainSequence>& data, const std::string& part, std::int64_t micro_batch = 0, bool index_loss = false, bool declared = true) {
+void expect_refused(const std::vector<TrainSequence>& data, const std::string& part, std::int64_t micro_batch = 0, bool index_loss = false,
+                    bool declared = true) {
   static const TrainBench m(kPrefixGlm);
   try {
     run_prefixes(m, {.micro_batch = micro_batch, .index_loss = index_loss, .declared = declared}, data);

@@ -12,33 +12,33 @@
 
 namespace lockstep {
 
-// One job's part of a pass: its rows, what the head is told of them, and what it answers.
+// One job's part of a pass: its rows, and the head's inputs and outputs for them.
 struct ForwardPass::JobRows {
-  RowPlan plan;                            // of the job alone
-  std::size_t first_slice = 0;             // in the batch
-  std::int64_t begin = 0, end = 0;         // rows of the tape
+  RowPlan plan;                     // of the job alone
+  std::size_t first_slice = 0;      // in the batch
+  std::int64_t begin = 0, end = 0;  // rows of the tape
   std::optional<LossColumns> columns;
   Buffer logprob, entropy, loss, marks, log_sum, slope, entropy_slope;
   std::int64_t count() const { return end - begin; }
-  // What a head was told and answered: another one may come.
+  // Clears the head's inputs and outputs, so that it can run again.
   void clear_head() {
     columns.reset();
     for (Buffer* b : {&logprob, &entropy, &loss, &marks, &log_sum, &slope, &entropy_slope}) *b = Buffer();
   }
 };
 
-// A forward and all that its backward reads. It stays where it is: records of the tape point into it.
+// A forward and everything its backward reads. It does not move: records of the tape point into it.
 struct ForwardPass::Pass : KeptPass {
   std::vector<JobRows> rows;
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<const Batch> batch;
   std::vector<AdapterRows> adapters;
-  std::vector<Buffer> router_loads;  // of one that is kept: they count when it is trained on
+  std::vector<Buffer> router_loads;  // of a kept forward: added to the loads when its backward runs
   std::optional<Tape> tape;
   std::optional<Context> context;
   Tensor hidden;
   View row_flags;
-  ForwardCounts asked;  // of its kernels, from lengths
+  ForwardCounts asked;  // expected work counts, from lengths
 };
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
@@ -67,7 +67,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
     for (JobRows& rows : pass->rows) rows.clear_head();
     const std::int64_t bytes = pass_bytes() - bytes_before;
     const double a_row = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, key.rows()));
-    bytes_a_row_ = bytes_a_row_ == 0 ? a_row : std::min(bytes_a_row_, a_row);  // the least: what the next one takes at least, about
+    bytes_a_row_ = bytes_a_row_ == 0 ? a_row : std::min(bytes_a_row_, a_row);  // the least seen: a lower estimate for the next one
     options_.kept->keep(std::move(key), std::move(pass), bytes);
   } else {
     cache_ = std::move(pass->cache);
@@ -76,7 +76,8 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
 
 std::unique_ptr<ForwardPass::Pass> ForwardPass::kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
   const Job& job = jobs[0];
-  std::unique_ptr<KeptPass> found = options_.kept->take(pass_key(job.adapter ? job.adapter_gradients : settings.gradients, weights, job.adapter, *job.data, job.part));
+  std::unique_ptr<KeptPass> found =
+      options_.kept->take(pass_key(job.adapter ? job.adapter_gradients : settings.gradients, weights, job.adapter, *job.data, job.part));
   return std::unique_ptr<Pass>(static_cast<Pass*>(found.release()));
 }
 
@@ -103,7 +104,7 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   const bool taped = settings.gradient || keep;
   auto pass = std::make_unique<Pass>();
   std::vector<JobRows>& rows = pass->rows = std::vector<JobRows>(jobs.size());
-  // Rows of all jobs, one job after another. Several have pages of one position, whatever each would have alone.
+  // Rows of all jobs, one job after another. With several jobs pages hold one position, whatever each job would have alone.
   std::vector<SequenceSlice> slices;
   std::int64_t page_size = 0, all_pages = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
@@ -120,20 +121,22 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   const std::int64_t pages = (all_pages * page_size + options_.page_size - 1) / options_.page_size;
   pass->cache = keep ? nullptr : std::move(cache_);
   if (!pass->cache || pass->cache->pages < pages) {
-    pass->cache.reset();  // its memory first
+    pass->cache.reset();  // freed before the next is allocated
     pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile,
                                             keep ? pages : pages + pages / 4, options_.page_size);
   }
   pass->batch = std::make_unique<const Batch>(backend, slices, page_size, true);
   const Batch& batch = *pass->batch;
   for (const SequenceSlice& slice : slices)
-    pass->asked.expect(model, std::max(slice.begin, slice.shared), slice.begin + static_cast<std::int64_t>(slice.tokens.size()), settings.index.dense_attention);
+    pass->asked.expect(model, std::max(slice.begin, slice.shared), slice.begin + static_cast<std::int64_t>(slice.tokens.size()),
+                       settings.index.dense_attention);
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const std::size_t first = rows[j].first_slice, end = first + rows[j].plan.slices.size();
     rows[j].begin = batch.row_begin()[first];
     rows[j].end = batch.row_begin()[end];
     if (jobs[j].adapter)
-      pass->adapters.push_back({jobs[j].adapter, taped ? jobs[j].adapter_gradients : nullptr, batch.forward_begin()[first], batch.forward_begin()[end], rows[j].begin, rows[j].end});
+      pass->adapters.push_back(
+          {jobs[j].adapter, taped ? jobs[j].adapter_gradients : nullptr, batch.forward_begin()[first], batch.forward_begin()[end], rows[j].begin, rows[j].end});
   }
 
   ForwardOptions options;
@@ -163,13 +166,13 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   Context& ctx = *pass.context;
   std::vector<JobRows>& rows = pass.rows;
   const std::int64_t count = batch.tape_count();
-  // The logits of a chunk of rows, never of all: about 4 MB, and enough rows to read the weight for.
-  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.vocabulary));
-  const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.head).outputs, MemoryCategory::workspace);
+  // Rows of logits per chunk, never all: about 4 MB, and enough rows to amortise reading the weight.
+  const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.facts().vocabulary));
+  const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.facts().head).outputs, MemoryCategory::workspace);
   HeadLoss all;
   all.flags = pass.row_flags;
   all.x = ctx.taped(pass.hidden);
-  all.w = ctx.packed(model.head);
+  all.w = ctx.packed(model.facts().head);
   all.round_input_bf16 = runtime_.profile.bf16_activations;
   all.logits_chunk = logits.view();
   const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
@@ -179,18 +182,18 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
     Tape& tape = *pass.tape;
     tape.contribute(pass.hidden.node, dx);
     tape.backward();
-    // Last, when the activations are gone. Weights that move have one job alone.
+    // Runs last, when the activations are freed. Trained weights have a single job.
     if (GradientSet* g = settings.gradients; g && all.w.outputs > 0) {
       const Buffer table_dy = tape.take_table_gradient();
       const JobRows& own = rows.front();
-      backend.launch(&KernelTable::head_weight,
-                     HeadWeight{g->gradient(model.head), g->bins(model.head), g->finish_at_once(), all.x, all.w,
-                                sharding_ ? sharding_->begin(model.head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(),
-                                batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(), batch.tape_rows().token});
+      head_weight(backend, HeadWeight{g->gradient(model.facts().head), g->bins(model.facts().head), g->finish_at_once(), all.x, all.w,
+                                      sharding_ ? sharding_->begin(model.facts().head) : 0, all.round_input_bf16, own.columns->target(), own.log_sum.view(),
+                                      own.slope.view(), batch.tape_rows().segment, own.entropy.view(), own.entropy_slope.view(), table_dy.view(),
+                                      batch.tape_rows().token, own.columns->distribution()});
     }
   }
 
-  // The record of this pass: everything that goes back to the host.
+  // Reads the results of this pass back to the host.
   const std::vector<std::int32_t> flags = backend.stream().read_ints(pass.row_flags).get();
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     try {
@@ -211,20 +214,21 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
   const bool trains = job.loss->kind != LossKind::none, marked = trains && job.loss->kind != LossKind::cross_entropy;
-  LossColumns& columns = rows.columns.emplace(device, *job.data, rows.plan, *job.loss, job.normaliser);
+  LossColumns& columns = rows.columns.emplace(device, *job.data, rows.plan, *job.loss, job.normaliser, runtime_.model->facts().vocabulary);
   const std::int64_t width = columns.targets_per_row();
   const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, rows.count(), cols, MemoryCategory::activations); };
   HeadLoss head = all;
   for (View* view : {&head.flags, &head.x}) *view = view->row_range(rows.begin, rows.count());
   head.dx = View{};
   head.target = columns.target();
+  head.distribution = columns.distribution();
   rows.logprob = output(width), rows.entropy = output(1);
   head.logprob = rows.logprob.view();
-  const ParameterId id = runtime_.model->head;
+  const ParameterId id = runtime_.model->facts().head;
   const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
   const AdapterRows* adapter = job.adapter ? &*own : nullptr;
   const auto launch = [&] { head_loss(context, head, id, adapter, batch.tape_rows().segment.row_range(rows.begin, rows.count())); };
-  // Ratios of whole sequences want all their log-probabilities first.
+  // Sequence-level ratios need all log-probabilities of the sequence first.
   if (trains && columns.needs_logprobs()) {
     launch();
     columns.set_logprobs(backend.stream().read(rows.logprob.view()).get());
@@ -259,20 +263,21 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch, 
   const std::int64_t width = rows.columns->targets_per_row();
   const std::vector<float> logprobs = stream.read(rows.logprob.view()).get(), entropies = stream.read(rows.entropy.view()).get();
   const std::vector<float> losses = rows.loss ? stream.read(rows.loss.view()).get() : std::vector<float>();
-  const bool moves = rows.slope && job.loss->kind != LossKind::none;
-  const std::vector<float> slopes = moves ? stream.read(rows.slope.view()).get() : std::vector<float>();
-  const std::vector<float> entropy_slopes = moves && rows.entropy_slope ? stream.read(rows.entropy_slope.view()).get() : std::vector<float>();
+  const bool has_gradient = rows.slope && job.loss->kind != LossKind::none;
+  const std::vector<float> slopes = has_gradient ? stream.read(rows.slope.view()).get() : std::vector<float>();
+  const std::vector<float> entropy_slopes = has_gradient && rows.entropy_slope ? stream.read(rows.entropy_slope.view()).get() : std::vector<float>();
   const std::vector<std::int32_t> marks = rows.marks ? stream.read_ints(rows.marks.view()).get() : std::vector<std::int32_t>();
   for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
     const RowPlan::Origin& origin = rows.plan.origins[k];
     const std::int64_t first = rows.plan.slices[k].begin, begin = batch.row_begin()[rows.first_slice + k], end = batch.row_begin()[rows.first_slice + k + 1];
     for (std::int64_t r = begin; r < end; ++r)
       if (flags[static_cast<std::size_t>(r)])
-        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", origin.sequence, first + r - begin, flags[static_cast<std::size_t>(r)]);
+        fail(ErrorCode::numeric, "sequence {}, token {}: a value is not a number or not finite (flags {})", origin.sequence, first + r - begin,
+             flags[static_cast<std::size_t>(r)]);
     if (origin.prefix) continue;
     const TrainSequence& d = (*job.data)[origin.sequence];
     job.result->scored += std::count_if(d.targets.begin(), d.targets.end(), [](std::int32_t token) { return token >= 0; });
-    // `own` values a row, of the `columns` that a row has here.
+    // `own` values per row, of the `columns` that a row has here.
     const auto put = [&](auto& to, const auto& from, std::int64_t own, std::int64_t columns) {
       to.assign(static_cast<std::size_t>(first * own), {});  // a declared prefix is not scored
       for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) to.insert(to.end(), from.begin() + r * columns, from.begin() + r * columns + own);
@@ -282,11 +287,12 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch, 
     if (rows.loss) put(job.result->losses[origin.sequence], losses, d.targets_per_row, width);
     if (rows.marks) put(job.result->marks[origin.sequence], marks, d.targets_per_row, width);
     job.result->rows += first + end - begin;
-    if (!moves) continue;
+    if (!has_gradient) continue;
     std::int64_t moving = 0;
     for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) {
       const auto slope = slopes.begin() + r * width;
-      moving += std::any_of(slope, slope + width, [](float s) { return s != 0; }) || (!entropy_slopes.empty() && entropy_slopes[static_cast<std::size_t>(r)] != 0);
+      moving +=
+          std::any_of(slope, slope + width, [](float s) { return s != 0; }) || (!entropy_slopes.empty() && entropy_slopes[static_cast<std::size_t>(r)] != 0);
     }
     job.result->gradient_tokens += moving;
     job.result->gradient_sequences += moving > 0;

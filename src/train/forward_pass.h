@@ -1,7 +1,7 @@
-// One micro-batch through the one forward, with or without a gradient: rows planned, the model, the head and its losses, backward,
-// results back on the host. Several jobs may stand in one pass, each with data, a loss and an adapter of its own over the same weights;
-// a job's bits are those it has alone. Keeps the cache between passes. Knows no optimizer. One thread at a time.
+// Runs one micro-batch through the model, with or without a gradient: plans rows, runs model, head and losses, backward, and reads results back.
 //   ForwardPass pass(runtime, {.page_size = 16}); pass.run(weights, settings, {{&data, &loss, normaliser, part, &result, &sums}});
+// Several jobs may share one pass, each with its own data, loss and adapter over the same weights; a job's bits are those it has alone. Reuses
+// the cache between passes. Knows no optimizer. One thread at a time.
 #pragma once
 #include <memory>
 #include <optional>
@@ -27,7 +27,7 @@ class ForwardPass {
     const std::vector<Buffer>* router_loads = nullptr;
     IndexTraining index;
     double index_weight = 0;  // of one row
-    bool keep = false;        // without a gradient, of one job: it stays for the gradient that may be asked for next
+    bool keep = false;        // without a gradient, single job: keeps the forward for a backward that may be asked for next (kept_passes.h)
   };
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;
@@ -36,13 +36,13 @@ class ForwardPass {
     std::vector<std::size_t> part;            // sequences of the data that are in this pass
     ForwardBackwardResult* result = nullptr;  // one entry a sequence of the data; those of `part` are filled
     RowSums* sums = nullptr;
-    const AdapterWeights* adapter = nullptr;        // null: the weights alone
+    const AdapterWeights* adapter = nullptr;  // null: the weights alone
     GradientSet* adapter_gradients = nullptr;
-    std::optional<Error>* failure = nullptr;        // where the job's own error goes, so that others keep their results; null: thrown
+    std::optional<Error>* failure = nullptr;  // receives the job's own error, so that others keep their results; null: thrown
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
-  // Of all forwards so far, on this rank. What lengths ask for is that of all heads and experts.
+  // Work counts of all forwards so far, on this rank. The expected counts are those of all heads and experts.
   const ForwardCounts& work() const { return work_; }
 
  private:
@@ -52,10 +52,10 @@ class ForwardPass {
   std::unique_ptr<Pass> forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
   // Heads and losses, and the backward.
   void finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
-  // What is kept of an earlier forward, or null.
+  // The kept forward of the same rows, or null.
   std::unique_ptr<Pass> kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
   void add_router_loads(const Pass& pass, const Settings& settings);
-  std::int64_t pass_bytes() const;  // that passes hold now
+  std::int64_t pass_bytes() const;  // bytes that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
 
@@ -64,7 +64,7 @@ class ForwardPass {
   const Sharding* sharding_;
   std::unique_ptr<KvCache> cache_;
   ForwardCounts work_;
-  double bytes_a_row_ = 0;  // the least of passes that were kept
+  double bytes_a_row_ = 0;  // the least over kept forwards
 };
 
 }  // namespace lockstep

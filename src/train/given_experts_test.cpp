@@ -35,7 +35,7 @@ std::vector<TrainSequence> with_own_experts(const TrainBench& m, const std::stri
   RouteReader reader;
   runtime.observer = &reader;
   Trainer trainer(runtime, m.masters, {});
-  const ExpertShape shape = m.model->expert_shape();
+  const ExpertShape shape = m.model->facts().expert_shape();
   for (TrainSequence& d : data) {
     TrainSequence plain = d;
     plain.prefix_group = -1, plain.shared_prefix = 0;
@@ -43,7 +43,8 @@ std::vector<TrainSequence> with_own_experts(const TrainBench& m, const std::stri
     EXPECT_EQ(static_cast<std::int64_t>(reader.layers.size()), shape.layers);
     for (std::size_t i = 0; i < d.tokens.size(); ++i)
       for (const std::vector<std::int32_t>& layer : reader.layers)
-        for (std::size_t j = 0; j < static_cast<std::size_t>(shape.experts_a_token); ++j) d.experts.push_back(layer[i * static_cast<std::size_t>(shape.experts_a_token) + j]);
+        for (std::size_t j = 0; j < static_cast<std::size_t>(shape.experts_a_token); ++j)
+          d.experts.push_back(layer[i * static_cast<std::size_t>(shape.experts_a_token) + j]);
   }
   return data;
 }
@@ -76,7 +77,12 @@ void add_rows(std::vector<std::vector<std::uint32_t>>& to, const std::vector<std
 OneStep one_step(const TrainBench& m, const PrefixCase& c, const std::vector<TrainSequence>& data, const std::shared_ptr<KeptPasses>& kept = nullptr) {
   Runtime runtime({.kind = c.backend, .isa = c.isa, .threads = c.threads}, m.model, profile_by_name(c.profile), 700);
   Trainer trainer(runtime, m.masters,
-                  {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .share_prefixes = c.share, .declared_prefixes = c.declared, .kept = kept, .ranks = c.ranks});
+                  {.micro_batch = c.micro_batch,
+                   .checkpoint_activations = c.checkpoint,
+                   .share_prefixes = c.share,
+                   .declared_prefixes = c.declared,
+                   .kept = kept,
+                   .ranks = c.ranks});
   LossOptions loss;
   loss.kind = LossKind::policy;
   OneStep step;
@@ -90,7 +96,7 @@ OneStep one_step(const TrainBench& m, const PrefixCase& c, const std::vector<Tra
   return step;
 }
 
-void expect_same(const TrainBench& m, const OneStep& got, const OneStep& want, const std::string& what) {
+void expect_same_gradients(const TrainBench& m, const OneStep& got, const OneStep& want, const std::string& what) {
   SCOPED_TRACE(what);
   EXPECT_EQ(got.scores, want.scores);
   EXPECT_EQ(got.logprobs, want.logprobs);
@@ -114,24 +120,24 @@ TEST(GivenExperts, TheModelsOwnChangeNoBit) {
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     const auto data = groups_of(kGroups), own = with_own_experts(m, profile, data);
     const OneStep want = one_step(m, {.profile = profile}, data);
-    expect_same(m, one_step(m, {.profile = profile}, own), want, "plain");
+    expect_same_gradients(m, one_step(m, {.profile = profile}, own), want, "plain");
     for (auto [name, way] : ways()) {
       way.profile = profile;
-      expect_same(m, one_step(m, way, own), want, name);
+      expect_same_gradients(m, one_step(m, way, own), want, name);
     }
   }
 }
 
 TEST(GivenExperts, OthersChangeResultsAndTheseDoNotDependOnTheWay) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), other = with_other_experts(m.model->facts().expert_shape(), data);
   const OneStep plain = one_step(m, {}, data), want = one_step(m, {}, other);
   EXPECT_NE(want.scores, plain.scores);
   EXPECT_NE(want.hash, plain.hash);
   EXPECT_NE(difference(m.model->manifest(), want.gradients[0], plain.gradients[0]), "");
-  for (const auto& [name, way] : ways()) expect_same(m, one_step(m, way, other), want, name);
+  for (const auto& [name, way] : ways()) expect_same_gradients(m, one_step(m, way, other), want, name);
   const auto kept = std::make_shared<KeptPasses>(std::int64_t{1} << 30);
-  expect_same(m, one_step(m, {}, other, kept), want, "kept");
+  expect_same_gradients(m, one_step(m, {}, other, kept), want, "kept");
   EXPECT_EQ(kept->statistics().used, 1);
 }
 
@@ -139,7 +145,7 @@ TEST(GivenExperts, OthersChangeResultsAndTheseDoNotDependOnTheWay) {
 TEST(GivenExperts, PrefixesAreSharedWhereExpertsAreEqualToo) {
   const TrainBench m(kPrefixGlm);
   auto data = groups_of({{20, {9, 9, 9, 9}}});
-  const auto other = with_other_experts(m.model->expert_shape(), data);
+  const auto other = with_other_experts(m.model->facts().expert_shape(), data);
   data[1].experts = other[1].experts;
   data[2].experts = other[2].experts;
   data[3].experts.assign(other[3].experts.size(), kOwnExperts);
@@ -151,20 +157,20 @@ TEST(GivenExperts, PrefixesAreSharedWhereExpertsAreEqualToo) {
   EXPECT_EQ(shared[0], 0);
   EXPECT_LT(shared[1], 20);  // two compute the prompt: as the model routes it, and as we do (up to the first token whose experts we give)
   EXPECT_GE(shared[2], 20);
-  expect_same(m, one_step(m, {.share = true}, data), one_step(m, {}, data), "shared");
+  expect_same_gradients(m, one_step(m, {.share = true}, data), one_step(m, {}, data), "shared");
 }
 
 TEST(GivenExperts, OfDeclaredPrefixesAreTheGroups) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups, true), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups, true), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->facts().expert_shape(), data);
   const OneStep want = one_step(m, {}, data);
-  expect_same(m, one_step(m, {}, own), want, "own");
+  expect_same_gradients(m, one_step(m, {}, own), want, "own");
   const OneStep others = one_step(m, {}, other);
   EXPECT_NE(others.hash, want.hash);
-  expect_same(m, one_step(m, {.checkpoint = true}, other), others, "checkpoints");
+  expect_same_gradients(m, one_step(m, {.checkpoint = true}, other), others, "checkpoints");
   auto wrong = other;
   wrong[1].experts[0] = wrong[1].experts[1] = kOwnExperts;
-  for (std::size_t i = 0; i < static_cast<std::size_t>(m.model->expert_shape().row()); ++i) wrong[1].experts[i] = static_cast<std::int32_t>(i % 2);
+  for (std::size_t i = 0; i < static_cast<std::size_t>(m.model->facts().expert_shape().row()); ++i) wrong[1].experts[i] = static_cast<std::int32_t>(i % 2);
   try {
     one_step(m, {}, wrong);
     FAIL() << "taken";
@@ -175,7 +181,7 @@ TEST(GivenExperts, OfDeclaredPrefixesAreTheGroups) {
 
 TEST(GivenExperts, ReachAdaptersThroughTheSameForward) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), own = with_own_experts(m, "cpu-bf16w", data), other = with_other_experts(m.model->facts().expert_shape(), data);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-bf16w"), 700);
   const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4, .alpha = 6});
@@ -206,7 +212,7 @@ TEST(GivenExperts, ReachAdaptersThroughTheSameForward) {
 
 TEST(GivenExperts, AreAPartOfWhatAKeptForwardIsOf) {
   const TrainBench m(kPrefixGlm);
-  const auto data = groups_of(kGroups), other = with_other_experts(m.model->expert_shape(), data);
+  const auto data = groups_of(kGroups), other = with_other_experts(m.model->facts().expert_shape(), data);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-bf16w"), 700);
   TrainerOptions options{.accumulate = true, .kept = std::make_shared<KeptPasses>(std::int64_t{1} << 30)};
   Trainer trainer(runtime, m.masters, options);

@@ -11,7 +11,7 @@ ScaledNorm scaled_norm(double norm, const AdamParameters& adam) {
   const auto scale = static_cast<float>(adam.gradient_scale), scaled = static_cast<float>(norm) * scale;
   float clip = 1;
   if (adam.max_norm > 0) clip = std::min(clip, static_cast<float>(adam.max_norm) / scaled);
-  // Never 0, which would say that there is no clip.
+  // Never 0, which would mean no clipping.
   return {scaled, std::max(scale * clip, std::numeric_limits<float>::min())};
 }
 
@@ -25,10 +25,14 @@ double take_scale(Backend& backend, const View& norm, double value, AdamParamete
 
 std::string gradient_group(const Parameter& parameter) {
   switch (parameter.adapted) {
-    case AdapterKind::attention: return "attention";
-    case AdapterKind::mlp: return "mlp";
-    case AdapterKind::unembedding: return "unembedding";
-    case AdapterKind::none: break;
+    case AdapterKind::attention:
+      return "attention";
+    case AdapterKind::mlp:
+      return "mlp";
+    case AdapterKind::unembedding:
+      return "unembedding";
+    case AdapterKind::none:
+      break;
   }
   if (parameter.layout == ParameterLayout::packed) return "other";
   return parameter.outputs > 1 ? "embedding" : "norm";

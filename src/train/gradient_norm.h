@@ -1,6 +1,6 @@
-// The norm of a step's gradients: what is told of it, and what every gradient is multiplied by beyond it (docs/numerics.md, "Optimizer").
-// Plain values, but for the launches.
+// The norm of a step's gradients, and the factor (scale and clip) that every gradient is multiplied by (docs/numerics.md, "Optimizer").
 //   add_to_group(groups, gradient_group(p), gradient); group_norms(backend, groups, 1.0);
+// Plain values, except for the launches.
 #pragma once
 #include "train/optimizers/optimizer.h"
 
@@ -17,7 +17,7 @@ double take_scale(Backend& backend, const View& norm, double value, AdamParamete
 
 // Gradients by groups of parameters.
 using GradientGroups = std::vector<std::pair<std::string, std::vector<View>>>;
-// What a parameter of a model counts as: attention, mlp, unembedding (as adapters have them), embedding, norm (and biases), other.
+// The group of a model's parameter: attention, mlp, unembedding (as for adapters), embedding, norm (and biases), other.
 std::string gradient_group(const Parameter& parameter);
 void add_to_group(GradientGroups& groups, const std::string& name, const View& gradient);
 // sqrt of each group's sum of squares, times the scale.

@@ -20,7 +20,9 @@ struct Stepped {
 };
 
 // eps is large, so that the size of a gradient shows in the update.
-AdamParameters adam_with(double scale, double max_norm) { return {.learning_rate = 1e-2, .eps = 0.05, .max_norm = max_norm, .gradient_scale = scale, .group_norms = true}; }
+AdamParameters adam_with(double scale, double max_norm) {
+  return {.learning_rate = 1e-2, .eps = 0.05, .max_norm = max_norm, .gradient_scale = scale, .group_norms = true};
+}
 
 std::vector<TrainSequence> weighed(std::vector<TrainSequence> data, float factor) {
   for (TrainSequence& d : data)
@@ -40,7 +42,8 @@ Stepped full_step(const TrainBench& m, const std::vector<TrainSequence>& data, c
 
 Stepped adapter_step(const TrainBench& m, const std::vector<TrainSequence>& data, const AdamParameters& adam, int steps = 1) {
   Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
-  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1), TrainerOptions{.accumulate = true});
+  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1),
+                                                 TrainerOptions{.accumulate = true});
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
   AdapterTrainer trainer(base, layout, initial_adapter(*layout, 1));
   Stepped out;
@@ -55,7 +58,7 @@ Stepped adapter_step(const TrainBench& m, const std::vector<TrainSequence>& data
 TEST(GradientScale, APowerOfTwoHasTheBitsOfScaledWeights) {
   const TrainBench m(kLlama);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0], sequences(m.model->vocabulary)[2]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0], sequences(m.model->facts().vocabulary)[2]};
   for (const double max_norm : {0.0, 0.25, 1e9}) {
     const Stepped want = full_step(m, weighed(data, 0.125f), adam_with(1, max_norm)), plain = full_step(m, data, adam_with(1, max_norm));
     for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {2, 1, 1}, {1, 2, 1}}) {
@@ -64,7 +67,7 @@ TEST(GradientScale, APowerOfTwoHasTheBitsOfScaledWeights) {
       EXPECT_EQ(got.result.gradient_norm, want.result.gradient_norm);
     }
     EXPECT_EQ(full_step(m, data, adam_with(0.125, max_norm)).result.group_norms, want.result.group_norms);
-    const bool clipped = max_norm == 0.25;  // to one length, whatever the scale was
+    const bool clipped = max_norm == 0.25;                                                               // to one length, whatever the scale was
     EXPECT_EQ(difference(m.model->manifest(), plain.masters, want.masters) == "", clipped) << max_norm;  // the control
     const Stepped adapter = adapter_step(m, data, adam_with(0.125, max_norm)), adapter_want = adapter_step(m, weighed(data, 0.125f), adam_with(1, max_norm));
     EXPECT_EQ(difference(layout->manifest(), adapter.masters, adapter_want.masters), "") << max_norm;
@@ -75,7 +78,7 @@ TEST(GradientScale, APowerOfTwoHasTheBitsOfScaledWeights) {
 
 TEST(GradientScale, AnyOtherIsThatOfScaledWeightsButForRounding) {
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0], sequences(m.model->vocabulary)[2]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0], sequences(m.model->facts().vocabulary)[2]};
   for (const double max_norm : {0.0, 0.25}) {
     const Stepped got = full_step(m, data, adam_with(1.0 / 3, max_norm)), want = full_step(m, weighed(data, 1.0f / 3), adam_with(1, max_norm));
     EXPECT_NEAR(got.result.gradient_norm, want.result.gradient_norm, 1e-5 * want.result.gradient_norm);
@@ -87,7 +90,7 @@ TEST(GradientScale, AnyOtherIsThatOfScaledWeightsButForRounding) {
 TEST(GradientScale, GroupsMakeUpTheNorm) {
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0]};
+    const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0]};
     // The second step of an adapter: in the first one B is 0, and A has no gradient.
     for (const Stepped& s : {full_step(m, data, adam_with(0.5, 0)), adapter_step(m, data, adam_with(0.5, 0)), adapter_step(m, data, adam_with(0.5, 0), 2)}) {
       double squares = 0;
@@ -101,7 +104,7 @@ TEST(GradientScale, GroupsMakeUpTheNorm) {
 
 TEST(GradientScale, TokensAndSequencesWithAGradientAreCounted) {
   const TrainBench m(kLlama);
-  std::vector<TrainSequence> data = sequences(m.model->vocabulary);
+  std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary);
   data.erase(data.begin() + 1);
   for (TrainSequence& d : data) d.weights.assign(d.targets.size(), 1.0f);
   data[0].weights.assign(data[0].targets.size(), 0.0f);  // masked whole

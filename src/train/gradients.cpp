@@ -4,8 +4,18 @@
 #include <utility>
 
 #include "base/error.h"
+#include "train/gradient_file.h"
 
 namespace lockstep {
+
+namespace {
+// As it lies in a file of this process's own.
+struct GradientsHead {
+  std::int32_t calls = 0;
+  bool set = false, bins = false, several_calls = false, pieces = false;
+};
+constexpr std::uint8_t kHoldsBins = 1, kHoldsGradient = 2;
+}  // namespace
 
 void Gradients::drop_kept() const {
   if (settings_.kept && set_) settings_.kept->drop(set_.get());
@@ -84,6 +94,43 @@ void Gradients::abandon() {
   } catch (const std::exception&) {  // of the work that is abandoned
   }
   drop();
+}
+
+void Gradients::write(CheckedWriter& file) {
+  file.value(GradientsHead{calls_, set_ != nullptr, bins_, several_calls_, pieces_});
+  if (!set_) return;
+  const std::size_t parameters = rows_.manifest().parameters().size();
+  std::vector<std::uint8_t> held(parameters);
+  for (std::size_t i = 0; i < parameters; ++i) {
+    const auto id = static_cast<ParameterId>(i);
+    held[i] = static_cast<std::uint8_t>((set_->holds_bins(id) ? kHoldsBins : 0) | (set_->holds_gradient(id) ? kHoldsGradient : 0));
+  }
+  file.values(held);
+  for (std::size_t i = 0; i < parameters; ++i) {
+    const auto id = static_cast<ParameterId>(i);
+    if (held[i] & kHoldsBins) write_view(file, backend_.stream(), set_->bins(id));
+    if (held[i] & kHoldsGradient) write_view(file, backend_.stream(), set_->gradient(id));
+  }
+}
+
+void Gradients::read(CheckedReader& file, std::function<void()> again) {
+  drop();
+  const auto head = file.value<GradientsHead>();
+  if (head.set) {
+    use_bins(head.bins);
+    const std::vector<std::uint8_t> held = file.values<std::uint8_t>();
+    if (held.size() != rows_.manifest().parameters().size())
+      file.refuse(fmt::format("is of {} parameters, the trainer has {}", held.size(), rows_.manifest().parameters().size()));
+    for (std::size_t i = 0; i < held.size(); ++i) {
+      const auto id = static_cast<ParameterId>(i);
+      if (held[i] & kHoldsBins) read_view(file, backend_.stream(), set_->bins(id));
+      if (held[i] & kHoldsGradient) read_view(file, backend_.stream(), set_->gradient(id));
+    }
+  }
+  several_calls_ = head.several_calls;
+  pieces_ = head.pieces;
+  calls_ = head.calls;
+  again_ = std::move(again);
 }
 
 GradientSet& Gradients::finished() {

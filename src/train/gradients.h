@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/checked_file.h"
 #include "model/tape.h"
 #include "train/kept_passes.h"
 #include "train/rank_rows.h"
@@ -17,9 +18,9 @@ namespace lockstep {
 class Gradients {
  public:
   struct Settings {
-    bool accumulate = false;      // several calls before a step
-    bool mostly_one_call = false;  // with it: accumulators come with a step's second call alone (TrainerOptions)
-    bool always_bins = false;     // accumulators whatever comes
+    bool accumulate = false;           // several calls before a step
+    bool mostly_one_call = false;      // with it: accumulators come with a step's second call alone (TrainerOptions)
+    bool always_bins = false;          // accumulators whatever comes
     std::shared_ptr<KeptPasses> kept;  // null: forwards are not kept
   };
   Gradients(Backend& backend, const RankRows& rows, const Settings& settings) : backend_(backend), rows_(rows), settings_(settings) {}
@@ -58,6 +59,13 @@ class Gradients {
   void abandon();
   // Of one call, to look at; +0 before it. Error internal where calls accumulate.
   GradientSet& finished();
+
+  // Whether the call that stands alone would be made once more (Call::again).
+  bool holds_call() const { return static_cast<bool>(again_); }
+  // All of it, between two backwards, into a file and back (train/gradient_file.h). What is added later, and the step, have the bits that they
+  // would have had; forwards that were kept are gone. `again`: of the call that stood alone. An error of read() leaves what abandon() cleans.
+  void write(CheckedWriter& file);
+  void read(CheckedReader& file, std::function<void()> again);
 
  private:
   bool use_bins(bool bins);  // whether a new set was made, which is empty

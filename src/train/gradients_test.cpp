@@ -44,7 +44,7 @@ void act(Trainer& trainer, const Act& a, const std::vector<TrainSequence>& data)
 
 TEST(Gradients, AnyCallsBeforeAStepHaveTheBitsOfAccumulators) {
   const TrainBench bench(kPrefixLlama);
-  std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
   data.erase(data.begin() + 1);  // the long one
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-bf16w"), 600);
   Trainer plain(runtime, bench.masters, {.accumulate = true});

@@ -48,7 +48,7 @@ bool KeptPasses::make_room(std::int64_t bytes) {
 }
 
 void KeptPasses::keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes) {
-  // Asked again before it was used: the newer one stays.
+  // The same key again before it was used: the newer one replaces it.
   for (auto entry = entries_.begin(); entry != entries_.end();) {
     if (entry->key == key) entry = remove(entry), ++statistics_.dropped;
     else ++entry;

@@ -81,13 +81,13 @@ std::vector<TrainSequence> kept_data(std::int64_t vocabulary) {
 TEST(KeptPasses, AGradientAfterAKeptForwardHasTheBitsOfOneWithout) {
   for (const KeptCase& c : kept_cases()) {
     const TrainBench m(c.config);
-    const auto data = kept_data(m.model->vocabulary);
+    const auto data = kept_data(m.model->facts().vocabulary);
     Runtime runtime({.kind = c.backend, .threads = 2}, m.model, profile_by_name(c.profile), 700);
     Trainer plain(runtime, m.masters, c.options);
     TrainerOptions keeping = c.options;
     keeping.kept = std::make_shared<KeptPasses>(kPlenty);
     Trainer trainer(runtime, m.masters, keeping);
-    const double rate = m.model->router_biases.empty() ? 0.0 : 1e-2;  // loads are counted once
+    const double rate = m.model->facts().router_biases.empty() ? 0.0 : 1e-2;  // loads are counted once
     expect_equal(m.model->manifest(), two_custom_steps(trainer, data, rate), two_custom_steps(plain, data, rate));
     const std::int64_t parts = c.options.micro_batch > 0 ? 3 : 1;
     EXPECT_EQ(keeping.kept->statistics().used, 2 * parts);
@@ -103,7 +103,7 @@ TEST(KeptPasses, AGradientAfterAKeptForwardHasTheBitsOfOneWithout) {
 TEST(KeptPasses, SoDoAdaptersBesideEachOther) {
   for (const KeptCase& c : kept_cases()) {
     const TrainBench m(c.config);
-    const auto data = kept_data(m.model->vocabulary);
+    const auto data = kept_data(m.model->facts().vocabulary);
     Runtime runtime({.kind = c.backend, .threads = 2}, m.model, profile_by_name(c.profile), 700);
     const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
     const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4, .alpha = 6, .unembedding = true});
@@ -126,7 +126,7 @@ TEST(KeptPasses, SoDoAdaptersBesideEachOther) {
 // The controls: what is not the same data under the same weights begins anew.
 TEST(KeptPasses, OtherRowsOrOtherWeightsDoNotHit) {
   const TrainBench m(kQwen);
-  const auto data = sequences(m.model->vocabulary, 3);
+  const auto data = sequences(m.model->facts().vocabulary, 3);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
   TrainerOptions options{.accumulate = true, .kept = std::make_shared<KeptPasses>(kPlenty)};
   const KeptPasses::Statistics& statistics = options.kept->statistics();
@@ -169,7 +169,7 @@ TEST(KeptPasses, OtherRowsOrOtherWeightsDoNotHit) {
 // Equal rows, at another place of their data: results go by place, so a forward of another split is none of theirs.
 TEST(KeptPasses, AnotherSplitDoesNotHit) {
   const TrainBench m(kQwen);
-  const auto data = sequences(m.model->vocabulary, 3);
+  const auto data = sequences(m.model->facts().vocabulary, 3);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
   const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
@@ -198,7 +198,7 @@ TEST(KeptPasses, AnotherSplitDoesNotHit) {
 // Accumulators come with the backward: a forward that may be asked for its gradient has none yet.
 TEST(KeptPasses, AForwardOpensNoAccumulators) {
   const TrainBench m(kQwen);
-  const auto data = sequences(m.model->vocabulary, 3);
+  const auto data = sequences(m.model->facts().vocabulary, 3);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
   const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
@@ -222,7 +222,7 @@ TEST(KeptPasses, AForwardOpensNoAccumulators) {
 
 TEST(KeptPasses, TheOldestGoWithinTheLimit) {
   const TrainBench m(kQwen);
-  const auto data = sequences(m.model->vocabulary, 4);
+  const auto data = sequences(m.model->facts().vocabulary, 4);
   Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
   const auto scored = [&](std::int64_t bytes) {
     TrainerOptions options{.accumulate = true, .kept = std::make_shared<KeptPasses>(bytes)};

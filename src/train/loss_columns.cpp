@@ -17,7 +17,7 @@ void add_weights(const TrainSequence& d, ExactSum& sum) {
   for (std::size_t i = 0; i < d.targets.size(); ++i)
     if (d.targets[i] >= 0) sum.add(static_cast<double>(d.weights[i]));
 }
-// Old log-probabilities are of no use to plain reinforce, which may come without them.
+// Plain reinforce does not use old log-probabilities, so they may be missing.
 bool anchored_nowhere(const LossOptions& loss) {
   return loss.kind == LossKind::reinforce && loss.parameters.anchor == RatioAnchor::sampler && loss.parameters.kl != KlEstimator::unbiased;
 }
@@ -55,7 +55,8 @@ SequenceRatio sequence_ratio(const TrainSequence& d, const std::vector<float>& l
   return ratio;
 }
 
-LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data, const RowPlan& plan, const LossOptions& loss, double normaliser)
+LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data, const RowPlan& plan, const LossOptions& loss, double normaliser,
+                         std::int64_t vocabulary)
     : device_(device), data_(data), plan_(plan), loss_(loss) {
   for (const RowPlan::Origin& origin : plan.origins) width_ = std::max(width_, data[origin.sequence].targets_per_row);
   for (std::size_t s = 0; s < plan.slices.size(); ++s) {
@@ -64,11 +65,11 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
     const auto own = static_cast<std::size_t>(d.targets_per_row);
     for (std::size_t i = 0; i < plan.slices[s].tokens.size(); ++i) {
       const std::size_t at = (static_cast<std::size_t>(plan.slices[s].begin) + i) * own;
-      for (std::size_t k = 0; k < static_cast<std::size_t>(width_); ++k)
-        targets_.push_back(k < own && !plan.origins[s].prefix ? d.targets[at + k] : -1);
+      for (std::size_t k = 0; k < static_cast<std::size_t>(width_); ++k) targets_.push_back(k < own && !plan.origins[s].prefix ? d.targets[at + k] : -1);
     }
   }
   target_ = device.upload(targets_, rows_, width_, MemoryCategory::activations);
+  make_distribution(vocabulary);
   objective_.kind = loss.kind;
   objective_.parameters = loss.parameters;
   if (loss.kind == LossKind::none) return;
@@ -106,6 +107,39 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
   bounds(&Objective::clip_low, &TrainSequence::clip_low, p.clip_low);
   bounds(&Objective::clip_high, &TrainSequence::clip_high, p.clip_high);
   ratios_of_sequences_ = loss.ratio_level != RatioLevel::token || (p.correction != Correction::none && loss.correction_level != RatioLevel::token);
+}
+
+// Of rows of sequences that have one; where none has, the head is not told, and costs what it did.
+void LossColumns::make_distribution(std::int64_t vocabulary) {
+  bool tempered = false, kept = false;
+  std::vector<float> temperatures;
+  std::vector<std::int32_t> rows, words;
+  std::int64_t most = 0;
+  for (std::size_t s = 0; s < plan_.slices.size(); ++s) {
+    const TrainSequence& d = data_[plan_.origins[s].sequence];
+    const auto begin = static_cast<std::size_t>(plan_.slices[s].begin);
+    for (std::size_t i = 0; i < plan_.slices[s].tokens.size(); ++i) {
+      temperatures.push_back(d.temperature);
+      tempered = tempered || d.temperature != 1.0f;
+      const KeptTokens* own = plan_.origins[s].prefix || d.kept_tokens.empty() ? nullptr : &d.kept_tokens[begin + i];
+      const bool cut = own && own->cut();
+      rows.insert(rows.end(), {cut ? static_cast<std::int32_t>(own->order) : 0, static_cast<std::int32_t>(words.size()), cut ? own->count : 0});
+      if (!cut) continue;
+      words.insert(words.end(), own->words.begin(), own->words.end());
+      most = std::max<std::int64_t>(most, own->count);
+      kept = true;
+    }
+  }
+  const auto upload = [&](const auto& values, std::int64_t height, std::int64_t width) {
+    buffers_.push_back(device_.upload(values, height, width, MemoryCategory::activations));
+    return buffers_.back().view();
+  };
+  if (tempered) distribution_.temperature = upload(temperatures, rows_, 1);
+  if (!kept) return;
+  distribution_.kept = upload(rows, rows_, 3);
+  distribution_.kept_words = upload(words, 1, std::ssize(words));
+  distribution_.vocabulary = vocabulary;
+  distribution_.most_kept = most;
 }
 
 template <class F>
@@ -154,7 +188,8 @@ void LossColumns::set_logprobs(const std::vector<float>& logprobs) {
       const std::vector<float>& anchor = p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : d.old_logprobs;
       if (p.anchor != RatioAnchor::current) ratio = static_cast<float>(sequence_ratio(d, own, anchor).at(loss_.ratio_level));
       if (p.correction != Correction::none)
-        correction = static_cast<float>(sequence_ratio(d, p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : own, d.old_logprobs).at(loss_.correction_level));
+        correction =
+            static_cast<float>(sequence_ratio(d, p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : own, d.old_logprobs).at(loss_.correction_level));
     }
     ratios.push_back(ratio);
     corrections.push_back(correction);

@@ -1,4 +1,4 @@
-// What a datum may bring for its targets beside them, by the names of files and wires. The one place that knows these names.
+// Names of the loss inputs that a datum may have besides its targets, as files and protocols spell them. The one place that knows these names.
 #pragma once
 #include "train/data.h"
 
@@ -6,7 +6,7 @@ namespace lockstep {
 
 struct LossInputName {
   const char* name;
-  std::vector<float> TrainSequence::* values;
+  std::vector<float> TrainSequence::*values;
 };
 inline constexpr LossInputName kLossInputNames[] = {{"weights", &TrainSequence::weights},
                                                     {"advantages", &TrainSequence::advantages},

@@ -1,6 +1,6 @@
-// Numbers about a loss over a batch, under the names that clients combine by: NAME:REDUCTION with one colon (docs/losses.md). Sums are
-// order-free, so no number depends on pieces, micro-batches or ranks. Counted are scored targets of a weight that is not 0.
+// Metrics of a loss over a batch, named NAME:REDUCTION with one colon, by which clients combine them (docs/losses.md).
 //   LossMetricSums sums(loss); sums.add(data, result); result.metrics = sums.metrics(result);
+// Sums are order-free, so no metric depends on pieces, micro-batches or ranks. Only scored targets with a weight other than 0 count.
 #pragma once
 #include "numerics/accumulator.h"
 #include "train/data.h"

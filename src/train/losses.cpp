@@ -102,7 +102,9 @@ const std::vector<OptionRow>& option_rows() {
       {"trust_low_threshold", kDppo, number_option(&LossParameters::trust_low, 0, kMost, kFromZero)},
       {"trust_high_threshold", kDppo, number_option(&LossParameters::trust_high, 0, kMost, kFromZero)},
       {"trust_distance", kDppo,
-       [](LossOptions& loss, const LossValue& v) { loss.kind = choice_of<LossKind>(v, {{"tv", LossKind::dppo_tv}, {"kl", LossKind::dppo_kl}}); }},
+       [](LossOptions& loss, const LossValue& v) {
+         loss.kind = choice_of<LossKind>(v, {{"tv", LossKind::dppo_tv}, {"kl", LossKind::dppo_kl}});
+       }},
       {"ratio_cap", kDppo, number_option(&LossParameters::ratio_cap, kLeast, kMost, kAboveZero)},
       {"tau_positive", kSapo, number_option(&LossParameters::tau_positive, kLeast, kMost, kAboveZero)},
       {"tau_negative", kSapo, number_option(&LossParameters::tau_negative, kLeast, kMost, kAboveZero)},
@@ -133,8 +135,8 @@ const std::vector<OptionRow>& option_rows() {
       {"correction_high", kPolicyLoss, number_option(&LossParameters::correction_high, kLeast, kMost, kAboveZero)},
       {"correction_level", kPolicyLoss,
        [](LossOptions& loss, const LossValue& v) {
-         loss.correction_level = choice_of<RatioLevel>(
-             v, {{"token", RatioLevel::token}, {"geometric", RatioLevel::sequence_mean}, {"sequence", RatioLevel::sequence_product}});
+         loss.correction_level =
+             choice_of<RatioLevel>(v, {{"token", RatioLevel::token}, {"geometric", RatioLevel::sequence_mean}, {"sequence", RatioLevel::sequence_product}});
        }},
   };
   return rows;
@@ -175,6 +177,16 @@ std::vector<std::string> loss_option_names(const LossRow& row) {
   return names;
 }
 
+LossConfig read_loss_config(const std::vector<std::string>& pairs) {
+  LossConfig config;
+  for (const std::string& pair : pairs) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) fail(ErrorCode::invalid_argument, "an option of the loss is '{}', allowed is KEY=VALUE", pair);
+    config.emplace_back(pair.substr(0, equals), pair.substr(equals + 1));
+  }
+  return config;
+}
+
 LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   const auto row = std::find_if(loss_rows().begin(), loss_rows().end(), [&](const LossRow& r) { return r.name == name; });
   if (row == loss_rows().end())
@@ -189,7 +201,8 @@ LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   loss.parameters.log_ratio_high = row->log_ratio_high;
   loss.parameters.kl = KlEstimator::k3;  // its coefficient is 0
   for (const auto& [key, value] : config) {
-    const auto option = std::find_if(option_rows().begin(), option_rows().end(), [&row, &key = key](const OptionRow& o) { return o.name == key && (o.groups & row->options); });
+    const auto option =
+        std::find_if(option_rows().begin(), option_rows().end(), [&row, &key = key](const OptionRow& o) { return o.name == key && (o.groups & row->options); });
     if (option == option_rows().end())
       fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", key, name, fmt::join(loss_option_names(*row), ", "),
            did_you_mean(key, loss_option_names(*row)));
@@ -208,20 +221,29 @@ void check_loss_options(const LossOptions& loss) {
   const LossParameters& p = loss.parameters;
   const auto wrong = [](const std::string& what) { fail(ErrorCode::invalid_argument, "{}", what); };
   if (!is_policy(loss.kind)) {
-    if (loss.averaging == LossAveraging::sequence_token_sum_norm && !(loss.length_norm > 0)) wrong("length_norm is missing: averaging sequence_token_sum_norm divides by it");
+    if (loss.averaging == LossAveraging::sequence_token_sum_norm && !(loss.length_norm > 0))
+      wrong("length_norm is missing: averaging sequence_token_sum_norm divides by it");
     return;
   }
-  for (const auto& [name, value] : {std::pair{"clip_low_threshold", p.clip_low}, {"clip_high_threshold", p.clip_high}, {"beta", p.beta}, {"eps_clip_c", p.dual_clip},
-                                    {"kl_coefficient", p.kl_coefficient}, {"entropy_coefficient", p.entropy_coefficient}, {"correction_low", p.correction_low},
+  for (const auto& [name, value] : {std::pair{"clip_low_threshold", p.clip_low},
+                                    {"clip_high_threshold", p.clip_high},
+                                    {"beta", p.beta},
+                                    {"eps_clip_c", p.dual_clip},
+                                    {"kl_coefficient", p.kl_coefficient},
+                                    {"entropy_coefficient", p.entropy_coefficient},
+                                    {"correction_low", p.correction_low},
                                     {"correction_high", p.correction_high}})
     if (!std::isfinite(value)) wrong(fmt::format("{} is {}, allowed are finite numbers", name, value));
   if (p.clip_low > p.clip_high) wrong(fmt::format("clip_low_threshold is {}, allowed is at most clip_high_threshold, which is {}", p.clip_low, p.clip_high));
   if (corrects(loss) && p.correction != Correction::truncate && p.correction_low > p.correction_high)
     wrong(fmt::format("correction_low is {}, allowed is at most correction_high, which is {}", p.correction_low, p.correction_high));
-  if (loss.averaging == LossAveraging::sequence_token_sum_norm && !(loss.length_norm > 0)) wrong("length_norm is missing: averaging sequence_token_sum_norm divides by it");
+  if (loss.averaging == LossAveraging::sequence_token_sum_norm && !(loss.length_norm > 0))
+    wrong("length_norm is missing: averaging sequence_token_sum_norm divides by it");
   const bool weighs = corrects(loss) && p.correction != Correction::mask, ratio = loss.kind != LossKind::reinforce && loss.kind != LossKind::dro;
   if (weighs && ratio && p.anchor == RatioAnchor::sampler)
-    wrong("the ratio is over the sampler already (anchor sampler), and a correction would count it twice; allowed are anchor proximal or current, or correction mask");
+    wrong(
+        "the ratio is over the sampler already (anchor sampler), and a correction would count it twice; allowed are anchor proximal or current, or correction "
+        "mask");
   if (loss.ratio_level != RatioLevel::token && (loss.kind == LossKind::dppo_tv || loss.kind == LossKind::dppo_kl))
     wrong("dppo bounds the probability of a token; allowed is ratio_level token");
 }
@@ -229,27 +251,40 @@ void check_loss_options(const LossOptions& loss) {
 void check_loss_data(const TrainSequence& d, std::size_t s, const LossOptions& loss, std::int64_t vocabulary) {
   const auto wrong = [s](const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   const std::size_t n = d.tokens.size();
-  if (d.targets_per_row < 1 || d.targets_per_row > vocabulary)
-    wrong(fmt::format("targets_per_row is {}, allowed are 1 to {}", d.targets_per_row, vocabulary));
+  if (d.targets_per_row < 1 || d.targets_per_row > vocabulary) wrong(fmt::format("targets_per_row is {}, allowed are 1 to {}", d.targets_per_row, vocabulary));
   const std::size_t count = n * static_cast<std::size_t>(d.targets_per_row);
   const std::string each = d.targets_per_row == 1 ? "" : fmt::format(" of {} a token", d.targets_per_row);
   if (d.targets.size() != count || d.weights.size() != count)
     wrong(fmt::format("{} tokens, {} targets and {} weights; allowed are equal numbers{}", n, d.targets.size(), d.weights.size(), each));
+  if (!(d.temperature > 0 && std::isfinite(d.temperature))) wrong(fmt::format("its temperature is {}, allowed are finite numbers above 0", d.temperature));
+  if (!d.kept_tokens.empty() && d.kept_tokens.size() != n)
+    wrong(fmt::format("{} tokens and {} kept sets; allowed are equal numbers, or no kept sets", n, d.kept_tokens.size()));
+  for (std::size_t i = 0; i < d.kept_tokens.size(); ++i) {
+    if (const std::string fault = d.kept_tokens[i].fault(vocabulary); !fault.empty()) wrong(fmt::format("token {} has {}", i, fault));
+    for (std::size_t k = i * static_cast<std::size_t>(d.targets_per_row); k < (i + 1) * static_cast<std::size_t>(d.targets_per_row); ++k)
+      if (d.targets[k] >= 0 && !d.kept_tokens[i].contains(d.targets[k]))
+        wrong(fmt::format("target {} is token {}, which is not among its {} kept tokens", k, d.targets[k], d.kept_tokens[i].count));
+  }
   const LossParameters& p = loss.parameters;
   const bool policy = is_policy(loss.kind);
   const bool old = policy && (corrects(loss) || (p.anchor == RatioAnchor::sampler && (loss.kind != LossKind::reinforce || p.kl == KlEstimator::unbiased)));
   if (policy && (d.advantages.size() != count || (old && d.old_logprobs.size() != count)))
-    wrong(fmt::format("{} tokens, {} advantages and {} old log-probabilities; allowed are equal numbers{}", n, d.advantages.size(), d.old_logprobs.size(), each));
+    wrong(
+        fmt::format("{} tokens, {} advantages and {} old log-probabilities; allowed are equal numbers{}", n, d.advantages.size(), d.old_logprobs.size(), each));
   struct Column {
     const char* name;
     const std::vector<float>& values;
     bool needed;
     const char* why;
   };
-  for (const Column& c : {Column{"weight", d.weights, true, ""}, {"advantage", d.advantages, policy, ""}, {"old log-probability", d.old_logprobs, old, ""},
+  for (const Column& c : {Column{"weight", d.weights, true, ""},
+                          {"advantage", d.advantages, policy, ""},
+                          {"old log-probability", d.old_logprobs, old, ""},
                           {"proximal log-probability", d.proximal_logprobs, policy && p.anchor == RatioAnchor::proximal, "the anchor is proximal"},
                           {"reference log-probability", d.reference_logprobs, policy && regularises(loss), "the loss has a KL term"},
-                          {"clip_low_threshold", d.clip_low, false, ""}, {"clip_high_threshold", d.clip_high, false, ""}, {"ratio mask", d.ratio_mask, false, ""}}) {
+                          {"clip_low_threshold", d.clip_low, false, ""},
+                          {"clip_high_threshold", d.clip_high, false, ""},
+                          {"ratio mask", d.ratio_mask, false, ""}}) {
     if (c.values.size() != count && (c.needed || !c.values.empty()))
       wrong(fmt::format("{} tokens and {} values of {}; allowed are equal numbers{}{}{}", n, c.values.size(), c.name, each, *c.why ? ", since " : "", c.why));
     for (std::size_t i = 0; i < c.values.size(); ++i)

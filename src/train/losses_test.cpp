@@ -101,18 +101,26 @@ double metric(const ForwardBackwardResult& result, const std::string& name) {
   return 0;
 }
 
-const LossConfig kEverything = {{"kl", "k3"}, {"kl_coefficient", 0.1}, {"entropy_coefficient", 0.05}, {"anchor", "proximal"},
-                                {"correction", "icepop"}, {"correction_low", "0.7"}, {"correction_high", 1.4}};
+const LossConfig kEverything = {{"kl", "k3"},
+                                {"kl_coefficient", 0.1},
+                                {"entropy_coefficient", 0.05},
+                                {"anchor", "proximal"},
+                                {"correction", "icepop"},
+                                {"correction_low", "0.7"},
+                                {"correction_high", 1.4}};
 std::vector<std::pair<LossOptions, std::int64_t>> step_losses() {
   LossConfig sequences = kEverything;
   sequences.emplace_back("correction_level", "geometric");
   sequences.emplace_back("averaging", "sequence_token_mean");
-  return {{loss_by_name("dapo", kEverything), 1}, {loss_by_name("gspo", sequences), 1}, {loss_by_name("cross_entropy"), 3},
+  return {{loss_by_name("dapo", kEverything), 1},
+          {loss_by_name("gspo", sequences), 1},
+          {loss_by_name("cross_entropy"), 3},
           {loss_by_name("cispo", {{"ratio_level", "sequence_product"}}), 2}};
 }
 
 TEST(LossNames, EveryLossHasAllThatIsSaidOfIt) {
-  EXPECT_EQ(loss_names(), (std::vector<std::string>{"cross_entropy", "importance_sampling", "ppo", "grpo", "dapo", "gspo", "cispo", "dro", "reinforce", "dppo", "sapo"}));
+  EXPECT_EQ(loss_names(),
+            (std::vector<std::string>{"cross_entropy", "importance_sampling", "ppo", "grpo", "dapo", "gspo", "cispo", "dro", "reinforce", "dppo", "sapo"}));
   for (const std::string& name : loss_names()) {
     const LossOptions loss = loss_by_name(name);
     EXPECT_EQ(loss.averaging, LossAveraging::sum) << name;
@@ -134,7 +142,7 @@ TEST(LossNames, EveryLossHasAllThatIsSaidOfIt) {
 // An option that nothing follows from would be a lie: each changes what a step gives.
 TEST(LossNames, EveryOptionHasAnEffect) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   const std::map<std::string, std::vector<LossConfig>> tries = {
       {"averaging", {{{"averaging", "token_mean"}}}},
       {"length_norm", {{{"averaging", "sequence_token_sum_norm"}, {"length_norm", 7.0}}, {{"averaging", "sequence_token_sum_norm"}, {"length_norm", 8.0}}}},
@@ -144,12 +152,15 @@ TEST(LossNames, EveryOptionHasAnEffect) {
       {"ratio_log_cap", {{{"ratio_log_cap", 0.1}}}},
       {"seq_ratio_log_cap", {{{"seq_ratio_log_cap", 0.001}}}},
       {"ratio_level", {{{"ratio_level", "sequence"}}}},
-      {"eps_clip_c", {{{"eps_clip_c", 1.01}, {"clip_high_threshold", 1.0}, {"clip_low_threshold", 1.0}}, {{"clip_high_threshold", 1.0}, {"clip_low_threshold", 1.0}}}},
+      {"eps_clip_c",
+       {{{"eps_clip_c", 1.01}, {"clip_high_threshold", 1.0}, {"clip_low_threshold", 1.0}}, {{"clip_high_threshold", 1.0}, {"clip_low_threshold", 1.0}}}},
       {"beta", {{{"beta", 0.7}}}},
       {"gate_zero_advantage", {{{"gate_zero_advantage", false}}}},
       {"trust_low_threshold", {{{"trust_low_threshold", 0.0}}}},
       {"trust_high_threshold", {{{"trust_high_threshold", 0.0}}}},
-      {"trust_distance", {{{"trust_distance", "kl"}, {"trust_low_threshold", 0.0005}, {"trust_high_threshold", 0.0005}}, {{"trust_low_threshold", 0.0005}, {"trust_high_threshold", 0.0005}}}},
+      {"trust_distance",
+       {{{"trust_distance", "kl"}, {"trust_low_threshold", 0.0005}, {"trust_high_threshold", 0.0005}},
+        {{"trust_low_threshold", 0.0005}, {"trust_high_threshold", 0.0005}}}},
       {"ratio_cap", {{{"ratio_cap", 0.9}}}},
       {"tau_positive", {{{"tau_positive", 2.0}}}},
       {"tau_negative", {{{"tau_negative", 2.0}}}},
@@ -162,9 +173,9 @@ TEST(LossNames, EveryOptionHasAnEffect) {
       {"correction_high", {{{"correction", "mask"}, {"correction_high", 1.0}}, {{"correction", "mask"}}}},
       {"correction_level",
        {{{"correction", "mask"}, {"correction_high", 1.0}, {"correction_level", "sequence"}}, {{"correction", "mask"}, {"correction_high", 1.0}}}}};
-  const std::map<std::string, std::string> loss_of = {{"seq_ratio_log_cap", "gspo"}, {"beta", "dro"}, {"gate_zero_advantage", "dro"}, {"trust_low_threshold", "dppo"},
-                                                      {"trust_high_threshold", "dppo"}, {"trust_distance", "dppo"}, {"ratio_cap", "dppo"}, {"tau_positive", "sapo"},
-                                                      {"tau_negative", "sapo"}};
+  const std::map<std::string, std::string> loss_of = {
+      {"seq_ratio_log_cap", "gspo"}, {"beta", "dro"},       {"gate_zero_advantage", "dro"}, {"trust_low_threshold", "dppo"}, {"trust_high_threshold", "dppo"},
+      {"trust_distance", "dppo"},    {"ratio_cap", "dppo"}, {"tau_positive", "sapo"},       {"tau_negative", "sapo"}};
   std::set<std::string> known;
   for (const LossRow& row : loss_rows())
     for (const std::string& option : loss_option_names(row)) known.insert(option);
@@ -187,7 +198,7 @@ TEST(LossInputs, EveryFaultNamesItsPlace) {
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {});
   const auto refused = [&](const std::string& name, const LossConfig& config, const std::function<void(TrainSequence&)>& spoil) {
-    std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+    std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
     spoil(data[1]);
     return loss_refusal([&] { trainer.forward_backward(data, loss_by_name(name, config)); });
   };
@@ -208,7 +219,7 @@ TEST(LossInputs, EveryFaultNamesItsPlace) {
 
 TEST(LossAverages, AreThoseOfTheDefinition) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   const LossStep sums = loss_step(bench, data, loss_by_name("ppo"));
   double tokens = 0;
   std::vector<double> of_sequence, weights;
@@ -236,7 +247,7 @@ TEST(LossAverages, AreThoseOfTheDefinition) {
 
 TEST(LossSequences, RatiosAreMeansOverTheMask) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   data[1].ratio_mask.assign(40, 0.0f);
   for (const std::size_t i : {3, 4, 30}) data[1].ratio_mask[i] = 1;
   const LossStep step = loss_step(bench, data, loss_by_name("gspo", {{"clip_low_threshold", 0.95}, {"clip_high_threshold", 1.05}}));
@@ -258,7 +269,7 @@ TEST(LossSequences, RatiosAreMeansOverTheMask) {
 // What is masked is as if it were not there; equal rewards move nothing but the KL term; opposite weights cancel exactly.
 TEST(LossCorners, MaskedEqualAndOpposite) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   std::vector<TrainSequence> without = data;
   without.erase(without.begin() + 2);  // the one that is masked whole
   for (const std::string averaging : {"sum", "token_mean", "sequence_token_mean"}) {
@@ -288,7 +299,7 @@ TEST(LossCorners, MaskedEqualAndOpposite) {
 
 TEST(LossMetricNames, HaveOneColonAndAReduction) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary);
   for (const std::string& name : loss_names()) {
     const LossStep step = loss_step(bench, data, loss_by_name(name, name == "cross_entropy" ? LossConfig() : kEverything));
     EXPECT_EQ(metric(step.result, "loss:sum"), step.result.loss);
@@ -317,17 +328,25 @@ TEST_P(LossSteps, HaveOneSetOfBits) {
   const TrainBench bench(GetParam());
   for (const auto& [loss, targets_per_row] : step_losses()) {
     SCOPED_TRACE(static_cast<int>(loss.kind));
-    const std::vector<TrainSequence> data = loss_data(bench.model->vocabulary, targets_per_row);
+    const std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary, targets_per_row);
     const LossStep want = loss_step(bench, data, loss);
-    for (const LossPlace& place : {LossPlace{.options = {.micro_batch = 1}}, {.options = {.micro_batch = 3}, .threads = 2}, {.options = {.checkpoint_activations = true}},
-                                   {.options = {.share_prefixes = true}}, {.backend = BackendKind::deferred}, {.isa = InstructionSet::scalar}, {.isa = InstructionSet::avx2},
-                                   {.options = {.ranks = {2, 1, 1}}}, {.options = {.ranks = {1, 3, 1}}}, {.options = {.ranks = {2, 2, 1}}}, {.options = {.ranks = {5, 1, 1}}}})
+    for (const LossPlace& place : {LossPlace{.options = {.micro_batch = 1}},
+                                   {.options = {.micro_batch = 3}, .threads = 2},
+                                   {.options = {.checkpoint_activations = true}},
+                                   {.options = {.share_prefixes = true}},
+                                   {.backend = BackendKind::deferred},
+                                   {.isa = InstructionSet::scalar},
+                                   {.isa = InstructionSet::avx2},
+                                   {.options = {.ranks = {2, 1, 1}}},
+                                   {.options = {.ranks = {1, 3, 1}}},
+                                   {.options = {.ranks = {2, 2, 1}}},
+                                   {.options = {.ranks = {5, 1, 1}}}})
       EXPECT_EQ(step_difference(loss_step(bench, data, loss, place), want), "")
           << "micro-batch " << place.options.micro_batch << ", ranks " << place.options.ranks.text() << ", backend " << static_cast<int>(place.backend);
     EXPECT_EQ(step_difference(loss_step(bench, data, loss, {}, {{3}, {0, 2}, {1}}), want), "") << "pieces";
     // Beside a sequence with more targets a row, a sequence has its bits.
     std::vector<TrainSequence> wide = data;
-    wide.push_back(loss_data(bench.model->vocabulary, 4, 9)[0]);
+    wide.push_back(loss_data(bench.model->facts().vocabulary, 4, 9)[0]);
     if (loss.parameters.entropy_coefficient == 0 && loss.averaging == LossAveraging::sum) {
       EXPECT_EQ(loss_step(bench, wide, loss).result.losses[1], want.result.losses[1]);
     }
@@ -344,14 +363,15 @@ RC_GTEST_PROP(LossProperties, AnyLossOnAnyDataHasTheBitsOfItsPieces, ()) {
   const auto name = *rc::gen::elementOf(loss_names());
   LossConfig config;
   if (name != "cross_entropy") {
-    if (*rc::gen::arbitrary<bool>()) config.emplace_back("kl_coefficient", 0.1), config.emplace_back("kl", *rc::gen::element<std::string>("k1", "k2", "k3", "unbiased"));
+    if (*rc::gen::arbitrary<bool>())
+      config.emplace_back("kl_coefficient", 0.1), config.emplace_back("kl", *rc::gen::element<std::string>("k1", "k2", "k3", "unbiased"));
     if (*rc::gen::arbitrary<bool>()) config.emplace_back("entropy_coefficient", -0.02);
     config.emplace_back("anchor", *rc::gen::element<std::string>("proximal", "current"));
     config.emplace_back("correction", *rc::gen::element<std::string>("none", "tis", "icepop", "mask", "clip"));
     config.emplace_back("correction_level", *rc::gen::element<std::string>("token", "sequence", "geometric"));
   }
   config.emplace_back("averaging", *rc::gen::element<std::string>("sum", "token_mean", "sequence_token_mean", "sequence_token_sum"));
-  std::vector<TrainSequence> data = loss_data(bench.model->vocabulary, 1, *rc::gen::inRange<std::uint64_t>(1, 1000000));
+  std::vector<TrainSequence> data = loss_data(bench.model->facts().vocabulary, 1, *rc::gen::inRange<std::uint64_t>(1, 1000000));
   for (TrainSequence& d : data)
     for (std::size_t i = 0; i < d.targets.size(); ++i) {
       if (*rc::gen::inRange(0, 8) == 0) d.targets[i] = -1;

@@ -27,7 +27,7 @@ std::vector<std::int32_t> experts_of(const TrainSequence& d, std::int64_t begin,
   return {d.experts.begin() + begin * width, d.experts.begin() + end * width};
 }
 
-// What makes rows of equal prefixes equal, a number a row: the token; where experts are given, one for what differs in token or experts.
+// A number per row that is equal exactly when rows are: the token; where experts are given, a number for each (token, experts).
 class RowKeys {
  public:
   RowKeys(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) : data_(data), part_(part) {
@@ -53,8 +53,8 @@ class RowKeys {
   std::vector<std::vector<std::int32_t>> made_;  // none: no sequence is given experts
 };
 
-// Of each sequence, the longest prefix that one of the others has too; of several equal rows one sequence owns them. Neighbours in
-// lexicographic order have the longest ones.
+// For each sequence, the longest prefix that another one has too; one sequence owns each set of equal rows. The longest common prefixes
+// are between neighbours in lexicographic order.
 std::vector<Shared> equal_prefixes(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part) {
   std::vector<std::size_t> order(part.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -67,12 +67,12 @@ std::vector<Shared> equal_prefixes(const std::vector<TrainSequence>& data, const
     const auto end = std::mismatch(own.begin(), own.begin() + static_cast<std::ptrdiff_t>(most), before.begin()).first;
     Shared& s = shared[order[i]];
     s = {end - own.begin(), order[i - 1]};
-    while (s.length > 0 && s.length <= shared[s.owner].length) s.owner = shared[s.owner].owner;  // the one who computes them
+    while (s.length > 0 && s.length <= shared[s.owner].length) s.owner = shared[s.owner].owner;  // the sequence that computes them
   }
   return shared;
 }
 
-// Positions [0, shared) are the owner's, the others new ones: pages of one position.
+// Positions [0, shared) use the owner's pages, the others new ones; a page holds one position.
 void add_slots(SequenceSlice& slice, const std::vector<SequenceSlice>& slices, std::int64_t& next) {
   if (slice.shared > 0) {
     const std::vector<std::int32_t>& pages = slices[slice.owner].pages;
@@ -89,7 +89,7 @@ RowPlan plan_shared(const std::vector<TrainSequence>& data, const std::vector<st
     plan.slices.push_back({data[part[i]].tokens, 0, {}, shared[i].length, shared[i].owner, data[part[i]].experts});
     plan.origins.push_back({part[i], false});
   }
-  // Owners first: an owner's own shared part is shorter.
+  // Owners before their sharers: an owner's own shared prefix is shorter.
   std::vector<std::size_t> order(part.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return shared[a].length < shared[b].length; });
@@ -144,8 +144,8 @@ std::vector<std::vector<std::size_t>> micro_batches(const std::vector<TrainSeque
   std::vector<std::vector<std::size_t>> parts;
   for (const std::vector<std::size_t>& unit : sequence_units(data, members)) {
     if (size > 0 && unit.size() > size)
-      fail(ErrorCode::invalid_argument, "micro_batch is {}, and a group that shares its prefix in the backward has {} sequences; allowed is at least that many", size,
-           unit.size());
+      fail(ErrorCode::invalid_argument, "micro_batch is {}, and a group that shares its prefix in the backward has {} sequences; allowed is at least that many",
+           size, unit.size());
     if (parts.empty() || (size > 0 && parts.back().size() + unit.size() > size)) parts.emplace_back();
     parts.back().insert(parts.back().end(), unit.begin(), unit.end());
   }
@@ -180,7 +180,7 @@ RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std:
     const std::vector<Shared> shared = equal_prefixes(data, part);
     std::int64_t rows = 0, saved = 0;
     for (std::size_t i = 0; i < part.size(); ++i) rows += length_of(data[part[i]]), saved += shared[i].length;
-    // Giving rows back to their sequences costs a little: a first token that all have is not worth it.
+    // Copying rows back to their sequences has a cost: sharing only a common first token is not worth it.
     if (saved * 16 >= rows) return plan_shared(data, part, shared);
   }
   RowPlan plan;

@@ -1,16 +1,17 @@
-// Which sequences are computed together, and as which rows: whole, with rows of equal prefixes computed once (no bit changes), or with
-// declared shared prefixes as sequences of their own (docs/numerics.md). Host data only; pure functions.
+// Plans which sequences are computed together and as which rows: whole sequences whose equal prefixes are computed once (no bit changes), or
+// declared shared prefixes as sequences of their own (docs/numerics.md).
 //   for (const auto& part : micro_batches(data, own, 8)) run(plan_rows(data, part, 16, true));
+// Host data only; pure functions.
 #pragma once
 #include "model/batch.h"
 #include "train/data.h"
 
 namespace lockstep {
 
-// Sequences that stand together: those of a declared group, in order; each other one alone. In order of their first sequences.
+// Units that must not be split: the sequences of a declared group, in order; any other sequence alone. Ordered by their first sequences.
 std::vector<std::vector<std::size_t>> sequence_units(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members);
 
-// At most `size` sequences each (0: all), groups uncut. Error invalid_argument for a group of more than `size`.
+// At most `size` sequences each (0: all), groups not split. Error invalid_argument for a group of more than `size`.
 std::vector<std::vector<std::size_t>> micro_batches(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members, std::size_t size);
 
 // Error invalid_argument unless the prefixes of every declared group are equal, inside their sequences and without targets.

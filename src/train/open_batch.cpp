@@ -62,7 +62,8 @@ void OpenBatch::check_complete() const {
   std::size_t count = 0;
   for (std::size_t i = 0; i < arrived_.size(); ++i)
     if (!arrived_[i] && ++count <= 8) missing += fmt::format("{}{}", count > 1 ? ", " : "", i);
-  if (count > 0) fail(ErrorCode::invalid_argument, "{} of {} sequences of the batch have not arrived: {}{}", count, arrived_.size(), missing, count > 8 ? ", ..." : "");
+  if (count > 0)
+    fail(ErrorCode::invalid_argument, "{} of {} sequences of the batch have not arrived: {}{}", count, arrived_.size(), missing, count > 8 ? ", ..." : "");
   if (index_.index_loss && result_.rows != plan_.rows)
     fail(ErrorCode::invalid_argument, "the batch has {} rows, {} were planned, and the index loss was divided by that", result_.rows, plan_.rows);
 }

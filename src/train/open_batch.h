@@ -1,11 +1,12 @@
-// A batch whose sequences arrive in pieces (Trainer::begin_batch): which have come, and their results by their place in the batch,
-// whatever the order. Knows no gradient. Host data only.
+// A batch whose sequences arrive in pieces (Trainer::begin_batch): tracks which have arrived, and stores results by index,
+// whatever the order.
 //   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, piece, std::move(result), sums); batch.finish();
+// Knows no gradient. Host data only.
 #pragma once
 #include <set>
 
-#include "train/options.h"
 #include "train/loss_metrics.h"
+#include "train/options.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -20,10 +21,10 @@ class OpenBatch {
   const IndexTraining& index() const { return index_; }
   double index_weight() const { return index_.index_loss ? 1.0 / static_cast<double>(plan_.rows) : 0.0; }  // of one row
 
-  // Errors invalid_argument: a place outside the batch, one that is taken, more rows than planned, a declared group that came
-  // in an earlier piece; nothing has changed then.
+  // Errors invalid_argument, and nothing changes: an index outside the batch or already filled, more rows than planned, a declared group
+  // that came in an earlier piece.
   void check(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) const;
-  // Results and row sums of the sequences of these places.
+  // Stores results and row sums of the sequences with these indices.
   void put(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece, ForwardBackwardResult&& result, const RowSums& sums);
   // Error invalid_argument that names the first sequences that are missing.
   void check_complete() const;

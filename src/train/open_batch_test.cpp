@@ -98,7 +98,7 @@ rc::Gen<Pieces> any_pieces(std::size_t sequences) {
 
 TEST(OpenBatchBits, AnyPiecesInAnyOrderAreTheWholeBatch) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 6);
+  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 6);
   data.erase(data.begin() + 1);  // the long one: it is in the tests below, as experts and the indexer are
   const LossOptions loss = known_loss(data);
   const PieceOutcome want = train_in({}, bench, {.loss = loss}, data);
@@ -118,7 +118,7 @@ TEST(OpenBatchBits, AnyPiecesInAnyOrderAreTheWholeBatch) {
 TEST(OpenBatchBits, AStepsOnlyCallNeedsNoAccumulators) {
   for (const char* config : {kGlm, kLlama}) {
     const TrainBench bench(config);
-    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
     const std::vector<TrainSequence> more{data[3], data[0]};
     const auto places = [](const std::vector<TrainSequence>& of) {
       std::vector<std::size_t> all(of.size());
@@ -166,7 +166,7 @@ TEST(OpenBatchBits, AStepsOnlyCallNeedsNoAccumulators) {
 
 TEST(OpenBatchBits, SeveralStepsUnderBothProfilesAndWithTheIndexer) {
   const TrainBench bench(kGlm);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     PieceCase c{.profile = profile, .loss = known_loss(data), .index = {.dense_attention = false, .index_loss = true}};
     c.options.train_indexer = true;
@@ -183,7 +183,7 @@ TEST(OpenBatchBits, SeveralStepsUnderBothProfilesAndWithTheIndexer) {
 
 TEST(OpenBatchBits, ThePolicyLossToo) {
   const TrainBench bench(kLlama);
-  std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
   RandomSequence draws(9, RandomStream::fuzz);
   for (TrainSequence& s : data)
     for (std::size_t i = 0; i < s.tokens.size(); ++i) {
@@ -199,7 +199,7 @@ TEST(OpenBatchBits, ThePolicyLossToo) {
 // The control: a sequence that is left out, or counted twice, or another normaliser, is another gradient.
 TEST(OpenBatchControl, ADroppedSequenceIsSeen) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 5);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 5);
   const PieceCase c{.loss = known_loss(data)};
   const PieceOutcome want = train_in({}, bench, c, data);
   for (std::size_t dropped = 0; dropped < data.size(); ++dropped) {
@@ -226,7 +226,7 @@ std::string refusal(const std::function<void()>& call) {
 
 TEST(OpenBatchErrors, NameWhatIsMissingAndLeaveTheBatchAsItWas) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   const PieceCase c{.loss = known_loss(data)};
   const PieceOutcome want = train_in({}, bench, c, data);
   for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {1, 2, 1}}) {
@@ -258,7 +258,7 @@ TEST(OpenBatchErrors, NameWhatIsMissingAndLeaveTheBatchAsItWas) {
 
 TEST(OpenBatchErrors, ADroppedBatchLeavesNothing) {
   const TrainBench bench(kGlm);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   const PieceCase c{.loss = known_loss(data)};
   const PieceOutcome want = train_in({}, bench, c, data);
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);

@@ -10,18 +10,24 @@
 
 namespace lockstep {
 
-OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters, const WeightImages& masters,
-                               const OptimizerFamily& optimizer, const TrainerOptions& options)
-    : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), folder_(options.optimizer_folder), release_(options.release_state) {
+OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
+                               const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
+    : backend_(backend),
+      rows_(rows),
+      profile_(profile),
+      parameters_(std::move(parameters)),
+      optimizer_(optimizer),
+      folder_(options.optimizer_folder),
+      release_(options.release_state) {
   const int ranks = rows.place().layout.size();
   if (optimizer.whole_matrices && ranks > 1)
     fail(ErrorCode::unsupported, "the optimizer {} over {} ranks: it needs whole matrices; allowed is one rank", optimizer.name, ranks);
   if (!folder_.empty()) reserve_file();
   upload(masters);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    for (int m = 0; m < KeptState::kMostMoments; ++m) {
+    for (int m = 0; m < MomentSpec::kMostMoments; ++m) {
       Buffer& moment = moments_[m].emplace_back();
-      if (m >= kept(i).moments) continue;
+      if (m >= moments_of(i).moments) continue;
       moment = allocate(i, MemoryCategory::optimizer);
       if (!file_) backend.stream().fill_zero(moment.view());  // a file begins with zeros
     }
@@ -36,14 +42,14 @@ Buffer OptimizerState::allocate(std::size_t i, MemoryCategory category) {
   return buffer;
 }
 
-// All of it before anything is computed: a disk without room is an error now.
+// Reserves all of it before anything is computed, so that a full disk is an error now.
 void OptimizerState::reserve_file() {
   const Device& device = backend_.device();
   if (device.counting()) return;
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [rows, cols] = rows_.shape(i);
-    bytes += static_cast<std::size_t>(kept(i).moments + separate(i)) * device.file_bytes(DType::f32, rows * cols);
+    bytes += static_cast<std::size_t>(moments_of(i).moments + separate(i)) * device.file_bytes(DType::f32, rows * cols);
   }
   file_ = std::make_shared<FileMemory>(folder_, bytes);
   blocks_.resize(parameters_.size());
@@ -62,7 +68,7 @@ void OptimizerState::upload(const WeightImages& masters) {
     const Parameter& p = rows_.manifest().parameters()[i];
     if (separate(i)) {
       weights.push_back(make_compute_copy(backend_, p, *profile_, masters[i]));
-      next.push_back(file_ && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // a file has room for one
+      next.push_back(file_ && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // the file has space for one copy
       rows_.write(i, next.back().view(), masters[i]);
       leave(i);
     } else {
@@ -77,20 +83,21 @@ void OptimizerState::upload(const WeightImages& masters) {
 
 void OptimizerState::check_usable() const {
   if (broken_after_)
-    fail(ErrorCode::unsupported, "what followed step {} was broken off by an error, and weights and optimizer are of no step; restore a checkpoint", *broken_after_);
+    fail(ErrorCode::unsupported, "what followed step {} was broken off by an error, and weights and optimizer are of no step; restore a checkpoint",
+         *broken_after_);
 }
 
 void OptimizerState::break_off() {
   if (!broken_after_) broken_after_ = steps_;
 }
 
-// The norm of the whole gradient: each rank adds what it alone counts.
+// The norm of the whole gradient: each rank adds the parameters that it counts.
 Buffer OptimizerState::norm_of(GradientSet& gradients) {
   const RankPlace& place = rows_.place();
   const Buffer norm = backend_.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
   SquareSum own{norm.view(), {}};
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].moves && parameters_[i].counts) own.gradients.push_back(gradients.gradient(static_cast<ParameterId>(i)));
+    if (parameters_[i].trained && parameters_[i].counts) own.gradients.push_back(gradients.gradient(static_cast<ParameterId>(i)));
   if (!place.world) {
     backend_.launch(&KernelTable::square_sum, own);
     return norm;
@@ -110,7 +117,7 @@ Buffer OptimizerState::norm_of(GradientSet& gradients) {
 std::vector<std::pair<std::string, double>> OptimizerState::norms_by_group(GradientSet& gradients, double scale) {
   GradientGroups groups;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].moves) add_to_group(groups, parameters_[i].group, gradients.gradient(static_cast<ParameterId>(i)));
+    if (parameters_[i].trained) add_to_group(groups, parameters_[i].group, gradients.gradient(static_cast<ParameterId>(i)));
   return group_norms(backend_, groups, scale);
 }
 
@@ -130,14 +137,14 @@ OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& w
   std::vector<Buffer> next;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     next.push_back(weights_[i]);
-    if (parameters_[i].moves) move(i, gradients, *stepper, next.back());
+    if (parameters_[i].trained) move(i, gradients, *stepper, next.back());
   }
   weights_ = std::move(next);
   publish();
   broken_after_.reset();
   result.version = static_cast<std::uint64_t>(steps_);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (const Parameter& p = rows_.manifest().parameters()[i]; parameters_[i].moves) result.elements += p.count * p.outputs * p.inputs;
+    if (const Parameter& p = rows_.manifest().parameters()[i]; parameters_[i].trained) result.elements += p.count * p.outputs * p.inputs;
   return result;
 }
 
@@ -148,17 +155,17 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   const View own = rows_.own(i, next.view());
   StepViews views;
   views.master = master(i);
-  for (int m = 0; m < kept(i).moments; ++m) views.moments[m] = moments_[m][i].view();
+  for (int m = 0; m < moments_of(i).moments; ++m) views.moments[m] = moments_[m][i].view();
   views.master_out = separate(i) ? views.master : own;
   if (separate(i)) views.compute_out = own;
   views.gradient = gradients.gradient(static_cast<ParameterId>(i));
-  const bool whole = kept(i).whole;
+  const bool whole = moments_of(i).whole;
   if (whole) fetch(i);
   if (own.size() > 0) stepper.move(p, parameters_[i].role, views);
   if (whole) leave(i);
   rows_.gather(i, next.view());
   if (!separate(i)) masters_[i] = next;
-  gradients.drop(static_cast<ParameterId>(i));  // its memory is the next one's
+  gradients.drop(static_cast<ParameterId>(i));  // frees memory for the next one
 }
 
 void OptimizerState::replace(ParameterId id, const std::vector<float>& values) {
@@ -174,8 +181,8 @@ std::vector<float> OptimizerState::image(StatePart part, std::size_t i) {
     leave(i);
     return values;
   }
-  if (!parameters_[i].moves) return {};
-  if (moment >= kept(i).moments) return std::vector<float>(static_cast<std::size_t>(rows_.manifest().parameters()[i].size()));
+  if (!parameters_[i].trained) return {};
+  if (moment >= moments_of(i).moments) return std::vector<float>(static_cast<std::size_t>(rows_.manifest().parameters()[i].size()));
   std::vector<float> values = rows_.image(i, moments_[moment][i].view());
   leave(i);
   return values;
@@ -188,11 +195,11 @@ WeightImages OptimizerState::images(StatePart part) {
 }
 
 void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
-  break_off();  // until all of it is there
+  break_off();  // until all of it is restored
   upload(state.masters);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const WeightImages* images[] = {&state.first_moments, &state.second_moments};
-    for (int m = 0; m < kept(i).moments; ++m) rows_.write(i, moments_[m][i].view(), (*images[m])[i]);
+    for (int m = 0; m < moments_of(i).moments; ++m) rows_.write(i, moments_[m][i].view(), (*images[m])[i]);
     leave(i);
   }
   steps_ = state.step;

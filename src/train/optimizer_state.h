@@ -1,8 +1,8 @@
-// What a trainer keeps of the parameters that it moves: masters, moments (in memory or in a file), the count of steps, and the compute
-// copies that forwards take. A step is here alone: norm, check, scale, the optimizer's work on each parameter, what the ranks tell each
-// other, the next version. Whole weights and adapters are the same to it; which optimizer steps is a row (optimizers/optimizer.h).
-// Used by the rank's thread.
-//   OptimizerState state(backend, rows, &profile, parameters, masters, adamw(), options); state.step(gradients.take(), adam, [&] { publish(state.weights()); });
+// The optimizer's state of a trainer: masters, moments (in memory or in a file), step count, and the compute copies for the forward; and the step:
+// norm, check, scale, the optimizer's update of each parameter, exchange between ranks, the next version.
+//   OptimizerState state(backend, rows, &profile, parameters, masters, adamw(), options);
+//   state.step(gradients.take(), adam, [&] { publish(state.weights()); });
+// The same for whole weights and adapters; the optimizer is a row (optimizers/optimizer.h). Used by the rank's thread.
 #pragma once
 #include <functional>
 #include <memory>
@@ -18,10 +18,10 @@ class FileMemory;
 
 // One parameter, as its trainer sees it.
 struct TrainedParameter {
-  bool moves = true;
+  bool trained = true;
   bool counts = true;  // in the norm: of what several ranks hold alike, one counts
   ParameterRole role;
-  std::string group;           // in OptimResult::group_norms
+  std::string group;  // in OptimResult::group_norms
 };
 
 class OptimizerState {
@@ -31,23 +31,23 @@ class OptimizerState {
   OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters, const WeightImages& masters,
                  const OptimizerFamily& optimizer, const TrainerOptions& options);
 
-  // Takes the gradient of every parameter that moves, and drops it. `publish` comes last, when weights() are the next ones. Error numeric,
-  // and nothing has changed, when the gradient has a NaN or an infinity. What is thrown after that breaks the state off.
+  // Consumes and frees the gradient of every trained parameter. `publish` is called last, when weights() are the next version. Error numeric,
+  // and nothing has changed, when the gradient has a NaN or an infinity. A later error leaves the state unusable until restore().
   OptimResult step(GradientSet& gradients, const AdamParameters& adam, const std::function<void()>& publish);
   std::int64_t steps() const { return steps_; }
   const std::vector<Buffer>& weights() const { return weights_; }  // of the newest step, whole, by ParameterId
-  // Of a parameter that does not move by gradients: another value from the next step on (in `publish`).
+  // Sets a parameter that is not trained by gradients, from the next step on (call in `publish`).
   void replace(ParameterId id, const std::vector<float>& values);
 
-  // Of one parameter, as RankRows::image tells it; what the optimizer does not keep of one that moves is zeros, of others empty.
+  // One parameter's image, as RankRows::image; moments that the optimizer lacks are zeros for trained parameters, empty for others.
   std::vector<float> image(StatePart part, std::size_t i);
   WeightImages images(StatePart part);
-  bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].moves; }
+  bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].trained; }
   void restore(const TrainerState& state, const std::function<void()>& publish);
 
-  // Error unsupported after a step or a restore that was broken off: masters and moments are of no step, until restore().
+  // Error unsupported after a step or a restore that failed in the middle: masters and moments are inconsistent until restore().
   void check_usable() const;
-  void break_off();  // as an error in the middle would; where another rank's step was
+  void break_off();  // marks the state unusable, as an error in the middle does: when another rank's step failed
 
  private:
   void reserve_file();
@@ -59,8 +59,8 @@ class OptimizerState {
   DType compute(std::size_t i) const { return profile_ ? compute_dtype(rows_.manifest().parameters()[i], *profile_) : DType::f32; }
   bool separate(std::size_t i) const { return compute(i) != DType::f32; }
   View master(std::size_t i) const { return rows_.own_of(i, masters_[i].view()); }
-  KeptState kept(std::size_t i) const { return parameters_[i].moves ? optimizer_.keeps(parameters_[i].role) : KeptState(); }
-  // Around the use of a parameter's state in the file, where it leaves memory (TrainerOptions::release_state).
+  MomentSpec moments_of(std::size_t i) const { return parameters_[i].trained ? optimizer_.moments(parameters_[i].role) : MomentSpec(); }
+  // Called around each use of a parameter's state in the file, if its pages are to leave memory (TrainerOptions::release_state).
   void fetch(std::size_t i) const;
   void leave(std::size_t i) const;
   void advise(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) const;
@@ -78,9 +78,9 @@ class OptimizerState {
   };
   std::vector<std::vector<Block>> blocks_;  // of each parameter, in the file
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
-  std::vector<Buffer> masters_, moments_[KeptState::kMostMoments], weights_;
+  std::vector<Buffer> masters_, moments_[MomentSpec::kMostMoments], weights_;
   std::int64_t steps_ = 0;
-  std::optional<std::int64_t> broken_after_;  // what followed this step was broken off
+  std::optional<std::int64_t> broken_after_;  // the step after which an update failed in the middle
 };
 
 }  // namespace lockstep

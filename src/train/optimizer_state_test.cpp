@@ -29,7 +29,7 @@ struct StateBench {
     for (float& v : values) v = static_cast<float>(draws.uniform() - 0.5);
     return values;
   }
-  std::vector<TrainedParameter> parameters() const { return {{.group = "a"}, {.role = {.decays = false}, .group = "b"}, {.moves = false}}; }
+  std::vector<TrainedParameter> parameters() const { return {{.group = "a"}, {.role = {.decays = false}, .group = "b"}, {.trained = false}}; }
   // A gradient of its own for each step.
   void fill(GradientSet& set, std::uint64_t step) {
     for (ParameterId id = 0; id < 2; ++id) {
@@ -54,7 +54,8 @@ TEST(OptimizerState, GoesOnFromItsImagesAsIfItHadNeverStopped) {
   StateBench b;
   RankRows rows(b.backend, b.manifest);
   for (const Profile* profile : {static_cast<const Profile*>(nullptr), static_cast<const Profile*>(&b.profile)}) {
-    OptimizerState whole(b.backend, rows, profile, b.parameters(), b.masters, adamw(), {}), first(b.backend, rows, profile, b.parameters(), b.masters, adamw(), {});
+    OptimizerState whole(b.backend, rows, profile, b.parameters(), b.masters, adamw(), {}),
+        first(b.backend, rows, profile, b.parameters(), b.masters, adamw(), {});
     GradientSet set(b.backend, b.manifest, false);
     const auto step = [&](OptimizerState& state, std::uint64_t number) {
       set.clear();

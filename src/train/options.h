@@ -1,4 +1,4 @@
-// What a trainer is told and what it keeps: plain values, shared by the trainer and its ranks.
+// Options and results of trainers: plain values, shared by the trainer and its ranks.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,25 +14,25 @@ namespace lockstep {
 class KeptPasses;
 
 struct TrainerOptions {
-  std::int64_t micro_batch = 0;      // sequences a micro-batch; 0: all in one
+  std::int64_t micro_batch = 0;  // sequences a micro-batch; 0: all in one
   bool checkpoint_activations = false;
-  bool accumulate = false;           // several forward_backward calls before one optim_step
-  // With it, where most steps have one call: that one takes no accumulators (24 bytes a weight, and the time to fill and empty them), its
-  // data is held until the step, and when a second call comes it is taken once more. From that step on there are accumulators. No bit
-  // changes. Of a Trainer; an adapter's accumulators are small.
+  bool accumulate = false;  // several forward_backward calls before one optim_step
+  // With `accumulate`, when most steps have one call: the first call uses no accumulators (24 bytes per weight, and the time to fill and empty
+  // them); its data is held until the step, and if a second call comes, its gradient is recomputed into accumulators, which are used from
+  // then on. No bit changes. Trainer only; an adapter's accumulators are small.
   bool mostly_one_call = false;
-  bool share_prefixes = false;       // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
-  bool declared_prefixes = false;    // sequences may declare shared prefixes (train/data.h): other bits, another training digest
-  bool train_indexer = false;        // indexer parameters move (their gradient is the index loss)
+  bool share_prefixes = false;     // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
+  bool declared_prefixes = false;  // sequences may declare shared prefixes (train/data.h): other bits, another training digest
+  bool train_indexer = false;      // indexer parameters move (their gradient is the index loss)
   std::int64_t page_size = 16;
-  // Not empty: moments, and masters that have a narrower copy beside them, are in a file there (one a rank) instead of in memory.
+  // Not empty: moments, and masters beside narrower compute copies, are in a file there (one per rank) instead of in memory.
   std::string optimizer_folder;
   // That file's pages leave this process's memory after each use: of many trainers, the one that steps has its state in memory.
   bool release_state = false;
-  OptimizerFamily optimizer = adamw();  // of a Trainer; an adapter is told its own
-  // Where forwards of score() stay for the gradient that may follow (train/kept_passes.h); null: nowhere. One rank alone uses it.
+  OptimizerFamily optimizer = adamw();  // of a Trainer; an adapter has its own
+  // Where score() keeps its forwards for a backward that may follow (train/kept_passes.h); null: not kept. Single rank only.
   std::shared_ptr<KeptPasses> kept;
-  RankLayout ranks;                  // more than one: ranks are threads of this process, each with a backend of its own
+  RankLayout ranks;  // more than one: ranks are threads of this process, each with a backend of its own
 };
 
 struct IndexTraining {
@@ -40,7 +40,7 @@ struct IndexTraining {
   bool index_loss = false;
 };
 
-// What must be known of a batch before the first of its sequences arrives (Trainer::begin_batch); its normaliser is the loss's.
+// What must be known of a batch before its first sequence arrives (Trainer::begin_batch); its normaliser is the loss's.
 struct BatchPlan {
   std::size_t sequences = 0;
   std::int64_t rows = 0;  // tokens of all; with an index loss alone, which is a mean over them
@@ -49,12 +49,12 @@ struct BatchPlan {
 struct OptimResult {
   double gradient_norm = 0;  // after gradient_scale, before the clip
   std::uint64_t version = 0;
-  std::int64_t elements = 0;  // of the gradient: weights that move
+  std::int64_t elements = 0;  // of the gradient: trained weights
   // Of groups of parameters (attention, mlp, unembedding, embedding, norm, other), scaled too; one rank alone.
   std::vector<std::pair<std::string, double>> group_norms;
 };
 
-// Everything that a restart needs, on the host; images are packed (model/weights.h).
+// Everything that a restart needs, as host images (model/weights.h).
 struct TrainerState {
   WeightImages masters, first_moments, second_moments;  // moments of untrained parameters are empty
   std::int64_t step = 0;

@@ -1,4 +1,4 @@
-// Models and groups of sequences with common prefixes, for the tests of sharing. Tests only.
+// Models and groups of sequences with common prefixes, for tests of prefix sharing. Tests only.
 #pragma once
 #include <gtest/gtest.h>
 

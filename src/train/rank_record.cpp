@@ -50,7 +50,8 @@ struct Reader {
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums) {
   std::string mine;
-  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.index_losses.size()), result.gradient_tokens, result.gradient_sequences};
+  const std::int64_t head[] = {result.rows, result.scored, static_cast<std::int64_t>(sums.index_losses.size()), result.gradient_tokens,
+                               result.gradient_sequences};
   put(mine, head, 5);
   put(mine, sums.index_losses.data(), sums.index_losses.size());
   for (const std::size_t s : dealt[static_cast<std::size_t>(group.rank())]) {

@@ -13,7 +13,7 @@ RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& 
 std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {
   const Parameter& p = manifest_.parameters()[i];
   if (shared(i)) return {shares_[i].count(), shares_[i].width};
-  return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.outputs, p.inputs);
+  return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.table_rows(), p.inputs);
 }
 
 View RankRows::own_of(std::size_t i, const View& whole_or_own) const {

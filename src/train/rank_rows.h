@@ -1,6 +1,7 @@
-// The rows of each parameter whose optimizer state stands on this data-parallel rank, and how they become whole again. Alone, and of an
-// adapter, all rows are its own. Used by the rank's thread.
+// The rows of each parameter whose optimizer state is on this data-parallel rank (ZeRO), and gathering them. A single rank, and an
+// adapter, has all rows.
 //   RankRows rows(backend, manifest, place); rows.write(id, buffer.view(), image);
+// Used by the rank's thread.
 #pragma once
 #include "model/parameter_share.h"
 #include "model/tape.h"
@@ -21,15 +22,15 @@ class RankRows {
   std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;
   // This rank's rows of a view of the whole parameter.
   View own(std::size_t i, const View& whole) const { return shared(i) ? shares_[i].rows(whole) : whole; }
-  // The same of one that may already be these rows alone.
+  // The same for a view that may already be only these rows.
   View own_of(std::size_t i, const View& whole_or_own) const;
   // This rank's rows of the whole parameter's image, into a view of them.
   void write(std::size_t i, const View& own, const std::vector<float>& image) const;
-  // Fills `whole`, in which every rank has written its own rows. All ranks call together, as below.
+  // All-gathers `whole`, in which every rank has written its own rows. All ranks call together, here and below.
   void gather(std::size_t i, const View& whole) const;
-  // The whole parameter's image, on data-parallel rank 0; empty on others, and where all of it is other model ranks'.
+  // The whole parameter's image, on data-parallel rank 0; empty on other ranks, and where other model ranks own all of it.
   std::vector<float> image(std::size_t i, const View& own) const;
-  // Accumulators of all ranks come to the rank whose rows they are.
+  // Reduce-scatter of accumulators: sums of all ranks, each row on the rank that owns it.
   void join(GradientSet& gradients) const;
 
  private:

@@ -24,7 +24,8 @@ TEST(RankRows, OfAllRanksAreTheWhole) {
     const int dp = *rc::gen::inRange(1, 6);
     WeightImages whole;
     for (const Parameter& p : manifest.parameters())
-      for (whole.emplace_back(); static_cast<std::int64_t>(whole.back().size()) < p.size();) whole.back().push_back(static_cast<float>(whole.size() * 1000 + whole.back().size()));
+      for (whole.emplace_back(); static_cast<std::int64_t>(whole.back().size()) < p.size();)
+        whole.back().push_back(static_cast<float>(whole.size() * 1000 + whole.back().size()));
     std::mutex mutex;
     std::vector<std::int64_t> owned(whole.size());
     WeightImages told(whole.size());

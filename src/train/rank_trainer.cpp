@@ -1,5 +1,6 @@
 #include "train/rank_trainer.h"
 
+#include "train/gradient_file.h"
 #include "train/gradient_norm.h"
 #include "train/micro_batch.h"
 #include "train/rank_record.h"
@@ -13,15 +14,21 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
     const Parameter &p = own.parameters()[i], &whole = model.manifest().parameters()[i];
     const auto id = static_cast<ParameterId>(i);
     const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1;
-    all.push_back({p.trained && (!p.indexer || train_indexer), !sharding || sharding->answers_for(id), {whole.outputs > 1, matrix && !p.tied && id != model.head}, gradient_group(p)});
+    all.push_back({p.trained && (!p.indexer || train_indexer),
+                   !sharding || sharding->answers_for(id),
+                   {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},
+                   gradient_group(p)});
   }
   return all;
 }
 }  // namespace
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
-    : runtime_(runtime), options_(options), sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
-      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place), pass_(runtime, options, sharding_.get()),
+    : runtime_(runtime),
+      options_(options),
+      sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
+      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place),
+      pass_(runtime, options, sharding_.get()),
       router_loads_(runtime, place),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, place.layout.size() == 1 ? options.kept : nullptr}),
       state_(initial_state(masters)) {
@@ -30,8 +37,8 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
 
 OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
   const auto with = [&](const WeightImages& share) {
-    return OptimizerState(runtime_.backend, rows_, &runtime_.profile, trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_.train_indexer), share,
-                          options_.optimizer, options_);
+    return OptimizerState(runtime_.backend, rows_, &runtime_.profile,
+                          trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_.train_indexer), share, options_.optimizer, options_);
   };
   return sharding_ ? with(sharding_->shares_of(masters)) : with(masters);
 }
@@ -43,17 +50,49 @@ void RankTrainer::publish() {
   weights_ = std::move(set);
 }
 
+std::function<void()> RankTrainer::again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data) {
+  return [this, call, data] {
+    ForwardBackwardResult result;
+    RowSums sums;
+    router_loads_.clear();
+    deposit(call, *data, result, sums);
+  };
+}
+
 void RankTrainer::open(const GradientCall& call, bool one_piece, const std::shared_ptr<const std::vector<TrainSequence>>& held) {
   Gradients::Call opened{one_backward(one_piece), {}};
-  if (held)
-    opened.again = [this, call, held] {
-      ForwardBackwardResult result;
-      RowSums sums;
-      router_loads_.clear();
-      deposit(call, *held, result, sums);
-    };
+  if (held) opened.again = again(call, held);
   dealt_tokens_.clear();
   if (gradients_.open(std::move(opened))) router_loads_.clear();
+  held_.reset();
+  if (gradients_.holds_call()) held_ = {call, held};
+}
+
+void RankTrainer::abandon_gradients() {
+  gradients_.abandon();
+  held_.reset();
+}
+
+void RankTrainer::write_gradients(CheckedWriter& file) {
+  file.value(held_.has_value());
+  if (held_) {
+    file.value(held_->call);
+    write_sequences(file, *held_->data);
+  }
+  file.values(dealt_tokens_);
+  for (const Buffer& loads : router_loads_.buffers()) write_view(file, runtime_.backend.stream(), loads.view());
+  gradients_.write(file);
+}
+
+void RankTrainer::read_gradients(CheckedReader& file) {
+  held_.reset();
+  if (file.value<bool>()) {
+    const auto call = file.value<GradientCall>();
+    held_ = {call, std::make_shared<const std::vector<TrainSequence>>(read_sequences(file))};
+  }
+  dealt_tokens_ = file.values<std::size_t>();
+  for (const Buffer& loads : router_loads_.buffers()) read_view(file, runtime_.backend.stream(), loads.view());
+  gradients_.read(file, held_ ? again(held_->call, held_->data) : nullptr);
 }
 
 void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
@@ -74,15 +113,17 @@ std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequen
   ForwardBackwardResult result;
   result.make_room(data.size(), none.kind);
   RowSums sums;
-  for_each_micro_batch(data, result, sums, nullptr,
-                       [&](const std::vector<std::size_t>& part) { pass_.run(*weights_, settings, {{&data, &none, 1.0, part, &result, &sums}}); });
+  for_each_micro_batch(data, result, sums, nullptr, [&](const std::vector<std::size_t>& part) {
+    pass_.run(*weights_, settings, {{&data, &none, 1.0, part, &result, &sums}});
+  });
   return result.logprobs;
 }
 
 void RankTrainer::evaluate(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
   result.make_room(piece.size(), call.loss.kind);
-  for_each_micro_batch(piece, result, sums, nullptr,
-                       [&](const std::vector<std::size_t>& part) { pass_.run(*weights_, {}, {{&piece, &call.loss, call.normaliser, part, &result, &sums}}); });
+  for_each_micro_batch(piece, result, sums, nullptr, [&](const std::vector<std::size_t>& part) {
+    pass_.run(*weights_, {}, {{&piece, &call.loss, call.normaliser, part, &result, &sums}});
+  });
 }
 
 template <class F>
@@ -101,6 +142,7 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
     publish();
   });
   gradients_.drop();
+  held_.reset();
   return result;
 }
 
@@ -112,7 +154,7 @@ WeightImages RankTrainer::gradient_images() {
 }
 
 void RankTrainer::restore(const TrainerState& state) {
-  gradients_.abandon();
+  abandon_gradients();
   const auto done = [&] { publish(); };
   if (!sharding_) return state_.restore(state, done);
   const auto share = [&](const WeightImages& whole) { return sharding_->shares_of(whole); };

@@ -1,10 +1,11 @@
-// One rank's part of a trainer (train/trainer.h): the sequences that fall to it, and its share of gradients, masters and moments.
-// All ranks make the same calls with the same data, each on a thread and a runtime of its own; with one rank this is the trainer.
-// Bits do not depend on the ranks: gradients are order-free accumulators, joined exactly, and a step works on elements alone.
+// One rank's part of a trainer (train/trainer.h): its sequences, and its share of gradients, masters and moments.
 //   RankTrainer trainer(runtime, images, options, place); trainer.open(call, true, {}); trainer.deposit(call, data, result, sums);
 //   trainer.close(); trainer.optim_step(adam);
+// All ranks make the same calls with the same data, each on its own thread and runtime; a single rank is the whole trainer.
+// Bits do not depend on ranks: gradients are order-free accumulators, joined exactly, and a step is elementwise.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "train/forward_pass.h"
 #include "train/gradients.h"
@@ -14,7 +15,7 @@ namespace lockstep {
 
 struct RowSums;
 
-// What all sequences of a gradient have in common.
+// Settings shared by all sequences of one gradient.
 struct GradientCall {
   LossOptions loss;
   IndexTraining index;
@@ -27,18 +28,21 @@ class RankTrainer {
   // `masters`: of the whole model.
   RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
 
-  // check_data (train/data.h). Ranks are given what has passed it.
+  // check_data (train/data.h). Ranks get only data that passed it.
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
     check_data(runtime_, data, loss, index_loss, options_.declared_prefixes);
   }
-  // Begins a gradient, which comes in one piece or in several; then deposit() of each piece, and close(). Results and row sums of a
-  // piece are those of all data-parallel ranks. `held`: the piece, where it may have to be taken once more (Gradients); null: none was.
+  // Begins a gradient in one or several pieces; then deposit() each piece, and close(). Results and row sums of a
+  // piece are those of all data-parallel ranks. `held`: the piece, if its gradient may have to be recomputed (Gradients); else null.
   void open(const GradientCall& call, bool one_piece, const std::shared_ptr<const std::vector<TrainSequence>>& held);
   void deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums);
   void close() { gradients_.close(); }
-  void abandon_gradients() { gradients_.abandon(); }
+  void abandon_gradients();
+  // What no step has taken, as Gradients::write and read do it; router loads are part of it, and the data of a call that stands alone.
+  void write_gradients(CheckedWriter& file);
+  void read_gradients(CheckedReader& file);
   const Gradients& gradients() const { return gradients_; }
-  // Whether a gradient in so many pieces is one backward on this rank and all there is of it.
+  // Whether a gradient in so many pieces is a single backward on this rank.
   bool one_backward(bool one_piece) const { return one_piece && options_.micro_batch == 0 && rows_.place().layout.dp == 1; }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a part of a batch, without a gradient.
@@ -50,18 +54,20 @@ class RankTrainer {
   const OptimizerState& state() const { return state_; }
   const TrainerOptions& options() const { return options_; }
   const ForwardCounts& work() const { return pass_.work(); }  // of this rank
+  int rank() const { return rows_.place().rank; }
   // Null: this rank has the whole model.
   const Sharding* sharding() const { return sharding_.get(); }
-  // Of this rank's share of the model; filled where the data-parallel rank is 0.
+  // The state of this rank's share of the model; filled on data-parallel rank 0.
   WeightImages gradient_images();
   void restore(const TrainerState& state);  // of the whole model
 
  private:
-  // run(numbers of the sequences of one micro-batch), of this rank's sequences; then the results of all ranks are joined.
+  // Calls run(indices of one micro-batch) over this rank's sequences, then joins the results of all ranks.
   template <class F>
   void for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before,
                             const F& run);
   void publish();
+  std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
   OptimizerState initial_state(const WeightImages& masters);
 
   Runtime& runtime_;
@@ -74,6 +80,11 @@ class RankTrainer {
   Gradients gradients_;
   OptimizerState state_;
   std::vector<std::size_t> dealt_tokens_;  // to each data-parallel rank, since open()
+  struct Held {
+    GradientCall call;
+    std::shared_ptr<const std::vector<TrainSequence>> data;
+  };
+  std::optional<Held> held_;  // the call that may be made once more
 };
 
 }  // namespace lockstep

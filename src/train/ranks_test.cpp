@@ -29,8 +29,8 @@ struct Case {
 
 Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data, int steps = 2, std::unique_ptr<Ranks> ranks = nullptr) {
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
-  Trainer trainer(runtime, bench.masters,
-                  {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks}, std::move(ranks));
+  Trainer trainer(runtime, bench.masters, {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks},
+                  std::move(ranks));
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.results.push_back(trainer.forward_backward(data, {}, {.dense_attention = c.indexer && step == 0, .index_loss = c.indexer}));
@@ -67,13 +67,14 @@ class TrainerRanks : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
     for (const int dp : {2, 3, 7})  // more ranks than sequences too
       expect_same(bench.model->manifest(), run(bench, {.ranks = {1, dp, 1}, .profile = profile}, data), want, fmt::format("{}, dp={}", profile, dp));
-    expect_same(bench.model->manifest(), run(bench, {.ranks = {1, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data),
-                want, "deferred, checkpointed, micro-batches of one");
+    expect_same(bench.model->manifest(),
+                run(bench, {.ranks = {1, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
+                "deferred, checkpointed, micro-batches of one");
   }
   if (!bench.model->has_indexer()) return;
   const Outcome want = run(bench, {.indexer = true}, data);
@@ -82,10 +83,11 @@ TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
 
 TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 4);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
   for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
-    for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 1}, {2, 2, 2}, {3, 2, 1}, {11, 1, 1}})
+    for (const RankLayout& ranks :
+         {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 1}, {2, 2, 2}, {3, 2, 1}, {11, 1, 1}})
       expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile}, data), want, fmt::format("{}, {}", profile, ranks.text()));
     expect_same(bench.model->manifest(),
                 run(bench, {.ranks = {2, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
@@ -101,8 +103,9 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama,
 // Owners that hold some ranks each, and learn of the others' through their groups alone.
 TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
-  for (const auto& [layout, counts] : {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}}, {RankLayout{1, 3, 1}, {1, 1, 1}}, {RankLayout{2, 1, 1}, {1, 1}}}) {
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  for (const auto& [layout, counts] :
+       {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}}, {RankLayout{1, 3, 1}, {1, 1, 1}}, {RankLayout{2, 1, 1}, {1, 1}}}) {
     const Case c{.ranks = layout, .profile = "cpu-bf16w"};
     const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data), all = run(bench, c, data);
     std::vector<Outcome> got(counts.size());
@@ -119,14 +122,14 @@ TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
 // The control: another summation (another leaf count) is another outcome, in data-parallel ranks too.
 TEST(RanksControl, AnotherLeafCountIsSeen) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
   const Outcome want = run(bench, {}, data, 1), got = run(bench, {.ranks = {1, 2, 1}, .profile = "study-leaves-f32"}, data, 1);
   EXPECT_NE(difference(bench.model->manifest(), got.state.masters, want.state.masters), "");
 }
 
 TEST(RanksState, SavedInOneLayoutResumesInAnother) {
   const TrainBench bench(kLlama);
-  const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   const TrainerState whole = run(bench, {.profile = "cpu-bf16w"}, data, 3).state;
   TrainerState state = run(bench, {.ranks = {1, 2, 1}, .profile = "cpu-bf16w"}, data, 1).state;
   for (const RankLayout& ranks : {RankLayout{1, 3, 1}, RankLayout{1, 1, 1}}) {
@@ -155,14 +158,14 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
     return std::pair(sum, most);
   };
   const auto one = optimizer_bytes(1), four = optimizer_bytes(4);
-  EXPECT_EQ(four.first, one.first);          // every row has one owner
+  EXPECT_EQ(four.first, one.first);            // every row has one owner
   EXPECT_LT(four.second, one.first * 3 / 10);  // and no rank much more than a quarter
 }
 
 TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
   for (const auto& [config, layout] : {std::pair{kLlama, RankLayout{4, 1, 1}}, {kQwen, {2, 1, 1}}, {kGlm, {2, 1, 2}}}) {
     const TrainBench bench(config);
-    const std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
     const auto held = [&](const RankLayout& ranks, MemoryCategory category) {
       Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
       const std::int64_t table = runtime.backend.device().memory().current(MemoryCategory::weights);  // of rope
@@ -186,7 +189,7 @@ TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
   const TrainBench bench(kLlama);
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {.ranks = {1, 3, 1}});
-  std::vector<TrainSequence> data = sequences(bench.model->vocabulary, 3);
+  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
   data[2].tokens[0] = 100000;
   EXPECT_THROW(trainer.forward_backward(data, {}), Error);
   EXPECT_THROW(trainer.optim_step({}), Error);
@@ -199,12 +202,12 @@ TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
 // A weight that is no number is met by one rank alone: the other does not wait for ever.
 TEST(RanksFailure, ANumberThatFailsOnOneRankReleasesTheOthers) {
   TrainBench bench(kLlama);
-  const ParameterId head = bench.model->head;
+  const ParameterId head = bench.model->facts().head;
   std::fill_n(bench.masters[static_cast<std::size_t>(head)].begin(), 16, std::numeric_limits<float>::infinity());
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
   Trainer trainer(runtime, bench.masters, {.ranks = {1, 2, 1}});
   try {
-    trainer.forward_backward(sequences(bench.model->vocabulary, 2), {});
+    trainer.forward_backward(sequences(bench.model->facts().vocabulary, 2), {});
     FAIL() << "an infinite weight was not seen";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::numeric) << e.what();

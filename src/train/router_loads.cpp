@@ -5,8 +5,8 @@
 namespace lockstep {
 
 RouterLoads::RouterLoads(Runtime& runtime, const RankPlace& place) : runtime_(runtime), place_(place) {
-  for (std::size_t i = 0; i < runtime.model->router_biases.size(); ++i)
-    loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->expert_count, MemoryCategory::workspace));
+  for (std::size_t i = 0; i < runtime.model->facts().router_biases.size(); ++i)
+    loads_.push_back(runtime.backend.device().allocate_zero(DType::i32, 1, runtime.model->facts().expert_count, MemoryCategory::workspace));
 }
 
 void RouterLoads::clear() {
@@ -15,7 +15,7 @@ void RouterLoads::clear() {
 
 void RouterLoads::move(double rate, OptimizerState& state) {
   for (std::size_t layer = 0; rate > 0 && layer < loads_.size(); ++layer) {
-    const ParameterId id = runtime_.model->router_biases[layer];
+    const ParameterId id = runtime_.model->facts().router_biases[layer];
     state.replace(id, moved(layer, rate, runtime_.backend.stream().read(state.weights()[static_cast<std::size_t>(id)].view()).get()));
   }
   clear();
@@ -24,7 +24,7 @@ void RouterLoads::move(double rate, OptimizerState& state) {
 std::vector<float> RouterLoads::moved(std::size_t layer, double rate, std::vector<float> bias) const {
   Backend& backend = runtime_.backend;
   const int ranks = place_.layout.dp;
-  const std::int64_t experts = runtime_.model->expert_count;
+  const std::int64_t experts = runtime_.model->facts().expert_count;
   Buffer loads = loads_[layer];
   if (ranks > 1) {
     loads = backend.device().allocate(DType::i32, ranks, experts, MemoryCategory::workspace);

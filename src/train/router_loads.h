@@ -1,7 +1,7 @@
-// Router biases, which move by what experts were chosen for and not by a gradient: how many rows each expert of each sparse layer had since
-// the last step, and the move. The aim is an even load; it is counted exactly over all ranks' rows, and a bias moves by a fixed rate.
-// Used by the rank's thread.
+// Updates router biases by expert loads instead of gradients: counts how many rows chose each expert of each MoE layer since
+// the last step, and moves each bias by a fixed rate towards even load.
 //   RouterLoads loads(runtime, place); loads.move(rate, state);
+// Loads are exact counts over all ranks' rows. Used by the rank's thread.
 #pragma once
 #include "model/runtime.h"
 #include "train/optimizer_state.h"
@@ -13,7 +13,7 @@ class RouterLoads {
   RouterLoads(Runtime& runtime, const RankPlace& place);
   const std::vector<Buffer>& buffers() const { return loads_; }  // i32 [1, experts] of each sparse layer: forwards add to them
   void clear();
-  // In the publishing of a step; rate 0 moves nothing. They are empty then.
+  // Call while a step publishes; rate 0 changes nothing. Resets the loads.
   void move(double rate, OptimizerState& state);
 
  private:

@@ -1,4 +1,4 @@
-// Learning-rate schedules: a function of the step alone, computed in double with our own functions.
+// Learning-rate schedules as functions of the step alone, computed in double with our own functions.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -8,9 +8,9 @@ namespace lockstep {
 struct Schedule {
   std::string kind = "constant";  // constant, linear, cosine
   double peak = 1e-3;
-  double final_fraction = 0;      // of the peak, at the last step
-  std::int64_t warmup = 0;        // steps of linear warm-up
-  std::int64_t steps = 1;         // total
+  double final_fraction = 0;  // of the peak, at the last step
+  std::int64_t warmup = 0;    // steps of linear warm-up
+  std::int64_t steps = 1;     // total
 };
 
 // Rate of step 0 .. steps - 1. Throws invalid_argument for an unknown kind.

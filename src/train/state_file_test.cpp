@@ -31,7 +31,7 @@ struct StateCase {
 };
 
 TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, const TrainerState* from = nullptr) {
-  const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(bench.model->facts().vocabulary, 1)[0]};
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
   Trainer trainer(runtime, bench.masters, {.optimizer_folder = c.folder, .release_state = c.release, .optimizer = c.optimizer, .ranks = c.ranks});
   if (from) {
@@ -95,8 +95,12 @@ TEST(StateFile, StripsHaveTheBitsOfOneLaunch) {
                             : backend.device().allocate(DType::f32, 1, kSize, MemoryCategory::workspace));
           backend.stream().write(b.back().view(), values[i]);
         }
-        const Buffer out = backend.device().allocate(separate ? DType::bf16 : DType::f32, 1, kSize, MemoryCategory::workspace), norm = backend.device().upload(std::vector<float>{3.0f}, 1, 1, MemoryCategory::workspace);
-        launch_adamw(backend, file, AdamStep({.weight_decay = 0.1}, 2).of(b[0].view(), b[1].view(), b[2].view(), separate ? b[0].view() : out.view(), separate ? out.view() : View{}, b[3].view(), norm.view(), true));
+        const Buffer out = backend.device().allocate(separate ? DType::bf16 : DType::f32, 1, kSize, MemoryCategory::workspace),
+                     norm = backend.device().upload(std::vector<float>{3.0f}, 1, 1, MemoryCategory::workspace);
+        launch_adamw(backend, file,
+                     AdamStep({.weight_decay = 0.1}, 2)
+                         .of(b[0].view(), b[1].view(), b[2].view(), separate ? b[0].view() : out.view(), separate ? out.view() : View{}, b[3].view(),
+                             norm.view(), true));
         for (const Buffer& one : {b[0], b[1], b[2], out}) results[filed].push_back(backend.stream().read(one.view()).get());
       }
       EXPECT_EQ(results[0], results[1]);
@@ -120,7 +124,7 @@ TEST(StateFile, MuonHasTheBitsOfMemory) {
 TEST(StateFile, AnAdaptersMomentsMayLieThere) {
   const StateFolder folder;
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary, 1)[0]};
   for (const OptimizerFamily& optimizer : optimizer_families()) {
     const auto state_of = [&](const TrainerOptions& options, int steps, const TrainerState* from = nullptr) {
       Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);

@@ -1,5 +1,5 @@
-// What tests of training share: small models of three families, data, and a comparison of images by their bits. Tests only.
-//   const TrainBench bench(kLlama); const auto data = sequences(bench.model->vocabulary);
+// Shared by training tests: small models of three families, data, and bitwise comparison of images. Tests only.
+//   const TrainBench bench(kLlama); const auto data = sequences(bench.model->facts().vocabulary);
 #pragma once
 #include <bit>
 #include <string>
@@ -23,7 +23,7 @@ inline constexpr const char* kLlama = R"({
   "model_type": "llama", "vocab_size": 128, "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 8,
   "num_key_value_heads": 4, "head_dim": 16, "max_position_embeddings": 1024, "intermediate_size": 264, "rms_norm_eps": 1e-5,
   "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
-// Three key heads: what tensor-parallel ranks share of the heads is not what they share of the sums.
+// Three key heads: tensor-parallel ranks split heads at other columns than sums.
 inline constexpr const char* kQwen = R"({
   "model_type": "qwen3", "vocab_size": 150, "hidden_size": 80, "num_hidden_layers": 2, "num_attention_heads": 6,
   "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
@@ -47,7 +47,7 @@ inline std::vector<TrainSequence> sequences(std::int64_t vocabulary, int count =
   return data;
 }
 
-// The first value whose bits differ, in words; empty: none.
+// Describes the first value whose bits differ; empty: none.
 inline std::string difference(const Manifest& manifest, const WeightImages& got, const WeightImages& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {
     if (got[i].size() != want[i].size()) return fmt::format("{}: {} values, not {}", manifest.parameters()[i].name, got[i].size(), want[i].size());

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "parallel/thread_ranks.h"
+#include "train/gradient_file.h"
 #include "train/loss_columns.h"
 #include "train/loss_metrics.h"
 #include "train/whole_images.h"
@@ -12,15 +13,17 @@
 namespace lockstep {
 
 Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks)
-    : runtime_(runtime), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)), runtimes_(static_cast<std::size_t>(ranks_->local() - 1)),
+    : runtime_(runtime),
+      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)),
+      runtimes_(static_cast<std::size_t>(ranks_->local() - 1)),
       parts_(static_cast<std::size_t>(ranks_->local())) {
   if (ranks_->layout() != options.ranks)
     fail(ErrorCode::invalid_argument, "ranks is {} and the ranks that were given are {}; allowed is one layout", options.ranks.text(), ranks_->layout().text());
   ranks_->run([&](int local) {
     Backend& like = runtime_.backend;
     if (local > 0)
-      runtimes_[static_cast<std::size_t>(local - 1)] = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()},
-                                                                                 runtime_.model, runtime_.profile, runtime_.max_positions);
+      runtimes_[static_cast<std::size_t>(local - 1)] = std::make_unique<Runtime>(
+          BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model, runtime_.profile, runtime_.max_positions);
     parts_[static_cast<std::size_t>(local)] = std::make_unique<RankTrainer>(runtime_of(local), masters, options, ranks_->place(local));
   });
 }
@@ -51,6 +54,29 @@ void Trainer::abandon_gradients() {
   for (const auto& part : parts_) part->abandon_gradients();
 }
 
+void Trainer::save_gradients(const std::filesystem::path& folder) {
+  check_usable();
+  if (!ranks_->all_here()) fail(ErrorCode::unsupported, "gradients of {} ranks of which {} are here, allowed is all of them", ranks_->size(), ranks_->local());
+  AtomicFolder files(folder, AtomicFolder::Existing::replace);
+  each([&](RankTrainer& part) {
+    CheckedWriter file(gradient_file(files.partial(), part.rank()));
+    part.write_gradients(file);
+    file.commit();
+  });
+  files.commit();
+}
+
+void Trainer::load_gradients(const std::filesystem::path& folder) {
+  check_usable();
+  or_abandon([&] {
+    each([&](RankTrainer& part) {
+      CheckedReader file(gradient_file(folder, part.rank()));
+      part.read_gradients(file);
+      file.finish();
+    });
+  });
+}
+
 template <class F>
 std::pair<ForwardBackwardResult, RowSums> Trainer::results(const F& work) {
   std::pair<ForwardBackwardResult, RowSums> first;
@@ -75,7 +101,7 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
   double rows = 0;
   for (const TrainSequence& d : data) rows += static_cast<double>(d.tokens.size());
   const GradientCall call{loss, index, loss_normaliser(data, loss), index.index_loss ? 1.0 / rows : 0.0};
-  const bool masked = call.normaliser == 0 && !index.index_loss;  // everything: no gradient, and nothing is computed
+  const bool masked = call.normaliser == 0 && !index.index_loss;  // all targets are masked: no gradient, and nothing is computed
   ForwardBackwardResult result;
   or_abandon([&] {
     const auto again = masked ? nullptr : held(data);
@@ -165,7 +191,7 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
       if (&part == parts_[0].get()) result = own;
     });
   } catch (...) {
-    // A rank that counts one step more had begun to write, and may even be done: no rank can go on. How far others are is not known.
+    // A rank whose step count is one higher had begun to write, and may even be done: no rank can go on. How far the others are is unknown.
     const bool wrote = !ranks_->all_here() || std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
     for (const auto& part : parts_)
       if (wrote) part->state().break_off();
@@ -210,7 +236,7 @@ std::vector<float> Trainer::state_image(StatePart part, std::size_t parameter) {
 
 void Trainer::restore(const TrainerState& state) {
   batch_.reset();
-  for (const auto& part : parts_) part->state().break_off();  // until each has all of it
+  for (const auto& part : parts_) part->state().break_off();  // until every rank is restored
   each([&](RankTrainer& part) { part.restore(state); });
   whole_weights_ = nullptr;
 }

@@ -1,4 +1,4 @@
-// The images of a whole model, put together from what each rank tells of its share. Where ranks are elsewhere, every owner gets the whole.
+// Assembles the images of a whole model from the shares of all ranks. With ranks in several owners, every owner gets the whole.
 //   WeightImages masters = whole_images(ranks, *model, profile, [&](int local) { return parts[local]->state().images(StatePart::master); });
 #pragma once
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// `of` is called on every local rank's thread; what ranks of data-parallel rank 0 answer is taken, of their shares (model/sharding.h).
+// Calls `of` on every local rank's thread; the answers of data-parallel rank 0 are used, each of its rank's share (model/sharding.h).
 WeightImages whole_images(Ranks& ranks, const Model& model, const Profile& profile, const std::function<WeightImages(int)>& of);
 
 }  // namespace lockstep

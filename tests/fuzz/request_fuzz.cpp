@@ -1,5 +1,5 @@
 // Any bytes as an HTTP request: read, or refused with a status, within its limits; the same however the bytes are cut.
-// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
+// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/rate_limits.cpp src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
 #include <cstdint>
 #include <string>
 
@@ -38,9 +38,11 @@ Outcome read(std::string_view bytes, std::size_t piece, ApiRequest* request = nu
   RequestReader reader(kLimits);
   std::string input;
   std::size_t taken = 0;
-  for (std::size_t at = 0; at < bytes.size() && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body); at += piece) {
+  for (std::size_t at = 0; at < bytes.size() && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body);
+       at += piece) {
     input += bytes.substr(at, piece);
-    for (std::size_t used = 1; used > 0 && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body);) {  // it stops behind the headers
+    for (std::size_t used = 1;
+         used > 0 && (reader.state() == RequestReader::State::headers || reader.state() == RequestReader::State::body);) {  // it stops behind the headers
       used = reader.feed(input);
       if (used > input.size()) __builtin_trap();
       input.erase(0, used);
@@ -62,7 +64,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const Routes routes = [] {
     set_log_level(LogLevel::off);
     Routes made;
-    const auto handler = [](const ApiRequest& r, const std::shared_ptr<Responder>& out) { out->send({200, "text/plain", std::string(r.query_value("a").value_or("")), {}}); };
+    const auto handler = [](const ApiRequest& r, const std::shared_ptr<Responder>& out) {
+      out->send({200, "text/plain", std::string(r.query_value("a").value_or("")), {}});
+    };
     made.add({"GET", "/v1/models/{model}", handler});
     made.add({"POST", "/a/{b}/{c...}", handler, false});
     Access access;

@@ -15,7 +15,9 @@ namespace {
 std::shared_ptr<const TokenBytes> make_tokens() {
   std::vector<std::string> bytes;
   for (int b = 0; b < 256; ++b) bytes.emplace_back(1, static_cast<char>(b));
-  for (const char* piece : {"\": \"", "\", \"", "{\"", "\"}", "\"]", "true", "null", "}}", "]]", "\\ud83d\\ude00", "[[", ", ", "12", ".5", "e+", "\xC3\xA9", "ab", "}]}", ""}) bytes.emplace_back(piece);
+  for (const char* piece :
+       {"\": \"", "\", \"", "{\"", "\"}", "\"]", "true", "null", "}}", "]]", "\\ud83d\\ude00", "[[", ", ", "12", ".5", "e+", "\xC3\xA9", "ab", "}]}", ""})
+    bytes.emplace_back(piece);
   bytes.emplace_back();
   const auto end = static_cast<std::int32_t>(bytes.size()) - 1;
   return std::make_shared<const TokenBytes>(std::move(bytes), std::vector<std::int32_t>{end});

@@ -12,7 +12,8 @@ using namespace lockstep;
 using nlohmann::ordered_json;
 
 namespace {
-constexpr jinja::TemplateLimits kLimits{.source_bytes = 1 << 14, .steps = 20'000, .depth = 300, .stack_bytes = 1 << 20, .value_depth = 60, .made_bytes = 1 << 20, .output_bytes = 1 << 16};
+constexpr jinja::TemplateLimits kLimits{
+    .source_bytes = 1 << 14, .steps = 20'000, .depth = 300, .stack_bytes = 1 << 20, .value_depth = 60, .made_bytes = 1 << 20, .output_bytes = 1 << 16};
 // Stands in messages alone, so that each copy of it in a prompt must be marked.
 const std::string kMark = "\xF4\x8A\xAF\x8D";
 

@@ -6,15 +6,19 @@ LOCKSTEP_ORACLE_SEEDS="1,2,3" replays the fresh configs of a failed run; their s
 
 import json
 import os
+import re
 import secrets
+import shutil
 from pathlib import Path
 
 import golden_weights
 import make_goldens
 import numpy as np
+import pytest
 import torch
 from comparison import relative_error
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 VIAS = ["train", "prefill", "chunked", "decode"]
@@ -63,6 +67,24 @@ def fresh_case(arguments, count, seed, folder):
     case = Case(folder, config, weights, tokens, result.logits)
     case.arguments, case.grads = arguments, result.grads
     return case
+
+
+def with_fused_experts(case, folder):
+    """The case's folder as newer transformers holds it in memory: of each layer two tensors with all experts."""
+    shutil.copytree(case.folder, folder)
+    tensors = load_file(folder / "model.safetensors")
+    prefixes = sorted({name.split("experts.")[0] + "experts." for name in tensors if re.search(r"experts\.\d+\.", name)})
+    assert prefixes, "no tensor of an expert"
+    for prefix in prefixes:
+        count = 1 + max(int(name.removeprefix(prefix).split(".")[0]) for name in tensors if re.match(re.escape(prefix) + r"\d+\.", name))
+
+        def stacked(part):
+            return torch.stack([tensors.pop(f"{prefix}{e}.{part}_proj.weight") for e in range(count)])
+
+        tensors[prefix + "gate_up_proj"] = torch.cat([stacked("gate"), stacked("up")], dim=1)
+        tensors[prefix + "down_proj"] = stacked("down")
+    save_file(tensors, folder / "model.safetensors")
+    return folder
 
 
 def fresh_seeds():
@@ -116,9 +138,7 @@ def check_float32_oracle(case):
 
 def load(folder):
     """(the model in float32, what transformers found missing or surplus)"""
-    eager = dict(attn_implementation="eager")
-    if json.loads((Path(folder) / "config.json").read_text())["model_type"] == "glm_moe_dsa":
-        eager["experts_implementation"] = "eager"
+    eager = make_goldens.eager(json.loads((Path(folder) / "config.json").read_text())["model_type"])
     model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True, **eager)
     return model.eval(), info
 
@@ -139,3 +159,26 @@ def check_transformers_agrees(lockstep, folder, tokens):
     row = lockstep.score(folder, [tokens], "train")[0]
     error = relative_error(np.array(row["logprobs"]), target_logprobs(logits, tokens))
     assert error <= EXPORT_TOLERANCE, f"log-probabilities of the exported model are off by {error:.3g}"
+
+
+def tokens_far_from_ties(config, weights, count):
+    for seed in range(100):
+        tokens = golden_weights.tokens(seed, count, config["vocab_size"])
+        if make_goldens.numpy_forward(config, weights, tokens)[1] >= make_goldens.SMALLEST_GAP:
+            return tokens
+    pytest.fail(f"no random sequence of {count} tokens keeps its selections {make_goldens.SMALLEST_GAP} from a tie")
+
+
+def check_trained_export(lockstep, case, folder, dtype):
+    """Three steps on the case's text make it likelier, and transformers scores the export as lockstep does."""
+    data, export = folder / "data.jsonl", folder / "export"
+    line = {"tokens": [int(t) for t in case.tokens], "weights": [1.0] * (len(case.tokens) - 1)}
+    data.write_text(json.dumps(line) + "\n")
+    lockstep.run(
+        "train", "sft", "--model", case.folder, "--data", data, "--runs", folder, "--name", "run", "--steps", 3, "--batch", 2,
+        "--learning-rate", 0.01, "--warmup", 0, "--export-dtype", dtype, "--export-to", export, "--quiet",
+    )  # fmt: skip
+    before, after = (lockstep.score(model, [case.tokens], "decode")[0]["logprobs"] for model in (case.folder, export))
+    assert np.mean(after) > np.mean(before) + 0.1, "three steps on one text did not make it likelier"
+    weights = {name: value.float().numpy() for name, value in load_file(export / "model.safetensors").items()}
+    check_transformers_agrees(lockstep, export, tokens_far_from_ties(case.config, weights, len(case.tokens)))

@@ -13,7 +13,11 @@ import make_goldens
 import pytest
 from transformers import CONFIG_MAPPING
 
-FAMILIES = {"glm_moe_dsa": "glm_moe_dsa/sharing", "llama": "llama/wide", "qwen3": "qwen3/tied"}
+FAMILIES = {
+    "glm_moe_dsa": "glm_moe_dsa/sharing", "deepseek_v3": "deepseek_v3/groups", "kimi_k2": "kimi_k2/small", "deepseek_v32": "deepseek_v32/indexed",
+    "llama": "llama/wide", "mistral": "mistral/window", "qwen2": "qwen2/wide", "qwen3": "qwen3/tied", "qwen3_moe": "qwen3_moe/between",
+    "minimax_m2": "minimax_m2/norms", "gpt_oss": "gpt_oss/window",
+}  # fmt: skip
 GARBAGE = {"nonsense": 1}  # no key that is read may be this
 # Names by which the class is also given its fields (attribute_map and __post_init__), and what every config may hold.
 OLDER = {"torch_dtype", "rope_theta", "rope_scaling", "partial_rotary_factor", "per_layer_config", "output_attentions", "num_labels", "quantization_config", "auto_map"}
@@ -68,7 +72,7 @@ def plan(lockstep, tmp_path):
 
 def class_keys(family):
     """Every name that transformers' class takes, of its fields, its older names and its __post_init__."""
-    kind = CONFIG_MAPPING[family]
+    kind = CONFIG_MAPPING[make_goldens.ORACLE_TYPES.get(family, family)]
     keys = {field.name for field in dataclasses.fields(kind)} | set(kind().to_dict()) | set(kind.attribute_map) | OLDER
     keys |= set(re.findall(r'kwargs\.(?:get|pop)\("(\w+)"', inspect.getsource(kind)))
     return {key for key in keys if not key.startswith("_")}

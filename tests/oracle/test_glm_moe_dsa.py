@@ -2,16 +2,15 @@
 
 import json
 
-import golden_weights
+import golden_configs
 import make_goldens
 import numpy as np
-import numpy_glm_moe_dsa
 import pytest
 import torch
 from conftest import REPOSITORY
 from oracle_cases import (
     check_float32_oracle, check_gradients, check_gradients_of_two_sequences, check_scores, check_transformers_agrees,
-    fresh_case, fresh_seeds, golden_case,
+    fresh_case, fresh_seeds, golden_case, tokens_far_from_ties,
 )  # fmt: skip
 from safetensors.torch import load_file
 
@@ -34,7 +33,7 @@ def random_config(seed):
         return int(rng.integers(low, high + 1))
 
     heads, rope, experts = between(1, 8), 2 * between(2, 5), between(3, 13)
-    config = make_goldens.GLM_MOE_DSA_SHARED | dict(
+    config = golden_configs.GLM_MOE_DSA_SHARED | dict(
         hidden_size=between(24, 100), num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=heads,
         q_lora_rank=between(12, 48), kv_lora_rank=between(12, 48), qk_nope_head_dim=between(5, 16),
         qk_rope_head_dim=rope, v_head_dim=between(5, 20), index_head_dim=rope + between(2, 10),
@@ -96,11 +95,3 @@ def test_exported_model_loads_in_transformers_and_scores_alike(lockstep):
         assert value.dtype == expected, f"{name} is {value.dtype} in the file"
     weights = {name: value.float().numpy() for name, value in stored.items()}
     check_transformers_agrees(lockstep, EXPORTED_MODEL, tokens_far_from_ties(config, weights, min(96, config["max_position_embeddings"])))
-
-
-def tokens_far_from_ties(config, weights, count):
-    for seed in range(100):
-        tokens = golden_weights.tokens(seed, count, config["vocab_size"])
-        if numpy_glm_moe_dsa.forward(config, weights, tokens)[1] >= make_goldens.SMALLEST_GAP:
-            return tokens
-    pytest.fail(f"no random sequence of {count} tokens keeps its selections {make_goldens.SMALLEST_GAP} from a tie")

@@ -73,9 +73,12 @@ def policy(kind, c, lp, d):
     return loss
 
 
+NOT_OF_TARGETS = ("tokens", "targets", "temperature", "kept_tokens", "kept_by_rank")
+
+
 def losses_of(kind, c, d, lp, entropy, divisor):
     """The loss of each target of one sequence, weights and averaging in."""
-    tensors = {key: torch.tensor(value, dtype=torch.float64) for key, value in d.items() if key not in ("tokens", "targets")}
+    tensors = {key: torch.tensor(value, dtype=torch.float64) for key, value in d.items() if key not in NOT_OF_TARGETS}
     tensors["weights"] = tensors["weights"] * (torch.tensor(d["targets"]) >= 0)
     loss = -lp if kind == "cross_entropy" else policy(kind, c, lp, tensors)
     if "entropy_coefficient" in c:
@@ -92,17 +95,28 @@ def divisors(data, c):
              "sequence_token_sum_norm": live * c.get("length_norm", 1)}[c.get("averaging", "sum")] for count in counts]  # fmt: skip
 
 
+def log_probabilities(logits, d):
+    """Of logits / temperature over the tokens that are kept at each row; -infinity for the others."""
+    z = logits / d.get("temperature", [1.0])[0]
+    for row, kept in enumerate(d.get("kept_tokens", [])):
+        if ids := [i for i in kept if i >= 0]:
+            cut = torch.ones(z.shape[1], dtype=torch.bool)
+            cut[ids] = False
+            z = torch.where((torch.arange(len(z)) == row)[:, None] & cut, -torch.inf, z)
+    return z.log_softmax(-1)
+
+
 def reference(case, data, kind, c):
     """(log-probabilities of each sequence's targets, name -> gradient) in float64."""
     with make_goldens.float64_everywhere():
         model = make_goldens.build_model(case.arguments, case.weights)
         total, logprobs = 0, []
         for d, divisor in zip(data, divisors(data, c)):
-            z = model(input_ids=torch.tensor(d["tokens"])[None], use_cache=False).logits[0].log_softmax(-1)
+            z = log_probabilities(model(input_ids=torch.tensor(d["tokens"])[None], use_cache=False).logits[0], d)
             targets = torch.tensor(d["targets"]).reshape(len(d["tokens"]), -1)
             lp = z.gather(1, targets.clamp(min=0)).reshape(-1)
             logprobs.append((lp * (targets.reshape(-1) >= 0)).detach().numpy())
-            total = total + losses_of(kind, c, d, lp, -(z.exp() * z).sum(-1), divisor).sum()
+            total = total + losses_of(kind, c, d, lp, -(z.exp() * z.clamp(min=-1e30)).sum(-1), divisor).sum()
         total.backward()
     return logprobs, {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -180,6 +194,78 @@ def test_losses_and_gradients_are_torchs(lockstep, case, kind, options, targets_
     assert said["metrics"]["loss:sum"] == said["loss"] and all(name.count(":") == 1 for name in said["metrics"])
     for name, value in load_file(out).items():
         assert relative_error(value, gradients[name]) <= GRADIENT_TOLERANCE, name
+
+
+@pytest.mark.parametrize("kind, options", [("importance_sampling", dict(anchor="proximal")), ("reinforce", dict(anchor="current")),
+                                           ("cispo", dict(anchor="current", clip_low_threshold=0, clip_high_threshold=9))], ids=lambda v: v if isinstance(v, str) else "")  # fmt: skip
+def test_ratio_and_correction_are_the_whole_importance_weight(lockstep, case, kind, options):
+    """Truncated importance sampling by hand: what weighs a token of the sampler's is exp(lp - q), whatever the ratio is over; cut at `high` it is
+    the correction's part of it. o (proximal_logprobs) is in the data of all, and is read where the ratio goes on from it."""
+    data = make_data(case, case.seed, 1)
+    tokens, out, rows_file = (lockstep.folder / name for name in ("data.jsonl", "gradients.safetensors", "rows.jsonl"))
+    tokens.write_text("".join(json.dumps(d) + "\n" for d in data))
+    for high in (1e6, 1.1):
+        config = [part for key, value in {**options, "correction": "tis", "correction_high": high}.items() for part in ("--loss-config", f"{key}={value}")]
+        lockstep.run("grad", "--model", case.folder, "--tokens", tokens, "--out", out, "--overwrite", "--loss", kind, *config, "--rows", rows_file)
+        for line, d in zip(rows_file.read_text().splitlines(), data):
+            row = {key: np.array(values) for key, values in json.loads(line).items()}
+            lp, q, o, a = (np.array(v) for v in (row["logprobs"], d["logprobs"], d["proximal_logprobs"], d["advantages"]))
+            w = np.array(d["weights"]) * (np.array(d["targets"]) >= 0)
+            proximal = options["anchor"] == "proximal"
+            c, ratio = (np.exp(o - q), np.exp(lp - o)) if proximal else (np.exp(lp - q), np.ones_like(lp))
+            want = -w * np.minimum(c, high) * ratio * a * (1 if kind == "importance_sampling" else lp)
+            assert largest_difference(row["losses"], want) <= LOSS_TOLERANCE * np.abs(want).max()
+            if high > 1e5:  # not cut
+                whole = -w * np.exp(lp - q) * a * (1 if kind == "importance_sampling" else lp)
+                assert largest_difference(row["losses"], whole) <= LOSS_TOLERANCE * np.abs(whole).max()
+            # The control: the other probability in the correction is seen.
+            other = -w * np.minimum(np.exp((lp if proximal else o) - q), high) * ratio * a * (1 if kind == "importance_sampling" else lp)
+            assert largest_difference(row["losses"], other) > 1e-3 * np.abs(want).max()
+
+
+def sampled(data, case, temperature):
+    """Data whose targets were drawn at a temperature from some tokens: few and many, by rank and by id, and all."""
+    rng = np.random.default_rng(case.seed + 1)
+    vocabulary = case.arguments["vocab_size"]
+    for d in data:
+        rows, width = len(d["tokens"]), vocabulary // 2
+        d["temperature"], d["kept_tokens"], d["kept_by_rank"] = [temperature], [], []
+        for row in range(rows):
+            target = d["targets"][row]
+            ids = [] if row % 4 == 0 or target < 0 else rng.permutation(vocabulary)[: 3 if row % 4 == 1 else width - 1].tolist()
+            if ids and target not in ids:
+                ids.append(target)
+            d["kept_tokens"].append(ids + [-1] * (width - len(ids)))
+            d["kept_by_rank"].append(row % 2)
+    return data
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.7, 1.0, 1.5])
+@pytest.mark.parametrize("kind, options", [("cross_entropy", {}), ("ppo", dict(entropy_coefficient=0.1)), ("gspo", {}), ("grpo", dict(kl="k3", kl_coefficient=0.2))],
+                         ids=lambda v: v if isinstance(v, str) else "")  # fmt: skip
+def test_tempered_and_kept_targets_are_torchs(lockstep, case, kind, options, temperature):
+    """Value and gradient where the log-probability is that of logits / temperature over the tokens that sampling kept."""
+    data = sampled(make_data(case, case.seed, 1), case, temperature)
+    if kind == "cross_entropy":
+        data = [{key: d[key] for key in ("tokens", "targets", "weights", "temperature", "kept_tokens", "kept_by_rank")} for d in data]
+    logprobs, gradients = reference(case, data, kind, options)
+    tokens, out, rows_file = (lockstep.folder / name for name in ("data.jsonl", "gradients.safetensors", "rows.jsonl"))
+    config = [part for key, value in options.items() for part in ("--loss-config", f"{key}={value}")]
+
+    def run(of):
+        tokens.write_text("".join(json.dumps(d) + "\n" for d in of))
+        lockstep.run("grad", "--model", case.folder, "--tokens", tokens, "--out", out, "--overwrite", "--loss", kind, *config, "--rows", rows_file)
+        return [{key: np.array(values) for key, values in json.loads(line).items()} for line in rows_file.read_text().splitlines()]
+
+    for row, d, truth, divisor in zip(run(data), data, logprobs, divisors(data, options)):
+        assert relative_error(row["logprobs"], truth) <= LOGPROB_TOLERANCE
+        want = losses_of(kind, options, d, torch.tensor(row["logprobs"]), torch.tensor(row["entropies"]), divisor).numpy()
+        assert largest_difference(row["losses"], want) <= LOSS_TOLERANCE * max(np.abs(want).max(), 1e-9)
+    for name, value in load_file(out).items():
+        assert relative_error(value, gradients[name]) <= GRADIENT_TOLERANCE, name
+    # The control: without the kept sets the gradient is another.
+    run([{key: value for key, value in d.items() if not key.startswith("kept")} for d in data])
+    assert max(relative_error(value, gradients[name]) for name, value in load_file(out).items()) > 100 * GRADIENT_TOLERANCE
 
 
 def test_a_wrong_option_is_seen(lockstep, case):

@@ -1,7 +1,7 @@
 """PEFT and we read each other's adapters, and transformers with PEFT, in float64, computes what we do.
 
 What PEFT cannot take of ours: adapters of routed experts (transformers keeps a layer's experts as one tensor, which has no module a
-LoRA could stand on), so GLM's are exported for PEFT without them. The other way round nothing is lost: modules that an adapter leaves
+LoRA could stand on), so GLM's are exported for PEFT without them, and gpt-oss' are added by hand. The other way round nothing is lost: modules that an adapter leaves
 alone are zeros here.
 """
 
@@ -18,7 +18,7 @@ import torch
 from comparison import relative_error
 from oracle_cases import LOGPROB_TOLERANCE, VIAS, fresh_case, fresh_seeds, golden_case, load, target_logprobs
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 from test_dense_families import random_config
 from tinker import types
 
@@ -30,7 +30,7 @@ ATTENTION, MLP = ["q_proj", "k_proj", "v_proj", "o_proj"], ["gate_proj", "up_pro
 GLM_ATTENTION = ["q_a_proj", "q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"]
 
 
-@pytest.fixture(scope="module", params=[(f, fresh_seeds()[0]) for f in ("llama", "qwen3")], ids=lambda p: f"{p[0]}-seed{p[1]}")
+@pytest.fixture(scope="module", params=[(f, fresh_seeds()[0]) for f in ("llama", "qwen2", "qwen3", "mistral")], ids=lambda p: f"{p[0]}-seed{p[1]}")
 def case(request, tmp_path_factory):
     family, seed = request.param
     return fresh_case(*random_config(family, seed), seed, tmp_path_factory.mktemp("peft"))
@@ -125,3 +125,45 @@ def test_what_we_export_peft_reads(lockstep, case, tmp_path, layers):
 
 def test_what_we_export_of_glms_attention_peft_reads(lockstep, glm, tmp_path):
     check_export(lockstep, glm, tmp_path, train_mlp=False)
+
+
+@pytest.fixture(scope="module")
+def gpt_oss(tmp_path_factory):
+    return golden_case("gpt_oss/window", tmp_path_factory.mktemp("gpt_oss"))
+
+
+@pytest.mark.parametrize("modules", [ATTENTION, [*ATTENTION, "lm_head"]], ids="-".join)
+def test_what_peft_writes_of_gpt_oss_we_read(lockstep, gpt_oss, tmp_path, modules):
+    adapter_by_peft(gpt_oss, tmp_path / "adapter", modules, rank=3, alpha=2)
+    check_our_scores(lockstep, gpt_oss, tmp_path / "adapter", by_transformers(gpt_oss, tmp_path / "adapter")[0])
+
+
+# PEFT has no module for experts that stand in one tensor; the truth is transformers, in float64, with each expert's product added to its part.
+def test_adapters_of_gpt_oss_experts_are_added_to_their_part(lockstep, gpt_oss, tmp_path):
+    rank, alpha, rng = 3, 6, np.random.default_rng(8)
+    adapter_by_peft(gpt_oss, tmp_path / "adapter", ATTENTION, rank=rank, alpha=alpha)
+    config = json.loads((tmp_path / "adapter/adapter_config.json").read_text())
+    tensors = load_file(tmp_path / "adapter/adapter_model.safetensors")
+    weights = {name: value.astype(np.float64) for name, value in gpt_oss.weights.items()}
+    for name in {key.split(".lora_")[0] for key in tensors}:
+        weight = name.removeprefix("base_model.model.") + ".weight"
+        weights[weight] = weights[weight] + alpha / rank * tensors[name + ".lora_B.weight"].astype(np.float64) @ tensors[name + ".lora_A.weight"]
+    hidden, width = gpt_oss.config["hidden_size"], gpt_oss.config["intermediate_size"]
+    for layer in range(gpt_oss.config["num_hidden_layers"]):
+        for e in range(gpt_oss.config["num_local_experts"]):
+            experts = f"model.layers.{layer}.mlp.experts."
+            for part, outputs, inputs in (("gate", width, hidden), ("up", width, hidden), ("down", hidden, width)):
+                a = rng.normal(size=(rank, inputs)).astype(np.float32) * np.float32(0.3)
+                b = rng.normal(size=(outputs, rank)).astype(np.float32) * np.float32(0.1)
+                name = f"base_model.model.{experts}{e}.{part}_proj.lora_"
+                tensors[name + "A.weight"], tensors[name + "B.weight"] = a, b
+                added = (alpha / rank * b.astype(np.float64) @ a).T
+                if part == "down":
+                    weights[experts + "down_proj"][e] += added
+                else:
+                    weights[experts + "gate_up_proj"][e][:, int(part == "up") :: 2] += added
+    save_file(tensors, tmp_path / "adapter/adapter_model.safetensors")
+    config["target_modules"] = ATTENTION + MLP
+    (tmp_path / "adapter/adapter_config.json").write_text(json.dumps(config))
+    truth = make_goldens.run_oracle(make_goldens.GOLDENS["gpt_oss/window"].config, weights, gpt_oss.tokens).logits
+    check_our_scores(lockstep, gpt_oss, tmp_path / "adapter", target_logprobs(truth, gpt_oss.tokens))

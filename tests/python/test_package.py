@@ -158,6 +158,39 @@ def test_what_comes_along_is_found_from_any_folder(installed, tmp_path):
     assert "config.json" in run(command, "generate", "--model", "countdown-glm", "--prompt", "1", cwd=tmp_path, status=1)
 
 
+@pytest.mark.parametrize("page", ["README.md", "python/README.md", "docs/training-api.md"])
+def test_the_python_of_the_readme_runs(installed, page, tmp_path):
+    """Its blocks as they stand, in an empty folder; one that names a server's address has a server there."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (REPOSITORY / page).read_text(), re.M | re.S)
+    assert blocks
+    serves = False
+    for block in blocks:
+        before = ""
+        if "127.0.0.1:8080" in block:
+            serves = True
+            before = f"import lockstep; local = lockstep.serve(threads=1, state={str(tmp_path / 'state')!r})\n"
+            block = re.sub(r'"http://127\.0\.0\.1:8080(/v1)?"', r'local.base_url + "\1"', block)
+        if "forward_backward(data" in block:  # the reader's own
+            before += DATA[("tinker", "fireworks")["fireworks" in block]]
+        run(installed, "-B", "-c", before + block, cwd=tmp_path)
+    assert serves == (page != "python/README.md")
+
+
+# What stands for `data` in the training API's page: one sequence, as each package has it.
+DATA = {
+    "tinker": """
+from tinker import types
+row = lambda values, dtype: types.TensorData(data=values, dtype=dtype, shape=[3])
+data = [types.Datum(model_input=types.ModelInput.from_ints([1, 5, 7]), loss_fn_inputs={"target_tokens": row([5, 7, 9], "int64"), "weights": row([1.0] * 3, "float32")})]
+""",
+    "fireworks": """
+import fireworks.training.sdk.types as types
+row = lambda values, dtype: types.TensorData(data=values, dtype=dtype, shape=[3])
+data = [types.Datum(model_input=types.ModelInput.from_ints([1, 5, 7]), loss_fn_inputs={"target_tokens": row([5, 7, 9], "int64"), "logprobs": row([-1.0] * 3, "float32"), "advantages": row([1.0] * 3, "float32")})]
+""",
+}
+
+
 def test_python_build_makes_both(tmp_path):
     """`python -m build` in the checkout, by the hooks that it calls, in its order: the wheel is made of the sources that were packed."""
     hook = "import sys, pathlib; sys.path.insert(0, str(pathlib.Path(sys.argv[1]) / 'python')); import backend; print(getattr(backend, sys.argv[2])(sys.argv[3]))"

@@ -34,9 +34,9 @@ BothWork run_both(const RankLayout& ranks = {}) {
   Trainer trainer(runtime, golden_weights(model->manifest(), 1), options);
   Engine engine(runtime, trainer.weights(), {.page_size = 4, .ranks = ranks});
   RandomSequence draws(3, RandomStream::fuzz);
-  const std::vector<std::int32_t> tokens = random_tokens(draws, 40, model->vocabulary);
+  const std::vector<std::int32_t> tokens = random_tokens(draws, 40, model->facts().vocabulary);
   for (ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted})
-    engine_score(engine, tokens, {.kind = kind, .seed = 9, .company = 2});
+    engine_score(engine, tokens, {.kind = kind, .seed = 9, .neighbours = 2});
   trainer.score({TrainSequence::next_token(tokens), TrainSequence::next_token(tokens)});  // the second shares the first one's rows
   trainer.forward_backward({TrainSequence::next_token(tokens)}, {});
   return {engine.counters().work, trainer.work()};

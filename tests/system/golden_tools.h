@@ -32,9 +32,10 @@ inline WeightImages golden_weights(const Manifest& manifest, std::uint64_t seed)
     NamedUniform uniform(seed, file.name);
     float offset = 0, amplitude;
     if (file.name.ends_with("norm.weight")) offset = 1, amplitude = 0.3f;
-    else if (file.shape.size() == 1) amplitude = 0.3f;
+    else if (file.name.ends_with(".sinks")) amplitude = 3.0f;
+    else if (file.shape.size() == 1 || file.name.ends_with("_bias")) amplitude = 0.3f;
     else if (file.name == "model.embed_tokens.weight") amplitude = 1.0f;
-    else amplitude = static_cast<float>(2.0 / std::sqrt(static_cast<double>(file.columns())));
+    else amplitude = static_cast<float>(2.0 / std::sqrt(static_cast<double>(file.shape.size() == 3 ? file.shape[1] : file.columns())));
     std::vector<float> values(static_cast<std::size_t>(file.size()));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = offset + uniform(i) * amplitude;
     manifest.scatter(file, values.data(), images);
@@ -43,9 +44,7 @@ inline WeightImages golden_weights(const Manifest& manifest, std::uint64_t seed)
 }
 
 // `name`: "glm_moe_dsa/sharing".
-inline std::filesystem::path golden_folder(const std::string& name) {
-  return std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name;
-}
+inline std::filesystem::path golden_folder(const std::string& name) { return std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name; }
 
 inline Json golden_config(const std::string& name) {
   std::ifstream file(golden_folder(name) / "config.json");

@@ -42,8 +42,7 @@ TEST_P(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
   const Schedule schedule{.kind = "linear", .peak = 5e-3, .steps = kSteps};
   for (std::int64_t step = 0; step < kSteps; ++step) {
     trainer.forward_backward(data, {});
-    trainer.optim_step(
-        {.learning_rate = learning_rate(schedule, step), .router_bias_rate = step < kSteps / 2 ? 1e-3 : 0});
+    trainer.optim_step({.learning_rate = learning_rate(schedule, step), .router_bias_rate = step < kSteps / 2 ? 1e-3 : 0});
   }
   // Of the weights that are served, not of those before the last step.
   double loss = 0, tokens = 0;

@@ -58,12 +58,11 @@ Medians in_turn(int times, const std::function<void()>& first, const std::functi
 TEST(Speed, PrefillIsThreeTimesDecode) {
   const OpenedModel opened = shipped();
   Runtime& runtime = *opened.runtime;
-  Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), opened.loaded.masters, runtime.profile, 0),
-                {.prefix_cache = false});
+  Engine engine(runtime, opened.weight_set(), {.prefix_cache = false});
   RandomSequence draws(1, RandomStream::fuzz);
   constexpr int kPrompt = 256, kDecoded = 128;
-  const auto prompt = random_tokens(draws, kPrompt, runtime.model->vocabulary);
-  const auto start = random_tokens(draws, 4, runtime.model->vocabulary);
+  const auto prompt = random_tokens(draws, kPrompt, runtime.model->facts().vocabulary);
+  const auto start = random_tokens(draws, 4, runtime.model->facts().vocabulary);
   const auto prefill = [&] { ASSERT_EQ(engine.generate({{.prompt = prompt, .sampling = {.max_tokens = 1}}}).at(0).tokens.size(), 1U); };
   const auto decode = [&] { ASSERT_EQ(engine.generate({{.prompt = start, .sampling = {.max_tokens = kDecoded}}}).at(0).tokens.size(), 128U); };
   const Medians seconds = in_turn(asserted() ? 15 : 1, prefill, decode);
@@ -76,18 +75,21 @@ TEST(Speed, PrefillIsThreeTimesDecode) {
 
 TEST(Speed, BatchIsHalfAgainAsFastAsMicroBatchOne) {
   const OpenedModel opened = shipped();
-  const Model& model = *opened.loaded.model;
-  Trainer whole(*opened.runtime, opened.loaded.masters, {});
-  Trainer single(*opened.runtime, opened.loaded.masters, {.micro_batch = 1});
+  const Model& model = *opened.model;
+  Trainer whole(*opened.runtime, opened.masters(), {});
+  Trainer single(*opened.runtime, opened.masters(), {.micro_batch = 1});
   RandomSequence draws(2, RandomStream::fuzz);
   std::vector<TrainSequence> batch;
-  for (int i = 0; i < 64; ++i) batch.push_back(TrainSequence::next_token(random_tokens(draws, 16 + static_cast<int>(draws.below(9)), model.vocabulary)));
+  for (int i = 0; i < 64; ++i)
+    batch.push_back(TrainSequence::next_token(random_tokens(draws, 16 + static_cast<int>(draws.below(9)), model.facts().vocabulary)));
   const auto step = [&](Trainer& trainer) {
     trainer.forward_backward(batch, {});
     trainer.optim_step({.learning_rate = 1e-4});
   };
-  const Medians seconds = in_turn(asserted() ? 9 : 1, [&] { step(whole); }, [&] { step(single); });
-  std::printf("a step of 64 sequences: %.4f s whole, %.4f s in micro-batches of 1, ratio %.2f\n", seconds.first, seconds.second, seconds.second / seconds.first);
+  const Medians seconds = in_turn(
+      asserted() ? 9 : 1, [&] { step(whole); }, [&] { step(single); });
+  std::printf("a step of 64 sequences: %.4f s whole, %.4f s in micro-batches of 1, ratio %.2f\n", seconds.first, seconds.second,
+              seconds.second / seconds.first);
   EXPECT_EQ(whole.master_hash(), single.master_hash());
   if (asserted()) {
     EXPECT_GE(seconds.second, 1.5 * seconds.first);

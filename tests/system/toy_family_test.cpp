@@ -20,7 +20,7 @@ std::unique_ptr<Model> make_toy(const Json& config, const ModelOptions&) {
   heads.k_norm = "k_norm.weight";
   const auto attention = GroupedAttention::read(c, heads, facts, model->norm_eps());
   const auto dense = Mlp::read(c, {}, facts.hidden);
-  const auto sparse = RoutedMlp::read(c, {}, facts);
+  const auto sparse = RoutedMlp::read(c, {}, facts, RoutedMlp::sparse_after_dense(c, facts.layers));
   model->build([&](Manifest& m, std::int64_t, const std::string& prefix) { return std::make_unique<GroupedAttention>(m, prefix + "self_attn.", attention); },
                [&](Manifest& m, std::int64_t layer, const std::string& prefix) -> std::unique_ptr<FeedForwardBlock> {
                  if (sparse.sparse[static_cast<std::size_t>(layer)]) return std::make_unique<RoutedMlp>(m, layer, prefix + "mlp.", sparse, facts);
@@ -34,7 +34,8 @@ const bool planted = plant_family({kToyFamily, make_toy});
 TEST(ToyFamily, IsWalkedWithTheOthers) {
   EXPECT_TRUE(planted);
   const std::vector<std::string> names = all_families();
-  EXPECT_EQ(names, (std::vector<std::string>{"glm_moe_dsa", "llama", "qwen3", kToyFamily}));
+  EXPECT_EQ(names, (std::vector<std::string>{"deepseek_v3", "deepseek_v32", "glm_moe_dsa", "gpt_oss", "kimi_k2", "llama", "minimax_m2", "mistral", "qwen2",
+                                             "qwen3", "qwen3_moe", kToyFamily}));
   const auto model = make_model(tiny_config(kToyFamily));
   EXPECT_EQ(model->facts().sparse_layers, 1);
   EXPECT_EQ(model->facts().expert_shape(), (ExpertShape{1, 2, 5}));

@@ -47,12 +47,10 @@ std::shared_ptr<const Model> tiny_model(const std::string& family = "glm_moe_dsa
 }
 
 Runtime traced_runtime(const Setting& s) {
-  return Runtime({.kind = BackendKind::traced, .isa = s.isa, .threads = s.threads}, tiny_model(s.family),
-                 profile_by_name(s.profile), 64);
+  return Runtime({.kind = BackendKind::traced, .isa = s.isa, .threads = s.threads}, tiny_model(s.family), profile_by_name(s.profile), 64);
 }
 
-SequenceSlice slice_of(const Tokens& tokens, std::int64_t begin, std::int64_t end, std::int32_t first_page,
-                       std::int64_t page_size) {
+SequenceSlice slice_of(const Tokens& tokens, std::int64_t begin, std::int64_t end, std::int32_t first_page, std::int64_t page_size) {
   SequenceSlice slice{Tokens(tokens.begin() + begin, tokens.begin() + end), begin, {}};
   for (std::int64_t p = 0; p < end; p += page_size) slice.pages.push_back(first_page++);
   return slice;
@@ -87,28 +85,22 @@ Trace trace(const Setting& s) {
       targets.insert(targets.end(), tokens.begin() + 1, tokens.end());
     }
     const Batch batch(backend, slices, s.page_size, true);
-    ForwardOptions options{.dense_attention = s.dense,
-                           .index_loss = s.index_loss,
-                           .index_loss_weight = 0.125f,
-                           .checkpoint = s.checkpoint};
+    ForwardOptions options{.dense_attention = s.dense, .index_loss = s.index_loss, .index_loss_weight = 0.125f, .checkpoint = s.checkpoint};
     Tape tape(backend, &gradients);
     Context ctx = runtime.context(*weights, cache, batch, options, &tape);
     const Tensor hidden = runtime.model->forward(ctx);
     const std::int64_t rows = batch.count();
-    const auto output = [&](std::int64_t cols) {
-      return device.allocate(DType::f32, rows, cols, MemoryCategory::activations);
-    };
+    const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, rows, cols, MemoryCategory::activations); };
     const Buffer logprob = output(1), dx = output(hidden.view().cols);
     const Buffer target = device.upload(targets, rows, 1, MemoryCategory::activations);
-    const Buffer weight =
-        device.upload(std::vector<float>(static_cast<std::size_t>(rows), 0.25f), rows, 1, MemoryCategory::activations);
-    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(1, rows / 2), runtime.model->vocabulary, MemoryCategory::workspace);
+    const Buffer weight = device.upload(std::vector<float>(static_cast<std::size_t>(rows), 0.25f), rows, 1, MemoryCategory::activations);
+    const Buffer logits = device.allocate(DType::f32, std::max<std::int64_t>(1, rows / 2), runtime.model->facts().vocabulary, MemoryCategory::workspace);
     const Buffer log_sum = output(1), slope = output(1);
     HeadLoss head;
     head.logprob = logprob.view();
     head.flags = ctx.flags();
     head.x = hidden.view();
-    head.w = ctx.packed(runtime.model->head);
+    head.w = ctx.packed(runtime.model->facts().head);
     head.target = target.view();
     head.objective.kind = LossKind::cross_entropy;
     head.objective.weight = weight.view();
@@ -117,8 +109,7 @@ Trace trace(const Setting& s) {
     head.slope = slope.view();
     head.logits_chunk = logits.view();
     backend.launch(&KernelTable::head_loss, head);
-    const Hashes of_hidden = backend.stream().read_hashes(hidden.view()).get(),
-                 of_logprob = backend.stream().read_hashes(logprob.view()).get();
+    const Hashes of_hidden = backend.stream().read_hashes(hidden.view()).get(), of_logprob = backend.stream().read_hashes(logprob.view()).get();
     for (std::size_t m = 0; m < members.size(); ++m) {
       const std::int64_t begin = batch.row_begin()[m], end = batch.row_begin()[m + 1], cols = hidden.view().cols;
       result.hidden[members[m]] = part(of_hidden, begin * cols, end * cols);
@@ -126,11 +117,23 @@ Trace trace(const Setting& s) {
     }
     tape.contribute(hidden.node, dx);
     tape.backward();
-    const ParameterId id = runtime.model->head;
+    const ParameterId id = runtime.model->facts().head;
     const Buffer table_dy = tape.take_table_gradient();
-    backend.launch(&KernelTable::head_weight,
-                   HeadWeight{gradients.gradient(id), gradients.bins(id), gradients.finish_at_once(), head.x, head.w, 0, false, head.target,
-                              head.log_sum, head.slope, batch.rows().segment, {}, {}, table_dy.view(), batch.rows().token});
+    backend.launch(&KernelTable::head_weight, HeadWeight{gradients.gradient(id),
+                                                         gradients.bins(id),
+                                                         gradients.finish_at_once(),
+                                                         head.x,
+                                                         head.w,
+                                                         0,
+                                                         false,
+                                                         head.target,
+                                                         head.log_sum,
+                                                         head.slope,
+                                                         batch.rows().segment,
+                                                         {},
+                                                         {},
+                                                         table_dy.view(),
+                                                         batch.rows().token});
   }
   gradients.finish();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
@@ -145,10 +148,9 @@ Trace trace(const Setting& s) {
 }
 
 // Hidden states of sequence 0 as serving computes them: `chunk` rows a forward, the other sequences' rows beside some of them.
-Hashes trace_serving(const Setting& s, std::int64_t chunk, bool company) {
+Hashes trace_serving(const Setting& s, std::int64_t chunk, bool neighbours) {
   Runtime runtime = traced_runtime(s);
-  const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(),
-                                       golden_weights(runtime.model->manifest(), 3), runtime.profile, 0);
+  const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), golden_weights(runtime.model->manifest(), 3), runtime.profile, 0);
   KvCache cache(runtime.backend, runtime.model->cache_shapes(), runtime.profile, 64 / s.page_size * 3, s.page_size);
   const Tokens& tokens = sequences()[0];
   const std::int64_t n = static_cast<std::int64_t>(tokens.size()) - 1;
@@ -158,9 +160,8 @@ Hashes trace_serving(const Setting& s, std::int64_t chunk, bool company) {
     std::vector<SequenceSlice> slices;
     std::size_t mine = 0;
     const std::int64_t other = static_cast<std::int64_t>(sequences()[1].size());
-    if (company && begin < other) {
-      slices.push_back(slice_of(sequences()[1], begin, std::min(other, end),
-                                static_cast<std::int32_t>(32 / s.page_size), s.page_size));
+    if (neighbours && begin < other) {
+      slices.push_back(slice_of(sequences()[1], begin, std::min(other, end), static_cast<std::int32_t>(32 / s.page_size), s.page_size));
       mine = 1;
     }
     slices.push_back(slice_of(tokens, begin, end, 0, s.page_size));
@@ -190,8 +191,7 @@ void expect_equal(const Trace& got, const Trace& want, const std::string& what, 
   const Manifest& manifest = tiny_model(family)->manifest();
   for (std::size_t i = 0; i < want.gradient.size(); ++i) {
     if (!manifest.parameters()[i].trained) continue;
-    EXPECT_EQ(different(got.gradient[i], want.gradient[i]), 0u)
-        << what << ": gradient of " << manifest.parameters()[i].name;
+    EXPECT_EQ(different(got.gradient[i], want.gradient[i]), 0u) << what << ": gradient of " << manifest.parameters()[i].name;
   }
 }
 
@@ -224,8 +224,7 @@ TEST(TracedModel, TilesAndThreadsChangeNoExpression) {
   for (InstructionSet isa : instruction_sets())
     for (int threads : {1, 2}) {
       if (isa == InstructionSet::scalar && threads == 1) continue;
-      expect_equal(trace({.isa = isa, .threads = threads}), reference(),
-                   fmt::format("{} tiles, {} threads", instruction_set_name(isa), threads));
+      expect_equal(trace({.isa = isa, .threads = threads}), reference(), fmt::format("{} tiles, {} threads", instruction_set_name(isa), threads));
     }
 }
 
@@ -240,22 +239,16 @@ TEST(TracedModel, PackingMicroBatchesAndCheckpointingChangeNoExpression) {
 
 TEST(TracedModel, DenseWarmUpChangesNoExpressionEither) {
   const Trace dense = trace({.dense = true});
-  expect_equal(trace({.isa = instruction_sets().back(), .threads = 2, .micro_batches = {{2}, {1, 0}}, .dense = true}),
-               dense, "dense");
-  EXPECT_GT(different(dense.hidden[0], reference().hidden[0]), 0u)
-      << "the selection is shorter than the context: dense attention differs";
+  expect_equal(trace({.isa = instruction_sets().back(), .threads = 2, .micro_batches = {{2}, {1, 0}}, .dense = true}), dense, "dense");
+  EXPECT_GT(different(dense.hidden[0], reference().hidden[0]), 0u) << "the selection is shorter than the context: dense attention differs";
 }
 
 TEST(TracedModel, ServingComputesTheExpressionsOfTraining) {
   const Hashes& training = reference().hidden[0];
-  for (const auto& [chunk, company] :
-       {std::pair<std::int64_t, bool>{64, false}, {64, true}, {3, true}, {1, false}, {1, true}})
+  for (const auto& [chunk, neighbours] : {std::pair<std::int64_t, bool>{64, false}, {64, true}, {3, true}, {1, false}, {1, true}})
     for (InstructionSet isa : instruction_sets())
-      EXPECT_EQ(different(trace_serving({.isa = isa, .threads = company ? 2 : 1, .page_size = chunk == 3 ? 4 : 16},
-                                        chunk, company),
-                          training),
-                0u)
-          << "chunks of " << chunk << (company ? " in company" : "") << ", " << instruction_set_name(isa);
+      EXPECT_EQ(different(trace_serving({.isa = isa, .threads = neighbours ? 2 : 1, .page_size = chunk == 3 ? 4 : 16}, chunk, neighbours), training), 0u)
+          << "chunks of " << chunk << (neighbours ? " with neighbours" : "") << ", " << instruction_set_name(isa);
 }
 
 // The other families: in short what the tests above look at one by one.
@@ -280,11 +273,9 @@ INSTANTIATE_TEST_SUITE_P(Families, TracedFamily, testing::ValuesIn(all_families(
 
 TEST(TracedModel, AnotherLeafCountIsAnotherExpression) {
   const Trace other = trace({.profile = "study-leaves"});
-  for (std::size_t i = 0; i < other.hidden.size(); ++i)
-    EXPECT_EQ(different(other.hidden[i], reference().hidden[i]), reference().hidden[i].size());
+  for (std::size_t i = 0; i < other.hidden.size(); ++i) EXPECT_EQ(different(other.hidden[i], reference().hidden[i]), reference().hidden[i].size());
   std::size_t gradients = 0;
-  for (std::size_t i = 0; i < other.gradient.size(); ++i)
-    gradients += different(other.gradient[i], reference().gradient[i]) > 0;
+  for (std::size_t i = 0; i < other.gradient.size(); ++i) gradients += different(other.gradient[i], reference().gradient[i]) > 0;
   EXPECT_GT(gradients, other.gradient.size() / 2);
 }
 

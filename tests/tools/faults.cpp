@@ -32,8 +32,7 @@ bool is_due(const char* variable, std::string_view point, std::atomic<long>& pas
 void kill_point(std::string_view point) {
   static std::atomic<long> kill_passes{0}, fail_passes{0};
   if (is_due("LOCKSTEP_KILL_AT", point, kill_passes)) raise(SIGKILL);
-  if (is_due("LOCKSTEP_FAIL_AT", point, fail_passes))
-    fail(ErrorCode::io, "cannot write at {}: {}", point, std::generic_category().message(ENOSPC));
+  if (is_due("LOCKSTEP_FAIL_AT", point, fail_passes)) fail(ErrorCode::io, "cannot write at {}: {}", point, std::generic_category().message(ENOSPC));
 }
 
 }  // namespace lockstep

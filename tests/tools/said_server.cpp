@@ -21,12 +21,15 @@ void say(const std::shared_ptr<GenerationService>& service, const ApiRequest& re
   const MessageFormat format = message_format_by_name(chat.prompt.template_arguments.at("format").get<std::string>());
   const auto grammar = service->grammars().of_part(GrammarPart::literal(said));
   AnswerOrder order;
-  order.prompts.push_back({service->tokenizer().encode("a", true), "messages"});
-  order.sampling = chat.sampling;
-  order.max_tokens = chat.sampling.max_tokens.value_or(-1);
-  order.special = SpecialText::shown;
-  order.make_constraint = [grammar] { return make_constraint(grammar); };
-  order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(chat.prompt.tools)] { return std::make_unique<NativeParser>(format, types, false); };
+  order.completion = order_of(chat.sampling, 0, "top_logprobs");
+  order.completion.prompts.push_back({service->tokenizer().encode("a", true), "messages"});
+  order.completion.special = SpecialText::shown;
+  order.model = chat.sampling.model;
+  order.stream = chat.sampling.stream;
+  order.completion.make_constraint = [grammar] { return make_constraint(grammar); };
+  order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(chat.prompt.tools)] {
+    return std::make_unique<NativeParser>(format, types, false);
+  };
   auto writer = std::make_unique<ChatWriter>(service->tokenizer(), order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }
@@ -42,7 +45,8 @@ int main(int argc, char** argv) {
   HttpServer server(routes, {.port = 0});
   std::printf("listening on %s\n", server.url().c_str());
   std::fflush(stdout);
-  while (std::cin.get() != std::char_traits<char>::eof()) {}
+  while (std::cin.get() != std::char_traits<char>::eof()) {
+  }
   server.stop();
   service->stop();
 }

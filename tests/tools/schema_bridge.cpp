@@ -37,8 +37,7 @@ class Bridge {
         bytes.emplace_back();
         for (char32_t c : code_points_of(text.get<std::string>())) bytes.back() += static_cast<char>(c);
       }
-      tokens_ = std::make_shared<const TokenBytes>(std::move(bytes),
-                                                   std::vector<std::int32_t>{file["end"].get<std::int32_t>()});
+      tokens_ = std::make_shared<const TokenBytes>(std::move(bytes), std::vector<std::int32_t>{file["end"].get<std::int32_t>()});
       return;
     }
     tokenizer_.emplace(Tokenizer::from_file(path));
@@ -60,11 +59,9 @@ class Bridge {
       out["compile_ms"] = since(begin);
       if (request.contains("walks")) walks(request, grammar, out);
       if (request.contains("accept"))
-        for (const Json& text : request["accept"])
-          out["accepted"].push_back(accepts(grammar, tokenizer_->encode(text.get<std::string>(), false, false)));
+        for (const Json& text : request["accept"]) out["accepted"].push_back(accepts(grammar, tokenizer_->encode(text.get<std::string>(), false, false)));
       if (request.contains("accept_tokens"))
-        for (const Json& ids : request["accept_tokens"])
-          out["accepted"].push_back(accepts(grammar, ids.get<std::vector<std::int32_t>>()));
+        for (const Json& ids : request["accept_tokens"]) out["accepted"].push_back(accepts(grammar, ids.get<std::vector<std::int32_t>>()));
       if (request.contains("time"))
         for (const char* name : {"first_us", "again_us"})
           for (const Json& ids : request["time"]) time(grammar, ids.get<std::vector<std::int32_t>>(), out[name]);
@@ -82,9 +79,7 @@ class Bridge {
     return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) * 1e-6;
   }
   static double since(double begin) { return now_ms() - begin; }
-  static bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) {
-    return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1;
-  }
+  static bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) { return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1; }
 
   void time(const std::shared_ptr<const TokenGrammar>& grammar, const std::vector<std::int32_t>& ids, Json& out) {
     GrammarMatcher matcher(grammar);
@@ -113,8 +108,7 @@ class Bridge {
   }
 
   // Of the tokens that are one byte, and some others, one after which the end is nearest.
-  std::int32_t nearest(const GrammarMatcher& matcher, const std::vector<std::int32_t>& allowed,
-                       RandomSequence& draws) const {
+  std::int32_t nearest(const GrammarMatcher& matcher, const std::vector<std::int32_t>& allowed, RandomSequence& draws) const {
     std::int32_t best = -1;
     std::int64_t least = 0;
     for (std::int32_t id : allowed) {
@@ -147,8 +141,7 @@ class Bridge {
           if (stands(words, id) && (!free || tokens_->is_end(id) || !tokens_->bytes(id).empty())) allowed.push_back(id);
         if (allowed.empty()) fail(ErrorCode::internal, "nothing is allowed after: {}", text);
         const bool may_end = stands(words, tokens_->end_tokens()[0]);
-        if (!free && may_end != matcher.complete())
-          fail(ErrorCode::internal, "the end token and complete() disagree after: {}", text);
+        if (!free && may_end != matcher.complete()) fail(ErrorCode::internal, "the end token and complete() disagree after: {}", text);
         std::int32_t token;
         if (may_end && (t > budget || draws.below(4) == 0)) {
           token = tokens_->end_tokens()[0];
@@ -157,8 +150,7 @@ class Bridge {
         } else {
           token = allowed[draws.below(static_cast<std::uint32_t>(allowed.size()))];
         }
-        if (!free && !matcher.accept(token))
-          fail(ErrorCode::internal, "token {} is in the mask and not accepted after: {}", token, text);
+        if (!free && !matcher.accept(token)) fail(ErrorCode::internal, "token {} is in the mask and not accepted after: {}", token, text);
         if (tokens_->is_end(token)) break;
         text += tokens_->bytes(token);
       }
@@ -187,8 +179,7 @@ int main(int argc, char** argv) {
   }
   try {
     lockstep::Bridge bridge(argv[1]);
-    for (std::string line; std::getline(std::cin, line);)
-      std::cout << bridge.answer(nlohmann::ordered_json::parse(line)).dump() << std::endl;
+    for (std::string line; std::getline(std::cin, line);) std::cout << bridge.answer(nlohmann::ordered_json::parse(line)).dump() << std::endl;
   } catch (const std::exception& e) {
     std::cerr << e.what() << "\n";
     return 1;

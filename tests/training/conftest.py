@@ -44,11 +44,11 @@ def training_server(tmp_path_factory):
 
 @pytest.fixture
 def start_server(tmp_path):
-    """start_server(*arguments): a server of the test's own on the same folder each time, stopped at its end."""
+    """start_server(*arguments, model=DIR): a server of the test's own on the same folder each time, stopped at its end."""
     started = []
 
-    def start(*arguments):
-        started.append(Server("--training", "--state", str(tmp_path / "state"), *arguments))
+    def start(*arguments, **model):
+        started.append(Server("--training", "--state", str(tmp_path / "state"), *arguments, **model))
         return started[-1]
 
     yield start

@@ -61,12 +61,12 @@ class Wire:
         self.number = 3
         self.session = client.post("create_session", tags=[], user_metadata={})["session_id"]  # that may be finished
 
-    def said(self, route, body, method="POST"):
-        """None: accepted, whole result and all; else the error."""
+    def said(self, route, body, method="POST", written=json.dumps):
+        """None: accepted, whole result and all; else the error. `written`: the body's text."""
         route = route.format(session=self.session, run=self.model)
         url = self.root + route if route.startswith("/") else self.client.url + route
-        headers = {"X-API-Key": self.client.key, "fireworks-deployment": "accounts/local/deployments/fields"}
-        answer = requests.request(method, url, json=body, headers=headers, timeout=60)
+        headers = {"X-API-Key": self.client.key, "fireworks-deployment": "accounts/local/deployments/fields", "Content-Type": "application/json"}
+        answer = requests.request(method, url, data=written(body), headers=headers, timeout=60)
         if answer.status_code == 204:
             return None
         told = answer.json()
@@ -371,6 +371,7 @@ FIREWORKS = {
     # beside the type: what the package's sampler sends
     "stop_token_ids": ({"stop_token_ids": ["first"]}, lambda a, b: len(ids_of(a)) < len(ids_of(b))), "min_tokens": ({"min_tokens": 5, "ignore_eos": False, "logit_bias": {"102": 100}}, lambda a, b: len(ids_of(a)) == 6),
     "include_routing_matrix": ({"include_routing_matrix": True}, lambda a, b: a["choices"][0]["logprobs"]["content"][0]["routing_matrix"]),
+    "include_kept_tokens": ({"include_kept_tokens": True, "top_k": 5}, lambda a, b: all(len(t["kept_tokens"]) <= 5 and t["token_id"] in t["kept_tokens"] and t["kept_by_rank"] for t in a["choices"][0]["logprobs"]["content"])),
     "routing_matrix_format": ({"routing_matrix_format": "parquet_v1"}, REFUSED), "sampling_mask": ({"sampling_mask": "parquet_v1"}, REFUSED),
     "top_sampling_logprobs": ({"top_sampling_logprobs": 3}, REFUSED), "top_sampling_format": ({"top_sampling_format": "parquet_v1"}, REFUSED), "grammar": ({"grammar": "root"}, REFUSED),
 }  # fmt: skip

@@ -258,6 +258,21 @@ def test_what_cannot_be_is_refused_in_one_sentence(training_server):
     trained(policy, steps=1)
 
 
+def test_the_url_of_a_job_is_its_keys_alone(training_server):
+    """Anybody's sessions were made below any name of a job."""
+    manager = TrainerJobManager(api_key="job-owner", base_url=training_server.url)
+    endpoint = manager.create_and_wait(TrainerJobConfig(base_model=BASE, requested_job_id="only-mine"))
+    made = lambda url, key: requests.post(f"{url}/api/v1/create_session", json={}, headers={"X-API-Key": key})  # noqa: E731
+    gateway = training_server.url + "/training/v1/rlorTrainerJobs/local/"
+    assert endpoint.base_url == gateway + "only-mine" and made(endpoint.base_url, "job-owner").status_code == 200
+    assert made(gateway + "local", "job-other").status_code == 200  # what is made through no job
+    for url, key in ((endpoint.base_url, "job-other"), (gateway + "nobodys", "job-owner"), (gateway.replace("/local/", "/elsewhere/") + "only-mine", "job-owner")):
+        for answer in (made(url, key), requests.get(f"{url}/api/v1/healthz", headers={"X-API-Key": key}), requests.get(f"{url}/api/v1/training_runs?limit=x", headers={"X-API-Key": key})):
+            assert answer.status_code == 404 and "there is no trainer job" in answer.json()["detail"], (url, answer.text)
+    manager.delete("only-mine")
+    assert made(endpoint.base_url, "job-owner").status_code == 404
+
+
 def test_hot_load_tells_of_deployments_that_there_are(training_server):
     headers, url = {"X-Api-Key": "hot"}, training_server.url + "/hot_load/v1/models/hot_load"
     absent = {**headers, "fireworks-deployment": "accounts/local/deployments/never-made"}

@@ -116,7 +116,7 @@ def test_what_is_wrong_with_targets_is_said(trained):
     _, sampler = trained
     with pytest.raises(tinker.APIStatusError, match=r"target_prompt_logprobs.shape is \[3, 1\], allowed is \[9, K\]"):
         ask(sampler, target_prompt_logprobs=tensor([[1], [2], [3]]))
-    with pytest.raises(tinker.RequestFailedError, match="target_prompt_logprobs holds 99999, allowed are token ids from 0 to"):
+    with pytest.raises(tinker.RequestFailedError, match=r"target_prompt_logprobs\[0\] is 99999, allowed are token ids from 0 to"):
         ask(sampler, target_prompt_logprobs=tensor([[99999]] * (len(TOKENS) - 1)))
     with pytest.raises(tinker.RequestFailedError, match="prompt_alt_tokens_k is 65, allowed is 0 to 64"):
         ask(sampler, prompt_alt_tokens_k=65)
@@ -137,3 +137,20 @@ def test_a_forward_says_a_policy_losss_numbers_and_moves_nothing(trained, loss):
     with pytest.raises(tinker.RequestFailedError, match="optim_step without a forward_backward"):
         client.forward(data, loss).result()
         client.optim_step(types.AdamParams(learning_rate=0.0)).result()
+
+
+def test_a_prompt_as_long_as_the_context_is_scored(training_server):
+    """As forward takes it: 512 tokens were refused, since the token that is sampled behind a prompt had no place."""
+    client = model_of(client_of(training_server), 0, seed=7)
+    train(client, [weighted()], steps=1, learning_rate=1e-2)
+    sampler = client.save_weights_and_get_sampling_client().result()
+    long = [(i * 7 + 3) % 16 for i in range(513)]
+    forward = bits(logprobs_of(client.forward([datum(long[:512], weights=torch.ones(511))], "cross_entropy").result()))
+    assert bits(sampler.compute_logprobs(types.ModelInput.from_ints(long[:512])).result()[1:]) == forward
+    targets = tensor([[t] for t in long[1:512]])
+    assert bits(ask(sampler, tokens=long[:512], target_prompt_logprobs=targets).target_prompt_logprobs.to_torch()[:, 0].tolist()) == forward
+    last = sampler.sample(types.ModelInput.from_ints(long[:511]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=9, stop=[])).result()
+    assert len(last.sequences[0].tokens) == 1
+    for tokens, more, needs in ((long, {"include_prompt_logprobs": True}, ""), (long[:512], {}, ", and the answer has 1 or more")):
+        with pytest.raises(tinker.RequestFailedError, match=rf"prompt makes {len(tokens)} tokens{needs}; this model's maximum context length is 512 tokens"):
+            ask(sampler, tokens=tokens, **more)

@@ -223,3 +223,30 @@ def test_sizes_that_would_take_the_server_down(client):
     request = client.post("forward_backward", model_id=model, seq_id=1, forward_backward_input={"data": [datum], "loss_fn": "custom", "loss_fn_config": {"loss_id": made["loss_id"]}})
     result = client.result(request["request_id"])
     assert result["category"] == "user" and "more elements than a datum may take" in result["error"], result
+
+
+def test_a_session_that_has_finished_takes_no_work(training_server):
+    """What was accepted goes on and is told; nothing new begins: models, operations, samplers, samples, losses, copies."""
+    client, other = Client(training_server.url, "tml-finished"), Client(training_server.url, "tml-finished")
+    model = client.model()
+    saved = client.result(client.post("save_weights", model_id=model, seq_id=1, path="kept")["request_id"])["path"]
+    sampler = client.post("create_sampling_session", session_id=client.session, sampling_session_seq_id=1, base_model=BASE)["sampling_session_id"]
+    under_way = client.backward(model, 2)
+    assert client.raw(f"sessions/{client.session}/finish", json={"reason": {"type": "success"}}).status_code == 200
+    assert not isinstance(client.result(under_way), dict)  # a result
+    assert client.backward(model, 2) == under_way  # a repetition begins nothing
+    session = {"session_id": client.session}
+    graph = {"format": 1, "nodes": []}
+    sample = {"num_samples": 1, "prompt": {"chunks": [{"type": "encoded_text", "tokens": TOKENS[:3]}]}, "sampling_params": {"max_tokens": 1}}
+    work = [("create_model", {**session, "model_seq_id": 1, "base_model": BASE}), ("load_weights", {**session, "model_seq_id": 2, "path": saved}),
+            ("optim_step", {"model_id": model, "seq_id": 3}), ("save_weights", {"model_id": model, "seq_id": 3, "path": "more"}),
+            ("create_sampling_session", {**session, "sampling_session_seq_id": 2, "base_model": BASE}), ("asample", {"sampling_session_id": sampler, "seq_id": 0, **sample}),
+            ("create_custom_loss", {**session, "custom_loss_seq_id": 0, "name": "n", "inputs": [], "graph": graph}), ("copy_weights", {**session, "model_seq_id": 3, "source_path": saved})]
+    for route, fields in work:
+        answer = client.raw(route, json=fields)
+        assert answer.status_code == 400 and f"session '{client.session}' has finished" in answer.json()["detail"], (route, answer.text)
+    # To be looked at, and its checkpoints are another session's to load.
+    assert client.raw("get_info", json={"model_id": model}).status_code == 200
+    assert requests.get(f"{client.url}sessions/{client.session}", headers={"X-API-Key": client.key}, timeout=60).json()["training_run_ids"] == [model]
+    loaded = other.post("load_weights", session_id=other.session, model_seq_id=0, path=saved)
+    assert "model_id" in other.result(loaded["request_id"])

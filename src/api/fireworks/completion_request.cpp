@@ -18,6 +18,7 @@ void read_prompt(FireworksCompletion& out, const Json& value, const std::string&
   } else if (value.is_array() && !value.empty() && (value[0].is_array() || value[0].is_string())) {
     fail_field(field, fmt::format("has {} prompts, allowed is one; several prompts are several requests", value.size()), ErrorCode::unsupported);
   }
+  out.prompt_field = name;
   if (one->is_string()) out.prompt_text = one->get<std::string>();
   else out.prompt = json_token_ids(*one, name);
 }
@@ -28,7 +29,8 @@ void read_logprobs(FireworksCompletion& out, const Json& value, const std::strin
     out.logprobs = value.get<bool>();
     return;
   }
-  if (!value.is_number()) fail_field(field, fmt::format("is {}, allowed are true, false, and an integer from 0 to {}", describe_json(value), SamplingParameters::kMaxTopLogprobs));
+  if (!value.is_number())
+    fail_field(field, fmt::format("is {}, allowed are true, false, and an integer from 0 to {}", describe_json(value), SamplingParameters::kMaxTopLogprobs));
   out.logprobs = true;
   out.top_logprobs = static_cast<std::int32_t>(json_integer(value, field, 0, SamplingParameters::kMaxTopLogprobs));
 }
@@ -41,7 +43,8 @@ ResponseFormat read_format(Json value, const std::string& field) {
   };
   if (value.contains("schema") && !value["schema"].is_null()) {
     if (value.contains("json_schema") && !value["json_schema"].is_null()) fail_field(field + ".schema", "is given beside json_schema, allowed is one of them");
-    if (const Json type = value.value("type", Json()); type != "json_object" && type != "json_schema") fail_field(field + ".schema", fmt::format("is given with type {}, allowed are json_object and json_schema", describe_json(type)));
+    if (const Json type = value.value("type", Json()); type != "json_object" && type != "json_schema")
+      fail_field(field + ".schema", fmt::format("is given with type {}, allowed are json_object and json_schema", describe_json(type)));
     Json schema = value["schema"];
     parsed(schema, "schema");
     value.erase("schema");
@@ -68,6 +71,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   fields.custom("n", [](const Json& value, const std::string& field) {
     if (value != 1) fail_field(field, fmt::format("is {}, allowed is 1; several samples are several requests", describe_json(value)), ErrorCode::unsupported);
   });
+  fields.not_null();
   fields.custom("response_format", [&](const Json& value, const std::string& field) { out.sampling.response_format = read_format(value, field); });
   add_sampling_fields(fields, &out.sampling);
   fields.integer("max_completion_tokens", &newer, 0, kMostId);
@@ -77,6 +81,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   fields.custom("logprobs", [&](const Json& value, const std::string& field) { read_logprobs(out, value, field); });
   fields.integer("top_logprobs", &top, 0, SamplingParameters::kMaxTopLogprobs);
   fields.boolean("include_routing_matrix", &out.routing_matrices);
+  fields.boolean("include_kept_tokens", &out.kept_tokens);
   fields.boolean("raw_output", &out.raw_output);
   fields.boolean("perf_metrics_in_response", &out.perf_metrics);
   fields.choice("context_length_exceeded_behavior", &beyond, {"truncate", "error"});
@@ -87,19 +92,24 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   });
   fields.only("images", {Json::array()});
   fields.only("typical_p", {1});
-  for (const char* name : {"grammar", "mirostat_lr", "mirostat_target", "prompt_cache_isolation_key", "reasoning_effort", "reasoning_history", "thinking"}) fields.only(name, {});
+  for (const char* name : {"grammar", "mirostat_lr", "mirostat_target", "prompt_cache_isolation_key", "reasoning_effort", "reasoning_history", "thinking"})
+    fields.only(name, {});
   for (const char* name : {"prediction", "speculation"}) fields.harmless(name);
 
   fields.read(json);
   SamplingFields& s = out.sampling;
   if (newer) {
-    if (s.max_tokens && s.max_tokens != newer) fail_field("max_tokens", fmt::format("is {} and max_completion_tokens is {}, allowed is one of them", *s.max_tokens, *newer));
+    if (s.max_tokens && s.max_tokens != newer)
+      fail_field("max_tokens", fmt::format("is {} and max_completion_tokens is {}, allowed is one of them", *s.max_tokens, *newer));
     s.max_tokens = newer;
     s.max_tokens_field = "max_completion_tokens";
   }
   if (!json.contains("prompt") || json["prompt"].is_null()) fail_field("prompt", "is missing");
   if (top && *top > 0 && !out.logprobs) fail_field("top_logprobs", fmt::format("is {} without \"logprobs\": true", *top));
-  if (top) out.top_logprobs = static_cast<std::int32_t>(*top);
+  if (top) {
+    out.top_logprobs = static_cast<std::int32_t>(*top);
+    out.top_logprobs_field = "top_logprobs";
+  }
   out.shorten = beyond == "truncate";
   if (s.model.empty()) fail_field("model", "is missing");
   check_sampling_fields(s, 1);

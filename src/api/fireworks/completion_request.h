@@ -12,15 +12,17 @@ struct FireworksCompletion {
   SamplingFields sampling;
   std::vector<std::int32_t> prompt;
   std::optional<std::string> prompt_text;  // instead of ids
+  std::string prompt_field = "prompt";     // "prompt[0]" of a list of one
   bool add_special_tokens = true;          // around a text
   bool echo = false;
-  std::int64_t echo_last = -1;             // of the prompt's tokens; -1: as `echo` says
+  std::int64_t echo_last = -1;  // of the prompt's tokens; -1: as `echo` says
   bool logprobs = false;
   std::int32_t top_logprobs = 0;
-  bool routing_matrices = false, raw_output = false, perf_metrics = false;
-  bool shorten = true;                     // max_tokens beyond the context is as much as the context leaves; false: an error
+  std::string top_logprobs_field = "logprobs";  // by which name it came
+  bool routing_matrices = false, kept_tokens = false, raw_output = false, perf_metrics = false;
+  bool shorten = true;  // max_tokens beyond the context is as much as the context leaves; false: an error
 
-  bool has_rows() const { return logprobs || routing_matrices; }
+  bool has_rows() const { return logprobs || routing_matrices || kept_tokens; }
   // Tokens of a prompt of `length` that the answer begins with.
   std::size_t echoed(std::size_t length) const { return echo ? length : echo_last >= 0 ? std::min(length, static_cast<std::size_t>(echo_last)) : 0; }
 };

@@ -1,46 +1,15 @@
-// POST /inference/v1/completions: token ids or a text in, token ids and both log-probabilities of each out, as one event stream. How long
-// each part took is measured, and told: the package's sampler opens and closes its window of requests by it.
-#include <algorithm>
-
+// POST /inference/v1/completions: token ids or a text in, token ids and both log-probabilities of each out, whole or as a stream.
 #include "api/errors.h"
 #include "api/fireworks/completion_request.h"
+#include "api/fireworks/completion_writer.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/openai/answer_constraint.h"
+#include "api/openai/answer_run.h"
 #include "api/worker.h"
-#include "base/client_work.h"
-#include "base/entropy.h"
 #include "base/server_paths.h"
-#include "serving/context_limit.h"
-#include "serving/stop_texts.h"
-#include "serving/text_stream.h"
-#include "host/routing_matrix.h"
 
 namespace lockstep {
 namespace {
-using Clock = std::chrono::steady_clock;
-
-// One completion under way.
-struct CompletionOrder {
-  FireworksCompletion wanted;
-  Request request;
-  std::string id;
-  Clock::time_point came;
-  std::int64_t open = 0;  // requests under way when it came, with it
-  std::shared_ptr<void> memory;  // of the prompt, where it is counted
-};
-
-std::vector<std::int32_t> prompt_of(const FireworksCompletion& wanted, const GenerationService& generation) {
-  return wanted.prompt_text ? generation.tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : wanted.prompt;
-}
-
-// As many as are asked for, or as the context leaves.
-std::int64_t tokens_of(const FireworksCompletion& wanted, std::size_t prompt, std::int64_t context) {
-  const std::int64_t asked = wanted.sampling.max_tokens.value_or(FireworksCompletion::kDefaultMaxTokens), room = context - static_cast<std::int64_t>(prompt);
-  if (asked > room && !wanted.shorten)
-    throw RequestError(ErrorCode::invalid_argument, wanted.sampling.max_tokens_field,
-                       fmt::format("{} is {} behind a prompt of {} tokens; this model's maximum context length is {} tokens", wanted.sampling.max_tokens_field, asked, prompt, context), 400, "context_length_exceeded");
-  return std::min(asked, std::max<std::int64_t>(room, 0));
-}
 
 SamplerWeights weights_called(const TrainingCall& call, const std::string& model) {
   if (model.empty()) fail_field("model", "is missing");
@@ -51,168 +20,51 @@ SamplerWeights weights_called(const TrainingCall& call, const std::string& model
   }
 }
 
-std::shared_ptr<CompletionOrder> completion_order(const TrainingCall& call) {
-  auto out = std::make_shared<CompletionOrder>();
-  out->wanted = decode_fireworks_completion(call.json());
-  const FireworksCompletion& wanted = out->wanted;
-  const SamplingFields& s = wanted.sampling;
+void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer) {
+  FireworksCompletion wanted = decode_fireworks_completion(call.json());
+  SamplingFields& s = wanted.sampling;
   const std::shared_ptr<GenerationService>& generation = call.service.shared_generation();
-  const SamplerWeights weights = weights_called(call, s.model);
-  Request& request = out->request;
-  request.weights = weights.weights;
-  request.adapter = weights.adapter;
-  request.prefix_owner = generation->prefix_owner(call.owner);
-  request.prompt = prompt_of(wanted, *generation);
-  const bool constrained = s.response_format.kind != ResponseFormat::Kind::text;
-  if (constrained) hold_stops_to_grammar(*generation, out->wanted.sampling, "response_format");
-  const MakeConstraint make = format_constraint(generation, s.response_format, false);
-  const std::vector<std::int32_t> ends = ends_of(*generation, s, constrained);
-  request.sampling = sampling_parameters(s, s.seed.value_or(random_seed()), tokens_of(wanted, request.prompt.size(), longest_request(generation->limits())), ends, wanted.top_logprobs);
-  request.sampling.constraint = constraint_of_choice(*generation, s, make, ends);
-  request.prompt_logprobs = wanted.has_rows() && wanted.echoed(request.prompt.size()) > 0;
+  SamplerWeights weights = weights_called(call, s.model);
+  if (s.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*generation, s, "response_format");
+  AnswerOrder order;
+  order.completion = order_of(s, wanted.top_logprobs, wanted.top_logprobs_field);
+  CompletionOrder& completion = order.completion;
+  completion.prompts.push_back(
+      {wanted.prompt_text ? generation->tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : std::move(wanted.prompt), wanted.prompt_field});
+  const std::size_t length = completion.prompts.front().ids.size();
+  if (!completion.max_tokens) completion.max_tokens = FireworksCompletion::kDefaultMaxTokens;
+  completion.shorten = wanted.shorten;
+  completion.make_constraint = format_constraint(generation, s.response_format, false);
+  completion.weights = std::move(weights.weights);
+  completion.adapter = std::move(weights.adapter);
+  completion.prefix_owner = generation->prefix_owner(call.owner);
+  completion.account = generation->account(call.owner, WorkClass::rollouts);
+  completion.prompt_logprobs = wanted.has_rows() && wanted.echoed(length) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
-  request.experts = wanted.routing_matrices && call.service.base().opened.loaded.model->expert_shape().row() > 0;
-  // What stays while it is made: the body is gone by then.
-  out->wanted.sampling.response_format.schema = nullptr;
-  out->wanted.prompt_text.reset();
-  std::vector<std::int32_t>().swap(out->wanted.prompt);
-  const std::size_t bytes = 2 * request.prompt.size() * sizeof(std::int32_t);
-  ClientWork::take(bytes);
-  out->memory = ClientWork::keep(bytes);
-  out->id = call.request.request_id;
-  out->came = call.came;
-  return out;
-}
-
-TrainingJson row_json(const Tokenizer* tokenizer, std::int32_t id, float raw, float sampling, const std::vector<TokenLogprob>& top) {
-  TrainingJson row{{"token", tokenizer ? tokenizer->token_bytes(id) : std::string()}, {"token_id", id}, {"logprob", raw}, {"sampling_logprob", sampling}};
-  if (!top.empty()) {
-    row["top_logprobs"] = TrainingJson::array();
-    for (const TokenLogprob& one : top) row["top_logprobs"].push_back({{"token_id", one.id}, {"logprob", one.logprob}});
-  }
-  return row;
-}
-
-// A row a token of the answer: the prompt's that are echoed, then those generated.
-TrainingJson completion_rows(const TrainingService& service, const CompletionOrder& order, const Generation& generation) {
-  const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
-  const ExpertShape shape = service.base().opened.loaded.model->expert_shape();
-  TrainingJson rows = TrainingJson::array();
-  // A token's matrix is that of the row it was chosen from, as its log-probabilities are: the first has none.
-  const auto add = [&](TrainingJson row, const std::vector<std::uint16_t>& experts) {
-    if (order.request.experts) row["routing_matrix"] = routing_matrix(shape, experts);
-    rows.push_back(std::move(row));
-  };
-  const std::vector<std::int32_t>& prompt = order.request.prompt;
-  for (std::size_t i = prompt.size() - order.wanted.echoed(prompt.size()); i < prompt.size(); ++i) {
-    const float logprob = i == 0 ? 0.0f : generation.prompt_logprobs[i - 1];  // nothing stands before the first
-    std::vector<TokenLogprob> top;
-    if (order.wanted.top_logprobs > 0) top = i == 0 ? std::vector<TokenLogprob>{{prompt[0], 0.0f}} : generation.prompt_top_logprobs[i - 1];
-    add(row_json(tokenizer, prompt[i], logprob, logprob, top), i > 0 && order.request.experts ? generation.prompt_experts[i - 1] : std::vector<std::uint16_t>{});
-  }
-  for (const GeneratedToken& t : generation.tokens) add(row_json(tokenizer, t.id, t.raw_logprob, t.sampling_logprob, t.top), t.experts);
-  return rows;
-}
-
-// Names and values as the package's ServerMetrics reads them. What did not come to pass has none.
-HeaderList measured(const CompletionOrder& order, const Generation& generation) {
-  HeaderList out;
-  const Clock::time_point now = Clock::now();
-  const GenerationTimes& times = generation.times;
-  const auto add = [&](const char* name, Clock::time_point from, Clock::time_point to) {
-    if (from != Clock::time_point{} && to != Clock::time_point{}) out.emplace_back(name, fmt::format("{:.6f}", std::chrono::duration<double>(to - from).count()));
-  };
-  add("prefill-queue-duration", order.came, times.began);
-  add("prefill-duration", times.began, times.first_token);
-  add("server-time-to-first-token", order.came, times.first_token);
-  add("generation-duration", times.first_token, now);
-  add("server-processing-time", order.came, now);
-  out.emplace_back("prompt-tokens", std::to_string(order.request.prompt.size()));
-  out.emplace_back("cached-prompt-tokens", std::to_string(generation.cached_tokens));
-  out.emplace_back("num-concurrent-requests", std::to_string(order.open));
-  return out;
-}
-
-TrainingJson completion_json(const TrainingService& service, const CompletionOrder& order, const Generation& generation, const HeaderList& metrics) {
-  const FireworksCompletion& wanted = order.wanted;
-  const Tokenizer* tokenizer = service.base().opened.tokenizer.get();
-  const std::vector<std::int32_t>& prompt = order.request.prompt;
-  const auto echoed = static_cast<std::ptrdiff_t>(wanted.echoed(prompt.size()));
-  std::vector<std::int32_t> ids(prompt.end() - echoed, prompt.end()), generated;
-  for (const GeneratedToken& t : generation.tokens) generated.push_back(t.id);
-  std::string text;
-  if (tokenizer) {
-    const bool hidden = wanted.sampling.skip_special_tokens;
-    text = tokenizer->decode(ids, hidden);
-    TextStream stream(*tokenizer, wanted.sampling.stop, hidden ? SpecialText::hidden : SpecialText::shown);
-    stream.begin_after(prompt);
-    for (const std::int32_t id : generated) text += stream.push(id);
-    text += stream.flush();
-  }
-  ids.insert(ids.end(), generated.begin(), generated.end());
-  TrainingJson choice{{"index", 0}, {"text", text}, {"finish_reason", generation.finish == FinishReason::stop ? "stop" : "length"}};
-  if (wanted.raw_output) choice["raw_output"] = {{"completion_token_ids", ids}, {"prompt_token_ids", prompt}};
-  if (wanted.sampling.return_token_ids.value_or(false)) {
-    choice["prompt_token_ids"] = prompt;
-    choice["token_ids"] = generated;
-  }
-  choice["logprobs"] = wanted.has_rows() ? TrainingJson{{"content", completion_rows(service, order, generation)}} : TrainingJson();
-  TrainingJson json{{"id", order.id},
-                    {"object", "text_completion"},
-                    {"created", static_cast<std::int64_t>(unix_now())},
-                    {"model", wanted.sampling.model},
-                    {"choices", {choice}},
-                    {"usage", {{"prompt_tokens", prompt.size()}, {"completion_tokens", generated.size()}, {"total_tokens", prompt.size() + generated.size()}, {"prompt_tokens_details", {{"cached_tokens", generation.cached_tokens}}}}}};
-  if (wanted.perf_metrics)
-    for (const auto& [name, value] : metrics) json["perf_metrics"][name] = value;
-  return json;
-}
-
-void answer_completed(const TrainingService& service, const CompletionOrder& order, const Generation& generation, Responder& out) {
-  if (generation.finish == FinishReason::error || generation.finish == FinishReason::cancelled) {
-    const bool error = generation.finish == FinishReason::error;
-    throw RequestError(error ? ErrorCode::invalid_argument : ErrorCode::cancelled, {}, error ? generation.error : "the server is stopping; the request was not finished");  // a client that left reads nothing
-  }
-  const HeaderList metrics = measured(order, generation);
-  const std::string json = completion_json(service, order, generation, metrics).dump(-1, ' ', false, TrainingJson::error_handler_t::replace);
-  if (order.wanted.sampling.stream) {
-    out.begin_stream("text/event-stream");
-    out.stream("data: " + json + "\n\ndata: [DONE]\n\n");
-    return out.end_stream();
-  }
-  ApiResponse response{200, "application/json", json, {}};
-  for (const auto& [name, value] : metrics) response.headers.emplace_back("fireworks-" + name, value);
-  out.send(std::move(response));
-}
-
-// Rows are long to write: where no other request waits for it. (Of `writer`'s thread or the executor's.)
-void write_answer(const std::weak_ptr<Worker>& writer, const TrainingService* service, const std::shared_ptr<CompletionOrder>& order, Generation&& generation, const std::shared_ptr<Responder>& out) {
-  const std::size_t tokens = generation.tokens.size() + order->wanted.echoed(order->request.prompt.size());
-  const auto write = [service, order, out, g = std::make_shared<const Generation>(std::move(generation))] {
-    try {
-      answer_completed(*service, *order, *g, *out);
-    } catch (const std::exception& e) {
-      out->send(error_response(e));
-    }
-  };
-  constexpr std::size_t kFewTokens = 64;  // written in some tenths of a millisecond
-  const auto worker = tokens > kFewTokens ? writer.lock() : nullptr;
-  if (!worker || !worker->post(write)) write();
-}
-
-void complete(const TrainingCall& call, const std::weak_ptr<Worker>& writer) {
-  const std::shared_ptr<CompletionOrder> order = completion_order(call);
-  const std::shared_ptr<GenerationService>& generation = call.service.shared_generation();
-  GenerationService::OnToken on_token;
-  if (!order->wanted.sampling.stop.empty()) {
-    generation->tokenizer();  // an error without one
-    on_token = [stops = StopTexts(call.service.base().opened.tokenizer, order->wanted.sampling.stop)](const GeneratedToken& t) mutable { return !stops.ended_by(t.id); };
-  }
-  order->open = generation->open() + 1;
-  const std::uint64_t id = generation->generate(order->request, std::move(on_token), [out = call.out, service = &call.service, order, writer](Generation&& g) { write_answer(writer, service, order, std::move(g), out); });
-  call.out->on_abandoned([id, weak = std::weak_ptr(generation)] {
-    if (const auto service = weak.lock()) service->cancel(id);
-  });
+  const ExpertShape experts = call.service.base().opened.model->facts().expert_shape();
+  completion.experts = wanted.routing_matrices && experts.row() > 0;
+  completion.kept_tokens = wanted.kept_tokens;
+  completion.spelling["kept_tokens"] = "include_kept_tokens";
+  order.model = s.model;
+  order.stream = s.stream;
+  order.echo = wanted.echoed(length);
+  order.long_writer = long_writer;
+  order.broken = ErrorCode::invalid_argument;  // the package asks again for what is the server's fault, and would get the same
+  order.shape = {.logprobs = wanted.has_rows(), .top_logprobs = wanted.top_logprobs > 0, .token_ids = true, .echo_ids = wanted.raw_output};
+  FireworksShape shape{.id = call.request.request_id,
+                       .model = s.model,
+                       .rows = wanted.has_rows(),
+                       .top_logprobs = wanted.top_logprobs > 0,
+                       .routing_matrices = completion.experts,
+                       .kept_tokens = wanted.kept_tokens,
+                       .raw_output = wanted.raw_output,
+                       .token_ids = s.return_token_ids.value_or(false),
+                       .perf_metrics = wanted.perf_metrics,
+                       .experts = experts,
+                       .came = call.came,
+                       .open = generation->open() + 1};
+  auto writer = std::make_unique<FireworksWriter>(generation->has_tokenizer() ? &generation->tokenizer() : nullptr, std::move(shape));
+  std::make_shared<AnswerRun>(generation, std::move(order), std::move(writer), call.out)->start();
 }
 }  // namespace
 

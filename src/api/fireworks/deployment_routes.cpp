@@ -11,8 +11,14 @@ namespace {
 constexpr const char* kDeployments = "deployments";
 
 TrainingJson deployment_json(const Deployment& d) {
-  TrainingJson json{{"name", d.name}, {"state", "READY"}, {"baseModel", d.base_model}, {"description", d.description}, {"createTime", iso_time(d.created)},
-                    {"minReplicaCount", d.min_replicas}, {"maxReplicaCount", d.max_replicas}, {"deploymentShape", d.shape.empty() ? fmt::format("accounts/{}/deploymentShapes/local/versions/1", kTrainingAccount) : d.shape},
+  TrainingJson json{{"name", d.name},
+                    {"state", "READY"},
+                    {"baseModel", d.base_model},
+                    {"description", d.description},
+                    {"createTime", iso_time(d.created)},
+                    {"minReplicaCount", d.min_replicas},
+                    {"maxReplicaCount", d.max_replicas},
+                    {"deploymentShape", d.shape.empty() ? fmt::format("accounts/{}/deploymentShapes/local/versions/1", kTrainingAccount) : d.shape},
                     {"hotLoadTrainerJob", d.trainer_job}};
   if (!d.transition_type.empty()) json["hotLoadTransitionType"] = d.transition_type;
   return json;
@@ -52,7 +58,7 @@ TrainingJson masked(const TrainingCall& call, const TrainingJson& json) {
       fail_value("updateMask", fmt::format("names '{}', allowed are {}{}", shown(path), fmt::join(names, ", "), did_you_mean(path, names)));
     }
     const auto& [name, empty] = found->second;
-    out[name] = json.contains(name) && !json[name].is_null() ? json[name] : empty;
+    out[name] = json.contains(name) && !(json[name].is_null() && empty.is_string()) ? json[name] : empty;
   }
   return out;
 }
@@ -87,20 +93,29 @@ void add_deployment_routes(TrainingRoutes& routes) {
   };
   routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment,
                      known_query({"deploymentId"}, {"skipShapeValidation", "acceptShapelessRisk", "disableSpeculativeDecoding"}));
-  routes.add_at_root("GET", all, [](const TrainingCall& call) {
-    TrainingJson rows = TrainingJson::array();
-    for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
-    answer_page(call, kDeployments, rows);
-  }, page_query());
+  routes.add_at_root(
+      "GET", all,
+      [](const TrainingCall& call) {
+        TrainingJson rows = TrainingJson::array();
+        for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
+        answer_page(call, kDeployments, rows);
+      },
+      page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(deployment_json(deployment_at(call))); });
-  routes.add_at_root("PATCH", one, fields({}), [](const TrainingCall& call) {
-    const TrainingJson json = masked(call, call.json());
-    call.answer(deployment_json(call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
-  }, {"updateMask"});
-  routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
-    call.service.control().deployments.remove(call.owner, deployment_at(call).name);
-    call.answer(TrainingJson::object());
-  }, known_query({}, {"ignoreChecks", "hard"}));
+  routes.add_at_root("PATCH", one, fields({}),
+                     [](const TrainingCall& call) {
+                       const TrainingJson json = masked(call, call.json());
+                       call.answer(deployment_json(
+                           call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
+                     },
+                     {"updateMask"});
+  routes.add_at_root(
+      "DELETE", one,
+      [](const TrainingCall& call) {
+        call.service.control().deployments.remove(call.owner, deployment_at(call).name);
+        call.answer(TrainingJson::object());
+      },
+      known_query({}, {"ignoreChecks", "hard"}));
 }
 
 }  // namespace lockstep

@@ -21,7 +21,8 @@ std::size_t page_number(const TrainingCall& call, const char* name, std::size_t 
 std::string path_segment(const TrainingCall& call, std::string_view name, std::string_view without) {
   std::string value(call.request.parameter(name));
   if (without.empty()) return value;
-  if (!value.ends_with(without)) throw RequestError(ErrorCode::not_found, {}, fmt::format("there is no {} here that ends otherwise than with {}", name, without), 404);
+  if (!value.ends_with(without))
+    throw RequestError(ErrorCode::not_found, {}, fmt::format("there is no {} here that ends otherwise than with {}", name, without), 404);
   value.resize(value.size() - without.size());
   return value;
 }
@@ -30,12 +31,16 @@ std::string resource_name(const TrainingCall& call, std::string_view collection,
   return fmt::format("accounts/{}/{}/{}", path_segment(call, "account"), collection, id);
 }
 
-void answer_conflict(const TrainingCall& call, const std::string& message) { call.answer({{"error", {{"code", "ALREADY_EXISTS"}, {"message", message}}}}, 409); }
+void answer_conflict(const TrainingCall& call, const std::string& message) {
+  call.answer({{"error", {{"code", "ALREADY_EXISTS"}, {"message", message}}}}, 409);
+}
 
 void check_base_model(const TrainingCall& call, const std::string& name) {
   const std::vector<std::string>& names = call.service.base().names;
-  if (call.service.is_base(name) || call.service.control().models.find(call.owner, name)) return;
-  throw RequestError(ErrorCode::not_found, "baseModel", fmt::format("baseModel is '{}', allowed are {} and promoted models{}", shown(name), fmt::join(names, ", "), did_you_mean(name, names)), 404);
+  if (call.service.base().is_called(name) || call.service.control().models.find(call.owner, name)) return;
+  throw RequestError(ErrorCode::not_found, "baseModel",
+                     fmt::format("baseModel is '{}', allowed are {} and promoted models{}", shown(name), fmt::join(names, ", "), did_you_mean(name, names)),
+                     404);
 }
 
 void answer_page(const TrainingCall& call, const char* field, const TrainingJson& rows) {
@@ -71,9 +76,12 @@ void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>&
   TrainingRoutes routes(table, service);
   const auto shapes = std::make_shared<const ShapeCatalog>(with_base_shapes(listed, service->base()));
   // One account, whose trainer is this server.
-  routes.add_at_root("GET", "/v1/accounts", [](const TrainingCall& call) {
-    answer_page(call, "accounts", TrainingJson::array({{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}));
-  }, page_query());
+  routes.add_at_root(
+      "GET", "/v1/accounts",
+      [](const TrainingCall& call) {
+        answer_page(call, "accounts", TrainingJson::array({{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}));
+      },
+      page_query());
   add_completion_routes(routes);
   add_hot_load_routes(routes);
   add_shape_routes(routes, shapes);

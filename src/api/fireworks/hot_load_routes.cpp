@@ -11,7 +11,9 @@ Deployment deployment_in_header(const TrainingCall& call) {
   const std::string name = call.text_header("fireworks-deployment");
   if (name.empty()) fail_value("the header fireworks-deployment", "is missing");
   const auto found = call.service.control().deployments.find(call.owner, name);
-  if (!found) throw RequestError(ErrorCode::not_found, "fireworks-deployment", fmt::format("there is no deployment '{}'; POST /v1/accounts/ACCOUNT/deployments makes one", shown(name)), 404);
+  if (!found)
+    throw RequestError(ErrorCode::not_found, "fireworks-deployment",
+                       fmt::format("there is no deployment '{}'; POST /v1/accounts/ACCOUNT/deployments makes one", shown(name)), 404);
   return *found;
 }
 

@@ -12,14 +12,16 @@ constexpr const char* kJobs = "rlorTrainerJobs";
 
 TrainingJson job_json(const TrainingCall& call, const TrainerJob& job) {
   const std::int64_t most = call.service.base().opened.runtime->max_positions;
-  TrainingJson json{{"name", job.name},
-          {"state", job.state},
-          {"displayName", job.display_name},
-          {"createTime", iso_time(job.created)},
-          {"updateTime", iso_time(job.updated)},
-          {"forwardOnly", job.forward_only},
-          {"trainingConfig", {{"baseModel", job.base_model}, {"loraRank", job.rank}, {"maxContextLength", job.max_context > 0 ? std::min(job.max_context, most) : most}}},
-          {"status", {{"code", "OK"}, {"message", ""}}}};
+  TrainingJson json{
+      {"name", job.name},
+      {"state", job.state},
+      {"displayName", job.display_name},
+      {"createTime", iso_time(job.created)},
+      {"updateTime", iso_time(job.updated)},
+      {"forwardOnly", job.forward_only},
+      {"trainingConfig",
+       {{"baseModel", job.base_model}, {"loraRank", job.rank}, {"maxContextLength", job.max_context > 0 ? std::min(job.max_context, most) : most}}},
+      {"status", {{"code", "OK"}, {"message", ""}}}};
   if (!job.shape.empty()) json["trainingShape"] = job.shape;
   return json;
 }
@@ -42,7 +44,8 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   const std::string shape = promoted ? "" : shape_of_job(call, shapes);
   if (shape.empty()) check_base_model(call, base_model);
   KeptRecords<TrainerJob>& jobs = call.service.control().jobs;
-  if (const auto same = jobs.find(call.owner, name); same && same->state != "JOB_STATE_DELETED") return answer_conflict(call, fmt::format("the trainer job '{}' exists already", name));
+  if (const auto same = jobs.find(call.owner, name); same && same->state != "JOB_STATE_DELETED")
+    return answer_conflict(call, fmt::format("the trainer job '{}' exists already", name));
   call.answer(job_json(call, jobs.change(call.owner, name, [&](TrainerJob& job) {
     job.created = job.updated = unix_now();
     job.state = "JOB_STATE_RUNNING";
@@ -73,8 +76,9 @@ void change_job(const TrainingCall& call) {
 
 void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes) {
   const std::string jobs = fmt::format("/v1/accounts/{{account}}/{}", kJobs), one = jobs + "/{job}";
-  JsonFields fields = known_fields({"displayName", "forwardOnly"}, {"keepAlive", "trainerReplicaCount", "useReservation", "reservationTarget", "nodeCount", "purpose", "preemptible", "managedBy", "inactivityTimeout",
-                                                                    "disableInactivityCleanup", "hotLoadDeploymentId"});
+  JsonFields fields =
+      known_fields({"displayName", "forwardOnly"}, {"keepAlive", "trainerReplicaCount", "useReservation", "reservationTarget", "nodeCount", "purpose",
+                                                    "preemptible", "managedBy", "inactivityTimeout", "disableInactivityCleanup", "hotLoadDeploymentId"});
   fields.harmless("serviceMode", {true});
   fields.only("dataset", {""});
   fields.only("extraValues", {Json::object()});
@@ -83,27 +87,34 @@ void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCat
   config.only("customImageTag", {""});
   config.only("extraArgs", {Json::array()});
   fields.inside("trainingConfig", std::move(config));
-  routes.add_at_root("POST", jobs, std::move(fields), [shapes](const TrainingCall& call) { create_job(call, *shapes); },
-                     known_query({"rlorTrainerJobId", "trainingShape", "skipValidations"}, {"deploymentId"}));
-  routes.add_at_root("GET", jobs, [](const TrainingCall& call) {
-    TrainingJson rows = TrainingJson::array();
-    for (const TrainerJob& job : call.service.control().jobs.all(call.owner))
-      if (job.state != "JOB_STATE_DELETED") rows.push_back(job_json(call, job));
-    answer_page(call, kJobs, rows);
-  }, page_query());
+  routes.add_at_root(
+      "POST", jobs, std::move(fields), [shapes](const TrainingCall& call) { create_job(call, *shapes); },
+      known_query({"rlorTrainerJobId", "trainingShape", "skipValidations"}, {"deploymentId"}));
+  routes.add_at_root(
+      "GET", jobs,
+      [](const TrainingCall& call) {
+        TrainingJson rows = TrainingJson::array();
+        for (const TrainerJob& job : call.service.control().jobs.all(call.owner))
+          if (job.state != "JOB_STATE_DELETED") rows.push_back(job_json(call, job));
+        answer_page(call, kJobs, rows);
+      },
+      page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(job_json(call, living_job(call, path_segment(call, "job")))); });
   routes.add_at_root("POST", one, change_job);
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     call.service.control().end_job(call.owner, living_job(call, path_segment(call, "job")).name, "JOB_STATE_DELETED");
     call.answer(TrainingJson::object());
   });
-  routes.add_at_root("GET", one + "/checkpoints", [](const TrainingCall& call) {
-    const std::string id = path_segment(call, "job");
-    const TrainerJob job = call.service.control().job(call.owner, resource_name(call, kJobs, id));  // also one that was deleted
-    TrainingJson rows = TrainingJson::array();
-    for (const CheckpointRecord& r : call.service.checkpoints_of_job(call.owner, id)) rows.push_back(checkpoint_row(job.name, r));
-    answer_page(call, "checkpoints", rows);
-  }, page_query());
+  routes.add_at_root(
+      "GET", one + "/checkpoints",
+      [](const TrainingCall& call) {
+        const std::string id = path_segment(call, "job");
+        const TrainerJob job = call.service.control().job(call.owner, resource_name(call, kJobs, id));  // also one that was deleted
+        TrainingJson rows = TrainingJson::array();
+        for (const CheckpointRecord& r : call.service.checkpoints().of_job(call.owner, id)) rows.push_back(checkpoint_row(job.name, r));
+        answer_page(call, "checkpoints", rows);
+      },
+      page_query());
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "api/fireworks/json_batch.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "api/errors.h"
@@ -14,7 +13,7 @@ namespace {
 template <class T>
 std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
   const char* const wanted = std::is_integral_v<T> ? "whole number" : "number";
-  if (std::optional<PackedNumbers> packed = packed_numbers(json)) {
+  if (std::optional<JsonNumbers> packed = json_numbers(json)) {
     ClientWork::take(packed->size() * sizeof(T));
     if (std::is_integral_v<T> && !packed->is_whole()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, packed->first_real, wanted);
     if constexpr (std::is_same_v<T, std::int64_t>) return std::move(packed->whole);
@@ -56,8 +55,10 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
     into = numbers<T>(data, where + ".data");
     if (sparse) {
       room.take(checked_size(tensor.shape, where), where);
-      into = dense_of_csr(into, numbers<std::int64_t>(json["sparse_crow_indices"], where + ".sparse_crow_indices"),
-                          numbers<std::int64_t>(json.contains("sparse_col_indices") ? json["sparse_col_indices"] : TrainingJson(), where + ".sparse_col_indices"), tensor.shape, where);
+      into =
+          dense_of_csr(into, numbers<std::int64_t>(json["sparse_crow_indices"], where + ".sparse_crow_indices"),
+                       numbers<std::int64_t>(json.contains("sparse_col_indices") ? json["sparse_col_indices"] : TrainingJson(), where + ".sparse_col_indices"),
+                       tensor.shape, where);
     }
     settle_shape(tensor.shape, into.size(), where);
   };
@@ -69,7 +70,8 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
 // One a position; empty: the trainer routes every one.
 std::vector<std::string> routing_of_json(const TrainingJson& input, const std::string& where) {
   for (const char* name : {"routing_references", "top_sampling_references", "sampling_mask_references"})
-    if (input.contains(name) && !input[name].is_null()) fail(ErrorCode::unsupported, "{}.{} is given; allowed are routing_matrices in the request itself", where, name);
+    if (input.contains(name) && !input[name].is_null())
+      fail(ErrorCode::unsupported, "{}.{} is given; allowed are routing_matrices in the request itself", where, name);
   if (const std::string format = text_field(input, "routing_matrix_format", "base64_inline"); format != "base64_inline")
     fail(ErrorCode::unsupported, "{}.routing_matrix_format is '{}', allowed is base64_inline", where, shown(format));
   std::vector<std::string> matrices;
@@ -96,8 +98,11 @@ TrainingDatum datum_of_json(TrainingJson& json, const std::string& where, DenseR
     if (!chunks[c].is_object() || text_field(chunks[c], "type", "encoded_text") != "encoded_text")
       fail(ErrorCode::unsupported, "{} is no encoded_text; the model takes tokens only", name);
     check_text_chunk(chunks[c], name);
-    for (const std::int64_t token : numbers<std::int64_t>(chunks[c].contains("tokens") ? chunks[c]["tokens"] : TrainingJson(), name + ".tokens"))
-      datum.tokens.push_back(static_cast<std::int32_t>(std::clamp<std::int64_t>(token, -1, INT32_MAX)));
+    for (const std::int64_t token : numbers<std::int64_t>(chunks[c].contains("tokens") ? chunks[c]["tokens"] : TrainingJson(), name + ".tokens")) {
+      if (token != static_cast<std::int32_t>(token))
+        fail(ErrorCode::invalid_argument, "{}.tokens holds {}, allowed are token ids from 0 to {}", name, token, INT32_MAX);
+      datum.tokens.push_back(static_cast<std::int32_t>(token));
+    }
   }
   datum.routing_matrices = routing_of_json(input, where + ".model_input");
   TrainingJson inputs = taken_object(json, "loss_fn_inputs");
@@ -135,16 +140,17 @@ BatchMessage decode_json_batch(TrainingJson json, const std::string& envelope) {
     out.batch.loss.name = text_field(input, "loss_fn", "cross_entropy");
     const TrainingJson config = object_field(input, "loss_fn_config");
     for (const auto& [name, value] : config.items()) {
-      if (name == "top_k" && envelope == "forward_input" && !value.is_null()) {
+      if (name == "top_k" && envelope == "forward_input") {
         const double top_k = number_field(config, name, 0);  // the client may write 5.0
-        if (top_k != std::floor(top_k) || std::abs(top_k) > 1e9) fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed are whole numbers", top_k);
+        if (top_k != std::floor(top_k) || std::abs(top_k) > 1e9)
+          fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed are whole numbers", top_k);
         out.top_k = static_cast<std::int64_t>(top_k);
         continue;
       }
       if (value.is_boolean()) out.batch.loss.config[name] = value.get<bool>();
       else if (value.is_number()) out.batch.loss.config[name] = value.get<double>();
       else if (value.is_string()) out.batch.loss.config[name] = value.get<std::string>();
-      else if (!value.is_null()) fail(ErrorCode::invalid_argument, "loss_fn_config.{} is neither a number nor a text", name);
+      else fail(ErrorCode::invalid_argument, "loss_fn_config.{} is {}, allowed are finite numbers, texts, true and false", shown(name), describe_json(value));
     }
     TrainingJson none, &data = input.contains("data") ? input["data"] : none;
     if (!data.is_array()) fail(ErrorCode::invalid_argument, "{}.data is missing, or no list", envelope);

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-inline constexpr JsonLimits kBatchJson{.pack_numbers = true};
+inline constexpr JsonLimits kBatchJson{.compact_numbers = true};
 
 // The fields of an envelope, for api/tinker/wire.h.
 JsonFields batch_fields();

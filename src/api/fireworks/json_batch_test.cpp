@@ -25,7 +25,9 @@ std::string error_of(const std::string& data, bool packed = true) {
 }
 
 TEST(JsonBatch, NumbersBecomeWhatTheirTypeSaysWhereverItStands) {
-  const BatchMessage message = decode(batch_of("[" + datum_of("[1,2,3]", R"("w":{"data":[1,2.5,-3],"dtype":"float32"},"i":{"dtype":"int64","data":[4,5,6],"shape":[3,1]},"f":{"data":[1,2,16777217]})") + "]"));
+  const BatchMessage message = decode(batch_of(
+      "[" + datum_of("[1,2,3]", R"("w":{"data":[1,2.5,-3],"dtype":"float32"},"i":{"dtype":"int64","data":[4,5,6],"shape":[3,1]},"f":{"data":[1,2,16777217]})") +
+      "]"));
   ASSERT_FALSE(message.error) << message.error->what();
   const TrainingDatum& datum = message.batch.data.at(0);
   EXPECT_EQ(datum.tokens, (std::vector<std::int32_t>{1, 2, 3}));
@@ -50,8 +52,8 @@ TEST(JsonBatch, WhatIsWrongIsNamed) {
   EXPECT_EQ(error_of("[1,2]"), "forward_backward_input.data is missing, or no list");
 }
 
-// Packed or not, whatever it holds: the same batch, or the same error.
-TEST(JsonBatch, PackedNumbersChangeNothing) {
+// Read as JsonNumbers or not, a body gives the same batch, or the same error.
+TEST(JsonBatch, CompactNumbersChangeNothing) {
   RandomSequence draws(9, RandomStream::fuzz);
   const auto list = [&] {
     std::string text = "[";
@@ -65,7 +67,10 @@ TEST(JsonBatch, PackedNumbersChangeNothing) {
   };
   int right = 0;
   for (int i = 0; i < 2000; ++i) {
-    const std::string text = batch_of("[" + datum_of(list(), "\"w\":{\"dtype\":\"" + std::string(draws.below(2) ? "int64" : "float32") + "\",\"data\":" + list() + "},\"v\":{\"data\":" + list() + "}") + "]");
+    const std::string text = batch_of("[" +
+                                      datum_of(list(), "\"w\":{\"dtype\":\"" + std::string(draws.below(2) ? "int64" : "float32") + "\",\"data\":" + list() +
+                                                           "},\"v\":{\"data\":" + list() + "}") +
+                                      "]");
     const BatchMessage packed = decode(text), plain = decode(text, false);
     ASSERT_EQ(packed.error.has_value(), plain.error.has_value()) << text;
     if (packed.error) {
@@ -95,11 +100,14 @@ TEST(JsonBatch, WorkGrowsWithTheLength) {
   };
   EXPECT_LT(growth(repeated("{}"), run, 20'000), kLinearGrowth);
   EXPECT_LT(growth(repeated(datum_of("[1,2,3]", R"("target_tokens":{"dtype":"int64","data":[2,3,4]})")), run, 50'000), kLinearGrowth);
-  EXPECT_LT(growth([](std::size_t size) {
-    std::string tokens = "[1";
-    while (tokens.size() < size) tokens += ",1";
-    return batch_of("[" + datum_of(tokens + "]", "") + "]");
-  }, run, 50'000), kLinearGrowth);
+  EXPECT_LT(growth(
+                [](std::size_t size) {
+                  std::string tokens = "[1";
+                  while (tokens.size() < size) tokens += ",1";
+                  return batch_of("[" + datum_of(tokens + "]", "") + "]");
+                },
+                run, 50'000),
+            kLinearGrowth);
 }
 
 // A few bytes that claim much are refused before the memory is taken, and use no number.

@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 constexpr const char* kModels = "models";
 
-TrainingJson base_details(const TrainingBase& base) { return {{"moe", base.opened.loaded.model->expert_count > 0}, {"checkpointFormat", "HUGGINGFACE"}}; }
+TrainingJson base_details(const TrainingBase& base) { return {{"moe", base.opened.model->facts().expert_count > 0}, {"checkpointFormat", "HUGGINGFACE"}}; }
 
 TrainingJson model_json(const TrainingCall& call, const PromotedModel& model) {
   const TrainingBase& base = call.service.base();
@@ -24,13 +24,17 @@ TrainingJson model_json(const TrainingCall& call, const PromotedModel& model) {
 
 TrainingJson base_json(const TrainingCall& call, const std::string& name) {
   const TrainingBase& base = call.service.base();
-  return {{"name", name}, {"state", "READY"}, {"kind", "HF_BASE_MODEL"}, {"contextLength", base.opened.runtime->max_positions}, {"baseModelDetails", base_details(base)}};
+  return {{"name", name},
+          {"state", "READY"},
+          {"kind", "HF_BASE_MODEL"},
+          {"contextLength", base.opened.runtime->max_positions},
+          {"baseModelDetails", base_details(base)}};
 }
 
 TrainingJson model_at(const TrainingCall& call, const std::string& id) {
   const std::string name = resource_name(call, kModels, id);
   if (const auto found = call.service.control().models.find(call.owner, name)) return model_json(call, *found);
-  if (call.service.is_base(name) || call.service.is_base(id)) return base_json(call, name);
+  if (call.service.base().is_called(name) || call.service.base().is_called(id)) return base_json(call, name);
   throw RequestError(ErrorCode::not_found, "model", fmt::format("there is no model '{}'", shown(name)), 404);
 }
 
@@ -55,9 +59,10 @@ void promote_of_session(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string id = path_segment(call, "checkpoint", ":promote"), session = path_segment(call, "session");
   std::string path;
-  for (const CheckpointRecord& r : call.service.checkpoints(call.owner))  // the newest of the name
+  for (const CheckpointRecord& r : call.service.checkpoints().all(call.owner))  // the newest of the name
     if (r.session == session && r.name == id && r.kind == "sampler_weights") path = r.path();
-  if (path.empty()) throw RequestError(ErrorCode::not_found, "checkpoint", fmt::format("the session '{}' has no sampler checkpoint '{}'", shown(session), shown(id)), 404);
+  if (path.empty())
+    throw RequestError(ErrorCode::not_found, "checkpoint", fmt::format("the session '{}' has no sampler checkpoint '{}'", shown(session), shown(id)), 404);
   call.answer({{"model", model_json(call, call.service.control().promote(call.owner, path, output_name(json), text_field(json, "base_model")))}});
 }
 }  // namespace
@@ -72,14 +77,17 @@ void add_promotion_routes(TrainingRoutes& routes) {
     if (!id.starts_with(prefix)) throw RequestError(ErrorCode::not_found, "operation", fmt::format("there is no operation '{}'", shown(id)), 404);
     call.answer({{"name", resource_name(call, "operations", id)}, {"done", true}, {"response", model_at(call, id.substr(prefix.size()))}});
   });
-  routes.add_at_root("GET", all, [](const TrainingCall& call) {
-    TrainingJson rows = TrainingJson::array();
-    for (const std::string& name : call.service.base().names)
-      if (name.starts_with("accounts/")) rows.push_back(base_json(call, name));
-    rows.push_back(base_json(call, resource_name(call, kModels, call.service.base().name)));
-    for (const PromotedModel& model : call.service.control().models.all(call.owner)) rows.push_back(model_json(call, model));
-    answer_page(call, kModels, rows);
-  }, page_query());
+  routes.add_at_root(
+      "GET", all,
+      [](const TrainingCall& call) {
+        TrainingJson rows = TrainingJson::array();
+        for (const std::string& name : call.service.base().names)
+          if (name.starts_with("accounts/")) rows.push_back(base_json(call, name));
+        rows.push_back(base_json(call, resource_name(call, kModels, call.service.base().name)));
+        for (const PromotedModel& model : call.service.control().models.all(call.owner)) rows.push_back(model_json(call, model));
+        answer_page(call, kModels, rows);
+      },
+      page_query());
   routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(model_at(call, path_segment(call, "model"))); });
   routes.add_at_root("DELETE", one, [](const TrainingCall& call) {
     call.service.control().remove_model(call.owner, resource_name(call, kModels, path_segment(call, "model")));

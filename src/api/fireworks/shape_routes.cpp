@@ -13,13 +13,15 @@ TrainingJson shape_version(const TrainingCall& call, const ShapeCatalog& shapes)
   const TrainingShape& shape = shapes.shape(path_segment(call, "shape"));
   const std::optional<ShapeFit> fit = shapes.fit(shape);
   const ShapeLayout layout = shape.layout ? *shape.layout : fit ? fit->plan.layout : ShapeLayout{};
-  TrainingJson snapshot = {{"trainerImageTag", "lockstep"},
-                           {"deploymentShapeVersion", fmt::format("accounts/{}/deploymentShapes/{}/versions/{}", path_segment(call, "account"), shape.id, kShapeVersion)},
-                           {"deploymentImageTag", "lockstep"},
-                           {"baseModel", shapes.model(shape.model).name},
-                           {"baseModelWeightPrecision", shape.packed_experts ? "INT4" : "BF16"},
-                           {"trainerShardingScheme", {{"pipelineParallelism", layout.pp}, {"tensorParallelism", layout.tp}, {"contextParallelism", layout.cp}, {"expertParallelism", layout.ep}}},
-                           {"trainerMode", trainer_mode(shape.mode)}};
+  TrainingJson snapshot = {
+      {"trainerImageTag", "lockstep"},
+      {"deploymentShapeVersion", fmt::format("accounts/{}/deploymentShapes/{}/versions/{}", path_segment(call, "account"), shape.id, kShapeVersion)},
+      {"deploymentImageTag", "lockstep"},
+      {"baseModel", shapes.model(shape.model).name},
+      {"baseModelWeightPrecision", shape.int4_experts ? "INT4" : "BF16"},
+      {"trainerShardingScheme",
+       {{"pipelineParallelism", layout.pp}, {"tensorParallelism", layout.tp}, {"contextParallelism", layout.cp}, {"expertParallelism", layout.ep}}},
+      {"trainerMode", trainer_mode(shape.mode)}};
   if (shape.context > 0) snapshot["maxSupportedContextLength"] = shape.context;
   if (shape.accelerators > 0) {
     snapshot["nodeCount"] = shape.nodes();
@@ -31,18 +33,22 @@ TrainingJson shape_version(const TrainingCall& call, const ShapeCatalog& shapes)
 
 std::int64_t count_field(const TrainingJson& json, const char* name) {
   const auto found = json.find(name);
-  if (found == json.end() || found->is_null()) return 0;
-  if (!found->is_number_integer() || found->get<std::int64_t>() < 0) throw RequestError(ErrorCode::invalid_argument, name, fmt::format("{} is {}, allowed are integers from 0 on", name, shown(found->dump())), 400);
+  if (found == json.end()) return 0;
+  if (!found->is_number_integer() || found->get<std::int64_t>() < 0)
+    throw RequestError(ErrorCode::invalid_argument, name, fmt::format("{} is {}, allowed are integers from 0 on", name, shown(found->dump())), 400);
   return found->get<std::int64_t>();
 }
 }  // namespace
 
-std::string shape_version_name(const std::string& account, const std::string& shape) { return fmt::format("accounts/{}/trainingShapes/{}/versions/{}", account, shape, kShapeVersion); }
+std::string shape_version_name(const std::string& account, const std::string& shape) {
+  return fmt::format("accounts/{}/trainingShapes/{}/versions/{}", account, shape, kShapeVersion);
+}
 
 ShapeCatalog with_base_shapes(const ShapeCatalog& listed, const TrainingBase& base) {
   ShapeCatalog all = listed;
   const ShapeModel* known = all.find_model(base.name);
-  TrainingShape shape{.model = known ? known->id : base.name, .context = base.opened.runtime->max_positions, .accelerator = "CPU", .accelerators = 1, .source = "this server"};
+  TrainingShape shape{
+      .model = known ? known->id : base.name, .context = base.opened.runtime->max_positions, .accelerator = "CPU", .accelerators = 1, .source = "this server"};
   std::string id;
   for (const char c : shape.model) {
     const char lower = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
@@ -74,7 +80,7 @@ std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   request.forward_only = forward_only != json.end() && forward_only->is_boolean() && forward_only->get<bool>();
   if (request.forward_only) request.lora_rank = 0;
   // The base by any of its names is what this server trains; another model is told what it would need.
-  if (call.service.is_base(model) || shapes.find_model(model) == shapes.find_model(base.name)) {
+  if (call.service.base().is_called(model) || shapes.find_model(model) == shapes.find_model(base.name)) {
     request.model = base.name;
     request.accelerator = "CPU";
   }
@@ -83,19 +89,25 @@ std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   for (const RejectedShape& r : choice.rejected) reasons += fmt::format("; {}: {}", r.id, fmt::join(r.reasons, ", "));
   if (!choice.shape) throw RequestError(ErrorCode::invalid_argument, "trainingConfig", choice.why + reasons, 400);
   if (choice.shape->accelerator != "CPU")
-    throw RequestError(ErrorCode::invalid_argument, "trainingConfig", fmt::format("this server trains {} alone; {} would be trained by {}", base.name, shown(model), choice.why), 400);
+    throw RequestError(ErrorCode::invalid_argument, "trainingConfig",
+                       fmt::format("this server trains {} alone; {} would be trained by {}", base.name, shown(model), choice.why), 400);
   return choice.shape->id;
 }
 
 void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes) {
   const std::string versions = "/v1/accounts/{account}/trainingShapes/{shape}/versions";
-  routes.add_at_root("GET", versions, [shapes](const TrainingCall& call) {
-    const std::string filter = call.request.query_value("filter").value_or("");  // a shape's one version is its latest, and good
-    if (!filter.empty() && filter != "latest_validated=true") fail_value("filter", fmt::format("is '{}', allowed is latest_validated=true", shown(filter)));
-    answer_page(call, "trainingShapeVersions", TrainingJson::array({shape_version(call, *shapes)}));
-  }, {"filter", "pageSize", "pageToken"});
+  routes.add_at_root("GET", versions,
+                     [shapes](const TrainingCall& call) {
+                       const std::string filter = call.request.query_value("filter").value_or("");  // a shape's one version is its latest, and good
+                       if (!filter.empty() && filter != "latest_validated=true")
+                         fail_value("filter", fmt::format("is '{}', allowed is latest_validated=true", shown(filter)));
+                       answer_page(call, "trainingShapeVersions", TrainingJson::array({shape_version(call, *shapes)}));
+                     },
+                     {"filter", "pageSize", "pageToken"});
   routes.add_at_root("GET", versions + "/{version}", [shapes](const TrainingCall& call) {
-    if (path_segment(call, "version") != kShapeVersion) throw RequestError(ErrorCode::not_found, "version", fmt::format("the shape has no version '{}', allowed is {}", shown(path_segment(call, "version")), kShapeVersion), 404);
+    if (path_segment(call, "version") != kShapeVersion)
+      throw RequestError(ErrorCode::not_found, "version",
+                         fmt::format("the shape has no version '{}', allowed is {}", shown(path_segment(call, "version")), kShapeVersion), 404);
     call.answer(shape_version(call, *shapes));
   });
 }

@@ -16,8 +16,12 @@ struct AnswerToken {
   std::optional<float> logprob;  // of the model; the first of a prompt has none
   float sampling_logprob = 0;
   std::vector<TokenLogprob> top;
-  std::int64_t offset = 0;       // of its text, in characters
-  bool of_prompt = false;        // an echo
+  std::int64_t offset = 0;                  // of its text, in characters
+  bool of_prompt = false;                   // an echo
+  std::vector<std::uint16_t> experts = {};  // as GeneratedToken's
+  KeptTokens kept = {};                     // the same
+  // Token ids that are written for it: its own, the likeliest ones', those of its kept set.
+  std::size_t written() const { return 1 + top.size() + static_cast<std::size_t>(kept.count); }
 };
 
 // What one choice gained.
@@ -25,7 +29,7 @@ struct ChoiceDelta {
   std::string reasoning, content;
   std::vector<ToolCallDelta> tool_calls;
   std::vector<AnswerToken> tokens;
-  std::string finish;            // empty: it goes on
+  std::string finish;  // empty: it goes on
 
   bool says_nothing() const { return reasoning.empty() && content.empty() && tool_calls.empty() && tokens.empty() && finish.empty(); }
   // Tool calls of one index become one.
@@ -42,6 +46,7 @@ struct AnswerHead {
 
 struct AnswerUsage {
   std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;  // tokens
+  GenerationTimes times = {};                                          // of the choice that ended last
 };
 
 }  // namespace lockstep

@@ -40,9 +40,7 @@ GrammarPart schema_part(const ResponseFormat& format) {
 }
 
 // As models are used to behind their reasoning.
-GrammarPart behind_reasoning(GrammarPart part) {
-  return GrammarPart::sequence({GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2), std::move(part)});
-}
+GrammarPart behind_reasoning(GrammarPart part) { return GrammarPart::sequence({GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2), std::move(part)}); }
 
 char first_byte(const CallMarkup& markup) { return (markup.begin + markup.before_name).front(); }
 }  // namespace
@@ -58,26 +56,14 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
   }
 }
 
-std::vector<std::int32_t> ends_of(const GenerationService& service, const SamplingFields& sampling, bool constrained) {
-  std::vector<std::int32_t> ends = sampling.stop_token_ids;
-  if (!sampling.ignore_eos || constrained) ends.insert(ends.end(), service.end_tokens().begin(), service.end_tokens().end());
-  return ends;
-}
-
-std::shared_ptr<TokenConstraint> constraint_of_choice(const GenerationService& service, const SamplingFields& sampling, const MakeConstraint& make,
-                                                      const std::vector<std::int32_t>& end_tokens) {
-  std::shared_ptr<TokenConstraint> constraint = make ? make() : nullptr;
-  if (sampling.min_tokens == 0 || end_tokens.empty()) return constraint;
-  return std::make_shared<MinTokens>(std::move(constraint), end_tokens, sampling.min_tokens, service.limits().vocabulary);
-}
-
 void hold_stops_to_grammar(const GenerationService& service, SamplingFields& sampling, const std::string& what) {
   sampling.stop.clear();
   const std::vector<std::int32_t>& ends = service.end_tokens();
   for (std::size_t i = 0; i < sampling.stop_token_ids.size(); ++i) {
     const std::int32_t id = sampling.stop_token_ids[i];
     if (id < service.limits().vocabulary && !service.tokenizer().is_special(id) && std::find(ends.begin(), ends.end(), id) == ends.end())
-      fail_field(fmt::format("stop_token_ids[{}]", i), fmt::format("is {}, a token of text, beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", id, what));
+      fail_field(fmt::format("stop_token_ids[{}]", i),
+                 fmt::format("is {}, a token of text, beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", id, what));
   }
 }
 
@@ -118,7 +104,12 @@ CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& 
     std::size_t strict = 0;
     while (tools[strict]["function"].value("strict", Json()) != true) ++strict;
     const std::string field = fmt::format("tools[{}].function.strict", strict);
-    throw RequestError(ErrorCode::unsupported, field, fmt::format("{} is true, and {}, so calls that it makes by itself are not held to a schema; allowed is strict with tool_choice required, or with a named tool", field, e.what()), 400);
+    throw RequestError(
+        ErrorCode::unsupported, field,
+        fmt::format(
+            "{} is true, and {}, so calls that it makes by itself are not held to a schema; allowed is strict with tool_choice required, or with a named tool",
+            field, e.what()),
+        400);
   }
   try {
     return {constraint_of(service, service->grammars().of_part(*part, kGrammarOptions), after_reasoning), true};
@@ -153,8 +144,10 @@ CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService
     }
   }
   if (fault) refuse_tools(*service, tools, *fault);
-  throw RequestError(ErrorCode::unsupported, "response_format",
-                     "response_format allows a list, and this model's calls are written as one, so the two cannot be told apart; allowed beside tools is a schema of objects", 400);
+  throw RequestError(
+      ErrorCode::unsupported, "response_format",
+      "response_format allows a list, and this model's calls are written as one, so the two cannot be told apart; allowed beside tools is a schema of objects",
+      400);
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
-// One request of /v1/completions or /v1/chat/completions under way: its choices' tokens come in, deltas go through a writer to
-// the responder, at the end of each step of the engine or, whole, at the end. Lives as long as the service or the responder
-// knows it.
+// One completion request under way, as a client reads it: what its choices gain goes through a writer to the responder, at the end of each step of the engine
+// or, whole, at the end. Lives as long as the service or the responder knows it.
 // start() on any thread; the rest runs on the executor's.
 //   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 #pragma once
@@ -10,35 +9,29 @@
 #include <mutex>
 
 #include "api/exchange.h"
-#include "api/openai/answer_text.h"
+#include "api/openai/answer_parser.h"
 #include "api/openai/answer_writer.h"
-#include "api/openai/sampling_fields.h"
 #include "api/worker.h"
+#include "serving/completion.h"
 
 namespace lockstep {
 
-// What is to be answered, ready for the engine.
+// What is to be answered, and how.
 struct AnswerOrder {
-  struct Prompt {
-    std::vector<std::int32_t> ids;
-    std::string field;            // "prompt[3]"
-  };
-  std::vector<Prompt> prompts;
-  std::uint64_t prefix_owner = 0;                           // Request::prefix_owner
-  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // that the model's name means; null: none
-  SamplingFields sampling;
-  std::int64_t max_tokens = -1;   // -1: what the context leaves
+  static constexpr std::size_t kWholePrompt = static_cast<std::size_t>(-1);
+
+  CompletionOrder completion;
+  std::string model;  // as the request names it: told where it means an adapter
+  bool stream = false;
   AnswerShape shape;
-  std::int32_t top_logprobs = 0;
-  std::string top_logprobs_field;
-  bool echo = false;              // the prompt's text first, and its log-probabilities where they are shown
-  SpecialText special = SpecialText::hidden;
-  // One a choice; null: none.
-  std::function<std::shared_ptr<TokenConstraint>()> make_constraint;
-  std::function<std::unique_ptr<AnswerParser>()> make_parser;
-  // Who writes a whole answer that is long, so that no other waits for it; gone or full: the executor does. (Weak: its thread
+  std::size_t echo = 0;  // so many of a prompt's last tokens come first, with their log-probabilities where these are asked for
+  std::function<std::unique_ptr<AnswerParser>()> make_parser;  // null: all text is content
+  // Who writes an answer that is long, so that no other waits for it; gone or full: the executor does. (Weak: its thread
   // must not be the last to know it.)
   std::weak_ptr<Worker> long_writer = {};
+  ErrorCode broken = ErrorCode::numeric;  // what a choice is told whose numbers went wrong
+  // Of the kept sets of all its tokens, which may each be nearly the whole vocabulary: as text so many are about 60 MB.
+  std::int64_t most_kept_ids = std::int64_t{1} << 23;
 };
 
 class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
@@ -49,27 +42,31 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
 
  private:
   struct Choice {
-    AnswerText text;
-    Detokenizer characters;  // for offsets: of all tokens, stop strings too
+    std::unique_ptr<AnswerParser> parser;   // null: none
+    std::optional<Detokenizer> characters;  // for offsets: of all tokens, stop strings too
     std::int64_t offset = 0;
-    ChoiceDelta delta;       // gathered, and not shown yet
+    ChoiceDelta delta;  // gathered, and not shown yet
     bool began = false, held = false, echoed = false, called_tools = false;
     std::int64_t completion_tokens = 0, reasoning_tokens = 0;
   };
-  Request request_of(const AnswerOrder::Prompt& prompt) const;
   std::string call_id(std::size_t index, std::size_t call) const;
-  std::vector<Request> requests();
-  bool on_token(std::size_t index, const GeneratedToken& token);
-  void on_done(std::size_t index, Generation&& generation);
+  bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);
+  void on_end(std::size_t index, CompletionEnd&& end);
+  void add_text(Choice& choice, const std::string& text);
   void add_token(Choice& choice, AnswerToken token);
   void echo(std::size_t index, const Generation* generation);
   void show(std::size_t index);
   void flush();
-  void finish();
+  void send_events(bool done);
   void send_whole();
+  bool write_elsewhere(void (AnswerRun::*write)());
+  void send_last_events() { send_events(true); }
   void abandon();
   void fail_with(const Error& error);
-  const std::vector<std::int32_t>& prompt_of(std::size_t index) const { return order_.prompts[index / static_cast<std::size_t>(order_.sampling.n)].ids; }
+  bool tells_prompt_logprobs() const { return order_.echo > 0 && order_.completion.prompt_logprobs; }
+  const std::vector<std::int32_t>& prompt_of(std::size_t index) const {
+    return order_.completion.prompts[index / static_cast<std::size_t>(order_.completion.samples)].ids;
+  }
 
   std::shared_ptr<GenerationService> service_;
   AnswerOrder order_;
@@ -77,15 +74,15 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::shared_ptr<Responder> responder_;
   std::shared_ptr<void> memory_;  // of the prompts, where it is counted
   AnswerHead head_;
-  std::vector<std::int32_t> end_tokens_;  // no text of theirs is shown
   bool keeps_tokens_ = false;
   // Of the executor's thread once started.
   std::vector<Choice> choices_;
   std::size_t open_ = 0;
+  std::int64_t kept_ids_ = 0;
   AnswerUsage usage_;
   bool any_token_ = false, due_ = false, streaming_ = false, failed_ = false;
   std::atomic<bool> abandoned_ = false;  // the client left
-  std::mutex mutex_;  // of ids_
+  std::mutex mutex_;                     // of ids_
   std::vector<std::uint64_t> ids_;
 };
 

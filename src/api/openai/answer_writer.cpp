@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-void AnswerWriter::set_head(const AnswerHead& head) {
+void ChoicesWriter::set_head(const AnswerHead& head) {
   for (const bool part : {false, true}) {
     Json json{{"id", head.id},
               {"object", object(part)},
@@ -28,24 +28,24 @@ void AnswerWriter::set_head(const AnswerHead& head) {
   }
 }
 
-void AnswerWriter::append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
+void ChoicesWriter::append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
   out += "data: ";
   append_part(out, index, delta, first, prompt);
   out += "\n\n";
 }
 
-void AnswerWriter::append_end(std::string& out, const AnswerUsage& usage) {
+void ChoicesWriter::append_end(std::string& out, const AnswerUsage& usage) {
   if (shape_.usage_in_parts) {
-    out += "data: ";
-    append_usage_part(out, usage);
-    out += "\n\n";
+    out += "data: " + frame_[1] + "]";
+    append_usage(out, usage);
+    out += "}\n\n";
   }
   out += "data: [DONE]\n\n";
 }
 
-void AnswerWriter::append_failure(std::string& out, const Error& error) { out += "data: " + error_body(error) + "\n\n"; }
+void ChoicesWriter::append_failure(std::string& out, const Error& error) { out += "data: " + error_body(error) + "\n\n"; }
 
-void AnswerWriter::append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
+void ChoicesWriter::append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) {
   out += frame_[1];
   append_choice_part(out, index, delta, first, prompt);
   out += ']';
@@ -53,14 +53,7 @@ void AnswerWriter::append_part(std::string& out, std::size_t index, const Choice
   out += shape_.usage_in_parts ? ",\"usage\":null}" : "}";
 }
 
-void AnswerWriter::append_usage_part(std::string& out, const AnswerUsage& usage) {
-  out += frame_[1];
-  out += ']';
-  append_usage(out, usage);
-  out += '}';
-}
-
-std::string AnswerWriter::whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) {
+std::string ChoicesWriter::whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) {
   std::string out = frame_[0];
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out += ',';
@@ -73,14 +66,14 @@ std::string AnswerWriter::whole(const std::vector<WholeChoice>& choices, const A
   return out;
 }
 
-void AnswerWriter::append_usage(std::string& out, const AnswerUsage& usage) const {
+void ChoicesWriter::append_usage(std::string& out, const AnswerUsage& usage) const {
   fmt::format_to(std::back_inserter(out),
                  ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}},"
                  "\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
                  usage.prompt, usage.completion, usage.prompt + usage.completion, usage.cached, usage.reasoning);
 }
 
-void AnswerWriter::append_ids(std::string& out, const std::vector<std::int32_t>& ids) {
+void ChoicesWriter::append_ids(std::string& out, const std::vector<std::int32_t>& ids) {
   out += '[';
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (i > 0) out += ',';
@@ -89,7 +82,7 @@ void AnswerWriter::append_ids(std::string& out, const std::vector<std::int32_t>&
   out += ']';
 }
 
-void AnswerWriter::append_choice_end(std::string& out, const ChoiceDelta& delta) const {
+void ChoicesWriter::append_choice_end(std::string& out, const ChoiceDelta& delta) const {
   out += ",\"finish_reason\":";
   if (delta.finish.empty()) out += "null";
   else append_json_string(out, delta.finish);
@@ -170,16 +163,14 @@ void CompletionWriter::append_logprobs(std::string& out, const ChoiceDelta& delt
       }
       out += '}';
     });
-  else
-    out += ",\"top_logprobs\":null";
+  else out += ",\"top_logprobs\":null";
   list(",\"text_offset\":[", [&](const AnswerToken& token) { append_json_integer(out, token.offset); });
   out += '}';
 }
 
 // Chat.
 
-void ChatWriter::append_choice_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first,
-                                    const std::vector<std::int32_t>&) const {
+void ChatWriter::append_choice_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>&) const {
   out += "{\"index\":";
   append_json_integer(out, index);
   out += ",\"delta\":{";

@@ -1,45 +1,55 @@
-// Writes answers as JSON text: events of a stream and whole answers. What stays the same over a stream is made once. The two
-// APIs differ in the frame's name and in how a choice looks; the rest is here.
+// Writes answers as JSON text: events of a stream and whole answers. AnswerWriter is what AnswerRun knows of a wire; ChoicesWriter is that of OpenAI's
+// completions and chat, which differ in the frame's name and in how a choice looks. What stays the same over a stream is made once.
 // Knows no service and no responder. One answer, one thread.
-//   writer->set_head(head); writer->append_part(out, index, delta, true, prompt); ...  whole = writer->whole(choices, usage);
+//   writer->set_head(head); writer->append_event(out, index, delta, true, prompt); ...  whole = writer->whole(choices, usage);
 #pragma once
 #include <memory>
 
+#include "api/exchange.h"
 #include "api/openai/answer.h"
 
 namespace lockstep {
 
 // What an answer shows beyond its text.
 struct AnswerShape {
-  bool logprobs = false;           // and sampling_logprobs
+  bool logprobs = false;  // and sampling_logprobs
   bool top_logprobs = false;
   bool token_ids = false;
   bool prompt_token_ids = false;
-  bool usage_in_parts = false;     // "usage": null in each part but the last
+  bool echo_ids = false;        // tokens of a prompt that comes first, also without log-probabilities
+  bool text_offsets = false;    // where each token's text begins
+  bool usage_in_parts = false;  // "usage": null in each part but the last
 };
 
 class AnswerWriter {
  public:
-  // `tokenizer` outlives this object. `prompts`: the prompt's ids of choice i are prompts[i / choices_a_prompt].
-  AnswerWriter(const Tokenizer& tokenizer, const AnswerShape& shape) : tokenizer_(tokenizer), shape_(shape) {}
   virtual ~AnswerWriter() = default;
-
   virtual std::string_view id_prefix() const = 0;
   // Before anything else, and again when it changes.
-  virtual void set_head(const AnswerHead& head);
+  virtual void set_head(const AnswerHead& head) = 0;
   // Events of a stream, as server-sent events: what choice `index` gained; the end of all choices; what went wrong on the way.
   // `prompt`: the ids of the choice's prompt, shown in its first part alone.
-  virtual void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
-  virtual void append_end(std::string& out, const AnswerUsage& usage);
-  virtual void append_failure(std::string& out, const Error& error);
-  void append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
-  // The last part of a stream that was asked for it.
-  void append_usage_part(std::string& out, const AnswerUsage& usage);
+  virtual void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) = 0;
+  virtual void append_end(std::string& out, const AnswerUsage& usage) = 0;
+  virtual void append_failure(std::string& out, const Error& error) = 0;
   struct WholeChoice {
     const ChoiceDelta* delta;
     const std::vector<std::int32_t>* prompt;
   };
-  virtual std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage);
+  virtual std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) = 0;
+  // Of the whole answer, once it is written.
+  virtual HeaderList headers() const { return {}; }
+};
+
+class ChoicesWriter : public AnswerWriter {
+ public:
+  // `tokenizer` outlives this object.
+  ChoicesWriter(const Tokenizer& tokenizer, const AnswerShape& shape) : tokenizer_(tokenizer), shape_(shape) {}
+  void set_head(const AnswerHead& head) override;
+  void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
+  void append_end(std::string& out, const AnswerUsage& usage) override;
+  void append_failure(std::string& out, const Error& error) override;
+  std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
 
  protected:
   virtual std::string_view object(bool part) const = 0;
@@ -55,13 +65,14 @@ class AnswerWriter {
   AnswerShape shape_;
 
  private:
+  void append_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
   void append_usage(std::string& out, const AnswerUsage& usage) const;
   std::string frame_[2];  // everything before the choices: of a whole answer, of a part
 };
 
-class CompletionWriter : public AnswerWriter {
+class CompletionWriter : public ChoicesWriter {
  public:
-  using AnswerWriter::AnswerWriter;
+  using ChoicesWriter::ChoicesWriter;
   std::string_view id_prefix() const override { return "cmpl-"; }
 
  protected:
@@ -73,9 +84,9 @@ class CompletionWriter : public AnswerWriter {
   void append_logprobs(std::string& out, const ChoiceDelta& delta) const;
 };
 
-class ChatWriter : public AnswerWriter {
+class ChatWriter : public ChoicesWriter {
  public:
-  using AnswerWriter::AnswerWriter;
+  using ChoicesWriter::ChoicesWriter;
   std::string_view id_prefix() const override { return "chatcmpl-"; }
 
  protected:

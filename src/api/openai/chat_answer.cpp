@@ -91,22 +91,22 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
   if (choice.kind != ToolChoice::Kind::none && service->has_chat() && !service->shows_tools() && !request.prompt.ids)
-    throw RequestError(ErrorCode::unsupported, "tools", fmt::format("the chat template of model '{}' shows it no tools, so it would not know of them; `lockstep serve --tool-format NAME` tells it of them in the system message", service->name()), 400);
+    throw RequestError(ErrorCode::unsupported, "tools",
+                       fmt::format("the chat template of model '{}' shows it no tools, so it would not know of them; `lockstep serve --tool-format NAME` tells "
+                                   "it of them in the system message",
+                                   service->name()),
+                       400);
 
   AnswerOrder order;
-  order.prefix_owner = service->prefix_owner(owner);
-  order.adapter = adapter;
   order.long_writer = long_writer;
-  order.prompts.push_back({chat_prompt_ids(*service, request.prompt), request.prompt.ids ? "prompt_token_ids" : request.prompt.messages_field});
-  order.max_tokens = request.sampling.max_tokens.value_or(-1);
-  order.top_logprobs = static_cast<std::int32_t>(request.top_logprobs);
-  order.top_logprobs_field = "top_logprobs";
+  std::vector<std::int32_t> prompt = chat_prompt_ids(*service, request.prompt);
+  const std::string prompt_field = request.prompt.ids ? "prompt_token_ids" : request.prompt.messages_field;
   order.shape = {.logprobs = request.logprobs,
                  .top_logprobs = request.top_logprobs > 0,
                  .token_ids = request.sampling.return_token_ids.value_or(false),
                  .prompt_token_ids = request.sampling.return_token_ids.value_or(false),
                  .usage_in_parts = request.sampling.include_usage};
-  const bool reasons = prompt_opens_reasoning(tokenizer, order.prompts.front().ids);
+  const bool reasons = prompt_opens_reasoning(tokenizer, prompt);
   const bool forced = choice.kind == ToolChoice::Kind::required || choice.kind == ToolChoice::Kind::named;
   const bool callable = choice.kind == ToolChoice::Kind::automatic;
   const ResponseFormat& answer_format = request.sampling.response_format;
@@ -120,8 +120,13 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   else if (strict) held = strict_call_constraint(service, tools, request.parallel_tool_calls, reasons);
   else if (either) held = call_or_answer_constraint(service, tools, answer_format, request.parallel_tool_calls, reasons);
   else held = {format_constraint(service, answer_format, reasons), callable};
-  order.make_constraint = held.make;
-  order.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;
+  order.completion = order_of(request.sampling, request.top_logprobs, "top_logprobs");
+  order.completion.prompts.push_back({std::move(prompt), prompt_field});
+  order.completion.prefix_owner = service->prefix_owner(owner);
+  order.completion.account = service->account(owner);
+  order.completion.adapter = adapter;
+  order.completion.make_constraint = held.make;
+  if (request.sampling.skip_special_tokens) order.completion.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;
   const MessageFormat format = held.own ? service->message_format() : MessageFormat::plain;
   const auto types = std::make_shared<const ArgumentTypes>(tools);
   if (either || (forced && !held.own)) {
@@ -134,11 +139,13 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
       return parser;
     };
   } else if (forced || reasons || !formatted) {  // what a grammar holds to JSON has neither reasoning nor calls in it
-    order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] { return std::make_unique<NativeParser>(format, types, reasons, forced, one_call); };
+    order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] {
+      return std::make_unique<NativeParser>(format, types, reasons, forced, one_call);
+    };
   }
-  order.sampling = std::move(request.sampling);
-  order.sampling.response_format.schema = nullptr;  // the constraint has what it needs of it
-  std::unique_ptr<AnswerWriter> writer = make_writer ? make_writer(tokenizer, order.shape) : std::make_unique<ChatWriter>(tokenizer, order.shape);
+  order.model = request.sampling.model;
+  order.stream = request.sampling.stream;
+  std::unique_ptr<AnswerWriter> writer = make_writer ? make_writer() : std::make_unique<ChatWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }
 

@@ -11,7 +11,7 @@ namespace lockstep {
 class Worker;
 
 // Who writes the answer in a wire's own form; empty: as a chat completion.
-using MakeChatWriter = std::function<std::unique_ptr<AnswerWriter>(const Tokenizer& tokenizer, const AnswerShape& shape)>;
+using MakeChatWriter = std::function<std::unique_ptr<AnswerWriter>()>;
 
 // `long_writer` as AnswerOrder's, `owner` as answer_completion's. Errors as AnswerRun::start; then the responder has not been used.
 void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,

@@ -72,8 +72,7 @@ Json message(const Json& value, const std::string& field) {
   if (!value.contains("role")) fail_field(field + ".role", "is missing");
   const std::string role = json_text(value["role"], field + ".role");
   const std::vector<std::string> roles = {"system", "developer", "user", "assistant", "tool"};
-  if (role == "function")
-    fail_field(field + ".role", "is function, which is not offered; allowed is its successor, tool", ErrorCode::unsupported);
+  if (role == "function") fail_field(field + ".role", "is function, which is not offered; allowed is its successor, tool", ErrorCode::unsupported);
   if (std::find(roles.begin(), roles.end(), role) == roles.end())
     fail_field(field + ".role", fmt::format("is {}, allowed are {}{}", describe_json(value["role"]), fmt::join(roles, ", "), did_you_mean(role, roles)));
 

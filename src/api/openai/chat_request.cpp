@@ -12,8 +12,8 @@ ToolChoice tool_choice_value(const Json& value, const std::string& field) {
     if (value == "none") return {ToolChoice::Kind::none, {}};
     if (value == "auto") return {ToolChoice::Kind::automatic, {}};
     if (value == "required") return {ToolChoice::Kind::required, {}};
-    fail_field(field, fmt::format("is {}, allowed are none, auto, required and {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}{}", describe_json(value),
-                                  did_you_mean(value.get<std::string>(), {"none", "auto", "required"})));
+    fail_field(field, fmt::format("is {}, allowed are none, auto, required and {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}{}",
+                                  describe_json(value), did_you_mean(value.get<std::string>(), {"none", "auto", "required"})));
   }
   require_object(value, field);
   std::string type, name;
@@ -55,9 +55,8 @@ void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt) {
       prompt->template_arguments[key] = given;
     }
   });
-  fields.custom("reasoning_effort", [prompt](const Json& value, const std::string& field) {
-    prompt->template_arguments["reasoning_effort"] = json_text(value, field);
-  });
+  fields.custom("reasoning_effort",
+                [prompt](const Json& value, const std::string& field) { prompt->template_arguments["reasoning_effort"] = json_text(value, field); });
   fields.custom("prompt_token_ids", [prompt](const Json& value, const std::string& field) {
     prompt->ids = json_token_ids(value, field);
     if (prompt->ids->empty()) fail_field(field, "is empty, allowed is an array of token ids");
@@ -68,8 +67,7 @@ void check_chat_prompt(const ChatPrompt& prompt) {
   if (prompt.ids && !prompt.messages.empty()) fail_field("prompt_token_ids", "is given beside messages, allowed is one of them");
   if (!prompt.ids && prompt.messages.empty()) fail_field(prompt.messages_field, "is missing or empty");
   if (!prompt.continue_final_message) return;
-  if (prompt.add_generation_prompt.value_or(false))
-    fail_field("add_generation_prompt", "is true beside continue_final_message, allowed is one of them");
+  if (prompt.add_generation_prompt.value_or(false)) fail_field("add_generation_prompt", "is true beside continue_final_message, allowed is one of them");
   if (prompt.ids) fail_field("continue_final_message", "is given with prompt_token_ids, which are continued as they are");
   if (prompt.messages.back()["role"] != "assistant")
     fail_field(fmt::format("messages[{}].role", prompt.messages.size() - 1),
@@ -91,7 +89,7 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   fields.harmless("prediction");
   add_no_op_fields(fields);
   fields.only("add_special_tokens", {false});  // the template writes them
-  fields.only("verbosity", {"medium"});  // the vendor's default; nothing makes a model write more or less
+  fields.only("verbosity", {"medium"});        // the vendor's default; nothing makes a model write more or less
   fields.only("modalities", {Json::array({"text"})});
   for (const char* name : {"audio", "web_search_options", "functions", "function_call", "moderation"}) fields.only(name, {});
 

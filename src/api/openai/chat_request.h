@@ -14,7 +14,7 @@ struct ChatPrompt {
   Json tools = Json::array();
   std::optional<bool> add_generation_prompt;  // default: unless the last message is continued
   bool continue_final_message = false;
-  Json template_arguments = Json::object();   // chat_template_kwargs, reasoning_effort
+  Json template_arguments = Json::object();      // chat_template_kwargs, reasoning_effort
   std::optional<std::vector<std::int32_t>> ids;  // instead of messages
 };
 void add_chat_prompt_fields(JsonFields& fields, ChatPrompt* prompt);

@@ -12,35 +12,40 @@ std::shared_ptr<const AdapterWeights> require_model(const GenerationService& ser
   names.insert(names.begin(), service.name());
   const std::string shown = model.substr(0, 80) + (model.size() > 80 ? "..." : "");
   throw RequestError(ErrorCode::not_found, field,
-                     fmt::format("model '{}' is not served here; known {} '{}'{}", shown, names.size() > 1 ? "are" : "is", fmt::join(names, "', '"), did_you_mean(model, names)), 0,
-                     "model_not_found");
+                     fmt::format("model '{}' is not served here; known {} '{}'{}", shown, names.size() > 1 ? "are" : "is", fmt::join(names, "', '"),
+                                 did_you_mean(model, names)),
+                     0, "model_not_found");
 }
 
-void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                 const std::weak_ptr<Worker>& long_writer) {
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->tokenizer();
+  SamplingFields& s = request.sampling;
+  if (s.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*service, s, "response_format");
   AnswerOrder order;
-  order.prefix_owner = service->prefix_owner(owner);
-  order.adapter = adapter;
-  order.long_writer = long_writer;
+  order.completion = order_of(s, request.logprobs.value_or(0), "logprobs");
+  CompletionOrder& completion = order.completion;
   for (CompletionRequest::Prompt& prompt : request.prompts) {
     if (prompt.is_text) prompt.ids = tokenizer.encode(prompt.text, request.add_special_tokens);
-    order.prompts.push_back({std::move(prompt.ids), std::move(prompt.field)});
+    completion.prompts.push_back({std::move(prompt.ids), std::move(prompt.field)});
   }
-  order.max_tokens = request.sampling.max_tokens.value_or(CompletionRequest::kDefaultMaxTokens);
-  order.echo = request.echo;
-  order.top_logprobs = static_cast<std::int32_t>(request.logprobs.value_or(0));
-  order.top_logprobs_field = "logprobs";
+  if (!completion.max_tokens) completion.max_tokens = CompletionRequest::kDefaultMaxTokens;
+  completion.make_constraint = format_constraint(service, s.response_format, false);
+  completion.prompt_logprobs = request.echo && request.logprobs.has_value();
+  completion.prefix_owner = service->prefix_owner(owner);
+  completion.account = service->account(owner);
+  completion.adapter = adapter;
+  order.model = s.model;
+  order.stream = s.stream;
+  order.long_writer = long_writer;
+  if (request.echo) order.echo = AnswerOrder::kWholePrompt;
   order.shape = {.logprobs = request.logprobs.has_value(),
-                 .top_logprobs = order.top_logprobs > 0,
-                 .token_ids = request.sampling.return_token_ids.value_or(true),
-                 .prompt_token_ids = request.sampling.return_token_ids.value_or(false),
-                 .usage_in_parts = request.sampling.include_usage};
-  if (request.sampling.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*service, request.sampling, "response_format");
-  order.make_constraint = format_constraint(service, request.sampling.response_format, false);
-  order.sampling = std::move(request.sampling);
-  order.sampling.response_format.schema = nullptr;  // the constraint has what it needs of it
+                 .top_logprobs = request.logprobs.value_or(0) > 0,
+                 .token_ids = s.return_token_ids.value_or(true),
+                 .prompt_token_ids = s.return_token_ids.value_or(false),
+                 .text_offsets = request.logprobs.has_value(),
+                 .usage_in_parts = s.include_usage};
   auto writer = std::make_unique<CompletionWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }

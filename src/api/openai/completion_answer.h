@@ -10,8 +10,8 @@ class Worker;
 struct AdapterWeights;
 
 // `owner`: whose key the request has; cached prompts are its own. Errors as AnswerRun::start; then the responder has not been used.
-void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                 const std::weak_ptr<Worker>& long_writer);
+void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer);
 
 // The adapter that the model's name means; null: the model itself. Error not_found with the code model_not_found.
 std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field = "model");

@@ -6,8 +6,7 @@ namespace lockstep {
 namespace {
 CompletionRequest::Prompt one_prompt(const Json& value, const std::string& field) {
   if (value.is_string()) return {value.get<std::string>(), {}, true, field};
-  if (!value.is_array() || value.empty())
-    fail_field(field, fmt::format("is {}, allowed is a string or an array of token ids", describe_json(value)));
+  if (!value.is_array() || value.empty()) fail_field(field, fmt::format("is {}, allowed is a string or an array of token ids", describe_json(value)));
   return {{}, json_token_ids(value, field), false, field};
 }
 

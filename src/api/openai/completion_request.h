@@ -26,7 +26,7 @@ struct CompletionRequest {
   std::vector<Prompt> prompts;
   std::optional<std::int64_t> logprobs;  // 0 to 20: how many of the likeliest beside each token's own
   bool echo = false;
-  bool add_special_tokens = true;        // what the tokenizer puts around a text
+  bool add_special_tokens = true;  // what the tokenizer puts around a text
 };
 
 // A string, an array of token ids, or an array of at most `most` of those. Throws RequestError.

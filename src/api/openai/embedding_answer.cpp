@@ -33,6 +33,7 @@ EmbeddingRequest decode(std::string_view body, std::int64_t hidden) {
   fields.choice("encoding_format", &r.encoding, {"float", "base64"});
   fields.choice("pooling", &r.pooling, {"last", "mean"});
   fields.integer("dimensions", &r.dimensions, 1, hidden);
+  fields.not_null();
   fields.boolean("add_special_tokens", &r.add_special_tokens);
   fields.harmless("user");
   add_no_op_fields(fields);
@@ -69,8 +70,14 @@ void append_vector(std::string& out, const std::vector<float>& vector, bool base
 // the executor's.
 class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
  public:
-  EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder, std::weak_ptr<Worker> long_writer)
-      : service_(std::move(service)), request_(std::move(request)), prompts_(std::move(prompts)), responder_(std::move(responder)), long_writer_(std::move(long_writer)), vectors_(prompts_.size()) {
+  EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder,
+               std::weak_ptr<Worker> long_writer)
+      : service_(std::move(service)),
+        request_(std::move(request)),
+        prompts_(std::move(prompts)),
+        responder_(std::move(responder)),
+        long_writer_(std::move(long_writer)),
+        vectors_(prompts_.size()) {
     std::size_t bytes = prompts_.size() * (sizeof(Request) + numbers() * sizeof(float));
     for (const Request& prompt : prompts_) bytes += prompt.prompt.size() * sizeof(std::int32_t);
     ClientWork::take(bytes);
@@ -157,8 +164,8 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
 };
 }  // namespace
 
-void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                       const std::weak_ptr<Worker>& long_writer) {
+void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner,
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
   EmbeddingRequest r = decode(body, service->hidden());
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, r.model);
   std::vector<Request> prompts;
@@ -169,6 +176,7 @@ void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::s
     request.adapter = adapter;
     request.pooling = r.pooling == "mean" ? Pooling::mean : Pooling::last;
     request.prefix_owner = service->prefix_owner(owner);
+    request.account = service->account(owner);
     try {
       service->check(request);
     } catch (const Error& e) {

@@ -11,7 +11,7 @@ class Worker;
 
 // `owner` as answer_completion's. Throws RequestError with the field at fault; then the responder has not been used.
 // `long_writer`: as AnswerOrder's.
-void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                       const std::weak_ptr<Worker>& long_writer = {});
+void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner,
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer = {});
 
 }  // namespace lockstep

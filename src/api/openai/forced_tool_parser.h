@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "api/openai/answer_text.h"
+#include "api/openai/answer_parser.h"
 
 namespace lockstep {
 
@@ -26,9 +26,9 @@ class ForcedToolParser : public AnswerParser {
   std::string name_;
   bool named_;
   std::size_t calls_ = 0;
-  std::string head_;              // of a call, up to its arguments
+  std::string head_;  // of a call, up to its arguments
   bool inside_ = false, in_string_ = false, escaped_ = false;
-  int depth_ = 0;                 // of the arguments
+  int depth_ = 0;  // of the arguments
 };
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "api/json_fields.h"
-#include "api/openai/answer_text.h"
+#include "api/openai/answer_parser.h"
 
 namespace lockstep {
 

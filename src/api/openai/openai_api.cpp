@@ -3,35 +3,31 @@
 #include <algorithm>
 #include <chrono>
 
+#include "api/body_budget.h"
 #include "api/errors.h"
+#include "api/json_fields.h"
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/embedding_answer.h"
 #include "api/openai/response_answer.h"
 #include "api/openai/token_routes.h"
-#include "api/json_fields.h"
 #include "api/worker.h"
-#include "api/body_budget.h"
 #include "base/ascii.h"
 #include "base/client_work.h"
 #include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+std::int64_t unix_seconds() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
-ApiResponse json_response(const Json& json) {
-  return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}};
-}
+ApiResponse json_response(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
 // A page in a browser can make one send any body to a server on its own machine, but not as JSON, unless we allow it.
 void require_json(const ApiRequest& request) {
   const std::string_view type = trimmed(std::string_view(request.content_type).substr(0, request.content_type.find(';')));
   if (ascii_lower(type) != "application/json")
-    throw RequestError(ErrorCode::invalid_argument, {},
-                       fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415, "unsupported_media_type");
+    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-type is '{}', allowed is application/json", type.substr(0, 80)), 415,
+                       "unsupported_media_type");
 }
 
 // What may take longer to decode than a server's thread should be away: long texts, schemas, and talks that were kept, of whatever
@@ -48,7 +44,8 @@ constexpr std::size_t kMostLongAnswers = 1024;
 
 class OpenAiApi {
  public:
-  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes) : service_(std::move(service)), lanes_(lanes), responses_(service_), created_(unix_seconds()) {}
+  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes)
+      : service_(std::move(service)), lanes_(lanes), responses_(service_), created_(unix_seconds()) {}
 
   ApiResponse models(const ApiRequest&) const {
     Json all = Json::array({model_json()});
@@ -90,8 +87,12 @@ class OpenAiApi {
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
     answer_completion(service_, decode_completion(request.body, defaults_), request.key_name, out, writer_);
   }
-  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_); }
-  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { answer_embeddings(service_, request.body, request.key_name, out, writer_); }
+  void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
+    answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_);
+  }
+  void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
+    answer_embeddings(service_, request.body, request.key_name, out, writer_);
+  }
   void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
   ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
   ApiResponse delete_response(const ApiRequest& request) const { return responses_.erase(request); }
@@ -155,7 +156,8 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   // What reads files or long texts, or waits for the device, never on the server's own thread.
   const auto in_turn = [&](Answer answer) {
     return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
+      api->place(
+          request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
     };
   };
   const auto starts = [&](Start start) {
@@ -169,9 +171,15 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   post("/v1/chat/completions", starts(&OpenAiApi::chat));
   post("/v1/embeddings", starts(&OpenAiApi::embeddings));
   post("/v1/responses", starts(&OpenAiApi::create_response));
-  routes.add({.method = "GET", .path = "/v1/responses/{response_id}", .handler = answers(&OpenAiApi::response), .query = std::vector<std::string>{"stream", "include_obfuscation"}});
+  routes.add({.method = "GET",
+              .path = "/v1/responses/{response_id}",
+              .handler = answers(&OpenAiApi::response),
+              .query = std::vector<std::string>{"stream", "include_obfuscation"}});
   routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});
-  routes.add({.method = "GET", .path = "/v1/responses/{response_id}/input_items", .handler = in_turn(&OpenAiApi::response_items), .query = std::vector<std::string>{"order", "limit", "after"}});
+  routes.add({.method = "GET",
+              .path = "/v1/responses/{response_id}/input_items",
+              .handler = in_turn(&OpenAiApi::response_items),
+              .query = std::vector<std::string>{"order", "limit", "after"}});
   post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
   post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
   post("/v1/tokenize", answers(&OpenAiApi::tokenize));

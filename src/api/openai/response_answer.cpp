@@ -19,20 +19,24 @@ std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::er
 }  // namespace
 
 void ResponseAnswers::fail_unknown(const std::string& field, const std::string& id, int status) const {
-  throw RequestError(status == 404 ? ErrorCode::not_found : ErrorCode::invalid_argument, field,
-                     fmt::format("{} is {}, of which there is no response: it was made with another key or with \"store\": false, was deleted, or gave way to newer ones "
-                                 "(a key keeps its last {}, and {} MiB), or the server was restarted",
-                                 field, shown(id), StoredResponses::kMost, kept_->most_bytes_of_key() >> 20),
-                     status, "response_not_found");
+  throw RequestError(
+      status == 404 ? ErrorCode::not_found : ErrorCode::invalid_argument, field,
+      fmt::format("{} is {}, of which there is no response: it was made with another key or with \"store\": false, was deleted, or gave way to newer ones "
+                  "(a key keeps its last {}, and {} MiB), or the server was restarted",
+                  field, shown(id), StoredResponses::kMost, kept_->most_bytes_of_key() >> 20),
+      status, "response_not_found");
 }
 
 void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
   const std::string owner = request.key_name;
-  ResponseRequest r = decode_response(request.body, [&](const std::string& id) {
-    const auto previous = kept_->find(owner, id);
-    if (!previous) fail_unknown("previous_response_id", id, 400);
-    return Json::parse(previous->messages);
-  }, sampling_defaults(service_->defaults()));
+  ResponseRequest r = decode_response(
+      request.body,
+      [&](const std::string& id) {
+        const auto previous = kept_->find(owner, id);
+        if (!previous) fail_unknown("previous_response_id", id, 400);
+        return Json::parse(previous->messages);
+      },
+      sampling_defaults(service_->defaults()));
   ClientWork::check();
   const std::string shown = dumped(r.shown);
   std::string items = dumped(r.items), messages = dumped(r.messages);
@@ -44,7 +48,8 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
   ResponseWriter::Ended ended = [held](const std::string&, const Json&, const std::string&) {};
   if (r.store)
     // Called where nobody should be kept waiting: what came with the request is text already.
-    ended = [kept = kept_, owner, items = std::move(items), messages = std::move(messages), held](const std::string& id, const Json& output, const std::string& response) mutable {
+    ended = [kept = kept_, owner, items = std::move(items), messages = std::move(messages), held](const std::string& id, const Json& output,
+                                                                                                  const std::string& response) mutable {
       ResponseInput talk;  // of the answer alone
       for (const Json& item : output) {
         try {
@@ -57,7 +62,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
       kept->put(owner, id, {response, std::move(items), std::move(messages)});
     };
   answer_chat(service_, std::move(r.chat), owner, out, {},
-              [&](const Tokenizer& tokenizer, const AnswerShape& shape) { return std::make_unique<ResponseWriter>(tokenizer, shape, shown.substr(1, shown.size() - 2), std::move(ended)); });
+              [&] { return std::make_unique<ResponseWriter>(shown.substr(1, shown.size() - 2), std::move(ended)); });
 }
 
 std::shared_ptr<const StoredResponse> ResponseAnswers::kept(const ApiRequest& request) const {
@@ -104,7 +109,10 @@ ApiResponse ResponseAnswers::input_items(const ApiRequest& request) const {
   Json data = Json::array();
   data.insert(data.end(), first, last);
   const Json begin = data.empty() ? Json() : data.front()["id"], end = data.empty() ? Json() : data.back()["id"];
-  return {200, "application/json", dumped({{"object", "list"}, {"data", std::move(data)}, {"first_id", begin}, {"last_id", end}, {"has_more", last != all.end()}}), {}};
+  return {200,
+          "application/json",
+          dumped({{"object", "list"}, {"data", std::move(data)}, {"first_id", begin}, {"last_id", end}, {"has_more", last != all.end()}}),
+          {}};
 }
 
 }  // namespace lockstep

@@ -25,7 +25,8 @@ std::string text_of(const Json& value, const std::string& field) {
     if (type == "input_image" || type == "input_file" || type == "input_audio")
       fail_field(at + ".type", fmt::format("is {}, which is not offered: the models here read text alone", type), ErrorCode::unsupported);
     if (std::find(texts.begin(), texts.end(), type) == texts.end())
-      fail_field(at + ".type", fmt::format("is {}, allowed are input_text, output_text and refusal{}", describe_json(value[i]["type"]), did_you_mean(type, texts)));
+      fail_field(at + ".type",
+                 fmt::format("is {}, allowed are input_text, output_text and refusal{}", describe_json(value[i]["type"]), did_you_mean(type, texts)));
     std::optional<std::string> part;
     JsonFields fields;
     fields.taken({"type"});

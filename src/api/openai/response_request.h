@@ -8,9 +8,9 @@ namespace lockstep {
 
 struct ResponseRequest {
   ChatRequest chat;
-  Json shown = Json::object();   // the fields of the request that the response repeats
-  Json items = Json::array();    // ResponseInput::items
-  Json messages = Json::array(); // without the instructions, which hold for this response alone
+  Json shown = Json::object();    // the fields of the request that the response repeats
+  Json items = Json::array();     // ResponseInput::items
+  Json messages = Json::array();  // without the instructions, which hold for this response alone
   bool store = true;
 };
 

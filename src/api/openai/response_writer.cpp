@@ -100,8 +100,9 @@ void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDel
     const auto index = static_cast<std::size_t>(call.index);
     if (!calls_.contains(index)) {
       if (!calls_.empty()) end_item(out, calls_.rbegin()->second, false);
-      calls_[index] = begin(out, Item::Kind::call,
-                            {{"id", id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", call.id}, {"name", call.name}, {"arguments", ""}});
+      calls_[index] =
+          begin(out, Item::Kind::call,
+                {{"id", id("fc_")}, {"type", "function_call"}, {"status", "in_progress"}, {"call_id", call.id}, {"name", call.name}, {"arguments", ""}});
     }
     if (!call.arguments.empty()) text_delta(out, calls_[index], "response.function_call_arguments.delta", call.arguments);
   }
@@ -128,8 +129,7 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
                      {"output_tokens", usage_->completion},
                      {"output_tokens_details", {{"reasoning_tokens", usage_->reasoning}}},
                      {"total_tokens", usage_->prompt + usage_->completion}};
-  else
-    json["usage"] = nullptr;
+  else json["usage"] = nullptr;
   json["seed"] = head_.seed;
   json["weights_version"] = head_.weights_version;
   json["profile"] = head_.profile;
@@ -141,7 +141,12 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
 void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
   const bool cut = finish_ == "length";
   if (items_.empty()) {  // an answer of no text is a message of none
-    message_ = begin(out, Item::Kind::message, {{"id", "msg_" + head_.id.substr(id_prefix().size())}, {"type", "message"}, {"status", "in_progress"}, {"role", "assistant"}, {"content", Json::array()}});
+    message_ = begin(out, Item::Kind::message,
+                     {{"id", "msg_" + head_.id.substr(id_prefix().size())},
+                      {"type", "message"},
+                      {"status", "in_progress"},
+                      {"role", "assistant"},
+                      {"content", Json::array()}});
   }
   end_all(out, cut);
   usage_ = usage;

@@ -1,7 +1,7 @@
 // Writes an answer as a Responses API response: a stream of typed events (response.created ... response.completed), or whole. Both come
 // from one way of building: reasoning, the message and function calls become output items, in the order in which they begin.
 // One answer, one thread.
-//   ResponseWriter writer(tokenizer, shape, R"("tools":[],"top_p":1)", [&](const std::string& id, const Json& output, const std::string& response) { keep(response); });
+//   ResponseWriter writer(R"("tools":[],"top_p":1)", [&](const std::string& id, const Json& output, const std::string& response) { keep(response); });
 #pragma once
 #include <functional>
 #include <map>
@@ -16,8 +16,7 @@ class ResponseWriter : public AnswerWriter {
   // `ended` is told the whole response, before anybody else: its id, its output, all of it as text.
   using Ended = std::function<void(const std::string& id, const Json& output, const std::string& response)>;
   // `shown`: members of an object, as text: the request's fields, which every response repeats, and which may be long.
-  ResponseWriter(const Tokenizer& tokenizer, const AnswerShape& shape, std::string shown, Ended ended)
-      : AnswerWriter(tokenizer, shape), shown_(std::move(shown)), ended_(std::move(ended)) {}
+  ResponseWriter(std::string shown, Ended ended) : shown_(std::move(shown)), ended_(std::move(ended)) {}
 
   std::string_view id_prefix() const override { return "resp_"; }
   void set_head(const AnswerHead& head) override { head_ = head; }
@@ -25,12 +24,6 @@ class ResponseWriter : public AnswerWriter {
   void append_end(std::string& out, const AnswerUsage& usage) override;
   void append_failure(std::string& out, const Error& error) override;
   std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
-
- protected:
-  std::string_view object(bool) const override { return "response"; }
-  // Chat's parts, of which a response has none.
-  void append_choice_part(std::string&, std::size_t, const ChoiceDelta&, bool, const std::vector<std::int32_t>&) const override {}
-  void append_choice(std::string&, std::size_t, const ChoiceDelta&, const std::vector<std::int32_t>&) const override {}
 
  private:
   struct Item {

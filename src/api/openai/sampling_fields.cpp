@@ -4,6 +4,8 @@
 #include <charconv>
 #include <limits>
 
+#include "base/entropy.h"
+
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostStopIds = 64;
@@ -72,8 +74,9 @@ ResponseFormat response_format_value(const Json& value, const std::string& field
   else if (type == "json_object") format.kind = ResponseFormat::Kind::json_object;
   else if (type == "json_schema") format.kind = ResponseFormat::Kind::json_schema;
   else if (type.empty()) fail_field(field + ".type", "is missing, allowed are text, json_object and json_schema");
-  else fail_field(field + ".type", fmt::format("is {}, allowed are text, json_object and json_schema{}", describe_json(Json(type)),
-                                               did_you_mean(type, {"text", "json_object", "json_schema"})));
+  else
+    fail_field(field + ".type", fmt::format("is {}, allowed are text, json_object and json_schema{}", describe_json(Json(type)),
+                                            did_you_mean(type, {"text", "json_object", "json_schema"})));
   if (format.kind != ResponseFormat::Kind::json_schema) {
     if (!given.is_null()) fail_field(field + ".json_schema", fmt::format("is given with type '{}', allowed is json_schema", type));
     return format;
@@ -142,19 +145,25 @@ void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {
     fail_field("min_tokens", fmt::format("is {}, allowed is at most {}, which is {}", s.min_tokens, *s.max_tokens, s.max_tokens_field));
 }
 
-SamplingParameters sampling_parameters(const SamplingFields& s, std::uint64_t seed, std::int64_t max_tokens, std::vector<std::int32_t> end_tokens, std::int32_t top_logprobs) {
-  return {.temperature = s.temperature,
-          .top_p = s.top_p,
-          .top_k = static_cast<std::int32_t>(s.top_k),
-          .min_p = s.min_p,
-          .repetition_penalty = s.repetition_penalty,
-          .presence_penalty = s.presence_penalty,
-          .frequency_penalty = s.frequency_penalty,
-          .logit_bias = s.logit_bias,
-          .seed = seed,
-          .max_tokens = static_cast<std::int32_t>(max_tokens),
-          .stop_tokens = std::move(end_tokens),
-          .top_logprobs = top_logprobs};
+CompletionOrder order_of(const SamplingFields& s, std::int64_t top_logprobs, const std::string& top_logprobs_field) {
+  return {.samples = s.n,
+          .sampling = {.temperature = s.temperature,
+                       .top_p = s.top_p,
+                       .top_k = static_cast<std::int32_t>(s.top_k),
+                       .min_p = s.min_p,
+                       .repetition_penalty = s.repetition_penalty,
+                       .presence_penalty = s.presence_penalty,
+                       .frequency_penalty = s.frequency_penalty,
+                       .logit_bias = s.logit_bias,
+                       .seed = s.seed ? *s.seed : random_seed(),
+                       .top_logprobs = static_cast<std::int32_t>(top_logprobs)},
+          .max_tokens = s.max_tokens,
+          .min_tokens = s.min_tokens,
+          .stop_tokens = s.stop_token_ids,
+          .model_ends = !s.ignore_eos,
+          .stops = s.stop,
+          .special = s.skip_special_tokens ? SpecialText::hidden : SpecialText::shown,
+          .spelling = {{"samples", "n"}, {"stop_tokens", "stop_token_ids"}, {"max_tokens", s.max_tokens_field}, {"top_logprobs", top_logprobs_field}}};
 }
 
 }  // namespace lockstep

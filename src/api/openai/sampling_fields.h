@@ -10,7 +10,7 @@
 
 #include "api/json_fields.h"
 #include "api/sampling_values.h"
-#include "serving/serving.h"
+#include "serving/completion_order.h"
 
 namespace lockstep {
 
@@ -23,19 +23,19 @@ struct ResponseFormat {
 };
 
 struct SamplingFields {
-  static constexpr std::int64_t kMostChoices = 256; // prompts x n
+  static constexpr std::int64_t kMostChoices = 256;  // prompts x n
 
   std::size_t most_stops = 16;  // that are allowed: set before the fields are added
   std::string model;
   std::int64_t n = 1, top_k = 0, min_tokens = 0;
   float temperature = 1, top_p = 1, min_p = 0;
   float presence_penalty = 0, frequency_penalty = 0, repetition_penalty = 1;
-  std::vector<LogitBias> logit_bias;          // one a token
+  std::vector<LogitBias> logit_bias;    // one a token
   std::optional<std::int64_t> best_of;  // n or 1, and nothing else
   std::optional<std::int64_t> max_tokens;
   std::string max_tokens_field = "max_tokens";  // by which name it came
   std::optional<std::uint64_t> seed;
-  std::vector<std::string> stop;              // none empty
+  std::vector<std::string> stop;  // none empty
   std::vector<std::int32_t> stop_token_ids;
   ResponseFormat response_format;
   bool ignore_eos = false, skip_special_tokens = true;
@@ -49,7 +49,8 @@ ResponseFormat response_format_value(const Json& value, const std::string& field
 void add_sampling_fields(JsonFields& fields, SamplingFields* s);
 // What no field shows alone. Throws RequestError.
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts);
-// What the engine is told of them. `end_tokens`: all that end the answer.
-SamplingParameters sampling_parameters(const SamplingFields& s, std::uint64_t seed, std::int64_t max_tokens, std::vector<std::int32_t> end_tokens, std::int32_t top_logprobs);
+// What they say of an order; its prompts, how many tokens an answer has where they do not say, and what it is held to, are the caller's. Without a seed
+// one is drawn.
+CompletionOrder order_of(const SamplingFields& s, std::int64_t top_logprobs, const std::string& top_logprobs_field);
 
 }  // namespace lockstep

@@ -1,16 +1,14 @@
 #include "api/openai/token_routes.h"
 
-#include "api/openai/chat_answer.h"
 #include "api/json_text.h"
+#include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "serving/context_limit.h"
 
 namespace lockstep {
 namespace {
 // What one answer may hold: several contexts of any model, and no more.
-std::int64_t most_tokens(const GenerationService& service) {
-  return std::max<std::int64_t>(kMostTokens, 4 * service.limits().max_positions);
-}
+std::int64_t most_tokens(const GenerationService& service) { return std::max<std::int64_t>(kMostTokens, 4 * service.limits().max_positions); }
 }  // namespace
 
 std::string tokenize_answer(const GenerationService& service, std::string_view body) {

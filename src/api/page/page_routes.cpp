@@ -45,7 +45,8 @@ ApiResponse file_response(const PageFile& file, const std::string& tag, const Ap
   ApiResponse response;
   response.content_type = std::string(file.content_type);
   response.headers = common_headers();
-  response.headers.insert(response.headers.end(), {{"Content-Security-Policy", kPolicy}, {"Cache-Control", "no-cache"}, {"Vary", "Accept-Encoding"}, {"ETag", own}});
+  response.headers.insert(response.headers.end(),
+                          {{"Content-Security-Policy", kPolicy}, {"Cache-Control", "no-cache"}, {"Vary", "Accept-Encoding"}, {"ETag", own}});
   if (request.header("if-none-match").find(own) != std::string_view::npos) {
     response.status = 304;
     return response;
@@ -99,33 +100,38 @@ void add_page_routes(Routes& routes, PageOptions options) {
   for (const PageFile& file : page_files()) {
     const std::string tag = hex64(xxh3(file.plain.data(), file.plain.size()));
     const std::string path = file.name == "index.html" ? "/" : "/" + std::string(file.name);
-    routes.add({"GET", path, [file, tag](const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
-                  responder->send(file_response(file, tag, request));
-                }, false, false, std::nullopt});
+    routes.add({"GET", path,
+                [file, tag](const ApiRequest& request, const std::shared_ptr<Responder>& responder) { responder->send(file_response(file, tag, request)); },
+                false, false, std::nullopt});
   }
   const auto add = [&](const char* path, Ask ask, std::vector<std::string> query = {}) {
     routes.add({.method = "GET",
                 .path = path,
-                .handler = [page, ask = std::move(ask)](const ApiRequest& request, const std::shared_ptr<Responder>& responder) { answer(page, ask, request, responder); },
+                .handler = [page, ask = std::move(ask)](const ApiRequest& request,
+                                                        const std::shared_ptr<Responder>& responder) { answer(page, ask, request, responder); },
                 .query = std::move(query)});
   };
   const auto run = [](const ApiRequest& request) { return std::string(request.parameter("run")); };
   const auto arm = [](const ApiRequest& request) { return request.query_value("arm").value_or(""); };
-  const Json about{{"title", page->options.title}, {"playground", page->options.playground}};
+  const Json about{{"title", page->options.title}, {"playground", page->options.playground}, {"device", page->options.device}};
   add("/api/page", [about](const RunReader&, const ApiRequest&) { return about; });
   add("/api/runs", [](const RunReader& reader, const ApiRequest&) { return reader.list(); });
   add("/api/runs/{run}", [=](const RunReader& reader, const ApiRequest& request) { return reader.about(run(request)); });
-  add("/api/runs/{run}/metrics", [=](const RunReader& reader, const ApiRequest& request) {
-    MetricsFrom from;
-    from.from = integer_of(request, "from", 0);
-    from.points = integer_of(request, "points", from.points);
-    from.file = request.query_value("file").value_or("");
-    return reader.metrics(run(request), arm(request), from);
-  }, {"arm", "from", "points", "file"});
-  add("/api/runs/{run}/transcripts", [=](const RunReader& reader, const ApiRequest& request) {
-    if (request.query_value("step")) return reader.transcripts(run(request), arm(request), integer_of(request, "step", 0));
-    return reader.transcript_steps(run(request), arm(request));
-  }, {"arm", "step"});
+  add("/api/runs/{run}/metrics",
+      [=](const RunReader& reader, const ApiRequest& request) {
+        MetricsFrom from;
+        from.from = integer_of(request, "from", 0);
+        from.points = integer_of(request, "points", from.points);
+        from.file = request.query_value("file").value_or("");
+        return reader.metrics(run(request), arm(request), from);
+      },
+      {"arm", "from", "points", "file"});
+  add("/api/runs/{run}/transcripts",
+      [=](const RunReader& reader, const ApiRequest& request) {
+        if (request.query_value("step")) return reader.transcripts(run(request), arm(request), integer_of(request, "step", 0));
+        return reader.transcript_steps(run(request), arm(request));
+      },
+      {"arm", "step"});
 }
 
 }  // namespace lockstep

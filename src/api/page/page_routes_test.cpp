@@ -1,7 +1,7 @@
 #include "api/page/page_routes.h"
 
-#include <gtest/gtest.h>
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -99,7 +99,7 @@ TEST_F(PageRoutesTest, NothingIsFetchedFromElsewhere) {
 }
 
 TEST_F(PageRoutesTest, Data) {
-  EXPECT_EQ(json("/api/page"), Json::parse(R"({"title":"here","playground":true})"));
+  EXPECT_EQ(json("/api/page"), Json::parse(R"({"title":"here","playground":true,"device":false})"));
   EXPECT_EQ(json("/api/runs")["runs"][0]["name"], "a");
   EXPECT_TRUE(json("/api/runs/a")["parity"].is_null());
   const Json metrics = json("/api/runs/a/metrics");
@@ -133,7 +133,11 @@ TEST(Worker, IsBoundedAndEnds) {
     Worker worker;
     std::unique_lock hold(mutex);
     std::size_t taken = 0;
-    while (worker.post([&] { const std::lock_guard lock(mutex); ++done; })) ++taken;
+    while (worker.post([&] {
+      const std::lock_guard lock(mutex);
+      ++done;
+    }))
+      ++taken;
     EXPECT_GE(taken, Worker::kMostWaiting);
     EXPECT_LE(taken, Worker::kMostWaiting + 1);
     hold.unlock();

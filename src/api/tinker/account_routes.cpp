@@ -16,7 +16,7 @@ void checkpoint_storage(const TrainingCall& call) {
   std::map<std::string, std::string> project_of;
   for (const SessionRecord& s : call.service.sessions().all(call.owner)) project_of[s.id] = s.project;
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // project -> checkpoints, bytes
-  for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) {
+  for (const CheckpointRecord& r : call.service.checkpoints().all(call.owner)) {
     auto& [count, bytes] = kept[project_of[r.session]];
     ++count;
     bytes += r.bytes;
@@ -35,10 +35,16 @@ void checkpoint_storage(const TrainingCall& call) {
 void add_account_routes(TrainingRoutes& routes) {
   for (const char* method : {"GET", "DELETE"})
     routes.add(method, "auth/apikey/me", [](const TrainingCall&) {
-      refuse_account(501, "this server has no accounts: keys are the lines of its --api-key-file, and nothing is known of them but their names; use the key itself (TINKER_API_KEY), which needs no login");
+      refuse_account(501,
+                     "this server has no accounts: keys are the lines of its --api-key-file, and nothing is known of them but their names; use the key itself "
+                     "(TINKER_API_KEY), which needs no login");
     });
-  routes.add_with_query("GET", "audit", known_query({"event_type", "day"}), [](const TrainingCall&) { refuse_account(400, "this server keeps no audit log; `lockstep serve --access-log` writes a line a request, with the name of its key"); });
-  routes.add_with_query("GET", "billing/usage/events", known_query({"starting_on", "ending_before"}), [](const TrainingCall&) { refuse_account(400, "this server bills nothing and keeps no usage by the hour; GET /metrics counts tokens and operations since its start"); });
+  routes.add_with_query("GET", "audit", known_query({"event_type", "day"}), [](const TrainingCall&) {
+    refuse_account(400, "this server keeps no audit log; `lockstep serve --access-log` writes a line a request, with the name of its key");
+  });
+  routes.add_with_query("GET", "billing/usage/events", known_query({"starting_on", "ending_before"}), [](const TrainingCall&) {
+    refuse_account(400, "this server bills nothing and keeps no usage by the hour; GET /metrics counts tokens and operations since its start");
+  });
   routes.add_with_query("GET", "billing/usage/checkpoints/current", known_query({"project_id"}), checkpoint_storage);
 }
 

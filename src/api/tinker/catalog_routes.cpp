@@ -11,11 +11,15 @@ namespace lockstep {
 namespace {
 
 std::string parameter(const TrainingCall& call, std::string_view name) { return std::string(call.request.parameter(name)); }
-std::string path_of(const TrainingCall& call) { return fmt::format("tinker://{}/{}/{}", parameter(call, "run"), parameter(call, "kind"), parameter(call, "name")); }
+std::string path_of(const TrainingCall& call) {
+  return fmt::format("tinker://{}/{}/{}", parameter(call, "run"), parameter(call, "kind"), parameter(call, "name"));
+}
 
 TrainingJson checkpoint_json(const CheckpointRecord& r) {
   TrainingJson json{{"checkpoint_id", r.id()},
-                    {"checkpoint_type", r.kind == "weights" ? "training" : r.kind == "sampler_weights" ? "sampler" : "external"},
+                    {"checkpoint_type", r.kind == "weights"           ? "training"
+                                        : r.kind == "sampler_weights" ? "sampler"
+                                                                      : "external"},
                     {"time", iso_time(r.created)},
                     {"tinker_path", r.path()},
                     {"size_bytes", r.bytes},
@@ -27,9 +31,9 @@ TrainingJson checkpoint_json(const CheckpointRecord& r) {
 
 // A copy's run is its checkpoints alone.
 ModelRecord run_of(const TrainingCall& call, const std::string& id) {
-  const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner, id);
+  const std::vector<CheckpointRecord> all = call.service.checkpoints().all(call.owner, id);
   const bool living = all.empty() || !id.starts_with("copy-");
-  if (living) return call.service.model(call.owner, id);
+  if (living) return call.service.models().find(call.owner, id);
   ModelRecord model;
   model.id = id;
   model.owner = call.owner;
@@ -39,10 +43,16 @@ ModelRecord run_of(const TrainingCall& call, const std::string& id) {
 }
 
 TrainingJson run_json(TrainingService& service, const std::string& owner, const ModelRecord& model) {
-  TrainingJson json{{"training_run_id", model.id},     {"base_model", model.settings.base_model}, {"model_owner", owner},
-                    {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},      {"last_request_time", iso_time(model.used)},
-                    {"corrupted", false},                 {"user_metadata", model.settings.user_metadata.value()}};
-  for (const CheckpointRecord& r : service.checkpoints(owner, model.id)) json[r.kind == "weights" ? "last_checkpoint" : "last_sampler_checkpoint"] = checkpoint_json(r);
+  TrainingJson json{{"training_run_id", model.id},
+                    {"base_model", model.settings.base_model},
+                    {"model_owner", owner},
+                    {"is_lora", model.settings.rank > 0},
+                    {"lora_rank", model.settings.rank},
+                    {"last_request_time", iso_time(model.used)},
+                    {"corrupted", false},
+                    {"user_metadata", model.settings.user_metadata.value()}};
+  for (const CheckpointRecord& r : service.checkpoints().all(owner, model.id))
+    json[r.kind == "weights" ? "last_checkpoint" : "last_sampler_checkpoint"] = checkpoint_json(r);
   return json;
 }
 
@@ -56,7 +66,8 @@ CatalogPage page_of(const TrainingCall& call, std::size_t total) {
     if (!text || text->empty()) return standard;
     std::size_t value = 0;
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
-    if (error != std::errc() || end != text->data() + text->size() || value > most) fail_value(name, fmt::format("is '{}', allowed is 0 to {}", shown(*text), most));
+    if (error != std::errc() || end != text->data() + text->size() || value > most)
+      fail_value(name, fmt::format("is '{}', allowed is 0 to {}", shown(*text), most));
     return value;
   };
   CatalogPage page{std::min(number("offset", 0, SIZE_MAX / 2), total), 0};
@@ -78,9 +89,14 @@ TrainingJson listed(const std::vector<T>& all, const CatalogPage& page, const F&
 }
 
 void weights_info(const TrainingCall& call) {
-  const CheckpointRecord r = call.service.checkpoint(call.owner, required_text(call.json(), "tinker_path"));
+  const CheckpointRecord r = call.service.checkpoints().find(call.owner, required_text(call.json(), "tinker_path"));
   const ModelSettings& s = r.settings;
-  call.answer({{"base_model", s.base_model}, {"is_lora", s.rank > 0}, {"lora_rank", s.rank}, {"train_unembed", s.train_unembed}, {"train_mlp", s.train_mlp}, {"train_attn", s.train_attn},
+  call.answer({{"base_model", s.base_model},
+               {"is_lora", s.rank > 0},
+               {"lora_rank", s.rank},
+               {"train_unembed", s.train_unembed},
+               {"train_mlp", s.train_mlp},
+               {"train_attn", s.train_attn},
                {"optimizer_config", optimizer_config(s)}});
 }
 
@@ -120,7 +136,8 @@ void check_kinds(const TrainingJson& json) {
     const std::string where = fmt::format("statuses[{}]", number++);
     if (!query.is_object()) fail_value(where, fmt::format("is {}, allowed is an object", describe_json(query)));
     check_kind(query, where, {"active", "cancelled", "failed", "client_finished"});
-    if (!list_field(query, "reasons").is_null() && text_field(query, "type") != "client_finished") fail_value(where + ".reasons", "is given with another type than client_finished");
+    if (!list_field(query, "reasons").is_null() && text_field(query, "type") != "client_finished")
+      fail_value(where + ".reasons", "is given with another type than client_finished");
   }
 }
 
@@ -155,7 +172,7 @@ void search_sessions(const TrainingCall& call) {
     begin = found == all.end() ? all.size() : static_cast<std::size_t>(found - all.begin()) + 1;
   }
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> kept;  // session -> checkpoints, their bytes
-  for (const CheckpointRecord& r : call.service.checkpoints(call.owner)) {
+  for (const CheckpointRecord& r : call.service.checkpoints().all(call.owner)) {
     auto& [count, bytes] = kept[r.model.substr(0, r.model.find(':'))];
     ++count;
     bytes += r.bytes;
@@ -164,8 +181,9 @@ void search_sessions(const TrainingCall& call) {
   const std::size_t end = std::min(all.size(), begin + static_cast<std::size_t>(limit));
   for (std::size_t i = begin; i < end; ++i) {
     const SessionRecord& s = all[i];
-    TrainingJson one{{"session_id", s.id}, {"created_at", iso_time(s.created)}, {"owner", call.owner}, {"project_id", s.project}, {"checkpoints_count", kept[s.id].first},
-                     {"checkpoint_storage_bytes", kept[s.id].second}, {"status", status_json(s)}, {"user_metadata", s.user_metadata.value()}};
+    TrainingJson one{{"session_id", s.id},       {"created_at", iso_time(s.created)},       {"owner", call.owner},
+                     {"project_id", s.project},  {"checkpoints_count", kept[s.id].first},   {"checkpoint_storage_bytes", kept[s.id].second},
+                     {"status", status_json(s)}, {"user_metadata", s.user_metadata.value()}};
     if (!s.display_name.empty()) one["display_name"] = s.display_name;
     out["sessions"].push_back(std::move(one));
   }
@@ -179,17 +197,18 @@ void add_catalog_routes(TrainingRoutes& routes) {
   routes.post("weights_info", known_fields({"tinker_path"}), weights_info);
   routes.add_with_query("GET", "training_runs", known_query({"limit", "offset", "project_id", "access_scope"}), [](const TrainingCall& call) {
     check_scope(call);
-    std::vector<ModelRecord> all = call.service.models(call.owner);
+    std::vector<ModelRecord> all = call.service.models().all(call.owner);
     const std::optional<std::string> project = call.request.query_value("project_id");
     if (project && !project->empty())
       std::erase_if(all, [&](const ModelRecord& m) { return call.service.sessions().find(call.owner, m.session).project != *project; });
     if (project && !project->empty()) {  // and runs that are copies alone, whose project is their own
       std::set<std::string> copies;
-      for (const CheckpointRecord& r : call.service.checkpoints(call.owner))
+      for (const CheckpointRecord& r : call.service.checkpoints().all(call.owner))
         if (r.project == *project && copies.insert(r.model).second) all.push_back(run_of(call, r.model));
     }
     const CatalogPage page = page_of(call, all.size());
-    call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })}, {"cursor", cursor(page, all.size())}});
+    call.answer({{"training_runs", listed(all, page, [&](const ModelRecord& m) { return run_json(call.service, call.owner, m); })},
+                 {"cursor", cursor(page, all.size())}});
   });
   routes.add_with_query("GET", "training_runs/{run}", known_query({"access_scope"}), [](const TrainingCall& call) {
     check_scope(call);
@@ -197,30 +216,31 @@ void add_catalog_routes(TrainingRoutes& routes) {
   });
   routes.add("GET", "training_runs/{run}/checkpoints", [](const TrainingCall& call) {
     const std::string run = parameter(call, "run");
-    const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner, run);
-    if (all.empty()) call.service.model(call.owner, run);  // an error where there is no such run
+    const std::vector<CheckpointRecord> all = call.service.checkpoints().all(call.owner, run);
+    if (all.empty()) call.service.models().find(call.owner, run);  // an error where there is no such run
     call.answer({{"checkpoints", listed(all, {0, all.size()}, checkpoint_json)}});
   });
   routes.add_with_query("GET", "checkpoints", known_query({"limit", "offset"}), [](const TrainingCall& call) {
-    const std::vector<CheckpointRecord> all = call.service.checkpoints(call.owner);
+    const std::vector<CheckpointRecord> all = call.service.checkpoints().all(call.owner);
     const CatalogPage page = page_of(call, all.size());
     call.answer({{"checkpoints", listed(all, page, checkpoint_json)}, {"cursor", cursor(page, all.size())}});
   });
   const std::string one = "training_runs/{run}/checkpoints/{kind}/{name}";
   routes.add("DELETE", one, [](const TrainingCall& call) {
-    call.service.remove_checkpoint(call.owner, path_of(call));
+    call.service.checkpoints().remove(call.owner, path_of(call));
     call.answer(TrainingJson::object());
   });
   for (const bool is_public : {true, false})
     routes.add(is_public ? "POST" : "DELETE", one + "/publish", [is_public](const TrainingCall& call) {
       call.json();  // has no field
-      call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.is_public = is_public; });
+      call.service.checkpoints().change(call.owner, path_of(call), [&](CheckpointRecord& r) { r.is_public = is_public; });
       call.answer(TrainingJson::object());
     });
   routes.add("PUT", one + "/ttl", known_fields({"ttl_seconds"}), [](const TrainingCall& call) {
     const std::optional<double> seconds = optional_number(call.json(), "ttl_seconds");
     check_ttl(seconds);
-    call.service.change_checkpoint(call.owner, path_of(call), [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
+    call.service.checkpoints().change(call.owner, path_of(call),
+                                      [&](CheckpointRecord& r) { r.expires = seconds ? std::optional(unix_now() + *seconds) : std::nullopt; });
     call.answer(TrainingJson::object());
   });
   routes.add_with_query("GET", "sessions", known_query({"limit", "offset", "access_scope"}), [](const TrainingCall& call) {
@@ -233,10 +253,11 @@ void add_catalog_routes(TrainingRoutes& routes) {
     check_scope(call);
     const SessionRecord session = call.service.sessions().find(call.owner, parameter(call, "session"));
     TrainingJson runs = TrainingJson::array(), samplers = TrainingJson::array();
-    for (const ModelRecord& m : call.service.models(call.owner))
+    for (const ModelRecord& m : call.service.models().all(call.owner))
       if (m.session == session.id) runs.push_back(m.id);
-    for (const SamplerRecord& s : call.service.samplers(call.owner, session.id)) samplers.push_back(s.id);
-    call.answer({{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata.value()}, {"display_name", session.display_name}});
+    for (const SamplerRecord& s : call.service.samplers().all(call.owner, session.id)) samplers.push_back(s.id);
+    call.answer(
+        {{"training_run_ids", runs}, {"sampler_ids", samplers}, {"user_metadata", session.user_metadata.value()}, {"display_name", session.display_name}});
   });
   JsonFields search = known_fields({"session_id", "project_ids", "user_metadata", "display_name", "limit"});
   search.inside("owner", known_fields({"type", "owner_urns"}));
@@ -254,7 +275,7 @@ void add_catalog_routes(TrainingRoutes& routes) {
   routes.add("GET", "list_checkpoints", [](const TrainingCall& call) {
     TrainingJson names = TrainingJson::array();
     const std::string job = parameter(call, "job");
-    for (const CheckpointRecord& r : job.empty() ? call.service.checkpoints(call.owner) : call.service.checkpoints_of_job(call.owner, job))
+    for (const CheckpointRecord& r : job.empty() ? call.service.checkpoints().all(call.owner) : call.service.checkpoints().of_job(call.owner, job))
       if (r.kind == "weights") names.push_back(r.reference());
     call.answer({{"checkpoints", names}});
   });

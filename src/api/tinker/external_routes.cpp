@@ -67,12 +67,14 @@ void save_external(const TrainingCall& call) {
   const TrainingJson json = call.json();
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
     if (json.contains("age_encryption_recipients") && !json["age_encryption_recipients"].is_null())
-      return call.service.refuse(call.owner, model, sequence, Error(ErrorCode::unsupported, "age_encryption_recipients is given, and exports are not encrypted here; allowed is none"));
+      return call.service.lanes().refuse(
+          call.owner, model, sequence,
+          Error(ErrorCode::unsupported, "age_encryption_recipients is given, and exports are not encrypted here; allowed is none"));
     SaveRequest save;
     save.kind = "external_weights";
     save.name = text_field(json, "path");
     save.ttl_seconds = optional_number(json, "ttl_seconds");
-    return call.service.save(call.owner, model, sequence, save, [](const CheckpointRecord& r) {
+    return call.service.operations().save(call.owner, model, sequence, save, [](const CheckpointRecord& r) {
       return json_outcome({{"path", r.path()}, {"size_bytes", r.bytes}, {"type", "save_weights_external"}});
     });
   });
@@ -80,11 +82,12 @@ void save_external(const TrainingCall& call) {
 
 void tell_urls(const TrainingCall& call, FileGrants& grants, bool tls) {
   const std::string path = fmt::format("tinker://{}/external_weights/{}", call.request.parameter("run"), call.request.parameter("name"));
-  const std::filesystem::path folder = call.service.external_folder(call.owner, path);
+  const std::filesystem::path folder = call.service.checkpoints().external_folder(call.owner, path);
   const double now = unix_now();
   const std::string word = grants.grant(call.owner, folder, now);
   TrainingJson urls = TrainingJson::object();
-  for (const std::string& name : files_in(folder)) urls[name] = fmt::format("{}://{}/api/v1/external_files/{}/{}", tls ? "https" : "http", call.request.header("host"), word, name);
+  for (const std::string& name : files_in(folder))
+    urls[name] = fmt::format("{}://{}/api/v1/external_files/{}/{}", tls ? "https" : "http", call.request.header("host"), word, name);
   call.answer({{"urls", urls}, {"expires", iso_time(now + kUrlSeconds)}});
 }
 
@@ -92,7 +95,8 @@ void send_file(const TrainingCall& call, FileGrants& grants) {
   const std::string name(call.request.parameter("file"));
   const std::optional<std::filesystem::path> folder = grants.folder(std::string(call.request.parameter("word")), unix_now());
   const std::vector<std::string> names = folder ? files_in(*folder) : std::vector<std::string>();
-  if (std::find(names.begin(), names.end(), name) == names.end()) throw RequestError(ErrorCode::not_found, {}, "there is no such file, or its URL has expired", 404);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw RequestError(ErrorCode::not_found, {}, "there is no such file, or its URL has expired", 404);
   const std::shared_ptr<const MappedFile> file = MappedFile::open(*folder / name);
   ApiResponse response{200, name.ends_with(".json") ? "application/json" : "application/octet-stream", {}, {}};
   response.static_body = file->bytes();
@@ -106,12 +110,13 @@ void copy_weights(const TrainingCall& call) {
   wanted.source = required_text(json, "source_path");
   wanted.session = text_field(json, "session_id");
   wanted.project = text_field(json, "destination_project_id");
-  if (!wanted.project.empty() && !wanted.session.empty()) fail_value("destination_project_id", "is given beside session_id, allowed is one of the two: a session has its own project");
+  if (!wanted.project.empty() && !wanted.session.empty())
+    fail_value("destination_project_id", "is given beside session_id, allowed is one of the two: a session has its own project");
   if (wanted.session.empty() && is_given(json, "model_seq_id")) fail_value("model_seq_id", "is given without session_id, allowed are both or none");
-  wanted.number = wanted.session.empty() ? 0 : required_integer(json, "model_seq_id");
+  wanted.number = wanted.session.empty() ? 0 : model_number(json);
   wanted.ttl_seconds = optional_number(json, "ttl_seconds");
   wanted.idempotency_key = call.text_header("x-idempotency-key");
-  call.answer({{"tinker_path", call.service.copy_checkpoint(call.owner, wanted)}});
+  call.answer({{"tinker_path", call.service.checkpoints().copy(call.owner, wanted)}});
 }
 
 }  // namespace

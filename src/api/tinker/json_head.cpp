@@ -51,11 +51,19 @@ class FieldFinder {
         if (depth_ == 1) text_.assign(1, c);
         break;
       case '{':
-      case '[': ++depth_; break;
+      case '[':
+        ++depth_;
+        break;
       case '}':
-      case ']': --depth_; break;
-      case ':': is_value_ = is_value_ || depth_ == 1; break;
-      case ',': is_value_ = is_value_ && depth_ != 1; break;
+      case ']':
+        --depth_;
+        break;
+      case ':':
+        is_value_ = is_value_ || depth_ == 1;
+        break;
+      case ',':
+        is_value_ = is_value_ && depth_ != 1;
+        break;
     }
     return false;
   }

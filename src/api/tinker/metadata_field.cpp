@@ -8,7 +8,7 @@ namespace lockstep {
 TrainingJson TrainingCall::metadata_field(const TrainingJson& json, const std::string& name) const {
   TrainingJson value = object_field(json, name);
   try {
-    service.check_metadata(name, KeptJson(value));
+    service.metadata().check(name, KeptJson(value));
   } catch (const Error& e) {
     throw RequestError(e.code(), name, e.message(), 422);
   }

@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "api/errors.h"
-#include "api/sampling_values.h"
 #include "api/fireworks/json_batch.h"
+#include "api/sampling_values.h"
 #include "api/tinker/body_head.h"
 #include "api/tinker/proto_codec.h"
 #include "api/tinker/tinker_routes.h"
@@ -21,48 +21,62 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   const TrainingJson lora = object_field(json, "lora_config");
   s.rank = integer_field(lora, "rank", 0);
   if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));
-  s.alpha = number_field(lora, "alpha", call.speaks_fireworks() && s.rank > 0 ? 2.0 * static_cast<double>(s.rank) : 32.0);
+  s.alpha = optional_number(lora, "alpha").value_or(call.speaks_fireworks() && s.rank > 0 ? 2.0 * static_cast<double>(s.rank) : 32.0);
   s.init_method = text_field(lora, "init_method", "kaiming");
   s.train_attn = boolean_field(lora, "train_attn", true);
   s.train_mlp = boolean_field(lora, "train_mlp", true);
   s.train_unembed = boolean_field(lora, "train_unembed", true);
   read_value(lora, "seed", "lora_config.", [&](const TrainingJson& value, const std::string& field) { s.seed = seed_value(value, field); });
   if (const auto dimension = optional_number(json, "projection_head_dim"); dimension && *dimension != 0)
-    throw RequestError(ErrorCode::unsupported, "projection_head_dim", fmt::format("projection_head_dim is {}, allowed is none: models have no projection head here", *dimension), 422);
+    throw RequestError(ErrorCode::unsupported, "projection_head_dim",
+                       fmt::format("projection_head_dim is {}, allowed is none: models have no projection head here", *dimension), 422);
   const TrainingJson optimizer = object_field(json, "optimizer_config");
   s.optimizer = text_field(optimizer, "type", "adamw");
-  if (const std::int64_t version = integer_field(optimizer, "version", 1); version != 1) fail_value("optimizer_config.version", fmt::format("is {}, allowed is 1", version));
+  if (const std::int64_t version = integer_field(optimizer, "version", 1); version != 1)
+    fail_value("optimizer_config.version", fmt::format("is {}, allowed is 1", version));
   return s;
 }
 
 void create_model(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  TrainingService::CreateModel wanted;
+  CreateModel wanted;
   wanted.session = required_text(json, "session_id");
-  wanted.number = required_integer(json, "model_seq_id");
+  wanted.number = model_number(json);
   wanted.settings = model_settings(call, json);
-  const bool experts = call.service.base().opened.loaded.model->expert_shape().row() > 0;
-  call.answer_future(call.service.create_model(call.owner, wanted, [experts](const ModelRecord& model) {
-    return json_outcome({{"type", "create_model"}, {"model_id", model.id}, {"comms", "v1"}, {"routing_matrix_format", "base64_inline"}, {"supports_router_replay", experts}});
-  }), TrainingService::model_id(wanted));
+  const bool experts = call.service.base().opened.model->facts().expert_shape().row() > 0;
+  call.answer_future(call.service.model_life().create(call.owner, wanted,
+                                                      [experts](const ModelRecord& model) {
+                                                        return json_outcome({{"type", "create_model"},
+                                                                             {"model_id", model.id},
+                                                                             {"comms", "v1"},
+                                                                             {"routing_matrix_format", "base64_inline"},
+                                                                             {"supports_target_logprob_support", true},
+                                                                             {"supports_router_replay", experts}});
+                                                      }),
+                     ModelLife::id_of(wanted));
 }
 
 void get_info(const TrainingCall& call) {
-  const ModelRecord model = call.service.model(call.owner, required_text(call.json(), "model_id"));
+  const ModelRecord model = call.service.models().find(call.owner, required_text(call.json(), "model_id"));
   const TrainingBase& base = call.service.base();
-  TrainingJson data{{"arch", std::string(base.opened.loaded.model->family())}, {"model_name", model.settings.base_model}};
+  TrainingJson data{{"arch", std::string(base.opened.model->family())}, {"model_name", model.settings.base_model}};
   // A client on this machine loads the folder. Elsewhere it would not find it, and has no business to know it: it is told the model's own
   // name (--name), a folder of its own or a name of the hub; never an alias, which would load another model's tokenizer.
   if (base.opened.tokenizer) data["tokenizer_id"] = call.from_this_machine() ? base.folder : base.name;
-  call.answer({{"type", "get_info"}, {"model_id", model.id}, {"model_data", data}, {"is_lora", model.settings.rank > 0}, {"lora_rank", model.settings.rank},
-               {"model_name", model.settings.base_model}, {"optimizer_config", optimizer_config(model.settings)}});
+  call.answer({{"type", "get_info"},
+               {"model_id", model.id},
+               {"model_data", data},
+               {"is_lora", model.settings.rank > 0},
+               {"lora_rank", model.settings.rank},
+               {"model_name", model.settings.base_model},
+               {"optimizer_config", optimizer_config(model.settings)}});
 }
 
 // Whose model it is, before its data takes memory. (The submission looks again, under its lock.)
 void check_model_of_body(const TrainingCall& call) {
   const std::unique_ptr<ByteSource> head = call.body();
   const std::optional<std::string> model = call.is_protobuf() ? proto_model(*head) : json_field(*head, "model_id");
-  if (model) call.service.model(call.owner, *model);
+  if (model) call.service.models().find(call.owner, *model);
   else if (call.is_protobuf() || !call.is_short()) fail_value("model_id", "is missing");  // a short one's decoder says what is wrong with it
 }
 
@@ -72,15 +86,18 @@ void submit_batch(const TrainingCall& call, const std::string& envelope, bool fo
   BatchMessage message = call.is_protobuf() ? decode_batch(*call.body()) : decode_json_batch(call.json(kBatchJson), envelope);
   call.keep(message.batch);
   message.batch.forward_only |= forward_only;
-  if (message.error) return call.answer_future(call.service.refuse(call.owner, message.model, message.sequence, *message.error), message.model);
-  if (message.top_k) return call.answer_future(call.service.forward_top_k(call.owner, message.model, message.sequence, std::move(message.batch), *message.top_k, training_outcome), message.model);
-  call.answer_future(call.service.forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome), message.model);
+  if (message.error) return call.answer_future(call.service.lanes().refuse(call.owner, message.model, message.sequence, *message.error), message.model);
+  if (message.top_k)
+    return call.answer_future(
+        call.service.operations().forward_top_k(call.owner, message.model, message.sequence, std::move(message.batch), *message.top_k, training_outcome),
+        message.model);
+  call.answer_future(call.service.operations().forward_backward(call.owner, message.model, message.sequence, std::move(message.batch), training_outcome),
+                     message.model);
 }
 
 double required_number(const TrainingJson& json, const std::string& name) {
-  const std::optional<double> value = optional_number(json, name);
-  if (!value) fail_value(name, "is missing");
-  return *value;
+  if (!json.contains(name)) fail_value(name, "is missing");
+  return number_field(json, name, 0);
 }
 
 GradientDivisor gradient_divisor(const TrainingJson& json) {
@@ -122,23 +139,31 @@ void optim_step(const TrainingCall& call) {
     request.optimizer = other.empty() ? "adamw" : required_text(other, "type");
     // A clip that is not positive is off.
     if (!other.empty())
-      request.adam = {.learning_rate = required_number(other, "learning_rate"), .beta1 = number_field(other, "beta1", 0.9), .max_norm = std::max(0.0, number_field(other, "grad_clip_norm", 0))};
+      request.adam = {.learning_rate = required_number(other, "learning_rate"),
+                      .beta1 = number_field(other, "beta1", 0.9),
+                      .max_norm = std::max(0.0, number_field(other, "grad_clip_norm", 0))};
     else
-      request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4), .beta1 = number_field(adam, "beta1", 0.9), .beta2 = number_field(adam, "beta2", 0.95),
-                    .eps = number_field(adam, "eps", 1e-12), .weight_decay = number_field(adam, "weight_decay", 0), .max_norm = number_field(adam, "grad_clip_norm", 0)};
+      request.adam = {.learning_rate = number_field(adam, "learning_rate", 1e-4),
+                      .beta1 = number_field(adam, "beta1", 0.9),
+                      .beta2 = number_field(adam, "beta2", 0.95),
+                      .eps = number_field(adam, "eps", 1e-12),
+                      .weight_decay = number_field(adam, "weight_decay", 0),
+                      .max_norm = number_field(adam, "grad_clip_norm", 0)};
     request.divisor = gradient_divisor(json);
     request.norms = gradient_norms(adam);
-    call.answer_future(call.service.optim_step(call.owner, model, sequence, request, [](const OptimizerOutput& output) {
-      TrainingJson metrics{{"weights_version", output.version}};
-      for (const auto& [name, value] : output.metrics) metrics[name] = value;
-      return json_outcome({{"metrics", metrics}, {"type", "optim_step"}});
-    }), model);
+    call.answer_future(call.service.operations().optim_step(call.owner, model, sequence, request,
+                                                            [](const OptimizerOutput& output) {
+                                                              TrainingJson metrics{{"weights_version", output.version}};
+                                                              for (const auto& [name, value] : output.metrics) metrics[name] = value;
+                                                              return json_outcome({{"metrics", metrics}, {"type", "optim_step"}});
+                                                            }),
+                       model);
   } catch (const RequestError& e) {
     if (e.code() == ErrorCode::not_found) throw;
-    call.answer_future(call.service.refuse(call.owner, model, sequence, e), model);
+    call.answer_future(call.service.lanes().refuse(call.owner, model, sequence, e), model);
   } catch (const Error& e) {
     if (e.code() != ErrorCode::unsupported) throw;
-    call.answer_future(call.service.refuse(call.owner, model, sequence, e), model);
+    call.answer_future(call.service.lanes().refuse(call.owner, model, sequence, e), model);
   }
 }
 
@@ -153,7 +178,8 @@ SaveRequest save_request(const TrainingCall& call, const TrainingJson& json, con
   for (const auto& [name, value] : metadata.items()) save.user_metadata[name] = value;
   save.type = text_field(json, "checkpoint_type");
   save.precision = text_field(json, "export_precision");
-  if (kind != "sampler_weights" && !save.type.empty()) fail_value("checkpoint_type", fmt::format("is '{}', allowed is none: only what save_weights_for_sampler saves has a type", shown(save.type)));
+  if (kind != "sampler_weights" && !save.type.empty())
+    fail_value("checkpoint_type", fmt::format("is '{}', allowed is none: only what save_weights_for_sampler saves has a type", shown(save.type)));
   if (!save.type.empty() && save.type != "base" && save.type != "delta" && save.type != "merged_base")
     fail_value("checkpoint_type", fmt::format("is '{}', allowed are base, delta and merged_base", shown(save.type)));
   if (save.type != "merged_base" && !save.precision.empty() && save.precision != "source")
@@ -165,7 +191,7 @@ void save_weights(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const bool bare = call.speaks_fireworks();  // its client takes no tinker:// path back
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
-    return call.service.save(call.owner, model, sequence, save_request(call, json, "weights"), [bare](const CheckpointRecord& r) {
+    return call.service.operations().save(call.owner, model, sequence, save_request(call, json, "weights"), [bare](const CheckpointRecord& r) {
       return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights"}});
     });
   });
@@ -176,16 +202,19 @@ void save_weights_for_sampler(const TrainingCall& call) {
   const bool bare = call.speaks_fireworks();
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
     const std::string sampler_kind = text_field(json, "kind", "snapshot");
-    if (sampler_kind != "snapshot" && sampler_kind != "inflight") fail_value("kind", fmt::format("is '{}', allowed are snapshot and inflight", shown(sampler_kind)));
-    if (sampler_kind == "inflight" && !text_field(json, "path").empty()) fail_value("kind", "is 'inflight' beside a path, allowed is snapshot: what has a name keeps its weights");
+    if (sampler_kind != "snapshot" && sampler_kind != "inflight")
+      fail_value("kind", fmt::format("is '{}', allowed are snapshot and inflight", shown(sampler_kind)));
+    if (sampler_kind == "inflight" && !text_field(json, "path").empty())
+      fail_value("kind", "is 'inflight' beside a path, allowed is snapshot: what has a name keeps its weights");
     if (text_field(json, "path").empty()) {
       for (const char* name : {"ttl_seconds", "user_metadata", "metadata", "overwrite"})
-        if (json.contains(name) && !json[name].is_null() && json[name] != false && !(json[name].is_object() && json[name].empty())) fail_value(name, "is given for a sampler without a name; allowed is with a path");
-      return call.service.save_sampler(call.owner, model, sequence, sampler_kind == "inflight", [](const SamplerRecord& r) {
+        if (json.contains(name) && !json[name].is_null() && json[name] != false && !(json[name].is_object() && json[name].empty()))
+          fail_value(name, "is given for a sampler without a name; allowed is with a path");
+      return call.service.operations().save_sampler(call.owner, model, sequence, sampler_kind == "inflight", [](const SamplerRecord& r) {
         return json_outcome({{"sampling_session_id", r.id}, {"type", "save_weights_for_sampler"}});
       });
     }
-    return call.service.save(call.owner, model, sequence, save_request(call, json, "sampler_weights"), [bare](const CheckpointRecord& r) {
+    return call.service.operations().save(call.owner, model, sequence, save_request(call, json, "sampler_weights"), [bare](const CheckpointRecord& r) {
       return json_outcome({{"path", bare ? r.reference() : r.path()}, {"type", "save_weights_for_sampler"}});
     });
   });
@@ -201,25 +230,25 @@ void load_weights(const TrainingCall& call) {
       for (const char* name : {"session_id", "model_seq_id", "base_model", "base_only", "user_metadata", "lora_config", "optimizer_config"})
         if (is_given(json, name)) fail_value(name, "is given beside model_id, allowed is without: the model is there, and keeps its settings");
       const std::string path = required_text(json, "path");
-      return call.service.load(call.owner, model, sequence, path, boolean_field(json, "optimizer", false), loaded(path));
+      return call.service.operations().load(call.owner, model, sequence, path, boolean_field(json, "optimizer", false), loaded(path));
     });
   if (is_given(json, "seq_id")) fail_value("seq_id", "is given without model_id, allowed are both, or session_id and model_seq_id");
   const std::string path = required_text(json, "path");
   const bool optimizer = boolean_field(json, "optimizer", false);
-  TrainingService::CreateModel wanted;
+  CreateModel wanted;
   wanted.session = required_text(json, "session_id");
-  wanted.number = required_integer(json, "model_seq_id");
+  wanted.number = model_number(json);
   wanted.settings = model_settings(call, json);
   wanted.from = path;
   wanted.with_optimizer = optimizer;
-  call.answer_future(call.service.create_model(call.owner, wanted, loaded(path)), TrainingService::model_id(wanted));
+  call.answer_future(call.service.model_life().create(call.owner, wanted, loaded(path)), ModelLife::id_of(wanted));
 }
 
 void load_adapter(const TrainingCall& call) {
   const TrainingJson json = call.json();
   call.numbered(json, [&](const std::string& model, std::int64_t sequence) {
     const std::string path = required_text(json, "adapter_path");
-    return call.service.load_adapter(call.owner, model, sequence, path, [path](const ModelRecord& r) {
+    return call.service.operations().load_adapter(call.owner, model, sequence, path, [path](const ModelRecord& r) {
       return json_outcome({{"model_id", r.id}, {"adapter_path", path}, {"type", "load_adapter"}});
     });
   });
@@ -269,7 +298,11 @@ void add_model_routes(TrainingRoutes& routes) {
   routes.post("load_adapter", operation_fields({"adapter_path"}), load_adapter);
   routes.post("unload_model", known_fields({"model_id"}, {"type"}), [](const TrainingCall& call) {
     const std::string model = required_text(call.json(), "model_id");
-    call.answer_future(call.service.unload_model(call.owner, model, [](const ModelRecord& r) { return json_outcome({{"model_id", r.id}, {"type", "unload_model"}}); }), model);
+    call.answer_future(call.service.model_life().unload(call.owner, model,
+                                                        [](const ModelRecord& r) {
+                                                          return json_outcome({{"model_id", r.id}, {"type", "unload_model"}});
+                                                        }),
+                       model);
   });
 }
 

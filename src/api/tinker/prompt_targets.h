@@ -12,7 +12,7 @@
 namespace lockstep {
 
 struct PromptTargets {
-  std::vector<std::int64_t> shape;              // [n - 1, K]
+  std::vector<std::int64_t> shape;  // [n - 1, K]
   bool sparse = false;
   std::vector<std::int64_t> row_begin, column;  // of a sparse one, as they came
   // For the engine: [n - 1, per_row], -1 where there is none. Of a sparse one the listed cells of a row, moved together.

@@ -79,7 +79,8 @@ NamedTensor tensor_of(RawTensor&& raw, const std::string& where, DenseRoom& room
   const auto read = [&]<class T>(std::vector<T>& into) {
     if (raw.sparse) {
       room.take(checked_size(tensor.shape, where), where);
-      into = dense_of_csr(elements_of<T>(std::move(raw.values), where + ".values"), elements_of<std::int64_t>(std::move(raw.crow_indices), where + ".crow_indices"),
+      into = dense_of_csr(elements_of<T>(std::move(raw.values), where + ".values"),
+                          elements_of<std::int64_t>(std::move(raw.crow_indices), where + ".crow_indices"),
                           elements_of<std::int64_t>(std::move(raw.col_indices), where + ".col_indices"), tensor.shape, where);
     } else {
       into = elements_of<T>(std::move(raw.dense), where);
@@ -108,20 +109,22 @@ class BatchReader {
     else if (reader_.is(2, ProtoReader::varint)) out_.sequence = static_cast<std::int32_t>(reader_.number());
     else if (reader_.is(3, ProtoReader::bytes)) add_datum();
     else if (reader_.is(4, ProtoReader::bytes)) out_.batch.loss.name = utf8_field(reader_);
-    else if (reader_.is(5, ProtoReader::bytes)) entry(config_, [&](double& value) {
-      if (reader_.is(2, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
-      else unknown("loss_fn_config");
-    });
-    else if (reader_.is(6, ProtoReader::varint)) out_.batch.forward_only = reader_.number() != 0;
-    else if (reader_.is(7, ProtoReader::bytes)) entry(config_v2_, [&](LossValue& value) {
-      value = 0.0;
-      if (!reader_.is(2, ProtoReader::bytes)) return unknown("loss_fn_config_v2");
-      reader_.message([&] {
-        if (reader_.is(1, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
-        else if (reader_.is(2, ProtoReader::bytes)) value = utf8_field(reader_);
-        else unknown("LossConfigValue");
+    else if (reader_.is(5, ProtoReader::bytes))
+      entry(config_, [&](double& value) {
+        if (reader_.is(2, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
+        else unknown("loss_fn_config");
       });
-    });
+    else if (reader_.is(6, ProtoReader::varint)) out_.batch.forward_only = reader_.number() != 0;
+    else if (reader_.is(7, ProtoReader::bytes))
+      entry(config_v2_, [&](LossValue& value) {
+        value = 0.0;
+        if (!reader_.is(2, ProtoReader::bytes)) return unknown("loss_fn_config_v2");
+        reader_.message([&] {
+          if (reader_.is(1, ProtoReader::fixed64)) value = std::bit_cast<double>(reader_.word());
+          else if (reader_.is(2, ProtoReader::bytes)) value = utf8_field(reader_);
+          else unknown("LossConfigValue");
+        });
+      });
     else unknown(kBatchMessage);
   }
 

@@ -65,7 +65,7 @@ std::string encode_training(const TrainingOutput& output) {
     pb::ArrayRecord& record = *message.add_loss_fn_outputs();
     record.set_type_tag("ArrayRecord");
     record.set_num_datums(static_cast<std::int64_t>(end - begin));
-    const auto field = [&](const char* name, const std::vector<float> DatumOutput::* values) {
+    const auto field = [&](const char* name, const std::vector<float> DatumOutput::*values) {
       pb::BatchedTensor& tensor = (*record.mutable_fields())[name];
       tensor.set_dtype(pb::FLOAT32);
       for (const std::int64_t n : trailing(output.data[begin])) tensor.add_trailing_shape(n);

@@ -9,8 +9,8 @@
 #include "api/tinker/prompt_targets.h"
 #include "base/byte_source.h"
 #include "base/error.h"
-#include "losses/datum.h"
 #include "host/sampling_request.h"
+#include "losses/datum.h"
 
 namespace lockstep {
 
@@ -19,7 +19,7 @@ struct BatchMessage {
   std::int64_t sequence = 0;
   TrainingBatch batch;
   std::optional<std::int64_t> top_k;  // of a forward: tell the likeliest tokens of each row
-  std::optional<Error> error;  // model and sequence could be read, the rest not: it names what is wrong
+  std::optional<Error> error;         // model and sequence could be read, the rest not: it names what is wrong
 };
 // Reads field by field, and takes its memory from ClientWork. Errors: invalid_argument: no such message; those of the source and of the memory.
 BatchMessage decode_batch(ByteSource& source);

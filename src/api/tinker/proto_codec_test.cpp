@@ -31,7 +31,8 @@ RC_GTEST_PROP(SparseMatrices, AnyIndicesAreAMatrixOrAnError, ()) {
   const auto columns = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange<std::int64_t>(-2, 5));
   const std::vector<std::int64_t> shape{*rc::gen::inRange<std::int64_t>(0, 4), *rc::gen::inRange<std::int64_t>(0, 4)};
   try {
-    const auto dense = dense_of_csr<float>(std::vector<float>(columns.size(), 1.0f), numbers.empty() ? std::vector<std::int64_t>{0} : numbers, columns, shape, "w");
+    const auto dense =
+        dense_of_csr<float>(std::vector<float>(columns.size(), 1.0f), numbers.empty() ? std::vector<std::int64_t>{0} : numbers, columns, shape, "w");
     RC_ASSERT(static_cast<std::int64_t>(dense.size()) == shape[0] * shape[1]);
   } catch (const Error& e) {
     RC_ASSERT(e.code() == ErrorCode::invalid_argument);
@@ -45,9 +46,7 @@ TEST(SparseMatrices, MayNotGrowBeyondTheMessagesRoom) {
   EXPECT_THROW(room.take(1, "c"), Error);
 }
 
-TEST(ProtoCodec, BytesThatAreNoMessageAreOneError) {
-  EXPECT_THROW(decode_batch("\xff\xff\xff\xff\xff"), Error);
-}
+TEST(ProtoCodec, BytesThatAreNoMessageAreOneError) { EXPECT_THROW(decode_batch("\xff\xff\xff\xff\xff"), Error); }
 
 TEST(ProtoCodec, TextThatIsNotUtf8IsAnErrorAndNoLineOnStderr) {
   testing::internal::CaptureStderr();
@@ -55,7 +54,9 @@ TEST(ProtoCodec, TextThatIsNotUtf8IsAnErrorAndNoLineOnStderr) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-std::string field_of_bytes(int number, const std::string& bytes) { return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes; }
+std::string field_of_bytes(int number, const std::string& bytes) {
+  return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+}
 
 // A field that a message does not have is the batch's error, in whatever message; its model and number are known all the same, since the number
 // is taken. Where a sample's tokens came from is harmless (docs/fields.md).
@@ -98,7 +99,9 @@ RC_GTEST_PROP(ProtoCodec, AnyBytesAreAMessageOrAnError, ()) {
 }
 
 template <class T>
-std::string raw(const std::vector<T>& values) { return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)}; }
+std::string raw(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
 
 pb::ForwardBackwardRequest random_message(RandomSequence& draws) {
   pb::ForwardBackwardRequest message;
@@ -195,15 +198,33 @@ TEST(ProtoCodec, WorkGrowsWithTheLengthWhateverTheForm) {
   const std::pair<const char*, std::function<std::string(std::size_t)>> forms[] = {
       {"empty datums", repeated(std::string("\x1a\x00", 2))},
       {"empty chunks", inside("", std::string("\x0a\x00", 2))},
-      {"chunks of a token", inside("", std::string("\x0a\x08\x0a\x06\x0a\x04\x01\x00\x00\x00", 10).substr(0, 0) + std::string("\x0a\x08\x0a\x06\x0a\x04\x01\x00\x00\x00", 10))},
+      {"chunks of a token",
+       inside("", std::string("\x0a\x08\x0a\x06\x0a\x04\x01\x00\x00\x00", 10).substr(0, 0) + std::string("\x0a\x08\x0a\x06\x0a\x04\x01\x00\x00\x00", 10))},
       {"empty tensors", inside("", std::string("\x12\x00", 2))},
       {"a model again and again", repeated(std::string("\x0a\x01m", 3))},
-      {"a loss of the same name", repeated(std::string("\x2a\x03\x0a\x01" "c", 5))},
+      {"a loss of the same name", repeated(std::string("\x2a\x03\x0a\x01"
+                                                       "c",
+                                                       5))},
       {"fields that nobody knows", repeated(std::string("\x78\x01", 2))},
-      {"a long text", [](std::size_t size) { pb::ForwardBackwardRequest message; message.set_model_id(std::string(size, 'm')); return message.SerializeAsString(); }},
+      {"a long text",
+       [](std::size_t size) {
+         pb::ForwardBackwardRequest message;
+         message.set_model_id(std::string(size, 'm'));
+         return message.SerializeAsString();
+       }},
   };
   for (const auto& [name, make] : forms)
-    EXPECT_LT(growth(make, [](const std::string& bytes) { try { decode_batch(bytes); } catch (const Error&) {} }, 20'000), kLinearGrowth) << name;
+    EXPECT_LT(growth(
+                  make,
+                  [](const std::string& bytes) {
+                    try {
+                      decode_batch(bytes);
+                    } catch (const Error&) {
+                    }
+                  },
+                  20'000),
+              kLinearGrowth)
+        << name;
 }
 
 TEST(JsonHead, FindsATextOfTheOutermostObjectAlone) {
@@ -218,7 +239,13 @@ TEST(JsonHead, FindsATextOfTheOutermostObjectAlone) {
   EXPECT_EQ(found(R"({"model_id":3,"x":"y"})"), std::nullopt);
   EXPECT_EQ(found("[\"model_id\",\"x\"]"), std::nullopt);
   EXPECT_EQ(found("{\"model_id\":\"" + std::string(2000, 'm') + "\"}"), std::nullopt);
-  EXPECT_LT(growth([](std::size_t size) { return "{\"data\":[\"" + std::string(size, 'a') + "\",{}],\"model_id\":\"x\"}"; }, [](const std::string& json) { TextSource s(json); json_field(s, "model_id"); }, 100'000), kLinearGrowth);
+  EXPECT_LT(growth([](std::size_t size) { return "{\"data\":[\"" + std::string(size, 'a') + "\",{}],\"model_id\":\"x\"}"; },
+                   [](const std::string& json) {
+                     TextSource s(json);
+                     json_field(s, "model_id");
+                   },
+                   100'000),
+            kLinearGrowth);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ std::vector<std::int32_t> prompt_tokens(const TrainingJson& prompt) {
     const TrainingJson& chunk = prompt["chunks"][c];
     const std::string name = fmt::format("prompt.chunks[{}]", c);
     if (!chunk.is_object()) fail_value(name, "is no object");
-    if (const std::string type = text_field(chunk, "type", "encoded_text"); type != "encoded_text") fail_value(name + ".type", fmt::format("is '{}', allowed is encoded_text: the model takes tokens only", shown(type)));
+    if (const std::string type = text_field(chunk, "type", "encoded_text"); type != "encoded_text")
+      fail_value(name + ".type", fmt::format("is '{}', allowed is encoded_text: the model takes tokens only", shown(type)));
     check_text_chunk(chunk, name);
     if (!chunk.contains("tokens") || !chunk["tokens"].is_array()) fail_value(name + ".tokens", "is missing, or no list");
     read_value(chunk, "tokens", name + ".", [&](const TrainingJson& value, const std::string& field) {
@@ -33,11 +34,12 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
   out.num_samples = integer_field(json, "num_samples", 1);
   const TrainingJson sampling = object_field(json, "sampling_params");
   const auto read = [&](const char* name, const auto& reader) { read_value(sampling, name, "sampling_params.", reader); };
+  const auto number = [&](const char* name, const auto& reader) { read_number(sampling, name, "sampling_params.", reader); };
   read("max_tokens", [&](const TrainingJson& value, const std::string& field) { out.max_tokens = json_integer(value, field, 1, kMostId); });
   read("seed", [&](const TrainingJson& value, const std::string& field) { out.seed = seed_value(value, field); });
-  read("temperature", [&](const TrainingJson& value, const std::string& field) { out.temperature = temperature_value(value, field); });
-  read("top_p", [&](const TrainingJson& value, const std::string& field) { out.top_p = top_p_value(value, field); });
-  read("top_k", [&](const TrainingJson& value, const std::string& field) { out.top_k = top_k_value(value, field); });
+  number("temperature", [&](const TrainingJson& value, const std::string& field) { out.temperature = temperature_value(value, field); });
+  number("top_p", [&](const TrainingJson& value, const std::string& field) { out.top_p = top_p_value(value, field); });
+  number("top_k", [&](const TrainingJson& value, const std::string& field) { out.top_k = top_k_value(value, field); });
   read("stop", [&](const TrainingJson& stop, const std::string& field) {
     const auto all = [&](const auto& holds) { return stop.is_array() && std::all_of(stop.begin(), stop.end(), holds); };
     if (stop.is_string()) out.stop_texts = std::vector<std::string>{stop.get<std::string>()};
@@ -46,7 +48,7 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
     else fail_field(field, fmt::format("is {}, allowed is a text, a list of texts, or a list of token ids", describe_json(stop)));
   });
   out.prompt_logprobs = boolean_field(json, "prompt_logprobs", false);
-  if (json.contains("prompt_logprobs_last_n") && !json["prompt_logprobs_last_n"].is_null()) out.prompt_logprobs_last_n = integer_field(json, "prompt_logprobs_last_n", 1);
+  out.prompt_logprobs_last_n = optional_integer(json, "prompt_logprobs_last_n");
   out.topk_prompt_logprobs = integer_field(json, "topk_prompt_logprobs", 0);
   out.topk_sample_logprobs = integer_field(json, "topk_sample_logprobs", 0);
   out.prompt_draws = integer_field(json, "prompt_alt_tokens_k", 0);
@@ -57,13 +59,13 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
 void check_sampler_of_body(const TrainingCall& call) {
   if (call.is_short()) return;
   const std::unique_ptr<ByteSource> head = call.body();
-  if (const std::optional<std::string> sampler = json_field(*head, "sampling_session_id")) call.service.sampler(call.owner, *sampler);
+  if (const std::optional<std::string> sampler = json_field(*head, "sampling_session_id")) call.service.samplers().find(call.owner, *sampler);
 }
 
 void start_sample(const TrainingCall& call) {
   check_sampler_of_body(call);
   const TrainingJson json = call.json();
-  SamplingRequest wanted = sample_request(json, call.service.base().opened.loaded.model->vocabulary);
+  SamplingRequest wanted = sample_request(json, call.service.base().opened.model->facts().vocabulary);
   SampleForm form{wanted.topk_prompt_logprobs > 0, wanted.topk_sample_logprobs > 0, std::nullopt, wanted.prompt_draws};
   if (json.contains("target_prompt_logprobs") && !json["target_prompt_logprobs"].is_null()) {
     form.targets = decode_prompt_targets(json["target_prompt_logprobs"], wanted.prompt.size(), call.service.base().opened.runtime->max_positions);
@@ -71,9 +73,10 @@ void start_sample(const TrainingCall& call) {
     wanted.prompt_targets.swap(form.targets->ids);
   }
   const std::string sampler = required_text(json, "sampling_session_id");
-  const std::string request = call.service.sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [form = std::move(form)](const SamplingResult& result) {
-    return Outcome{kProtobufType, encode_sample(result, form), {}, {}};
-  });
+  const std::string request =
+      call.service.sampling().sample(call.owner, sampler, required_integer(json, "seq_id"), wanted, [form = std::move(form)](const SamplingResult& result) {
+        return Outcome{kProtobufType, encode_sample(result, form), {}, {}};
+      });
   TrainingJson ids = TrainingJson::array();
   constexpr std::int64_t kMostIds = 1024;  // more samples are refused: the result says so
   for (std::int64_t i = 0; i < std::min(wanted.num_samples, kMostIds); ++i) ids.push_back(fmt::format("{}-{}", request, i));
@@ -82,12 +85,13 @@ void start_sample(const TrainingCall& call) {
 
 void create_sampling_session(const TrainingCall& call) {
   const TrainingJson json = call.json();
-  const std::string id = call.service.create_sampler(call.owner, required_text(json, "session_id"), required_integer(json, "sampling_session_seq_id"), text_field(json, "base_model"), text_field(json, "model_path"));
+  const std::string id = call.service.samplers().create(call.owner, required_text(json, "session_id"), required_integer(json, "sampling_session_seq_id"),
+                                                        text_field(json, "base_model"), text_field(json, "model_path"));
   call.answer({{"sampling_session_id", id}, {"type", "create_sampling_session"}});
 }
 
 void sampler_info(const TrainingCall& call) {
-  const SamplerRecord sampler = call.service.sampler(call.owner, std::string(call.request.parameter("sampler")));
+  const SamplerRecord sampler = call.service.samplers().find(call.owner, std::string(call.request.parameter("sampler")));
   TrainingJson json{{"sampler_id", sampler.id}, {"base_model", sampler.base_model}};
   if (!sampler.model_path.empty()) json["model_path"] = sampler.model_path;
   call.answer(json);
@@ -96,12 +100,14 @@ void sampler_info(const TrainingCall& call) {
 }  // namespace
 
 void add_sampling_routes(TrainingRoutes& routes) {
-  routes.post("create_sampling_session", known_fields({"session_id", "sampling_session_seq_id", "base_model", "model_path"}, {"type"}), create_sampling_session);
+  routes.post("create_sampling_session", known_fields({"session_id", "sampling_session_seq_id", "base_model", "model_path"}, {"type"}),
+              create_sampling_session);
   routes.post("join_sampling_session", known_fields({"sampling_session_id"}, {"type"}), [](const TrainingCall& call) {
-    call.answer({{"client_counter", call.service.join_sampler(call.owner, required_text(call.json(), "sampling_session_id"))}});
+    call.answer({{"client_counter", call.service.samplers().join(call.owner, required_text(call.json(), "sampling_session_id"))}});
   });
   routes.add("GET", "samplers/{sampler}", sampler_info);
-  JsonFields sample = known_fields({"sampling_session_id", "seq_id", "num_samples", "prompt_logprobs", "prompt_logprobs_last_n", "topk_prompt_logprobs", "topk_sample_logprobs", "prompt_alt_tokens_k"},
+  JsonFields sample = known_fields({"sampling_session_id", "seq_id", "num_samples", "prompt_logprobs", "prompt_logprobs_last_n", "topk_prompt_logprobs",
+                                    "topk_sample_logprobs", "prompt_alt_tokens_k"},
                                    {"record_stability_info", "type"});
   JsonFields prompt;
   prompt.each("chunks", known_fields({"type", "tokens", "data", "format", "location", "expected_tokens", "dmel"}));  // the type says what is not offered

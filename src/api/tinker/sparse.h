@@ -15,7 +15,9 @@ namespace lockstep {
 class DenseRoom {
  public:
   void take(std::int64_t elements, const std::string& where) {
-    if (elements > left_) fail(ErrorCode::invalid_argument, "{} is sparse, and with it the sparse tensors of the message have more than {} elements; allowed are at most that", where, kMost);
+    if (elements > left_)
+      fail(ErrorCode::invalid_argument, "{} is sparse, and with it the sparse tensors of the message have more than {} elements; allowed are at most that",
+           where, kMost);
     left_ -= elements;
   }
 
@@ -30,13 +32,16 @@ std::vector<T> dense_of_csr(const std::vector<T>& values, const std::vector<std:
                             const std::vector<std::int64_t>& shape, const std::string& where) {
   if (shape.size() != 2) fail(ErrorCode::invalid_argument, "{} is sparse and has {} dimensions, allowed are 2", where, shape.size());
   const std::int64_t rows = shape[0], columns = shape[1];
-  if (static_cast<std::int64_t>(row_begin.size()) != rows + 1 || row_begin.front() != 0 || row_begin.back() != static_cast<std::int64_t>(values.size()) || column.size() != values.size())
-    fail(ErrorCode::invalid_argument, "{} has {} crow_indices, {} col_indices and {} values, which make no matrix of {} rows", where, row_begin.size(), column.size(), values.size(), rows);
+  if (static_cast<std::int64_t>(row_begin.size()) != rows + 1 || row_begin.front() != 0 || row_begin.back() != static_cast<std::int64_t>(values.size()) ||
+      column.size() != values.size())
+    fail(ErrorCode::invalid_argument, "{} has {} crow_indices, {} col_indices and {} values, which make no matrix of {} rows", where, row_begin.size(),
+         column.size(), values.size(), rows);
   ClientWork::take(static_cast<std::size_t>(rows * columns) * sizeof(T));
   std::vector<T> dense(static_cast<std::size_t>(rows * columns), T(0));
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::int64_t begin = row_begin[static_cast<std::size_t>(r)], end = row_begin[static_cast<std::size_t>(r) + 1];
-    if (begin > end || begin < 0 || end > static_cast<std::int64_t>(values.size())) fail(ErrorCode::invalid_argument, "{}.crow_indices does not ascend at row {}", where, r);
+    if (begin > end || begin < 0 || end > static_cast<std::int64_t>(values.size()))
+      fail(ErrorCode::invalid_argument, "{}.crow_indices does not ascend at row {}", where, r);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t c = column[static_cast<std::size_t>(i)];
       if (c < 0 || c >= columns) fail(ErrorCode::invalid_argument, "{}.col_indices[{}] is {}, allowed is 0 to {}", where, i, c, columns - 1);
@@ -52,7 +57,8 @@ inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const s
   std::int64_t size = 1;
   if (shape.empty() || shape.size() > 2) fail(ErrorCode::invalid_argument, "{} has {} dimensions, allowed are 1 and 2", where, shape.size());
   for (const std::int64_t n : shape) {
-    if (n < 0 || n > kMostElements || (n > 0 && size > kMostElements / n)) fail(ErrorCode::invalid_argument, "{} has a shape of too many elements, allowed are at most {}", where, kMostElements);
+    if (n < 0 || n > kMostElements || (n > 0 && size > kMostElements / n))
+      fail(ErrorCode::invalid_argument, "{} has a shape of too many elements, allowed are at most {}", where, kMostElements);
     size *= n;
   }
   return size;
@@ -61,7 +67,8 @@ inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const s
 // A tensor of `size` values without a shape is a row of them; one with a shape has as many as it says. Errors invalid_argument.
 inline void settle_shape(std::vector<std::int64_t>& shape, std::size_t size, const std::string& where) {
   if (shape.empty()) shape = {static_cast<std::int64_t>(size)};
-  if (checked_size(shape, where) != static_cast<std::int64_t>(size)) fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, size, fmt::join(shape, ", "));
+  if (checked_size(shape, where) != static_cast<std::int64_t>(size))
+    fail(ErrorCode::invalid_argument, "{} has {} values and shape [{}]", where, size, fmt::join(shape, ", "));
 }
 
 }  // namespace lockstep

@@ -9,9 +9,9 @@
 namespace lockstep {
 
 struct TrainingRouteOptions {
-  bool tls = false;                              // clients reach the server by https
-  std::shared_ptr<const TokenSigner> tokens;     // of auth/token, which Access takes; null: there is no such route
-  bool wants_tokens = false;                     // clients are told to exchange their keys for tokens
+  bool tls = false;                           // clients reach the server by https
+  std::shared_ptr<const TokenSigner> tokens;  // of auth/token, which Access takes; null: there is no such route
+  bool wants_tokens = false;                  // clients are told to exchange their keys for tokens
 };
 
 void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options = {});

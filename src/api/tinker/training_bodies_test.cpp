@@ -23,7 +23,7 @@ struct HostileApi {
     add_fireworks_routes(routes, bench.service, ShapeCatalog::published());
     session = bench.session("key-" + sha256_hex("k").substr(0, 24));
     model = bench.model(session, 0, 2, owner());
-    sampler = bench.service->create_sampler(owner(), session, 0, "tiny", "");
+    sampler = bench.service->samplers().create(owner(), session, 0, "tiny", "");
   }
   static std::string owner() { return "key-" + sha256_hex("k").substr(0, 24); }
   ApiResponse ask(const std::string& route, const std::string& body, const std::string& content_type = "application/json") {
@@ -52,9 +52,13 @@ struct HostileApi {
 
 Json hostile_batch() {
   const Json tensor{{"dtype", "int64"}, {"data", {2, 3, 4}}, {"shape", {3}}};
-  return {{"data", {{{"model_input", {{"chunks", {{{"type", "encoded_text"}, {"tokens", {1, 2, 3}}}}}, {"routing_matrices", {"", "", ""}}, {"routing_matrix_format", "base64_inline"}}}, {"loss_fn_inputs", {{"target_tokens", tensor}}}}}},
-          {"loss_fn", "cross_entropy"},
-          {"loss_fn_config", Json::object()}};
+  return {
+      {"data",
+       {{{"model_input",
+          {{"chunks", {{{"type", "encoded_text"}, {"tokens", {1, 2, 3}}}}}, {"routing_matrices", {"", "", ""}}, {"routing_matrix_format", "base64_inline"}}},
+         {"loss_fn_inputs", {{"target_tokens", tensor}}}}}},
+      {"loss_fn", "cross_entropy"},
+      {"loss_fn_config", Json::object()}};
 }
 
 // Right bodies; $S, $M and $P become ids, and seq_id a number of its own.
@@ -63,17 +67,31 @@ std::vector<std::pair<std::string, Json>> right_bodies() {
   return {
       {"create_session", {{"tags", {"a"}}, {"user_metadata", {{"a", 1}}}, {"project_id", "p"}, {"display_name", "d"}}},
       {"session_heartbeat", {{"session_id", "$S"}}},
-      {"create_model", {{"session_id", "$S"}, {"model_seq_id", 0}, {"base_model", "tiny"}, {"lora_config", {{"rank", 2}, {"alpha", 8}, {"seed", 1}, {"train_attn", true}}}, {"user_metadata", Json::object()}}},
+      {"create_model",
+       {{"session_id", "$S"},
+        {"model_seq_id", 0},
+        {"base_model", "tiny"},
+        {"lora_config", {{"rank", 2}, {"alpha", 8}, {"seed", 1}, {"train_attn", true}}},
+        {"user_metadata", Json::object()}}},
       {"get_info", {{"model_id", "$M"}}},
       {"forward", {{"model_id", "$M"}, {"seq_id", 0}, {"forward_input", hostile_batch()}}},
       {"forward_backward", {{"model_id", "$M"}, {"seq_id", 0}, {"forward_backward_input", hostile_batch()}}},
-      {"optim_step", {{"model_id", "$M"}, {"seq_id", 0}, {"adam_params", {{"learning_rate", 1e-4}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"grad_clip_norm", 1.0}}}}},
+      {"optim_step",
+       {{"model_id", "$M"},
+        {"seq_id", 0},
+        {"adam_params", {{"learning_rate", 1e-4}, {"beta1", 0.9}, {"beta2", 0.95}, {"eps", 1e-8}, {"weight_decay", 0.0}, {"grad_clip_norm", 1.0}}}}},
       {"save_weights", {{"model_id", "$M"}, {"seq_id", 0}, {"path", "name"}, {"overwrite", true}, {"ttl_seconds", 60}}},
       {"save_weights_for_sampler", {{"model_id", "$M"}, {"seq_id", 0}, {"path", "name"}, {"overwrite", true}}},
       {"load_weights", {{"model_id", "$M"}, {"seq_id", 0}, {"path", "name"}, {"optimizer", true}}},
       {"create_sampling_session", {{"session_id", "$S"}, {"sampling_session_seq_id", 0}, {"base_model", "tiny"}}},
-      {"asample", {{"sampling_session_id", "$P"}, {"seq_id", 0}, {"num_samples", 1}, {"prompt", prompt}, {"prompt_logprobs", true}, {"topk_prompt_logprobs", 1},
-                   {"sampling_params", {{"max_tokens", 2}, {"temperature", 1.0}, {"top_p", 1.0}, {"top_k", -1}, {"seed", 3}, {"stop", {1, 2}}}}}},
+      {"asample",
+       {{"sampling_session_id", "$P"},
+        {"seq_id", 0},
+        {"num_samples", 1},
+        {"prompt", prompt},
+        {"prompt_logprobs", true},
+        {"topk_prompt_logprobs", 1},
+        {"sampling_params", {{"max_tokens", 2}, {"temperature", 1.0}, {"top_p", 1.0}, {"top_k", -1}, {"seed", 3}, {"stop", {1, 2}}}}}},
       {"weights_info", {{"tinker_path", "tinker://x/weights/y"}}},
       {"sessions/search", {{"session_id", "$S"}, {"limit", 3}, {"user_metadata", {{"a", 1}}}}},
       {"retrieve_future", {{"request_id", "req-x"}}},
@@ -99,7 +117,9 @@ class HostileBodies : public testing::Test {
       if (api.taken && body.contains(name) && body[name] == 0) ++counters_[counter_of(name, body)];
     return error;
   }
-  static std::string counter_of(const std::string& name, const Json& body) { return name == "seq_id" && body.contains("sampling_session_id") ? "sample" : name; }
+  static std::string counter_of(const std::string& name, const Json& body) {
+    return name == "seq_id" && body.contains("sampling_session_id") ? "sample" : name;
+  }
   std::map<std::string, std::int64_t> counters_;
 };
 
@@ -113,7 +133,22 @@ void paths_of(const Json& json, const Json::json_pointer& at, std::vector<Json::
 }
 
 TEST_F(HostileBodies, AnyFieldMayBeWrong) {
-  const std::vector<Json> wrongs{nullptr, true, -1, 1e300, std::int64_t{1} << 62, UINT64_MAX, "", "x", "../../etc/passwd", std::string(5000, 'a'), "a\0b"s, Json::array(), Json::object(), {{"a", {{"b", 1}}}}, Json::array({nullptr}), "tinker://../../x"};
+  const std::vector<Json> wrongs{nullptr,
+                                 true,
+                                 -1,
+                                 1e300,
+                                 std::int64_t{1} << 62,
+                                 UINT64_MAX,
+                                 "",
+                                 "x",
+                                 "../../etc/passwd",
+                                 std::string(5000, 'a'),
+                                 "a\0b"s,
+                                 Json::array(),
+                                 Json::object(),
+                                 {{"a", {{"b", 1}}}},
+                                 Json::array({nullptr}),
+                                 "tinker://../../x"};
   int named = 0, refused = 0;
   for (const auto& [route, right] : right_bodies()) {
     std::vector<Json::json_pointer> paths;
@@ -150,10 +185,17 @@ TEST_F(HostileBodies, AnyBytesAreAnswered) {
       for (std::uint32_t n = 1 + draws.below(4); n > 0; --n) {
         const std::size_t at = draws.below(static_cast<std::uint32_t>(body.size()));
         switch (draws.below(4)) {
-          case 0: body[at] = static_cast<char>(draws.below(256)); break;
-          case 1: body.erase(at, 1 + draws.below(8)); break;
-          case 2: body.insert(at, body.substr(at / 2, draws.below(12))); break;
-          default: body.insert(at, 1, "\"{}[],:0-"[draws.below(9)]);
+          case 0:
+            body[at] = static_cast<char>(draws.below(256));
+            break;
+          case 1:
+            body.erase(at, 1 + draws.below(8));
+            break;
+          case 2:
+            body.insert(at, body.substr(at / 2, draws.below(12)));
+            break;
+          default:
+            body.insert(at, 1, "\"{}[],:0-"[draws.below(9)]);
         }
       }
       const ApiResponse answer = api.ask(route, body, i % 5 == 0 ? "application/x-protobuf" : "application/json");

@@ -78,13 +78,18 @@ std::vector<std::string> live(TrainingApi& api, const std::string& key, std::uin
     EXPECT_EQ(client.begin("forward_backward", batch_json(model, sequence + 1, batch + 1, 2)), ids[1]);
     ids[0] = client.begin("forward_backward", batch_json(model, sequence, batch, 2 + round % 3));
     ids.push_back(client.begin("optim_step", {{"model_id", model}, {"seq_id", sequence + 3}, {"adam_params", {{"learning_rate", 1e-2}}}}));
-    const std::string sampler = client.begin("save_weights_for_sampler", {{"model_id", model}, {"seq_id", sequence + 4}, {"kind", round % 2 ? "snapshot" : "inflight"}});
+    const std::string sampler =
+        client.begin("save_weights_for_sampler", {{"model_id", model}, {"seq_id", sequence + 4}, {"kind", round % 2 ? "snapshot" : "inflight"}});
     sequence += 5;
     client.send("POST", "retrieve_future", {{"request_id", ids[0]}})->abandon();  // a client that goes away
     for (const std::string& id : ids) results.push_back(client.result(id));
     const std::string snapshot = Json::parse(client.result(sampler)).at("sampling_session_id");
-    results.push_back(client.result(client.begin("asample", {{"sampling_session_id", snapshot}, {"seq_id", round}, {"num_samples", 2}, {"prompt", {{"chunks", {{{"tokens", {1, 2, 3}}}}}}},
-                                                             {"sampling_params", {{"max_tokens", 4}, {"seed", 1}, {"stop", Json::array()}}}, {"prompt_logprobs", true}})));
+    results.push_back(client.result(client.begin("asample", {{"sampling_session_id", snapshot},
+                                                             {"seq_id", round},
+                                                             {"num_samples", 2},
+                                                             {"prompt", {{"chunks", {{{"tokens", {1, 2, 3}}}}}}},
+                                                             {"sampling_params", {{"max_tokens", 4}, {"seed", 1}, {"stop", Json::array()}}},
+                                                             {"prompt_logprobs", true}})));
     client.ask("session_heartbeat", {{"session_id", session}});
     for (const char* route : {"training_runs", "checkpoints", "sessions"}) EXPECT_EQ(client.ask(route, nullptr, "GET").status, 200);
     if (!foreign.empty()) {
@@ -93,7 +98,8 @@ std::vector<std::string> live(TrainingApi& api, const std::string& key, std::uin
     }
   }
   client.result(client.begin("save_weights", {{"model_id", model}, {"seq_id", sequence}, {"path", "end"}}));
-  client.result(client.begin("load_weights", {{"model_id", model}, {"seq_id", sequence + 1}, {"path", "tinker://" + model + "/weights/end"}, {"optimizer", true}}));
+  client.result(
+      client.begin("load_weights", {{"model_id", model}, {"seq_id", sequence + 1}, {"path", "tinker://" + model + "/weights/end"}, {"optimizer", true}}));
   client.begin("forward_backward", batch_json(model, sequence + 3, 1, 2));  // its turn never comes
   client.result(client.begin("unload_model", {{"model_id", model}}));
   return results;
@@ -105,15 +111,20 @@ TEST(TrainingConcurrency, EachClientGetsWhatItGetsAlone) {
   std::vector<std::vector<std::string>> alone(kClients), together(kClients);
   {
     TrainingApi api;
-    for (int c = 0; c < kClients; ++c) alone[static_cast<std::size_t>(c)] = live(api, fmt::format("key-{}", c), static_cast<std::uint64_t>(c), rank_of(c), kRounds, "");
+    for (int c = 0; c < kClients; ++c)
+      alone[static_cast<std::size_t>(c)] = live(api, fmt::format("key-{}", c), static_cast<std::uint64_t>(c), rank_of(c), kRounds, "");
   }
   TrainingApi api;
   TrainingCaller other(api, "other");
   const std::string session = other.field("create_session", {{"tags", Json::array()}}, "session_id");
-  const std::string foreign = Json::parse(other.result(other.begin("create_model", {{"session_id", session}, {"model_seq_id", 0}, {"base_model", "tiny"}, {"lora_config", {{"rank", 1}}}}))).at("model_id");
+  const std::string foreign =
+      Json::parse(
+          other.result(other.begin("create_model", {{"session_id", session}, {"model_seq_id", 0}, {"base_model", "tiny"}, {"lora_config", {{"rank", 1}}}})))
+          .at("model_id");
   std::vector<std::thread> threads;
   for (int c = 0; c < kClients; ++c)
-    threads.emplace_back([&, c] { together[static_cast<std::size_t>(c)] = live(api, fmt::format("key-{}", c), static_cast<std::uint64_t>(c), rank_of(c), kRounds, foreign); });
+    threads.emplace_back(
+        [&, c] { together[static_cast<std::size_t>(c)] = live(api, fmt::format("key-{}", c), static_cast<std::uint64_t>(c), rank_of(c), kRounds, foreign); });
   for (std::thread& thread : threads) thread.join();
   for (std::size_t c = 0; c < kClients; ++c) EXPECT_EQ(together[c], alone[c]) << "client " << c;
   EXPECT_NE(alone[1], alone[4]);  // the control: of equal rank, with other data
@@ -125,19 +136,24 @@ TEST(TrainingConcurrency, SnapshotsOnDiskAreReadByManyAtOnce) {
   const std::string session = bench.session(), model = bench.model(session, 0, 2);
   std::vector<std::string> samplers;
   for (std::int64_t n = 1; n < 3; ++n)
-    samplers.push_back(bench.result(bench.service->save_sampler("me", model, n, false, [](const SamplerRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; })).bytes);
+    samplers.push_back(bench
+                           .result(bench.service->operations().save_sampler("me", model, n, false,
+                                                                            [](const SamplerRecord& r) {
+                                                                              return Outcome{"text/plain", r.id, {}, {}};
+                                                                            }))
+                           .bytes);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 60; ++i) {
         const std::string& id = samplers[static_cast<std::size_t>(i % 2)];
-        const SamplerWeights weights = bench.service->weights_of_sampler("me", id);
+        const SamplerWeights weights = bench.service->samplers().weights("me", id);
         EXPECT_TRUE(weights.adapter);
-        EXPECT_EQ(bench.service->sampler("me", id).id, id);
+        EXPECT_EQ(bench.service->samplers().find("me", id).id, id);
       }
     });
   for (std::thread& thread : threads) thread.join();
-  for (const std::string& id : samplers) EXPECT_TRUE(bench.service->sampler("me", id).spilled);  // or nothing was read back
+  for (const std::string& id : samplers) EXPECT_TRUE(bench.service->samplers().find("me", id).spilled);  // or nothing was read back
 }
 
 // Whenever the service stops, every call has an answer, and what was acknowledged in order has its result.
@@ -151,7 +167,8 @@ TEST(TrainingConcurrency, AStopInTheMiddleAnswersEverybody) {
         const ApiResponse session = client.ask("create_session", {{"tags", Json::array()}});
         if (session.status != 200) return;
         const std::string id = Json::parse(session.body).at("session_id");
-        const ApiResponse made = client.ask("create_model", {{"session_id", id}, {"model_seq_id", 0}, {"base_model", "tiny"}, {"lora_config", {{"rank", 4}, {"seed", 1}}}});
+        const ApiResponse made =
+            client.ask("create_model", {{"session_id", id}, {"model_seq_id", 0}, {"base_model", "tiny"}, {"lora_config", {{"rank", 4}, {"seed", 1}}}});
         if (made.status != 200) return;
         std::vector<std::string> ids{Json::parse(made.body).at("request_id")};
         for (std::int64_t n = 1; n < 400; ++n) {

@@ -45,23 +45,33 @@ TEST(TrainingFields, SavesSayWhatTheySave) {
   const auto save = [&](Json body) { return api.operation("save_weights_for_sampler", std::move(body)); };
   EXPECT_EQ(save({{"path", "a"}, {"checkpoint_type", "base"}, {"export_precision", "source"}, {"kind", "snapshot"}}), "");
   EXPECT_EQ(save({{"path", "b"}, {"checkpoint_type", "full"}}), "checkpoint_type is 'full', allowed are base, delta and merged_base");
-  EXPECT_EQ(save({{"path", "b"}, {"checkpoint_type", "base"}, {"export_precision", "bf16"}}), "export_precision is 'bf16', allowed is source: other precisions are for checkpoint_type merged_base");
+  EXPECT_EQ(save({{"path", "b"}, {"checkpoint_type", "base"}, {"export_precision", "bf16"}}),
+            "export_precision is 'bf16', allowed is source: other precisions are for checkpoint_type merged_base");
   EXPECT_EQ(save({{"path", "b"}, {"kind", "inflight"}}), "kind is 'inflight' beside a path, allowed is snapshot: what has a name keeps its weights");
   EXPECT_EQ(save({{"kind", "live"}}), "kind is 'live', allowed are snapshot and inflight");
   EXPECT_EQ(save({{"kind", "inflight"}}), "");
-  EXPECT_EQ(api.operation("save_weights", {{"path", "s"}, {"checkpoint_type", "delta"}}), "checkpoint_type is 'delta', allowed is none: only what save_weights_for_sampler saves has a type");
+  EXPECT_EQ(api.operation("save_weights", {{"path", "s"}, {"checkpoint_type", "delta"}}),
+            "checkpoint_type is 'delta', allowed is none: only what save_weights_for_sampler saves has a type");
   EXPECT_EQ(api.operation("save_weights", {{"path", "s"}}), "");
-  EXPECT_EQ(api.operation("save_weights", {{"path", "t"}, {"user_metadata", {{"a", std::string(20'000, 'a')}}}}), "user_metadata has 20008 bytes of JSON, allowed are 16384 (--metadata-kilobytes)");
+  EXPECT_EQ(api.operation("save_weights", {{"path", "t"}, {"user_metadata", {{"a", std::string(20'000, 'a')}}}}),
+            "user_metadata has 20008 bytes of JSON, allowed are 16384 (--metadata-kilobytes)");
 }
 
 TEST(TrainingFields, SettingsOfAStepAreKnownOrRefused) {
   FieldApi api;
-  EXPECT_EQ(api.error_of(api.ask("POST", "forward_backward", {{"model_id", api.model}, {"seq_id", ++api.number}, {"forward_backward_input", Json::object()}})).empty(), false);
+  EXPECT_EQ(api.error_of(api.ask("POST", "forward_backward", {{"model_id", api.model}, {"seq_id", ++api.number}, {"forward_backward_input", Json::object()}}))
+                .empty(),
+            false);
   EXPECT_EQ(api.operation("optim_step", {{"adam_params", {{"learning_rate", 1e-3}, {"beta_1", 0.8}}}}),
-            "adam_params.beta_1 is not known; did you mean 'beta1'?; allowed are learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm, emit_grad_norm_metrics");
+            "adam_params.beta_1 is not known; did you mean 'beta1'?; allowed are learning_rate, beta1, beta2, eps, weight_decay, grad_clip_norm, "
+            "emit_grad_norm_metrics");
   EXPECT_EQ(api.operation("optim_step", {{"adam_params", {{"learning_rate", 1e-3}, {"amsgrad", true}}}}).substr(0, 33), "adam_params.amsgrad is not known;");
-  EXPECT_NE(api.operation("optim_step", {{"optimizer_params", {{"type", "dimuon"}, {"learning_rate", 1e-3}, {"beta2", 0.9}}}}).find("optimizer_params.beta2 is not known"), std::string::npos);
-  EXPECT_NE(api.operation("optim_step", {{"adam_params", {{"learning_rate", 1e-3}}}, {"optimizer_params", {{"type", "dimuon"}, {"learning_rate", 1e-3}}}}).find("beside adam_params"), std::string::npos);
+  EXPECT_NE(api.operation("optim_step", {{"optimizer_params", {{"type", "dimuon"}, {"learning_rate", 1e-3}, {"beta2", 0.9}}}})
+                .find("optimizer_params.beta2 is not known"),
+            std::string::npos);
+  EXPECT_NE(api.operation("optim_step", {{"adam_params", {{"learning_rate", 1e-3}}}, {"optimizer_params", {{"type", "dimuon"}, {"learning_rate", 1e-3}}}})
+                .find("beside adam_params"),
+            std::string::npos);
 }
 
 TEST(TrainingFields, AModelHasNoHeadThatIsNotThere) {
@@ -82,10 +92,14 @@ TEST(TrainingFields, FieldsOfAnotherWayAreRefused) {
   FieldApi api;
   EXPECT_EQ(api.operation("save_weights", {{"path", "s"}}), "");
   const std::string source = "tinker://" + api.model + "/weights/s";
-  EXPECT_EQ(api.operation("load_weights", {{"path", source}, {"lora_config", {{"rank", 4}}}}), "lora_config is given beside model_id, allowed is without: the model is there, and keeps its settings");
+  EXPECT_EQ(api.operation("load_weights", {{"path", source}, {"lora_config", {{"rank", 4}}}}),
+            "lora_config is given beside model_id, allowed is without: the model is there, and keeps its settings");
   EXPECT_EQ(api.operation("load_weights", {{"path", source}, {"session_id", nullptr}}), "");
-  EXPECT_NE(api.error_of(api.ask("POST", "load_weights", {{"session_id", api.session}, {"model_seq_id", 9}, {"path", source}, {"seq_id", 4}})).find("seq_id is given without model_id"), std::string::npos);
-  EXPECT_NE(api.error_of(api.ask("POST", "copy_weights", {{"source_path", source}, {"model_seq_id", 9}})).find("model_seq_id is given without session_id"), std::string::npos);
+  EXPECT_NE(api.error_of(api.ask("POST", "load_weights", {{"session_id", api.session}, {"model_seq_id", 9}, {"path", source}, {"seq_id", 4}}))
+                .find("seq_id is given without model_id"),
+            std::string::npos);
+  EXPECT_NE(api.error_of(api.ask("POST", "copy_weights", {{"source_path", source}, {"model_seq_id", 9}})).find("model_seq_id is given without session_id"),
+            std::string::npos);
 }
 
 TEST(TrainingFields, OfAPathToo) {
@@ -112,7 +126,10 @@ TEST(TrainingFields, ACopyIsInItsProject) {
   ASSERT_EQ(runs("proj-1").size(), 1u);
   EXPECT_EQ(copy, "tinker://" + runs("proj-1")[0] + "/weights/s");
   EXPECT_TRUE(runs("proj-2").empty());
-  EXPECT_NE(api.error_of(api.ask("POST", "copy_weights", {{"source_path", source}, {"destination_project_id", "p"}, {"session_id", api.session}, {"model_seq_id", 9}})).find("allowed is one of the two"), std::string::npos);
+  EXPECT_NE(api.error_of(api.ask("POST", "copy_weights",
+                                 {{"source_path", source}, {"destination_project_id", "p"}, {"session_id", api.session}, {"model_seq_id", 9}}))
+                .find("allowed is one of the two"),
+            std::string::npos);
 }
 
 }  // namespace

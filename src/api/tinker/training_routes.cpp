@@ -18,7 +18,15 @@ ApiResponse detail_response(const std::exception& error) {
   return response;
 }
 
-const char* const kPrefixes[] = {"", "/training/v1/rlorTrainerJobs/{account}/{job}", "/training/v1/serverless"};
+const char* const kJobPrefix = "/training/v1/rlorTrainerJobs/{account}/{job}";
+const char* const kPrefixes[] = {"", kJobPrefix, "/training/v1/serverless"};
+
+// The job in a path is the key's own and there, or "local". Errors not_found: it is another's, nobody's, or was deleted.
+void check_job_of_path(const TrainingCall& call) {
+  const std::string name = fmt::format("accounts/{}/rlorTrainerJobs/{}", call.request.parameter("account"), call.request.parameter("job"));
+  if (call.service.control().job(call.owner, name).state == "JOB_STATE_DELETED")
+    throw RequestError(ErrorCode::not_found, "job", fmt::format("the trainer job '{}' was deleted", shown(name)), 404);
+}
 }  // namespace
 
 TrainingRoutes::TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service) : routes_(routes), service_(std::move(service)) {}
@@ -27,6 +35,7 @@ void TrainingRoutes::add_under_prefixes(const Row& row, const Handler& handler) 
   for (const char* prefix : kPrefixes) {
     Row one = row;
     one.path = fmt::format("{}/api/v1/{}", prefix, row.path);
+    one.of_job = prefix == kJobPrefix;
     add_row(std::move(one), handler);
   }
 }
@@ -35,23 +44,27 @@ void TrainingRoutes::add_row(Row row, Handler handler) {
   const auto shared = std::make_shared<const Row>(std::move(row));
   routes_.add({.method = shared->method,
                .path = shared->path,
-               .handler = [service = service_, lanes = &routes_.lanes(), row = shared, handler = std::move(handler)](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                 // Bodies are long, and the store writes to disk: neither on the server's own thread.
-                 RequestPool& lane = !TrainingCall::is_short(request) ? lanes->large : row->quick ? lanes->quick : lanes->small;
-                 const auto came = std::chrono::steady_clock::now();
-                 const auto work = [service, out, row, handler, came](ApiRequest& its) {
-                   const TrainingCall call{its, out, *service, its.owner, came, row->fields.get()};
-                   try {
-                     its.check_query(row->query);
-                     handler(call);
-                   } catch (const UnknownFieldOfOperation& e) {
-                     call.answer_future(service->refuse(call.owner, e.model, e.sequence, e), e.model);
-                   }
-                 };
-                 lane.post(std::move(request), out, work, detail_response);
-               },
+               .handler =
+                   [service = service_, lanes = &routes_.lanes(), row = shared, handler = std::move(handler)](ApiRequest& request,
+                                                                                                              const std::shared_ptr<Responder>& out) {
+                     // Bodies are long, and the store writes to disk: neither on the server's own thread.
+                     RequestPool& lane = !TrainingCall::is_short(request) ? lanes->large : row->quick ? lanes->quick : lanes->small;
+                     const auto came = std::chrono::steady_clock::now();
+                     const auto work = [service, out, row, handler, came](ApiRequest& its) {
+                       const TrainingCall call{its, out, *service, its.owner, came, row->fields.get()};
+                       try {
+                         if (row->of_job) check_job_of_path(call);
+                         its.check_query(row->query);
+                         handler(call);
+                       } catch (const UnknownFieldOfOperation& e) {
+                         call.answer_future(service->lanes().refuse(call.owner, e.model, e.sequence, e), e.model);
+                       }
+                     };
+                     lane.post(std::move(request), out, work, detail_response);
+                   },
                .needs_key = shared->needs_key,
-               .query = std::nullopt});  // checked where its error is told as these clients show it
+               .query = std::nullopt,  // checked where its error is told as these clients show it
+               .rated = !shared->quick});
 }
 
 }  // namespace lockstep

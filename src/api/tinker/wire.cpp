@@ -32,7 +32,8 @@ std::size_t memory_of(const TrainingBatch& batch) {
   for (const TrainingDatum& datum : batch.data) {
     bytes += sizeof datum + datum.tokens.capacity() * sizeof(std::int32_t);
     for (const auto& [name, tensor] : datum.inputs)
-      bytes += sizeof tensor + 96 + name.size() + tensor.floats.capacity() * sizeof(float) + (tensor.integers.capacity() + tensor.shape.capacity()) * sizeof(std::int64_t);
+      bytes += sizeof tensor + 96 + name.size() + tensor.floats.capacity() * sizeof(float) +
+               (tensor.integers.capacity() + tensor.shape.capacity()) * sizeof(std::int64_t);
     for (const std::string& matrix : datum.routing_matrices) bytes += sizeof matrix + matrix.capacity();
   }
   return bytes;
@@ -48,14 +49,18 @@ std::string text_field(const TrainingJson& json, const std::string& name, const 
   return value->get<std::string>();
 }
 std::int64_t integer_field(const TrainingJson& json, const std::string& name, std::int64_t standard) {
-  const TrainingJson* value = field(json, name);
-  if (!value) return standard;
-  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))) fail_value(name, fmt::format("is {}, allowed is a whole number from -2^63 to 2^63 - 1", describe_json(*value)));
+  const auto value = json.find(name);
+  if (value == json.end()) return standard;
+  if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)))
+    fail_value(name, fmt::format("is {}, allowed is a whole number from -2^63 to 2^63 - 1", describe_json(*value)));
   return value->get<std::int64_t>();
 }
-void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const std::function<void(const TrainingJson&, const std::string&)>& read) {
-  const TrainingJson* value = field(json, name);
-  if (!value) return;
+void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const ValueReader& read) {
+  if (field(json, name)) read_number(json, name, prefix, read);
+}
+void read_number(const TrainingJson& json, const std::string& name, const std::string& prefix, const ValueReader& read) {
+  const auto value = json.find(name);
+  if (value == json.end()) return;
   try {
     read(*value, prefix + name);
   } catch (const RequestError& e) {
@@ -63,10 +68,13 @@ void read_value(const TrainingJson& json, const std::string& name, const std::st
   }
 }
 double number_field(const TrainingJson& json, const std::string& name, double standard) {
-  const TrainingJson* value = field(json, name);
-  if (!value) return standard;
+  const auto value = json.find(name);
+  if (value == json.end()) return standard;
   if (!value->is_number() || !std::isfinite(value->get<double>())) fail_value(name, fmt::format("is {}, allowed is a finite number", describe_json(*value)));
   return value->get<double>();
+}
+std::optional<std::int64_t> optional_integer(const TrainingJson& json, const std::string& name) {
+  return field(json, name) ? std::optional(integer_field(json, name, 0)) : std::nullopt;
 }
 std::optional<double> optional_number(const TrainingJson& json, const std::string& name) {
   return field(json, name) ? std::optional(number_field(json, name, 0)) : std::nullopt;
@@ -94,15 +102,22 @@ std::string required_text(const TrainingJson& json, const std::string& name) {
   return text_field(json, name);
 }
 std::int64_t required_integer(const TrainingJson& json, const std::string& name) {
-  if (!field(json, name)) fail_value(name, "is missing");
+  if (!json.contains(name)) fail_value(name, "is missing");
   return integer_field(json, name, 0);
+}
+
+std::int64_t model_number(const TrainingJson& json) {
+  const std::int64_t number = required_integer(json, "model_seq_id");
+  if (number < 0) fail_value("model_seq_id", fmt::format("is {}, allowed is at least 0", number));
+  return number;
 }
 
 bool is_given(const TrainingJson& json, const std::string& name) { return field(json, name) != nullptr; }
 
 void check_text_chunk(const TrainingJson& chunk, const std::string& name) {
   for (const auto& [key, value] : chunk.items())
-    if (key != "type" && key != "tokens" && !value.is_null()) fail_value(fmt::format("{}.{}", name, shown(key)), "is given in a chunk of encoded_text, allowed are type and tokens");
+    if (key != "type" && key != "tokens" && !value.is_null())
+      fail_value(fmt::format("{}.{}", name, shown(key)), "is given in a chunk of encoded_text, allowed are type and tokens");
 }
 
 bool TrainingCall::is_protobuf() const { return ascii_lower(request.content_type).find("protobuf") != std::string::npos; }
@@ -117,13 +132,22 @@ bool TrainingCall::speaks_fireworks() const {
 std::unique_ptr<ByteSource> TrainingCall::body() const {
   if (is_plain(request)) return std::make_unique<TextSource>(request.body);
   const std::string encoding = ascii_lower(request.header("content-encoding"));
-  if (encoding != "zstd") throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-encoding is '{}', allowed are identity and zstd", shown(encoding)), 415);
+  if (encoding != "zstd")
+    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-encoding is '{}', allowed are identity and zstd", shown(encoding)), 415);
   return std::make_unique<ZstdSource>(request.body, kMostBody);
 }
 
 TrainingJson TrainingCall::json(const JsonLimits& limits) const {
   if (request.body.empty()) return TrainingJson::object();
-  TrainingJson json = is_plain(request) ? read_json(request.body, limits) : read_json(*body(), limits);
+  TrainingJson json;
+  try {
+    json = is_plain(request) ? read_json(request.body, limits) : read_json(*body(), limits);
+  } catch (const RequestError&) {
+    throw;  // of what the body is packed in
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::invalid_argument) throw;
+    throw RequestError(e.code(), {}, "the body " + e.message());
+  }
   if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, "the body is no JSON object", 400);
   if (!fields) return json;
   try {
@@ -131,7 +155,8 @@ TrainingJson TrainingCall::json(const JsonLimits& limits) const {
   } catch (const RequestError& e) {
     const TrainingJson* model = field(json, "model_id");
     const TrainingJson* sequence = field(json, "seq_id");
-    if (model && model->is_string() && sequence && sequence->is_number_integer()) throw UnknownFieldOfOperation(e, model->get<std::string>(), required_integer(json, "seq_id"));
+    if (model && model->is_string() && sequence && sequence->is_number_integer())
+      throw UnknownFieldOfOperation(e, model->get<std::string>(), required_integer(json, "seq_id"));
     throw;
   }
   return json;

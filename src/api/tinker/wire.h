@@ -16,20 +16,26 @@
 
 namespace lockstep {
 
-// Readers of optional fields: absent and null give the default, another type is an error that names the field.
+// Readers of optional fields: absent gives the default, another type is an error that names the field. So does null, but for a number: both
+// packages leave out what is not set, and write NaN and infinity as null. Of a field that they type as Optional[int], which has neither,
+// null is None, and as good as absent: the readers called optional_.
 std::string text_field(const TrainingJson& json, const std::string& name, const std::string& standard = {});
 std::int64_t integer_field(const TrainingJson& json, const std::string& name, std::int64_t standard);
 double number_field(const TrainingJson& json, const std::string& name, double standard);
 bool boolean_field(const TrainingJson& json, const std::string& name, bool standard);
+std::optional<std::int64_t> optional_integer(const TrainingJson& json, const std::string& name);
 std::optional<double> optional_number(const TrainingJson& json, const std::string& name);
 TrainingJson object_field(const TrainingJson& json, const std::string& name);  // {} when absent
 TrainingJson list_field(const TrainingJson& json, const std::string& name);    // null when absent
 // Of a field that is there, by a reader of api/json_fields.h and its like, whose errors are told as those of the readers above.
-// `prefix`: before the name in errors ("sampling_params.").
-void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const std::function<void(const TrainingJson& value, const std::string& field)>& read);
+// `prefix`: before the name in errors ("sampling_params."). read_number: null is read too, and is no number.
+using ValueReader = std::function<void(const TrainingJson& value, const std::string& field)>;
+void read_value(const TrainingJson& json, const std::string& name, const std::string& prefix, const ValueReader& read);
+void read_number(const TrainingJson& json, const std::string& name, const std::string& prefix, const ValueReader& read);
 // Errors invalid_argument: "session_id is missing".
 std::string required_text(const TrainingJson& json, const std::string& name);
 std::int64_t required_integer(const TrainingJson& json, const std::string& name);
+std::int64_t model_number(const TrainingJson& json);               // model_seq_id, at least 0
 bool is_given(const TrainingJson& json, const std::string& name);  // there, and not null
 // Of a chunk of tokens: the fields of other kinds of chunks would be without effect.
 void check_text_chunk(const TrainingJson& chunk, const std::string& name);
@@ -42,7 +48,7 @@ struct TrainingCall {
   TrainingService& service;
   std::string owner;
   std::chrono::steady_clock::time_point came = std::chrono::steady_clock::now();  // before it waited to be read
-  const JsonFields* fields = nullptr;  // of the route's body; null: who reads it checks them
+  const JsonFields* fields = nullptr;                                             // of the route's body; null: who reads it checks them
 
   bool is_protobuf() const;
   bool is_short() const { return is_short(request); }  // its body, when it is read: a millisecond's work
@@ -67,7 +73,7 @@ struct TrainingCall {
       id = submit(model, sequence);
     } catch (const RequestError& e) {
       if (e.code() == ErrorCode::not_found) throw;
-      id = service.refuse(owner, model, sequence, e);
+      id = service.lanes().refuse(owner, model, sequence, e);
     }
     answer_future(id, model);
   }
@@ -98,7 +104,7 @@ class TrainingRoutes {
   using Handler = std::function<void(const TrainingCall&)>;
 
   TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service);
-  // `path` below /api/v1/, under every prefix that the protocols have. `fields`: of the body; a route without has none to read.
+  // `path` below /api/v1/, under every prefix that the protocols have; below a trainer job's, for its key alone. `fields`: of the body; a route without has none to read.
   void post(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler)); }
   // What is done at once, without the disk, by clients who wait for it: nobody's body, and no write, stands before it.
   void post_quick(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler), true); }
@@ -127,7 +133,7 @@ class TrainingRoutes {
     std::string method, path;
     std::shared_ptr<const JsonFields> fields;
     std::vector<std::string> query = {};
-    bool needs_key = true, quick = false;
+    bool needs_key = true, quick = false, of_job = false;
   };
   void add_under_prefixes(const Row& row, const Handler& handler);
   void add_row(Row row, Handler handler);

@@ -13,7 +13,8 @@ struct ZstdSource::Decoder {
   ~Decoder() { ZSTD_freeDCtx(context); }
 };
 
-ZstdSource::ZstdSource(std::string_view body, std::size_t most) : decoder_(std::make_unique<Decoder>()), body_(body), most_(most), chunk_(ZSTD_DStreamOutSize(), '\0') {
+ZstdSource::ZstdSource(std::string_view body, std::size_t most)
+    : decoder_(std::make_unique<Decoder>()), body_(body), most_(most), chunk_(ZSTD_DStreamOutSize(), '\0') {
   constexpr int kWindowLog = 23;  // what a decoder must take; only --ultra and --long write more
   if (!decoder_->context) throw std::bad_alloc();
   ZSTD_DCtx_setParameter(decoder_->context, ZSTD_d_windowLogMax, kWindowLog);
@@ -26,9 +27,11 @@ std::string_view ZstdSource::next() {
     ZSTD_outBuffer out{chunk_.data(), chunk_.size(), 0};
     left_ = ZSTD_decompressStream(decoder_->context, &out, &in);
     if (ZSTD_isError(left_)) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is no zstd: {}", ZSTD_getErrorName(left_)), 400);
-    if (out.pos == 0 && left_ != 0 && in.pos == body_.size() && position_ == in.pos) throw RequestError(ErrorCode::invalid_argument, {}, "the body is zstd that is cut off", 400);
+    if (out.pos == 0 && left_ != 0 && in.pos == body_.size() && position_ == in.pos)
+      throw RequestError(ErrorCode::invalid_argument, {}, "the body is zstd that is cut off", 400);
     position_ = in.pos;
-    if ((total_ += out.pos) > most_) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is more than {} bytes when decompressed", most_), 413);
+    if ((total_ += out.pos) > most_)
+      throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is more than {} bytes when decompressed", most_), 413);
     if (out.pos > 0) return {chunk_.data(), out.pos};
   }
   return {};

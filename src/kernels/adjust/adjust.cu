@@ -1,4 +1,4 @@
-// The CUDA form of adjust.h: a block a row.
+// The CUDA form of adjust.h: one block per row.
 #include "kernels/cuda/prelude.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {

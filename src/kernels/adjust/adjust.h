@@ -9,13 +9,13 @@
 namespace lockstep {
 
 struct AdjustLogits {
-  View y{};            // f32 [m, V]
-  View logits{};       // f32 [n, V]
-  View row{};          // i32 [m, 1]: row of the logits
-  View begin{};        // i32 [m + 1, 1]: entries of row i are begin[i] .. begin[i + 1]
+  View y{};                                    // f32 [m, V]
+  View logits{};                               // f32 [n, V]
+  View row{};                                  // i32 [m, 1]: row of the logits
+  View begin{};                                // i32 [m + 1, 1]: entries of row i are begin[i] .. begin[i + 1]
   View repetition{}, presence{}, frequency{};  // f32 [m, 1]
   View token{}, count{}, seen{};               // i32 [entries, 1]
-  View bias{};         // f32 [entries, 1]
+  View bias{};                                 // f32 [entries, 1]
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Implementation of adjust.h: one row an item.
+// Implementation of adjust.h: one work item per row.
 namespace lockstep {
 
 template <class V>

@@ -1,6 +1,6 @@
-// The CUDA form of attention.h: a block a row and up to four heads of a kv head (for the target: and 64 keys), a group of 16 threads a
-// score, a thread a head for the chains over scores, a thread a column for those over values. The gradient of the entries is gathered,
-// a block some neighbouring keys of a kv head: it computes again what it needs of P and dS, so that nothing grows with rows times keys.
+// The CUDA form of attention.h: one block per row and up to four heads of a kv head (for the target: and 64 keys), a group of 16 threads per
+// score, one thread per head for the chains over scores, one per column for those over values. The gradient of entries is gathered, one block
+// per few neighbouring keys of a kv head: it recomputes the P and dS that it needs, so no memory grows with rows times keys.
 #include "kernels/attention/tile.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -12,19 +12,21 @@ struct AttentionForwardBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const AttentionShape& shape = op.shape;
     const HeadTile tile(shape, t.block());
-    const RowKeys keys(op.rows, op.selection, op.count, tile.row);
+    const RowKeys keys(op.rows, op.selection, op.count, tile.row, shape.window);
     const float* q = floats(op.q) + tile.row * op.q.stride + tile.head * shape.key;
     float* o = floats(op.o) + tile.row * op.o.stride + tile.head * shape.value;
     const std::int64_t key_at = key_column(shape, tile.kv_head), value_at = value_column(shape, tile.kv_head);
     auto& shared = *t.shared<AttentionShared>();
     const bool of_head = t.index() < tile.heads;  // the thread with head index()'s maximum and denominator
     float largest = 0.0f, denominator = 0.0f;
-    for (std::int64_t at = 0; at < keys.count; at += kKeyBlock) {
-      const std::int64_t n = keys.count - at < kKeyBlock ? keys.count - at : kKeyBlock;
-      const bool first = at == 0, last = at + n == keys.count;
+    for (std::int64_t at = keys.first, n; at < keys.count; at += n) {
+      n = (at / kKeyBlock + 1) * kKeyBlock - at;  // a window may begin inside a block
+      if (n > keys.count - at) n = keys.count - at;
+      const bool first = at == keys.first, last = at + n == keys.count, sinks = last && op.sinks;
       find_entries(t, op.cache, op.rows, keys, at, n, shared.entry);
       t.sync();
-      tile_scores(t, op.cache, shared.entry, n, key_at, shape.key, q, tile.heads, [&](int j, std::int64_t k, float dot) { shared.s[j][k] = dot * shape.scale; });
+      tile_scores(t, op.cache, shared.entry, n, key_at, shape.key, q, tile.heads,
+                  [&](int j, std::int64_t k, float dot) { shared.s[j][k] = dot * shape.scale; });
       t.sync();
       if (of_head) {
         const float* s = shared.s[t.index()];
@@ -45,6 +47,12 @@ struct AttentionForwardBody {
         float sum = 0.0f;
         for (std::int64_t k = 0; k < n; ++k) sum = sum + shared.s[t.index()][k];
         denominator = first ? sum : fused(denominator, shared.alpha[t.index()], sum);
+        if (sinks) {
+          const float sink = load_stored(op.sinks, tile.head + t.index()), old = largest;
+          largest = sink > old ? sink : old;
+          shared.sink_alpha[t.index()] = exp_of(old - largest);
+          denominator = fused(denominator, shared.sink_alpha[t.index()], exp_of(sink - largest));
+        }
         shared.denominator[t.index()] = denominator;
         if (op.keys_read) ints(op.keys_read)[tile.row * op.keys_read.stride + tile.head + t.index()] += static_cast<std::int32_t>(n);
       }
@@ -59,13 +67,31 @@ struct AttentionForwardBody {
         for (int j = 0; j < kHeadTile; ++j) {
           if (j >= tile.heads) continue;
           float* to = o + j * shape.value + c;
-          const float acc = first ? sum[j] : fused(*to, shared.alpha[j], sum[j]);
+          float acc = first ? sum[j] : fused(*to, shared.alpha[j], sum[j]);
+          if (sinks) acc = acc * shared.sink_alpha[j];
           *to = last ? acc / shared.denominator[j] : acc;
         }
       }
       t.sync();
     }
     if (of_head) floats(op.log_sum)[tile.row * op.log_sum.stride + tile.head + t.index()] = largest + log_of(denominator);
+  }
+};
+
+// A group per row and head.
+struct AttentionSinksBody {
+  static constexpr bool kCooperates = true;
+  AttentionSinks op;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const {
+    const std::int64_t heads = op.dsink.cols, value = op.dout.cols / heads;
+    const std::int64_t item = t.block() * (t.count() / kLanes) + t.group(), row = item / heads, head = item % heads;
+    if (row >= op.dsink.rows) return;
+    const float *dout = floats(op.dout) + row * op.dout.stride + head * value, *o = floats(op.o) + row * op.o.stride + head * value;
+    const float delta = group_dot16(
+        t, value, [&](std::int64_t i) { return dout[i]; }, [&](std::int64_t i) { return o[i]; });
+    if (t.lane() > 0) return;
+    const float p = exp_of(load_stored(op.sinks, head) - floats(op.log_sum)[row * op.log_sum.stride + head]);
+    floats(op.dsink)[row * op.dsink.stride + head] = p * (0.0f - delta);
   }
 };
 
@@ -98,7 +124,7 @@ struct AttentionTargetBody {
   }
 };
 
-// delta[t, h] = dot16(do, o), a group a row and head.
+// delta[t, h] = dot16(do, o), a group per row and head.
 struct AttentionDeltaBody {
   static constexpr bool kCooperates = true;
   AttentionBackward op;
@@ -107,7 +133,8 @@ struct AttentionDeltaBody {
     const std::int64_t item = t.block() * (t.count() / kLanes) + t.group(), row = item / op.shape.heads, at = item % op.shape.heads * op.shape.value;
     if (row >= op.q.rows) return;
     const float *dout = floats(op.dout) + row * op.dout.stride + at, *o = floats(op.o) + row * op.o.stride + at;
-    const float sum = group_dot16(t, op.shape.value, [&](std::int64_t i) { return dout[i]; }, [&](std::int64_t i) { return o[i]; });
+    const float sum = group_dot16(
+        t, op.shape.value, [&](std::int64_t i) { return dout[i]; }, [&](std::int64_t i) { return o[i]; });
     if (t.lane() == 0) delta[item] = sum;
   }
 };
@@ -119,16 +146,17 @@ struct AttentionQueryBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const AttentionShape& shape = op.shape;
     const HeadTile tile(shape, t.block());
-    const RowKeys keys(op.rows, op.selection, op.count, tile.row);
+    const RowKeys keys(op.rows, op.selection, op.count, tile.row, shape.window);
     const float* q = floats(op.q) + tile.row * op.q.stride + tile.head * shape.key;
     const float* dout = floats(op.dout) + tile.row * op.dout.stride + tile.head * shape.value;
     const float* log_sum = floats(op.log_sum) + tile.row * op.log_sum.stride + tile.head;
     float* dq = floats(op.dq) + tile.row * op.dq.stride + tile.head * shape.key;
     const std::int64_t key_at = key_column(shape, tile.kv_head), value_at = value_column(shape, tile.kv_head);
     auto& shared = *t.shared<AttentionShared>();
-    for (std::int64_t at = 0; at < keys.count; at += kKeyBlock) {
-      const std::int64_t n = keys.count - at < kKeyBlock ? keys.count - at : kKeyBlock;
-      const bool first = at == 0, last = at + n == keys.count;
+    for (std::int64_t at = keys.first, n; at < keys.count; at += n) {
+      n = (at / kKeyBlock + 1) * kKeyBlock - at;  // a window may begin inside a block
+      if (n > keys.count - at) n = keys.count - at;
+      const bool first = at == keys.first, last = at + n == keys.count;
       find_entries(t, op.cache, op.rows, keys, at, n, shared.entry);
       t.sync();
       // P and then dS of a key are written and read by the same thread.
@@ -183,9 +211,11 @@ struct AttentionEntryBody {
     float total[kColumns][kEntryKeys] = {};
     std::int64_t row = keys.zero + keys.key;
     if (row < keys.begin) row = keys.begin;
-    for (std::int64_t stop; row < keys.end; row = stop) {
+    std::int64_t end = keys.end;  // of the rows that see one of the keys
+    if (shape.window > 0 && end > keys.zero + keys.key + kEntryKeys - 1 + shape.window) end = keys.zero + keys.key + kEntryKeys - 1 + shape.window;
+    for (std::int64_t stop; row < end; row = stop) {
       stop = keys.zero + ((row - keys.zero) / kKeyBlock + 1) * kKeyBlock;
-      if (stop > keys.end) stop = keys.end;
+      if (stop > end) stop = end;
       float sum[kColumns][kEntryKeys], left[3][kColumns][kEntryKeys];  // left[l]: of 2^l joined leaves that wait for as many more
       for (int g = 0; g < leaves; ++g) {
         for (int m = 0; m < kColumns; ++m)
@@ -219,18 +249,20 @@ struct AttentionEntryBody {
     const int part = t.index() / (kEntryKeys * kEntryPairs), i = t.index() / kEntryKeys % kEntryPairs, j = t.index() % kEntryKeys;
     const std::int64_t r = row + (first + i) / leaf_heads, h = head + (first + i) % leaf_heads;
     bool sees = first + i < pairs && j < keys.count;
-    if (sees) sees = RowKeys(op.rows, op.selection, op.count, r).rank_of(keys.key + j) >= 0;
+    if (sees) sees = RowKeys(op.rows, op.selection, op.count, r, shape.window).rank_of(keys.key + j) >= 0;
     if (sees) {
       const std::int64_t entry = entry_of(op.cache, op.rows, keys.sequence, keys.key + j);
       if (part == 0) {
         const std::int64_t at = entry + key_column(shape, kv_head);
         const float* q = floats(op.q) + r * op.q.stride + h * shape.key;
-        const float dot = thread_dot16(shape.key, [&](std::int64_t c) { return q[c]; }, [&](std::int64_t c) { return load_stored(op.cache, at + c); });
+        const float dot = thread_dot16(
+            shape.key, [&](std::int64_t c) { return q[c]; }, [&](std::int64_t c) { return load_stored(op.cache, at + c); });
         shared.p[i][j] = exp_of(dot * shape.scale - floats(op.log_sum)[r * op.log_sum.stride + h]);
       } else {
         const std::int64_t at = entry + value_column(shape, kv_head);
         const float* dout = floats(op.dout) + r * op.dout.stride + h * shape.value;
-        const float dot = thread_dot16(shape.value, [&](std::int64_t c) { return dout[c]; }, [&](std::int64_t c) { return load_stored(op.cache, at + c); });
+        const float dot = thread_dot16(
+            shape.value, [&](std::int64_t c) { return dout[c]; }, [&](std::int64_t c) { return load_stored(op.cache, at + c); });
         shared.ds[i][j] = dot - delta[r * shape.heads + h];
       }
     }
@@ -260,7 +292,7 @@ struct AttentionEntryBody {
     }
   }
 
-  // Joins leaf g, which stands in sum, with those before it, pairwise; after the last leaf sum is the whole. Leaf counts are powers of two.
+  // Joins leaf g, held in sum, with those before it, pairwise; after the last leaf sum is the whole. Leaf counts are powers of two.
   LOCKSTEP_DEVICE static void join(int g, float (&sum)[kColumns][kEntryKeys], float (&left)[3][kColumns][kEntryKeys]) {
     bool waits = false;
     for (int l = 0; l < 3; ++l) {
@@ -278,6 +310,11 @@ struct AttentionEntryBody {
 
 void launch(const AttentionForward& op, Grid& grid) {
   grid.run(head_tiles(op.q.rows, op.shape), kAttentionThreads, AttentionForwardBody{op}, sizeof(AttentionShared));
+}
+
+void launch(const AttentionSinks& op, Grid& grid) {
+  const std::int64_t of_block = kAttentionThreads / kLanes;
+  grid.run((op.dsink.size() + of_block - 1) / of_block, kAttentionThreads, AttentionSinksBody{op});
 }
 
 void launch(const AttentionTarget& op, Grid& grid) {

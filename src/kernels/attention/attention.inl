@@ -10,6 +10,34 @@ static inline void count_up(const View& cells, std::int64_t row, std::int64_t co
   for (std::int64_t i = 0; i < count; ++i) cell[i] += static_cast<std::int32_t>(n);
 }
 
+// The sinks of some heads in the forward of a row: joins each head's to its state after the last block. `alpha` is what the head's sum of
+// values is to be multiplied with.
+template <class V>
+struct SinkState {
+  using Elem = typename V::Elem;
+  Elem *sink, *alpha, *term;
+  bool there;
+  static std::int64_t scratch_size(std::int64_t heads) { return 3 * padded16(heads); }
+  SinkState(const View& sinks, std::int64_t first, std::int64_t heads, Elem* scratch)
+      : sink(scratch), alpha(scratch + padded16(heads)), term(scratch + 2 * padded16(heads)), there(static_cast<bool>(sinks)) {
+    if (!there) return;
+    with_stored<V>(sinks, [&](const auto* from) {
+      for (std::int64_t h = 0; h < heads; h += 16) V::load_partial(from + first + h, lanes_left(heads, h)).store(sink + h);
+    });
+  }
+  void join(std::int64_t heads, Elem* largest, Elem* denominator) const {
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const Elem old = largest[h];
+      largest[h] = sink[h] > old ? sink[h] : old;
+      alpha[h] = old - largest[h];
+      term[h] = sink[h] - largest[h];
+    }
+    exp_all<V>(alpha, heads);
+    exp_all<V>(term, heads);
+    for (std::int64_t h = 0; h < heads; ++h) denominator[h] = fused(denominator[h], alpha[h], term[h]);
+  }
+};
+
 template <class V>
 void attention_forward(const AttentionForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
@@ -27,16 +55,16 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
     const std::int64_t at_once = std::clamp<std::int64_t>(16 / heads, 1, 8);  // rows: one head's chains wait for themselves
     const std::int64_t chains = at_once * heads, padded = padded16(chains), state = padded16(per_item * heads + 16);
     const std::size_t of_block = group_scratch<V>(shape);
-    Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state);
+    Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state + SinkState<V>::scratch_size(heads));
     EntryBlock<V> block(op.cache, op.rows, group_part(shape, kv_head), scratch);
     Elem* s = scratch + of_block;
     Elem* alpha = s + chains * kKeyBlock + 16;
     Elem* fresh = alpha + padded;  // this block's maxima, then its denominators
     Elem* row_state = fresh + padded;
     const Elem scale = element<Elem>(shape.scale);
+    const SinkState<V> sinks(op.sinks, h0, heads, row_state + 2 * state);
 
-    const auto visit = [&](std::int64_t t, std::int64_t count, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
-      const bool start = at == 0;
+    const auto visit = [&](std::int64_t t, std::int64_t count, std::int64_t, std::int64_t n, const Elem* panels, bool start, bool last) {
       Elem* largest = row_state + (t - begin) * heads;  // running maximum and denominator of the rows' heads
       Elem* denominator = largest + state;
       const std::int64_t step = score_step(n), all = count * heads;
@@ -55,26 +83,25 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       subtract_by_head<V>(s, all, step, n, largest);
       exp_all<V>(s, all * step);
       sums_by_head<V>(s, step, all, n, fresh);
-      for (std::int64_t h = 0; h < all; ++h)
-        denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
+      for (std::int64_t h = 0; h < all; ++h) denominator[h] = start ? fresh[h] : fused(denominator[h], alpha[h], fresh[h]);
+      if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
       for (std::int64_t r = 0; r < count; ++r) {
         Elem* o = elements<V>(op.o) + (t + r) * op.o.stride + h0 * shape.value;
         weighted_sums<V>(
-            s + r * heads * step, step, heads, block.values(), n, shape.value,
-            [](std::int64_t, std::int64_t, int) { return V::zero(); },
+            s + r * heads * step, step, heads, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
             [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
               Elem* to = o + h * shape.value + column;
               if (!start) sum = fma(V::load_partial(to, lanes), V::set1(alpha[r * heads + h]), sum);
+              if (last && sinks.there) sum = sum * V::set1(sinks.alpha[h]);
               if (last) sum = sum / V::set1(denominator[h]);
               sum.store_partial(to, lanes);
             });
       }
       if (!last) return;
       Elem* log_sum = elements<V>(op.log_sum) + t * op.log_sum.stride + h0;
-      for (std::int64_t h = 0; h < heads; h += 16)
-        (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
+      for (std::int64_t h = 0; h < heads; h += 16) (V::load(largest + h) + log(V::load(denominator + h))).store_partial(log_sum + h, lanes_left(heads, h));
     };
-    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, begin, end, 0, INT64_MAX, at_once, visit);
+    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, 0, INT64_MAX, at_once, visit);
   });
 }
 
@@ -89,10 +116,9 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
     EntryBlock<V> block(op.cache, op.rows, width, scratch);  // keys alone
     Elem* s = scratch + EntryBlock<V>::scratch_size(width);
     const Elem scale = element<Elem>(shape.scale);
-    const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool) {
+    const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool, bool) {
       const std::int64_t step = score_step(n);
-      dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n,
-                            scale, s, step);
+      dot_products<V, true>(elements<V>(op.q) + t * op.q.stride, width, heads, block.entry, panels, width, width, n, scale, s, step);
       subtract_by_head<V>(s, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride);
       exp_all<V>(s, heads * step);
       Elem* target = elements<V>(op.target) + t * op.target.stride + at;
@@ -102,12 +128,32 @@ void attention_target(const AttentionTarget& op, ThreadPool& pool) {
         target[k] = target[k] + sum;
       }
     };
-    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, heads, item * per_item,
-                      std::min(rows, (item + 1) * per_item), 0, INT64_MAX, 1, visit);
+    for_key_blocks<V, false>(block, op.rows, op.selection, op.count, 0, heads, item * per_item, std::min(rows, (item + 1) * per_item), 0, INT64_MAX, 1, visit);
+  });
+}
+
+template <class V>
+void attention_sinks(const AttentionSinks& op, ThreadPool& pool) {
+  using Elem = typename V::Elem;
+  const std::int64_t rows = op.dsink.rows, heads = op.dsink.cols, value = op.dout.cols / heads;
+  pool.run((rows + 15) / 16, [&](std::int64_t block) {
+    Elem* p = thread_scratch<Elem>(static_cast<std::size_t>(padded16(heads)));
+    for (std::int64_t t = block * 16; t < std::min(rows, block * 16 + 16); ++t) {
+      const Elem *dout = elements<V>(op.dout) + t * op.dout.stride, *o = elements<V>(op.o) + t * op.o.stride;
+      with_stored<V>(op.sinks, [&](const auto* sink) {
+        for (std::int64_t h = 0; h < heads; h += 16) {
+          const int lanes = lanes_left(heads, h);
+          exp(V::load_partial(sink + h, lanes) - V::load_partial(elements<V>(op.log_sum) + t * op.log_sum.stride + h, lanes)).store(p + h);
+        }
+      });
+      Elem* dsink = elements<V>(op.dsink) + t * op.dsink.stride;
+      for (std::int64_t h = 0; h < heads; ++h) dsink[h] = p[h] * (element<Elem>(0.0f) - dot16<V>(dout + h * value, o + h * value, value));
+    }
   });
 }
 
 LOCKSTEP_INSTANTIATE(attention_forward, AttentionForward)
+LOCKSTEP_INSTANTIATE(attention_sinks, AttentionSinks)
 LOCKSTEP_INSTANTIATE(attention_backward, AttentionBackward)
 LOCKSTEP_INSTANTIATE(attention_target, AttentionTarget)
 

@@ -16,11 +16,21 @@ struct Case {
   std::vector<PagedRows::Sequence> sequences;
   DType cache = DType::f32;
   int kv_heads = 0;  // not 0: grouped queries, values apart, the key `rest` wide
+  int window = 0;    // keys that a row sees; 0: all
+  bool sinks = false;
   bool grouped() const { return kv_heads > 0; }
 };
-Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences,
-             DType cache = DType::f32) {
+Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences, DType cache = DType::f32) {
   return {heads, value, key, top_k, std::move(sequences), cache, kv_heads};
+}
+Case windowed(int window, Case c) {
+  c.window = window;
+  return c;
+}
+
+Case with_sinks(Case c) {
+  c.sinks = true;
+  return c;
 }
 
 // One case with its values, the references in double, and the written order in plain floats.
@@ -32,6 +42,8 @@ struct Problem {
   float scale;
   std::vector<float> q, cache, dout;
   std::vector<std::int32_t> selection, count;
+  std::vector<float> sinks;  // a head; or none
+  std::vector<double> wide_sinks;
 
   explicit Problem(const Case& k)
       : c(k),
@@ -47,12 +59,15 @@ struct Problem {
         cache(as_stored(random_floats(std::int64_t{rows.slots()} * width, 2), k.cache)),
         dout(random_floats(std::int64_t{T} * k.heads * value, 3)) {
     shape.scale = scale;
+    shape.window = k.window;
     if (k.top_k > 0) selection = rows.random_selection(k.top_k, count);
+    if (k.sinks) sinks = as_stored(random_floats(k.heads, 4, -2, 4), k.cache);  // some the largest of their softmax
+    wide_sinks = widened(sinks);
   }
   std::vector<int> keys(int t) const {
     std::vector<int> p;
     if (c.top_k == 0)
-      for (int i = 0; i < rows.visible(t); ++i) p.push_back(i);
+      for (int i = c.window > 0 ? std::max(0, rows.visible(t) - c.window) : 0; i < rows.visible(t); ++i) p.push_back(i);
     else
       for (int i = 0; i < count[t]; ++i) p.push_back(selection[t * c.top_k + i]);
     return p;
@@ -66,35 +81,31 @@ struct Problem {
   }
 
   // Probabilities and log-sum of (row, head), in double.
-  std::vector<double> probabilities(const std::vector<double>& qs, const std::vector<double>& entries, int t, int h,
-                                    double* log_sum = nullptr) const {
+  std::vector<double> probabilities(const std::vector<double>& qs, const std::vector<double>& entries, int t, int h, double* log_sum = nullptr) const {
     const std::vector<int> ks = keys(t);
     std::vector<double> s;
     double largest = -1e300, sum = 0;
     for (int p : ks) {
       double dot = 0;
-      for (int i = 0; i < key; ++i)
-        dot += qs[(std::size_t(t) * c.heads + h) * key + i] * entry(entries, t, p)[key_column(h) + i];
+      for (int i = 0; i < key; ++i) dot += qs[(std::size_t(t) * c.heads + h) * key + i] * entry(entries, t, p)[key_column(h) + i];
       s.push_back(dot * scale);
       largest = std::max(largest, s.back());
     }
+    if (c.sinks) largest = std::max(largest, wide_sinks[static_cast<std::size_t>(h)]), sum = std::exp(wide_sinks[static_cast<std::size_t>(h)] - largest);
     for (double x : s) sum += std::exp(x - largest);
     for (double& x : s) x = std::exp(x - largest) / sum;
     if (log_sum) *log_sum = largest + std::log(sum);
     return s;
   }
-  std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries,
-                              std::vector<double>* log_sums = nullptr) const {
+  std::vector<double> forward(const std::vector<double>& qs, const std::vector<double>& entries, std::vector<double>* log_sums = nullptr) const {
     std::vector<double> o(std::size_t(T) * c.heads * value);
     if (log_sums) log_sums->assign(std::size_t(T) * c.heads, 0.0);
     for (int t = 0; t < T; ++t)
       for (int h = 0; h < c.heads; ++h) {
         const std::vector<int> ks = keys(t);
-        const std::vector<double> p =
-            probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
+        const std::vector<double> p = probabilities(qs, entries, t, h, log_sums ? &(*log_sums)[t * c.heads + h] : nullptr);
         for (std::size_t k = 0; k < ks.size(); ++k)
-          for (int i = 0; i < value; ++i)
-            o[(std::size_t(t) * c.heads + h) * value + i] += p[k] * entry(entries, t, ks[k])[value_column(h) + i];
+          for (int i = 0; i < value; ++i) o[(std::size_t(t) * c.heads + h) * value + i] += p[k] * entry(entries, t, ks[k])[value_column(h) + i];
       }
     return o;
   }
@@ -107,7 +118,7 @@ struct Problem {
 
   // The order of attention.h, naively.
   struct Written {
-    std::vector<float> o, log_sum, dq, dentry;
+    std::vector<float> o, log_sum, dq, dentry, dsink;
   };
   Written written(bool backward) const {
     Written w;
@@ -121,8 +132,10 @@ struct Problem {
         const std::vector<int> ks = keys(t);
         float* o = &w.o[(std::size_t(t) * H + h) * L];
         float largest = 0, denominator = 0;
-        for (std::size_t at = 0; at < ks.size(); at += 64) {
-          const std::size_t end = std::min(ks.size(), at + 64);
+        for (std::size_t at = 0, end; at < ks.size(); at = end) {
+          end = at + 1;  // blocks of positions where all are seen, or of ranks of a selection
+          const auto block_of = [&](std::size_t k) { return (c.top_k > 0 ? k : static_cast<std::size_t>(ks[k])) / 64; };
+          while (end < ks.size() && block_of(end) == block_of(at)) ++end;
           float m = score(t, h, ks[at]);
           for (std::size_t k = at; k < end; ++k) m = std::max(m, score(t, h, ks[k]));
           const float next = at == 0 ? m : std::max(m, largest), alpha = exp_element<ScalarVec>(largest - next);
@@ -135,6 +148,12 @@ struct Problem {
           }
           denominator = at == 0 ? block_sum : fused(denominator, alpha, block_sum);
           for (int i = 0; i < L; ++i) o[i] = at == 0 ? block[i] : fused(o[i], alpha, block[i]);
+          largest = next;
+        }
+        if (c.sinks) {
+          const float sink = sinks[static_cast<std::size_t>(h)], next = std::max(largest, sink), alpha = exp_element<ScalarVec>(largest - next);
+          denominator = fused(denominator, alpha, exp_element<ScalarVec>(sink - next));
+          for (int i = 0; i < L; ++i) o[i] *= alpha;
           largest = next;
         }
         for (int i = 0; i < L; ++i) o[i] /= denominator;
@@ -150,12 +169,12 @@ struct Problem {
       for (int h = 0; h < H; ++h) {
         const std::size_t row = std::size_t(t) * H + h;
         const float delta = dot16<ScalarVec>(&dout[row * L], &w.o[row * L], L);
+        if (c.sinks) w.dsink.push_back(exp_element<ScalarVec>(sinks[static_cast<std::size_t>(h)] - w.log_sum[row]) * (0.0f - delta));
         for (int p : keys(t)) {
           const float probability = exp_element<ScalarVec>(score(t, h, p) - w.log_sum[row]);
           const float ds = probability * (dot16<ScalarVec>(&dout[row * L], entry(cache, t, p) + value_column(h), L) - delta);
           pairs[t][h].push_back({ds, probability});
-          for (int i = 0; i < key; ++i)
-            w.dq[row * key + i] = fused(ds, entry(cache, t, p)[key_column(h) + i], w.dq[row * key + i]);
+          for (int i = 0; i < key; ++i) w.dq[row * key + i] = fused(ds, entry(cache, t, p)[key_column(h) + i], w.dq[row * key + i]);
         }
         for (int i = 0; i < key; ++i) w.dq[row * key + i] *= scale;
       }
@@ -190,7 +209,7 @@ struct Problem {
 
   // On a bench: views of everything, forward and (if whole sequences) backward and target launched.
   struct Views {
-    View o, log_sum, dq, dentry, target, keys_read;
+    View o, log_sum, dq, dentry, target, keys_read, dsink;
   };
   AttentionForward forward_op(KernelBench& b) const {
     AttentionForward op;
@@ -201,12 +220,13 @@ struct Problem {
     op.rows = rows.view(b);
     op.shape = shape;
     op.keys_read = b.zeros(T, c.heads, DType::i32);
+    if (c.sinks) op.sinks = b.floats(sinks, 1, c.heads, c.cache);
     return op;
   }
   Views launch(KernelBench& b, bool backward) const {
     const AttentionForward f = forward_op(b);
     b.launch(&KernelTable::attention_forward, f);
-    Views v{f.o, f.log_sum, {}, {}, {}, f.keys_read};
+    Views v{f.o, f.log_sum, {}, {}, {}, f.keys_read, {}};
     if (!backward) return v;
     AttentionBackward op;
     v.dq = op.dq = b.junk(T, c.heads * key), v.dentry = op.dentry = b.junk(T, width);
@@ -214,10 +234,13 @@ struct Problem {
     op.o = f.o, op.log_sum = f.log_sum, op.q = f.q, op.cache = f.cache, op.selection = f.selection, op.count = f.count;
     op.rows = f.rows, op.shape = f.shape;
     b.launch(&KernelTable::attention_backward, op);
+    if (c.sinks) {
+      v.dsink = b.junk(T, c.heads);
+      b.launch(&KernelTable::attention_sinks, AttentionSinks{v.dsink, op.dout, f.o, f.log_sum, f.sinks});
+    }
     if (c.grouped()) return v;
     v.target = b.zeros(T, c.top_k > 0 ? c.top_k : longest());
-    b.launch(&KernelTable::attention_target,
-             AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
+    b.launch(&KernelTable::attention_target, AttentionTarget{v.target, f.log_sum, f.q, f.cache, f.selection, f.count, f.rows, f.shape});
     return v;
   }
   int longest() const {
@@ -239,7 +262,17 @@ std::vector<Case> forward_cases() {
           grouped(6, 2, 16, 16, 0, {{33, 100}, {1, 5}}),
           grouped(8, 2, 18, 7, 0, {{20, 0}, {1, 64}}),
           grouped(4, 4, 33, 40, 5, {{20, 0}, {17, 3}}, DType::bf16),
-          grouped(5, 1, 8, 24, 0, {{15, 60}})};
+          grouped(5, 1, 8, 24, 0, {{15, 60}}),
+          windowed(1, grouped(6, 2, 16, 16, 0, {{5, 62}, {1, 0}})),
+          windowed(5, grouped(6, 2, 16, 16, 0, {{70, 0}, {1, 5}})),
+          windowed(64, grouped(9, 3, 24, 24, 0, {{150, 0}, {2, 127}}, DType::bf16)),
+          windowed(70, grouped(16, 1, 18, 7, 0, {{90, 61}, {1, 200}})),
+          windowed(70, grouped(8, 2, 18, 7, 0, {{150, 0}, {20, 125}})),
+          windowed(20, {6, 16, 17, 0, {{100, 0}}, DType::bf16}),
+          with_sinks(grouped(9, 3, 24, 17, 0, {{70, 0}, {1, 130}, {1, 0}}, DType::bf16)),
+          with_sinks(grouped(17, 1, 8, 8, 0, {{33, 100}, {1, 5}})),
+          with_sinks(windowed(5, grouped(6, 2, 16, 16, 0, {{70, 0}, {1, 5}}))),
+          with_sinks(windowed(70, grouped(8, 2, 18, 7, 0, {{20, 125}}, DType::bf16)))};
 }
 std::vector<Case> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
@@ -255,7 +288,14 @@ std::vector<Case> training_cases() {
           grouped(4, 4, 33, 40, 5, {{20, 0}, {17, 0}}, DType::bf16),
           grouped(5, 1, 8, 24, 0, {{65, 0}}),
           {2, 250, 30, 0, {{9, 0}}},  // wide entries, of several column ranges
-          grouped(2, 1, 410, 400, 0, {{5, 0}}, DType::bf16)};
+          grouped(2, 1, 410, 400, 0, {{5, 0}}, DType::bf16),
+          windowed(1, grouped(6, 2, 16, 16, 0, {{66, 0}})),
+          windowed(5, grouped(6, 2, 16, 16, 0, {{70, 0}, {3, 0}})),
+          windowed(64, grouped(9, 3, 24, 24, 0, {{150, 0}, {20, 0}}, DType::bf16)),
+          windowed(70, grouped(16, 1, 18, 7, 0, {{140, 0}})),
+          windowed(70, grouped(8, 2, 18, 7, 0, {{150, 0}})),
+          with_sinks(grouped(9, 3, 24, 17, 0, {{70, 0}, {1, 0}}, DType::bf16)),
+          with_sinks(windowed(20, grouped(6, 2, 16, 16, 0, {{90, 0}, {3, 0}})))};
 }
 
 TEST(Attention, ForwardAgainstDouble) {
@@ -270,8 +310,9 @@ TEST(Attention, ForwardAgainstDouble) {
 }
 
 TEST(Attention, BackwardAgainstFiniteDifferences) {
-  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}},
-                        grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}), grouped(4, 4, 18, 5, 0, {{11, 0}})}) {
+  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}}, grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}),
+                        grouped(4, 4, 18, 5, 0, {{11, 0}}), windowed(3, grouped(4, 2, 6, 5, 0, {{11, 0}, {2, 0}})),
+                        with_sinks(windowed(4, grouped(4, 2, 6, 5, 0, {{9, 0}, {1, 0}})))}) {
     const Problem p(c);
     KernelBench b;
     const Problem::Views v = p.launch(b, true);
@@ -280,9 +321,18 @@ TEST(Attention, BackwardAgainstFiniteDifferences) {
     const std::vector<double> by_slot = finite_difference([&](const auto& x) { return p.objective(q, x); }, cache);
     std::vector<double> by_row;
     for (int t = 0; t < p.T; ++t)
-      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * p.width,
-                    by_slot.begin() + (p.rows.slot_of_row(t) + 1) * p.width);
+      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * p.width, by_slot.begin() + (p.rows.slot_of_row(t) + 1) * p.width);
     expect_close(b.read(v.dentry), by_row, 1e-5, "dentry");
+    if (!c.sinks) continue;
+    const auto with = [&](const std::vector<double>& x) {
+      Problem other = p;
+      other.wide_sinks = x;
+      return other.objective(q, cache);
+    };
+    std::vector<float> of_heads(static_cast<std::size_t>(c.heads));
+    const std::vector<float> of_rows = b.read(v.dsink);
+    for (std::size_t i = 0; i < of_rows.size(); ++i) of_heads[i % of_heads.size()] += of_rows[i];
+    expect_close(of_heads, finite_difference(with, p.wide_sinks), 1e-5, "sinks");
   }
 }
 
@@ -322,8 +372,23 @@ TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
       const Problem::Views v = p.launch(b, true);
       expect_same_words(words_of(b.read(v.dq)), words_of(w.dq), "dq");
       expect_same_words(words_of(b.read(v.dentry)), words_of(w.dentry), "dentry");
+      if (c.sinks) expect_same_words(words_of(b.read(v.dsink)), words_of(w.dsink), "dsink");
     }
   }
+}
+
+// A sink far below every score adds nothing but its rounding; one far above leaves nothing of the values.
+TEST(Attention, ASinkTakesItsShareOfTheSoftmax) {
+  Problem p(with_sinks(grouped(4, 2, 16, 16, 0, {{20, 0}})));
+  KernelBench b;
+  const auto output = [&](float sink) {
+    p.sinks.assign(4, sink);
+    return b.read(p.launch(b, false).o);
+  };
+  const std::vector<float> without = b.read(Problem(grouped(4, 2, 16, 16, 0, {{20, 0}})).launch(b, false).o), low = output(-200), high = output(200);
+  expect_same_words(words_of(low), words_of(without), "a sink of -200");
+  for (const float x : high) EXPECT_EQ(x, 0.0f);
+  EXPECT_NE(words_of(output(0)), words_of(without));
 }
 
 TEST(Attention, SameEverywhere) {
@@ -339,6 +404,7 @@ TEST(Attention, SameEverywhere) {
     expect_same_everywhere([&](KernelBench& b) {
       const Problem::Views v = p.launch(b, true);
       b.record(v.dq), b.record(v.dentry);
+      if (v.dsink) b.record(v.dsink);
       if (v.target) b.record(v.target);
     });
   }
@@ -378,9 +444,7 @@ TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
       expect_same_words(words_of(b.read(o)), words_of(b.read(all.o)), "o");
       expect_same_words(words_of(b.read(log_sum)), words_of(b.read(all.log_sum)), "log_sum");
       EXPECT_EQ(b.read_ints(keys_read), b.read_ints(all.keys_read));
-      if (b.traced())
-        expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(),
-                          "hashes of o");
+      if (b.traced()) expect_same_words(b.backend().stream().read_hashes(o).get(), b.backend().stream().read_hashes(all.o).get(), "hashes of o");
     }
 }
 
@@ -420,8 +484,8 @@ TEST(Attention, ANanStaysInItsRow) {
 // its keys, those before its first row included.
 TEST(Attention, BackwardOfRowsThatContinueASequence) {
   const std::vector<PagedRows::Sequence> whole = {{140, 0}, {50, 0}, {16, 0}}, continuing = {{70, 70}, {1, 49}, {16, 0}};
-  for (const Case& c : {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole},
-                        Case{4, 20, 8, 9, whole, DType::bf16}}) {
+  for (const Case& c :
+       {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole}, Case{4, 20, 8, 9, whole, DType::bf16}}) {
     Problem all(c);
     Case rest = c;
     rest.sequences = continuing;
@@ -452,9 +516,8 @@ TEST(Attention, BackwardOfRowsThatContinueASequence) {
     const auto run = [&](KernelBench& b, const Problem& p, bool continues, View& dq) {
       Rows rows = p.rows.view(b);
       const View q = b.floats(p.q, p.T, c.heads * p.key), o = b.junk(p.T, c.heads * p.value), log_sum = b.junk(p.T, c.heads),
-                 cache = b.floats(p.cache, p.rows.slots(), p.width, c.cache),
-                 selection = c.top_k > 0 ? b.ints(p.selection, p.T, c.top_k) : View(), count = c.top_k > 0 ? b.ints(p.count, p.T) : View(),
-                 dentry = b.junk(all.T, p.width);
+                 cache = b.floats(p.cache, p.rows.slots(), p.width, c.cache), selection = c.top_k > 0 ? b.ints(p.selection, p.T, c.top_k) : View(),
+                 count = c.top_k > 0 ? b.ints(p.count, p.T) : View(), dentry = b.junk(all.T, p.width);
       b.launch(&KernelTable::attention_forward, AttentionForward{o, log_sum, q, cache, selection, count, rows, p.shape});
       if (continues) {
         rows.first = b.ints({70, 49, 0}, 3);

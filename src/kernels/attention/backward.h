@@ -1,6 +1,6 @@
-// The adjoint of attention.h, a kv head of a sequence at a time and in tiles (query blocks x a range of keys) of bounded scratch:
-//   1. per row: P, dS and dq; each pair of (row, key) leaves dS * scale and P of all heads behind;
-//   2. per key: the pairs of that key, rows ascending, become dentry; dense, for some neighbouring keys at a time.
+// The backward of attention.h, one kv head of a sequence at a time, in tiles (query blocks x a range of keys) of bounded scratch:
+//   1. per row: P, dS and dq; stores dS * scale and P of all heads for each pair (row, key);
+//   2. per key: the pairs of that key, rows ascending, are summed into dentry; dense, for some neighbouring keys at a time.
 // Short sequences are one work item each; in one that is a large part of the batch both steps run on all threads.
 #pragma once
 #include "kernels/attention/row_keys.h"
@@ -37,11 +37,10 @@ void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile) {
   std::memset(tile.key_begin, 0, static_cast<std::size_t>(tile.keys + 1) * sizeof(std::int32_t));
   std::int32_t pairs = 0;
   const auto each_key = [&](std::int64_t r, const auto& visit) {
-    const RowKeys keys = keys_of_row<V>(op.rows, op.selection, op.count, tile.row + r);
+    const RowKeys keys = keys_of_row<V>(op.rows, op.selection, op.count, 0, tile.row + r);
     const RankRange ranks = ranks_between<V>(keys, tile.key, tile.key + tile.keys);
     tile.rank_begin[r] = static_cast<std::int32_t>(ranks.begin);
-    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank)
-      visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
+    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank) visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
   };
   for (std::int64_t r = 0; r < tile.rows; ++r) {
     tile.pair_begin[r] = pairs;
@@ -75,7 +74,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
   Elem* ds = p + part;
   Elem* delta = ds + part;
 
-  const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool last) {
+  const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool start, bool last) {
     const std::int64_t step = score_step(n);
     const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * key;
     const Elem* dout = elements<V>(op.dout) + t * op.dout.stride + h0 * value;
@@ -84,16 +83,13 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
     dot_products<V, true>(q, key, heads, block.entry, panels, key, key, n, scale, p, step);
     subtract_by_head<V>(p, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride + h0);
     exp_all<V>(p, heads * step);
-    dot_products<V, false>(dout, value, heads, block.values(), panels ? block.value_panels : nullptr,
-                           block.value_panel_width(), value, n, scale, ds, step);
+    dot_products<V, false>(dout, value, heads, block.values(), panels ? block.value_panels : nullptr, block.value_panel_width(), value, n, scale, ds, step);
     for (std::int64_t h = 0; h < heads; ++h) delta[h] = dot16<V>(dout + h * value, o + h * value, value);
     subtract_by_head<V>(ds, heads, step, n, delta);
     for (std::int64_t i = 0; i < heads * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
     weighted_sums<V>(
         ds, step, heads, block.entry, n, key,
-        [&](std::int64_t h, std::int64_t column, int lanes) {
-          return at == 0 ? V::zero() : V::load_partial(dq + h * key + column, lanes);
-        },
+        [&](std::int64_t h, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq + h * key + column, lanes); },
         [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
           if (last) sum = sum * V::set1(scale);
           sum.store_partial(dq + h * key + column, lanes);
@@ -116,7 +112,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         c[heads + h] = p[h * step + k];
       }
   };
-  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, heads, begin, end, tile.key, tile.key + tile.keys, 1, visit);
+  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, tile.key, tile.key + tile.keys, 1, visit);
 }
 
 // Which terms a vector of entry columns takes: of key and value (a value in the key), of the key and in its first lanes of the
@@ -133,8 +129,8 @@ inline V load_columns(const typename V::Elem* from, int lanes) {
 // Step 2 of one key for `Vectors` column vectors from `column` of the key (or of the value) on, which stand at dentry; list entries
 // [begin, end). Partial: one vector of `lanes`.
 template <class V, int Vectors, EntryColumns kind, bool Partial>
-void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end,
-                      std::int64_t column, int lanes, typename V::Elem* dentry) {
+void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, std::int32_t begin, std::int32_t end, std::int64_t column, int lanes,
+                      typename V::Elem* dentry) {
   using Elem = typename V::Elem;
   constexpr bool of_key = kind != EntryColumns::value, of_value = kind != EntryColumns::key;
   const std::int64_t heads = op.shape.group(), h0 = tile.kv_head * heads, key = op.shape.key, value = op.shape.value;
@@ -161,10 +157,8 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
           const V ds = V::set1(weight[h]), p = V::set1(weight[heads + h]);
           for (int c = 0; c < Vectors; ++c) {
             if constexpr (of_key) sum[c] = fma(ds, load_columns<V, Partial>(q_h + 16 * c, lanes), sum[c]);
-            if constexpr (kind == EntryColumns::mixed)
-              sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
-            else if constexpr (of_value)
-              sum[c] = fma(p, load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[c]);
+            if constexpr (kind == EntryColumns::mixed) sum[c] = select_gt(value_mask, V::zero(), fma(p, V::load_partial(dout_h, value_lanes), sum[c]), sum[c]);
+            else if constexpr (of_value) sum[c] = fma(p, load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[c]);
           }
         }
       }
@@ -180,15 +174,16 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
 }
 
 // The same, dense, for `Keys` neighbouring keys from key_at of the tile on, none of which begins in another query block than the
-// first. dentry: of the first key; the next stands op.dentry.stride further.
+// first; with a window one key, since the last rows that see it are its own. dentry: of the first key; the next stands op.dentry.stride further.
 template <class V, int Keys, int Vectors, EntryColumns kind, bool Partial>
-void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t key_at, std::int64_t column,
-                            int lanes, typename V::Elem* dentry) {
+void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t key_at, std::int64_t column, int lanes,
+                            typename V::Elem* dentry) {
   using Elem = typename V::Elem;
   constexpr bool of_key = kind != EntryColumns::value, of_value = kind != EntryColumns::key;
   const std::int64_t heads = op.shape.group(), h0 = tile.kv_head * heads, key = op.shape.key, value = op.shape.value;
   const int leaves = head_leaf_count(heads);
-  const std::int64_t leaf_heads = heads / leaves, end = tile.row + tile.rows, first_key = tile.begin + tile.key + key_at;
+  const std::int64_t leaf_heads = heads / leaves, first_key = tile.begin + tile.key + key_at, window = op.shape.window;
+  const std::int64_t end = window > 0 ? std::min(tile.row + tile.rows, first_key + window) : tile.row + tile.rows;
   const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
   const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
   const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
@@ -214,10 +209,8 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
             for (int c = 0; c < Vectors; ++c) {
               if constexpr (of_key) sum[j][c] = fma(V::set1(ds[j]), load_columns<V, Partial>(q_h + 16 * c, lanes), sum[j][c]);
               if constexpr (kind == EntryColumns::mixed)
-                sum[j][c] = select_gt(value_mask, V::zero(),
-                                      fma(V::set1(p[j]), V::load_partial(dout_h, value_lanes), sum[j][c]), sum[j][c]);
-              else if constexpr (of_value)
-                sum[j][c] = fma(V::set1(p[j]), load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[j][c]);
+                sum[j][c] = select_gt(value_mask, V::zero(), fma(V::set1(p[j]), V::load_partial(dout_h, value_lanes), sum[j][c]), sum[j][c]);
+              else if constexpr (of_value) sum[j][c] = fma(V::set1(p[j]), load_columns<V, Partial>(dout_h + 16 * c, lanes), sum[j][c]);
             }
           }
         }
@@ -262,8 +255,7 @@ void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const
   std::int64_t c = shape.value / 16 * 16;
   range(std::integral_constant<EntryColumns, EntryColumns::both>(), 0, c, 0);
   if (c < shape.value) {
-    f(std::integral_constant<EntryColumns, EntryColumns::mixed>(), std::integral_constant<int, 1>(), std::true_type(), c,
-      lanes_left(shape.key, c), c);
+    f(std::integral_constant<EntryColumns, EntryColumns::mixed>(), std::integral_constant<int, 1>(), std::true_type(), c, lanes_left(shape.key, c), c);
     c += 16;
   }
   range(of_key, c, shape.key, 0);
@@ -282,7 +274,7 @@ void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std
       });
     };
     std::int64_t k = begin;
-    for (; k + kKeys <= end; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
+    for (; k + kKeys <= end && op.shape.window == 0; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
     for (; k < end; ++k) take(std::integral_constant<int, 1>(), k);
     return;
   }
@@ -313,32 +305,27 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const 
   const std::int64_t length = end - sequence.begin, positions = end - zero, per_pair = 2 * op.shape.group();
   const std::int64_t most_keys = op.selection ? std::min(op.selection.cols, positions) : positions;
   // As many query blocks as fit; where not even one does, the keys are cut too.
-  const auto blocks_that_fit = [&](std::int64_t others) {
-    return std::max<std::int64_t>(1, kPairScratch / (kKeyBlock * others * per_pair)) * kKeyBlock;
-  };
+  const auto blocks_that_fit = [&](std::int64_t others) { return std::max<std::int64_t>(1, kPairScratch / (kKeyBlock * others * per_pair)) * kKeyBlock; };
   const std::int64_t block_rows = blocks_that_fit(most_keys), span = std::min(length, block_rows);
   const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
   const std::int64_t tile_keys = whole ? positions : std::min(positions, blocks_that_fit(kKeyBlock));
   const std::int64_t key_step = padded16(tile_keys);
   const std::int64_t pairs = span * (op.selection ? std::min(most_keys, tile_keys) : key_step);
-  auto* coefficients =
-      reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
-  std::int32_t* lists =
-      op.selection ? thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2)) : nullptr;
+  auto* coefficients = reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
+  std::int32_t* lists = op.selection ? thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2)) : nullptr;
 
   const EntryPart part = group_part(op.shape, kv_head);
   const auto clear = [&](std::int64_t t, std::int64_t column, std::int64_t width) {
     auto* dentry = elements<V>(op.dentry) + t * op.dentry.stride + column;
     for (std::int64_t c = 0; c < width; c += 16) V::zero().store_partial(dentry + c, lanes_left(width, c));
   };
-  for (std::int64_t p = 0; p < positions; ++p)
-    clear(sequence.entry + p, part.key_begin, part.key), clear(sequence.entry + p, part.value_begin, part.value);
+  for (std::int64_t p = 0; p < positions; ++p) clear(sequence.entry + p, part.key_begin, part.key), clear(sequence.entry + p, part.value_begin, part.value);
   // A tile ends where a query block of absolute positions does.
   for (std::int64_t row = sequence.begin, rows; row < end; row += rows) {
     rows = std::min(block_rows - (row - zero) % kKeyBlock, end - row);
     const std::int64_t visible = row + rows - zero;
     for (std::int64_t key = 0; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,    std::min(tile_keys, visible - key),
+      BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,     std::min(tile_keys, visible - key),
                            coefficients, key_step, lists,          nullptr, nullptr, nullptr, nullptr};
       if (op.selection) {
         tile.rank_begin = tile.pair_begin + span + 1;
@@ -348,12 +335,10 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const 
         list_pairs(op, tile);
       }
       constexpr std::int64_t kRowsAtOnce = 32, kKeysAtOnce = 32;
-      run((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::int64_t i) {
-        backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce));
-      });
-      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce, [&](std::int64_t i) {
-        backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce));
-      });
+      run((rows + kRowsAtOnce - 1) / kRowsAtOnce,
+          [&](std::int64_t i) { backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce)); });
+      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce,
+          [&](std::int64_t i) { backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce)); });
     }
   }
 }

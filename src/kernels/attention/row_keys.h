@@ -1,19 +1,21 @@
-// Which keys a row attends to, and walking over them in blocks of 64. Templates over V, for attention.inl alone.
+// The keys that a row attends to, and iteration over them in blocks of 64. Templates over V, for attention.inl only.
 #pragma once
 #include "kernels/cache/entries.h"
 
 namespace lockstep {
 
-// The keys of one row: positions 0..count (dense) or the selection's.
+// The keys of one row: positions first..count (dense) or the selection's.
 struct RowKeys {
   const std::int32_t* positions;  // null: dense
   std::int64_t count, sequence;
+  std::int64_t first = 0;  // above 0 where a window leaves earlier positions out
 };
 template <class V>
-inline RowKeys keys_of_row(const Rows& rows, const View& selection, const View& count, std::int64_t t) {
+inline RowKeys keys_of_row(const Rows& rows, const View& selection, const View& count, std::int64_t window, std::int64_t t) {
   const std::int64_t sequence = ints(rows.sequence)[t * rows.sequence.stride];
-  if (!selection) return {nullptr, std::int64_t{1} + ints(rows.position)[t * rows.position.stride], sequence};
-  return {ints(selection) + t * selection.stride, ints(count)[t * count.stride], sequence};
+  if (selection) return {ints(selection) + t * selection.stride, ints(count)[t * count.stride], sequence};
+  const std::int64_t visible = std::int64_t{1} + ints(rows.position)[t * rows.position.stride];
+  return {nullptr, visible, sequence, window > 0 ? std::max<std::int64_t>(0, visible - window) : 0};
 }
 
 // The ranks [begin, end) of a row's keys whose positions lie in [first_key, end_key).
@@ -43,18 +45,18 @@ inline std::size_t group_scratch(const AttentionShape& shape) {
 }
 
 // For the rows [begin, end) and their keys at positions [first_key, end_key), in blocks of at most 64 that never cross
-// a multiple of 64 ranks, ascending per row: visit(row, rows, first rank, n, panels or null, these were the row's last keys).
-// rows > 1: as many neighbouring rows, at most `at_once`, have the same n keys here and more behind them (dense alone).
+// a multiple of 64 ranks, ascending per row: visit(row, rows, first rank, n, panels or null, these are the row's first keys, its last).
+// rows > 1: as many neighbouring rows, at most `at_once`, have the same n keys here, more behind them, and the same answer to whether these
+// are their first (dense alone).
 // `block` then holds the n keys; with `transposed_values` its values have panels too where its keys have.
 // Dense rows of one sequence share what is read. first_key is a multiple of 64.
 template <class V, bool transposed_values, class Visit>
-void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count,
-                    std::int64_t heads, std::int64_t begin, std::int64_t end, std::int64_t first_key,
-                    std::int64_t end_key, std::int64_t at_once, const Visit& visit) {
+void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selection, const View& count, std::int64_t window, std::int64_t heads,
+                    std::int64_t begin, std::int64_t end, std::int64_t first_key, std::int64_t end_key, std::int64_t at_once, const Visit& visit) {
   using Elem = typename V::Elem;
   if (selection) {
     for (std::int64_t t = begin; t < end; ++t) {
-      const RowKeys keys = keys_of_row<V>(rows, selection, count, t);
+      const RowKeys keys = keys_of_row<V>(rows, selection, count, 0, t);
       const RankRange ranks = ranks_between<V>(keys, first_key, end_key);
       for (std::int64_t at = ranks.begin; at < ranks.end;) {
         const std::int64_t n = std::min(ranks.end, (at / kKeyBlock + 1) * kKeyBlock) - at;
@@ -63,36 +65,49 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
           block.transpose(n);
           if (transposed_values) block.transpose_values(n);
         }
-        visit(t, std::int64_t{1}, at, n, block.panels, at + n == keys.count);
+        visit(t, std::int64_t{1}, at, n, block.panels, at == 0, at + n == keys.count);
         at += n;
       }
     }
     return;
   }
+  const auto keys_of = [&](std::int64_t t) { return keys_of_row<V>(rows, selection, count, window, t); };
   while (begin < end) {
     const std::int64_t sequence = ints(rows.sequence)[begin * rows.sequence.stride];
     std::int64_t run = begin + 1;
     while (run < end && ints(rows.sequence)[run * rows.sequence.stride] == sequence) ++run;
-    const std::int64_t longest = std::min(end_key, keys_of_row<V>(rows, selection, count, run - 1).count);
-    for (std::int64_t at = first_key; at < longest; at += kKeyBlock) {
+    const std::int64_t longest = std::min(end_key, keys_of(run - 1).count), earliest = keys_of(begin).first / kKeyBlock * kKeyBlock;
+    for (std::int64_t at = std::max(first_key, earliest); at < longest; at += kKeyBlock) {
       const std::int64_t here = std::min(kKeyBlock, longest - at);
       block.read(sequence, nullptr, at, here);
       if (transposing_pays(here, heads * (run - begin))) {
         block.transpose(here);
         if (transposed_values) block.transpose_values(here);
       }
-      for (std::int64_t t = begin; t < run; ++t) {
-        const std::int64_t visible = keys_of_row<V>(rows, selection, count, t).count;
+      std::int64_t t = begin;
+      for (; t < run; ++t) {
+        const RowKeys keys = keys_of(t);
+        const std::int64_t visible = keys.count;
         if (visible <= at) continue;
+        if (keys.first > at) break;  // and so do the windows of all rows behind it
         const std::int64_t n = std::min(here, visible - at);
         const Elem* panels = n < kPanelKeys ? nullptr : block.panels;
+        const bool starts = keys.first == at;
         if (at + n < visible) {  // rows stand in ascending positions: the following ones see more
-          const std::int64_t together = std::min(at_once, run - t);
-          visit(t, together, at, n, panels, false);
+          std::int64_t together = std::min(at_once, run - t);
+          while (together > 1 && (starts ? keys_of(t + together - 1).first != at : keys_of(t + together - 1).first >= at)) --together;
+          visit(t, together, at, n, panels, starts, false);
           t += together - 1;
         } else {
-          visit(t, std::int64_t{1}, at, n, panels, true);
+          visit(t, std::int64_t{1}, at, n, panels, starts, true);
         }
+      }
+      for (; t < run; ++t) {  // rows whose window begins inside the block read its rest by themselves
+        const RowKeys keys = keys_of(t);
+        if (keys.first >= at + here) break;
+        const std::int64_t n = std::min(at + here, keys.count) - keys.first;
+        block.read(sequence, nullptr, keys.first, n);
+        visit(t, std::int64_t{1}, keys.first, n, static_cast<const Elem*>(nullptr), true, keys.first + n == keys.count);
       }
     }
     begin = run;
@@ -110,8 +125,7 @@ inline void for_chains(std::int64_t heads, const F& f) {
 // The largest of each head's n scores: the earliest of equals; a NaN at rank 0 stays, later ones are passed over (their
 // exponential is a NaN all the same). Eight heads at a time hide the chain's latency.
 template <class V>
-inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n,
-                           typename V::Elem* largest) {
+inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* largest) {
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     typename V::Elem m[kHeads];
@@ -125,8 +139,7 @@ inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::in
 
 // Each head's n values added in ascending order from +0.
 template <class V>
-inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int64_t heads, std::int64_t n,
-                         typename V::Elem* sums) {
+inline void sums_by_head(const typename V::Elem* p, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* sums) {
   using Elem = typename V::Elem;
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;

@@ -1,4 +1,4 @@
-// A block's part of attention (CUDA forms): one row and up to kHeadTile heads of one kv head, and its keys 64 at a time.
+// Block-level attention for CUDA forms: one row and up to kHeadTile heads of one kv head, and its keys 64 at a time.
 #pragma once
 #include "kernels/cache/keys.h"
 
@@ -25,19 +25,18 @@ struct HeadTile {
     heads = static_cast<int>(group - first < kHeadTile ? group - first : kHeadTile);
   }
 };
-inline std::int64_t head_tiles(std::int64_t rows, const AttentionShape& shape) {
-  return rows * shape.kv_heads * ((shape.group() + kHeadTile - 1) / kHeadTile);
-}
+inline std::int64_t head_tiles(std::int64_t rows, const AttentionShape& shape) { return rows * shape.kv_heads * ((shape.group() + kHeadTile - 1) / kHeadTile); }
 
 // What the block shares.
 struct AttentionShared {
   std::int64_t entry[kKeyBlock];  // of the cache
   float s[kHeadTile][kKeyBlock];  // scores, and what becomes of them
-  float alpha[kHeadTile], largest[kHeadTile], denominator[kHeadTile];
+  float alpha[kHeadTile], largest[kHeadTile], denominator[kHeadTile], sink_alpha[kHeadTile];
 };
 
 // The entries of the row's keys [at, at + n); a sync must follow.
-LOCKSTEP_DEVICE void find_entries(const Thread& t, const View& cache, const Rows& rows, const RowKeys& keys, std::int64_t at, std::int64_t n, std::int64_t* entry) {
+LOCKSTEP_DEVICE void find_entries(const Thread& t, const View& cache, const Rows& rows, const RowKeys& keys, std::int64_t at, std::int64_t n,
+                                  std::int64_t* entry) {
   for (std::int64_t k = t.index(); k < n; k += t.count()) entry[k] = entry_of(cache, rows, keys.sequence, keys.position(at + k));
 }
 
@@ -49,7 +48,8 @@ LOCKSTEP_DEVICE void tile_scores(const Thread& t, const View& cache, const std::
   for (std::int64_t k = t.group(); k < n; k += t.count() / kLanes) {
     const std::int64_t from = entry[k] + column;
     const auto key = [&](std::int64_t i) { return load_stored(cache, from + i); };
-    const float dot = group_dots(t, width, heads, [&](int j, std::int64_t i) { return q[j * width + i]; }, key);
+    const float dot = group_dots(
+        t, width, heads, [&](int j, std::int64_t i) { return q[j * width + i]; }, key);
     if (t.lane() % kLanesOfDot == 0 && t.lane() / kLanesOfDot < heads) result(t.lane() / kLanesOfDot, k, dot);
   }
 }

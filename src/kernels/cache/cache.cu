@@ -1,4 +1,4 @@
-// The CUDA form of cache.h: a thread a value.
+// The CUDA form of cache.h: one thread per value.
 #include "kernels/cache/keys.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {

@@ -10,7 +10,7 @@ namespace lockstep {
 struct CacheWrite {
   View cache;  // f32 or bf16 [slots, width]
   std::int64_t cache_column = 0;
-  View x;      // f32 [T, columns]
+  View x;  // f32 [T, columns]
   Rows rows;
 };
 

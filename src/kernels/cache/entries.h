@@ -1,7 +1,7 @@
-// Reading the paged cache for the kernels that attend: a block of up to 64 entries, their dot products with the queries
+// Reads the paged cache for attention kernels: a block of up to 64 entries, their dot products with the queries
 // of several heads, and weighted sums of them. Templates over V; included by the .inl files after the instruction set's
-// pragma. Every product q.k is dot16 (numerics/form.h), in one of two ways that give the same expression: directly, or
-// sixteen keys a vector over a transposed panel, where lane chains become vector chains and the tree adds whole
+// pragma. Every product q.k is dot16 (numerics/form.h), computed in one of two ways that give the same expression: directly, or
+// sixteen keys per vector over a transposed panel, where lane chains become vector chains and the tree adds whole
 // vectors. A weighted sum is, per column, one ascending fma chain over the keys.
 #pragma once
 #include "kernels/cache/cache.h"
@@ -12,8 +12,7 @@ namespace lockstep {
 template <class V>
 inline constexpr int kHeadTile = V::kRows >= 12 ? 4 : 2;
 template <class V>
-inline constexpr int kPanelTile =
-    V::kRows >= 12 ? 4 : 1;  // heads in the transposed form: its tree holds five vectors a head
+inline constexpr int kPanelTile = V::kRows >= 12 ? 4 : 1;  // heads in the transposed form: its tree holds five vectors a head
 template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
@@ -38,8 +37,7 @@ static inline std::int64_t padded16(std::int64_t n) { return (n + 15) / 16 * 16;
 // Transposes n entries of `width` to panels [ceil(n / 16)][width][16]. Lanes of absent keys repeat the last one
 // (results unused).
 template <class V>
-inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, std::int64_t width,
-                        typename V::Elem* panels) {
+inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, std::int64_t width, typename V::Elem* panels) {
   for (std::int64_t first = 0; first < n; first += 16) {
     const typename V::Elem* lane[16];
     for (std::int64_t k = 0; k < 16; ++k) lane[k] = entry[std::min(first + k, n - 1)];
@@ -66,13 +64,11 @@ class EntryBlock {
     return static_cast<std::size_t>(2 * kKeyBlock * (padded16(key) + padded16(value)));
   }
   // scratch: scratch_size(part.key, part.value) elements that live as long as the block.
-  EntryBlock(const View& cache, const Rows& rows, const EntryPart& part, Elem* scratch)
-      : cache_(cache), rows_(rows), part_(part), scratch_(scratch) {}
-  EntryBlock(const View& cache, const Rows& rows, std::int64_t key, Elem* scratch)
-      : EntryBlock(cache, rows, EntryPart{0, key, 0, 0}, scratch) {}
+  EntryBlock(const View& cache, const Rows& rows, const EntryPart& part, Elem* scratch) : cache_(cache), rows_(rows), part_(part), scratch_(scratch) {}
+  EntryBlock(const View& cache, const Rows& rows, std::int64_t key, Elem* scratch) : EntryBlock(cache, rows, EntryPart{0, key, 0, 0}, scratch) {}
 
   const Elem* const* values() const { return part_.value ? value_ : entry; }
-  // The width of the panels that values stand in.
+  // The width of the panels of values.
   std::int64_t value_panel_width() const { return part_.value ? part_.value : part_.key; }
 
   // The entries of `sequence` at positions[0..n), or at first..first + n when positions is null; n <= 64.
@@ -126,8 +122,8 @@ class EntryBlock {
 // dot16 of `Heads` queries with the sixteen keys of a panel: out[h]'s lane k. First and Step name the part of the tree.
 // Width: that of the entries where it is known to the compiler, else 0.
 template <class V, int Heads, int Width, int First, int Step>
-[[gnu::always_inline]] inline void panel_tree(const typename V::Elem* q, std::int64_t q_step,
-                                              const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
+[[gnu::always_inline]] inline void panel_tree(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width,
+                                              V (&out)[Heads]) {
   if constexpr (Step == 16) {
     for (int h = 0; h < Heads; ++h) out[h] = V::zero();
     for (std::int64_t i = First; i < (Width ? Width : width); i += 16) {
@@ -142,13 +138,11 @@ template <class V, int Heads, int Width, int First, int Step>
   }
 }
 template <class V, int Heads, int Width>
-[[gnu::noinline]] void panel_dots_of(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel,
-                                     std::int64_t width, V (&out)[Heads]) {
+[[gnu::noinline]] void panel_dots_of(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
   panel_tree<V, Heads, Width, 0, 1>(q, q_step, panel, width, out);
 }
 template <class V, int Heads>
-inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel,
-                       std::int64_t width, V (&out)[Heads]) {
+inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
   if (width == 16) return panel_dots_of<V, Heads, 16>(q, q_step, panel, width, out);
   if constexpr (std::is_same_v<typename V::Elem, float> && V::kRows >= 6) {  // common sizes of a head, unrolled
     if (width == 64) return panel_dots_of<V, Heads, 64>(q, q_step, panel, width, out);
@@ -159,8 +153,8 @@ inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typ
 
 // dot16 of `Heads` queries with one entry.
 template <class V, int Heads>
-inline void direct_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* entry,
-                        std::int64_t width, const V& tail_lanes, typename V::Elem (&out)[Heads]) {
+inline void direct_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* entry, std::int64_t width, const V& tail_lanes,
+                        typename V::Elem (&out)[Heads]) {
   V sum[Heads];
   for (int h = 0; h < Heads; ++h) sum[h] = V::zero();
   std::int64_t i = 0;
@@ -171,8 +165,7 @@ inline void direct_dots(const typename V::Elem* q, std::int64_t q_step, const ty
   if (i < width) {  // lanes beyond the end keep their chain
     const int rest = static_cast<int>(width - i);
     const V key = V::load_partial(entry + i, rest);
-    for (int h = 0; h < Heads; ++h)
-      sum[h] = select_gt(tail_lanes, V::zero(), fma(V::load_partial(q + h * q_step + i, rest), key, sum[h]), sum[h]);
+    for (int h = 0; h < Heads; ++h) sum[h] = select_gt(tail_lanes, V::zero(), fma(V::load_partial(q + h * q_step + i, rest), key, sum[h]), sum[h]);
   }
   for (int h = 0; h < Heads; ++h) out[h] = reduce_tree(sum[h]);
 }
@@ -190,10 +183,8 @@ inline V lane_mask(std::int64_t n) {
 // out[h * out_step + k] = dot16(q + h * q_step, entry k) [* scale], for n keys. `width` may be less than the entries'
 // (the value part). With panels, whole vectors are written: out_step is a multiple of 16 not below n.
 template <class V, bool Scaled>
-void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t heads,
-                  const typename V::Elem* const* entry, const typename V::Elem* panels, std::int64_t entry_width,
-                  std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out,
-                  std::int64_t out_step) {
+void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t heads, const typename V::Elem* const* entry, const typename V::Elem* panels,
+                  std::int64_t entry_width, std::int64_t width, std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step) {
   using Elem = typename V::Elem;
   constexpr int kTile = kHeadTile<V>;
   const auto scaled = [&](Elem x) {
@@ -230,9 +221,8 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
 // One tile of weighted_sums: heads [head, head + Heads), `Columns` vectors from `column` on (Partial: one vector of
 // `lanes`).
 template <class V, int Heads, int Columns, bool Partial, class Begin, class Finish>
-inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step,
-                          const typename V::Elem* const* entry, std::int64_t n, std::int64_t head, std::int64_t column,
-                          int lanes, const Begin& begin, const Finish& finish) {
+inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
+                          std::int64_t column, int lanes, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
   for (int h = 0; h < Heads; ++h)
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
@@ -255,30 +245,24 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
 // For every head and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending
 // sum = fma(weight[head * weight_step + key], entry[key][column], sum); finish(sum, head, column, lanes).
 template <class V, class Begin, class Finish>
-void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads,
-                   const typename V::Elem* const* entry, std::int64_t n, std::int64_t columns, const Begin& begin,
-                   const Finish& finish) {
+void weighted_sums(const typename V::Elem* weight, std::int64_t weight_step, std::int64_t heads, const typename V::Elem* const* entry, std::int64_t n,
+                   std::int64_t columns, const Begin& begin, const Finish& finish) {
   constexpr int kTile = kHeadTile<V>, kWide = kColumnTile<V>;
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     std::int64_t c = 0;
-    for (; c + 16 * kWide <= columns; c += 16 * kWide)
-      weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
+    for (; c + 16 * kWide <= columns; c += 16 * kWide) weighted_tile<V, kHeads, kWide, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
     if constexpr (kWide > 2)
-      for (; c + 32 <= columns; c += 32)
-        weighted_tile<V, kHeads, 2, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
-    for (; c + 16 <= columns; c += 16)
-      weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
-    if (c < columns)
-      weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), begin, finish);
+      for (; c + 32 <= columns; c += 32) weighted_tile<V, kHeads, 2, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
+    for (; c + 16 <= columns; c += 16) weighted_tile<V, kHeads, 1, false>(weight, weight_step, entry, n, h, c, 16, begin, finish);
+    if (c < columns) weighted_tile<V, kHeads, 1, true>(weight, weight_step, entry, n, h, c, lanes_left(columns, c), begin, finish);
   };
   for_head_tiles<kTile>(heads, group);
 }
 
 // x[h * step + k] = x[h * step + k] - minus[h], k < n (whole vectors where step allows).
 template <class V>
-inline void subtract_by_head(typename V::Elem* x, std::int64_t heads, std::int64_t step, std::int64_t n,
-                             const typename V::Elem* minus) {
+inline void subtract_by_head(typename V::Elem* x, std::int64_t heads, std::int64_t step, std::int64_t n, const typename V::Elem* minus) {
   for (std::int64_t h = 0; h < heads; ++h, x += step) {
     if (step % 16 == 0) {
       const V m = V::set1(minus[h]);
@@ -298,8 +282,6 @@ inline void exp_all(typename V::Elem* x, std::int64_t count) {
 static inline std::int64_t score_step(std::int64_t n) { return n < kPanelKeys ? n : padded16(n); }
 
 // Rows a work item takes, so that every thread has several items.
-static inline std::int64_t rows_per_item(std::int64_t rows, int threads, std::int64_t most) {
-  return std::clamp<std::int64_t>(rows / (4 * threads), 1, most);
-}
+static inline std::int64_t rows_per_item(std::int64_t rows, int threads, std::int64_t most) { return std::clamp<std::int64_t>(rows / (4 * threads), 1, most); }
 
 }  // namespace lockstep

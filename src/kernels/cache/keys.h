@@ -1,4 +1,4 @@
-// Reading the paged cache (cache.h) in the CUDA forms: where entries stand, which keys a row has, and dot16 of queries with keys in two
+// Reads the paged cache (cache.h) in CUDA forms: the address of entries, the keys of a row, and dot16 of queries with keys in two
 // ways that give the same bits: by the 16 threads of a group, or by one thread with sixteen chains.
 #pragma once
 #include "kernels/cuda/prelude.h"
@@ -12,13 +12,15 @@ LOCKSTEP_DEVICE std::int64_t entry_of(const View& cache, const Rows& rows, std::
   return (std::int64_t{page} * rows.page_size + position % rows.page_size) * cache.stride;
 }
 
-// The keys of one row: positions 0 .. count (dense) or those of its selection, ascending.
+// The keys of one row: positions first .. count (dense) or those of its selection, ascending.
 struct RowKeys {
   const std::int32_t* positions;  // null: dense
   std::int64_t count, sequence;
-  LOCKSTEP_DEVICE RowKeys(const Rows& rows, const View& selection, const View& counts, std::int64_t t) : positions(nullptr) {
+  std::int64_t first = 0;  // above 0 where a window (dense; 0: none) leaves earlier positions out
+  LOCKSTEP_DEVICE RowKeys(const Rows& rows, const View& selection, const View& counts, std::int64_t t, std::int64_t window = 0) : positions(nullptr) {
     sequence = ints(rows.sequence)[t * rows.sequence.stride];
     count = std::int64_t{1} + ints(rows.position)[t * rows.position.stride];
+    if (window > 0 && count > window) first = count - window;
     if (!selection) return;
     positions = ints(selection) + t * selection.stride;
     count = ints(counts)[t * counts.stride];
@@ -26,7 +28,7 @@ struct RowKeys {
   LOCKSTEP_DEVICE std::int64_t position(std::int64_t rank) const { return positions ? positions[rank] : rank; }
   // The rank of a position, or -1 where the row does not attend to it.
   LOCKSTEP_DEVICE std::int64_t rank_of(std::int64_t position) const {
-    if (!positions) return position < count ? position : -1;
+    if (!positions) return position >= first && position < count ? position : -1;
     std::int64_t begin = 0, end = count;
     while (begin < end) {
       const std::int64_t middle = (begin + end) / 2;

@@ -31,17 +31,12 @@ struct PagedRows {
     pages.resize(sequences.size() * static_cast<std::size_t>(pages_each));
     for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
     RandomSequence random(77, RandomStream::fuzz);
-    for (std::size_t i = pages.size(); i > 1; --i)
-      std::swap(pages[i - 1], pages[random.below(static_cast<std::uint32_t>(i))]);
+    for (std::size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random.below(static_cast<std::uint32_t>(i))]);
   }
   int rows() const { return begin.back(); }
   int slots() const { return static_cast<int>(pages.size()) * page_size; }
-  int slot(int s, int p) const {
-    return pages[static_cast<std::size_t>(s * pages_each + p / page_size)] * page_size + p % page_size;
-  }
-  int slot_of_row(int t) const {
-    return slot(sequence[static_cast<std::size_t>(t)], position[static_cast<std::size_t>(t)]);
-  }
+  int slot(int s, int p) const { return pages[static_cast<std::size_t>(s * pages_each + p / page_size)] * page_size + p % page_size; }
+  int slot_of_row(int t) const { return slot(sequence[static_cast<std::size_t>(t)], position[static_cast<std::size_t>(t)]); }
   int visible(int t) const { return position[static_cast<std::size_t>(t)] + 1; }
 
   Rows view(KernelBench& bench) const {
@@ -70,8 +65,7 @@ struct PagedRows {
       std::vector<std::int32_t> all(static_cast<std::size_t>(visible(t)));
       for (int i = 0; i < visible(t); ++i) all[static_cast<std::size_t>(i)] = i;
       const int n = std::min(top_k, visible(t));
-      for (int i = 0; i < n; ++i)
-        std::swap(all[static_cast<std::size_t>(i)], all[i + random.below(static_cast<std::uint32_t>(visible(t) - i))]);
+      for (int i = 0; i < n; ++i) std::swap(all[static_cast<std::size_t>(i)], all[i + random.below(static_cast<std::uint32_t>(visible(t) - i))]);
       std::sort(all.begin(), all.begin() + n);
       std::copy(all.begin(), all.begin() + n, selection.begin() + t * top_k);
       count.push_back(n);

@@ -1,4 +1,4 @@
-// What the threads of a block work out together, of integers and by total orders alone: results that no order of threads can change.
+// Block-wide reductions and scans in CUDA forms, over integers or by total orders only, so that no order of threads changes a result.
 // Every thread of the block calls these, and all get the result. `shared`: block memory of t.count() elements, free again afterwards.
 #pragma once
 #include "kernels/cuda/thread.h"

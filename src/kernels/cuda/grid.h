@@ -1,6 +1,6 @@
-// Where bodies are launched: on a GPU's stream, or on the host executor. Bodies run in the order of their launches.
+// Launches kernel bodies: on a GPU's stream, or on the host executor. Bodies run in launch order.
 //   grid.run(blocks, threads, AddBody{op});      grid.run(blocks, threads, DotBody{op}, shared_bytes);
-// A body says with `static constexpr bool kCooperates` whether its threads wait for each other (sync, down, from).
+// A body declares with `static constexpr bool kCooperates` whether its threads wait for each other (sync, down, from).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,9 @@ class Grid {
   void each(std::int64_t count, const Body& body);
 
   template <class T>
-  T* scratch(int slot, std::int64_t count) { return static_cast<T*>(scratch_.take(slot, static_cast<std::size_t>(count) * sizeof(T))); }
+  T* scratch(int slot, std::int64_t count) {
+    return static_cast<T*>(scratch_.take(slot, static_cast<std::size_t>(count) * sizeof(T)));
+  }
 
  private:
   void* stream_;

@@ -27,7 +27,7 @@ struct Barrier {
   std::uint64_t round = 0;
 };
 
-// Where one goes on from, and on which stack: AddressSanitizer has to be told of every change of it.
+// A suspended context and its stack: AddressSanitizer must be notified of every switch.
 struct Place {
   jmp_buf jump;
   void* frames = nullptr;  // AddressSanitizer's own, of the functions that are under way there
@@ -46,7 +46,7 @@ void arrive([[maybe_unused]] Place& at, [[maybe_unused]] Place& from) {
 #endif
 }
 
-// Fibers of the calling thread, one a thread of a block. They live from block to block and from launch to launch: a fiber that is done with
+// Fibers of the calling thread, one per thread of a block. They live from block to block and from launch to launch: a fiber that is done with
 // a body waits for the next, since making one asks the kernel twice, and fresh memory for its stack costs more than most bodies.
 // Switching is setjmp and longjmp: ucontext alone would ask the kernel at every switch.
 class Fibers {
@@ -86,7 +86,12 @@ thread_local FiberBlock* running = nullptr;  // what the fibers of this thread w
 class FiberBlock : public HostBlock {
  public:
   FiberBlock(std::int64_t blocks, int threads, std::size_t shared_bytes, const std::function<void(HostBlock&, int)>& body)
-      : body_(body), blocks_(blocks), threads_(threads), shared_bytes_(shared_bytes), shared_(shared_bytes + kGuard), words_(2 * threads),
+      : body_(body),
+        blocks_(blocks),
+        threads_(threads),
+        shared_bytes_(shared_bytes),
+        shared_(shared_bytes + kGuard),
+        words_(2 * threads),
         groups_((threads + kGroup - 1) / kGroup) {}
 
   void run(std::int64_t block, bool cooperates, bool descending) {
@@ -114,8 +119,9 @@ class FiberBlock : public HostBlock {
   std::uint64_t exchange(int thread, std::uint64_t word, int source) override {
     check_cooperation();
     const int first = thread / kGroup * kGroup, members = std::min(kGroup, threads_ - first);
-    if (source < first || source >= first + members) fail(ErrorCode::internal, "a shuffle reads thread {}, whose group has {} threads from {} on", source, members, first);
-    // Two words a thread, in turns: nobody publishes the next but one before all have come for the next, and so have read this one.
+    if (source < first || source >= first + members)
+      fail(ErrorCode::internal, "a shuffle reads thread {}, whose group has {} threads from {} on", source, members, first);
+    // Two words per thread, used alternately: no thread publishes a value two rounds ahead before all have arrived at the next, and so read this one.
     Barrier& group = groups_[thread / kGroup];
     const std::size_t turn = group.round % 2 * static_cast<std::size_t>(threads_);
     words_[turn + thread] = word;
@@ -171,7 +177,7 @@ class FiberBlock : public HostBlock {
     }
   }
 
-  // Those in the middle of a body that nobody will end: their stacks are begun anew.
+  // Fibers in the middle of a body that will not be finished: their stacks are reset.
   void forget_fibers() {
     for (int i = 0; i < threads_; ++i) fibers[i].lives = false;
   }

@@ -1,7 +1,7 @@
-// Runs CUDA kernel bodies on the CPU: blocks one after another, the threads of a block as fibers, shuffles and barriers emulated. For
-// tests: it shows indexing, sums and synchronisation without a GPU, and finds what a GPU would only show at times. Threads that
-// wait for one that has ended are an error here, and so is a write just beyond the shared memory that was asked for (what a body reads there is
-// junk); the order of blocks and of threads can be turned around, which must not change a bit.
+// Runs CUDA kernel bodies on the CPU for tests: blocks one after another, the threads of a block as fibers, shuffles and barriers emulated.
+// It checks indexing, sums and synchronisation without a GPU, and finds faults that a GPU shows only sometimes: waiting for a thread that
+// has ended, and writing just beyond the requested shared memory (reads there give junk), are errors; the order of blocks and of threads can be
+// reversed, which must not change a bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The host executor holds what GPU threads may rely on, and finds what they may not.
+// The host executor provides what GPU threads may rely on, and detects what they may not.
 #include <gtest/gtest.h>
 
 #include <numeric>

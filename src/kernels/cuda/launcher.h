@@ -1,4 +1,4 @@
-// The CUDA row of the table of kernels: one launch() for each kernel's arguments, on a GPU's stream or on the host executor.
+// The CUDA row of the kernel table: one launch() for each kernel's arguments, on a GPU's stream or on the host executor.
 #pragma once
 #include <memory>
 

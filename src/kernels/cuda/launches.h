@@ -1,4 +1,4 @@
-// The launch() of every kernel of the table, so that a CUDA form may use another's: the head's products are linear's.
+// Declares the launch() of every kernel of the table, so that one CUDA form may use another's: the head's products are linear's.
 #pragma once
 #include "kernels/cuda/grid.h"
 #include "kernels/table.h"

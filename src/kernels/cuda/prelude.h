@@ -1,7 +1,7 @@
-// What every CUDA kernel (src/kernels/*/*.cu) may use. A .cu file holds bodies and, for each kernel of its header, one
+// Shared by every CUDA kernel (src/kernels/*/*.cu). A .cu file holds bodies and, for each kernel of its header, one
 //   void launch(const Arguments& op, Grid& grid);
-// in lockstep::LOCKSTEP_CUDA_SPACE (launcher.h calls it). The orders are those of the header, so that the bits are the CPU's: sums are
-// explicit chains of fused(), nothing is contracted, no atomics. Plain and correct comes first; a faster body keeps the order.
+// in lockstep::LOCKSTEP_CUDA_SPACE (launcher.h calls it). The orders are those of the header, so the bits are the CPU's: sums are
+// explicit chains of fused(), nothing is contracted, no atomics. Correct first; a faster body keeps the order.
 #pragma once
 #include "kernels/cuda/launches.h"
 #include "kernels/elements.h"

@@ -1,6 +1,7 @@
-// One thread of a block as a kernel body sees it. The same body is compiled twice (src/kernels/folder.cmake): by nvcc for GPUs, in
-// lockstep::cuda, and by the C++ compiler for the host executor, in lockstep::cuda_host (host_executor.h), where tests run it without a GPU.
+// One thread of a block as a kernel body sees it.
 //   struct AddBody { Add op; LOCKSTEP_DEVICE void operator()(const Thread& t) const {...} };
+// The same body is compiled twice (src/kernels/folder.cmake): by nvcc for GPUs, in lockstep::cuda, and by the C++ compiler for the host executor,
+// in lockstep::cuda_host (host_executor.h), where tests run it without a GPU.
 // Sixteen neighbouring threads are a group: lane i of a group holds what lane i of a CPU's f32x16 holds, so that dot16 and
 // its tree have the CPU's order. No atomics, no order that depends on the grid.
 #pragma once
@@ -34,9 +35,13 @@ class Thread {
   __device__ void sync() const { __syncthreads(); }
   // The value of lane + distance of the group (its own beyond the end), or of one lane. All 16 threads call it.
   template <class T>
-  __device__ T down(T x, int distance) const { return __shfl_down_sync(mask(), x, distance, kLanes); }
+  __device__ T down(T x, int distance) const {
+    return __shfl_down_sync(mask(), x, distance, kLanes);
+  }
   template <class T>
-  __device__ T from(T x, int lane) const { return __shfl_sync(mask(), x, lane, kLanes); }
+  __device__ T from(T x, int lane) const {
+    return __shfl_sync(mask(), x, lane, kLanes);
+  }
   // The block's own memory, as many bytes as the launch asked for, 16-byte aligned; junk at the beginning.
   template <class T>
   __device__ T* shared(std::size_t byte_offset = 0) const {
@@ -59,11 +64,17 @@ class Thread {
   int group() const { return index_ / kLanes; }
   void sync() const { block_.sync(index_); }
   template <class T>
-  T down(T x, int distance) const { return exchange(x, lane() + distance < kLanes ? index_ + distance : index_); }
+  T down(T x, int distance) const {
+    return exchange(x, lane() + distance < kLanes ? index_ + distance : index_);
+  }
   template <class T>
-  T from(T x, int lane) const { return exchange(x, index_ / kLanes * kLanes + lane); }
+  T from(T x, int lane) const {
+    return exchange(x, index_ / kLanes * kLanes + lane);
+  }
   template <class T>
-  T* shared(std::size_t byte_offset = 0) const { return reinterpret_cast<T*>(block_.shared(byte_offset)); }
+  T* shared(std::size_t byte_offset = 0) const {
+    return reinterpret_cast<T*>(block_.shared(byte_offset));
+  }
 
  private:
   template <class T>

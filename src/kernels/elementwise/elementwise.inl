@@ -17,6 +17,19 @@ void add(const Add& op, ThreadPool& pool) {
   });
 }
 
+// What a clamped swiglu computes from a gate and an up value.
+template <class V>
+struct ClampedGate {
+  V gate, up, gained, s;  // up: u' + 1; gained: gain g'
+  ClampedGate(const V& g, const V& u, const V& gain, const V& limit) {
+    const V low = V::zero() - limit, high = select_gt(u, limit, limit, u);
+    gate = select_gt(g, limit, limit, g);
+    up = select_gt(low, high, low, high) + V::set1(1.0f);
+    gained = gain * gate;
+    s = sigmoid(gained);
+  }
+};
+
 template <class V>
 void swiglu_forward(const SwigluForward& op, ThreadPool& pool) {
   const std::int64_t n = op.y.cols;
@@ -28,6 +41,11 @@ void swiglu_forward(const SwigluForward& op, ThreadPool& pool) {
       for (std::int64_t i = 0; i < n; i += 16) {
         const int lanes = lanes_left(n, i);
         const V g = V::load_partial(gate + i, lanes);
+        if (op.limit > 0) {
+          const ClampedGate<V> c(g, V::load_partial(up + i, lanes), V::set1(op.gain), V::set1(op.limit));
+          ((c.gate * c.s) * c.up).store_partial(y + i, lanes);
+          continue;
+        }
         ((g * sigmoid(g)) * V::load_partial(up + i, lanes)).store_partial(y + i, lanes);
       }
     }
@@ -48,6 +66,14 @@ void swiglu_backward(const SwigluBackward& op, ThreadPool& pool) {
       for (std::int64_t i = 0; i < n; i += 16) {
         const int lanes = lanes_left(n, i);
         const V g = V::load_partial(gate + i, lanes), u = V::load_partial(up + i, lanes), d = V::load_partial(dy + i, lanes);
+        if (op.limit > 0) {
+          const V limit = V::set1(op.limit), zero = V::zero();
+          const ClampedGate<V> c(g, u, V::set1(op.gain), limit);
+          const V du = d * (c.gate * c.s), dg = (d * c.up) * (c.s * fma(c.gained, one - c.s, one));
+          select_gt(u, limit, zero, select_gt(zero - limit, u, zero, du)).store_partial(dup + i, lanes);
+          select_gt(g, limit, zero, dg).store_partial(dgate + i, lanes);
+          continue;
+        }
         const V s = sigmoid(g);
         (d * (g * s)).store_partial(dup + i, lanes);
         ((d * u) * (s * fma(g, one - s, one))).store_partial(dgate + i, lanes);

@@ -1,6 +1,8 @@
-// Elementwise kernels: values, adjoints, bits everywhere, column ranges.
+// Elementwise kernels: values, adjoints, the same bits on every backend, column ranges.
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
+#include "numerics/elementary.h"
+#include "numerics/isa/scalar.h"
 
 namespace lockstep {
 namespace {
@@ -46,6 +48,70 @@ TEST(Elementwise, SwigluAndItsAdjointMatchTheReference) {
   }
 }
 
+// gpt-oss' SwiGLU: values beyond the limit have no gradient, and those at the limit are not beyond it.
+TEST(Elementwise, ClampedSwigluAndItsAdjointMatchTheReference) {
+  const double gain = 1.702, limit = 2.5;
+  for (std::int64_t n : kSizes) {
+    const std::int64_t T = 5;
+    auto g = random_floats(T * n, 10, -6, 6), u = random_floats(T * n, 11, -5, 5);
+    const auto dy = random_floats(T * n, 12);
+    KernelBench bench;
+    const View y = bench.junk(T, n), dgate = bench.junk(T, n), dup = bench.junk(T, n);
+    const View vg = bench.floats(g, T, n), vu = bench.floats(u, T, n), vdy = bench.floats(dy, T, n);
+    bench.launch(&KernelTable::swiglu_forward, SwigluForward{y, vg, vu, 1.702f, 2.5f});
+    bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate, dup, vdy, vg, vu, 1.702f, 2.5f});
+    const auto value = [&](double gate, double up) {
+      gate = std::min(gate, limit), up = std::clamp(up, -limit, limit);
+      return (up + 1) * gate / (1 + std::exp(-gain * gate));
+    };
+    std::vector<double> want(g.size());
+    for (std::size_t i = 0; i < g.size(); ++i) want[i] = value(g[i], u[i]);
+    expect_close(bench.read(y), want, 1e-6, "y");
+    const auto loss = [&](const std::vector<double>& gate, const std::vector<double>& up) {
+      double sum = 0;
+      for (std::size_t i = 0; i < gate.size(); ++i) sum += dy[i] * value(gate[i], up[i]);
+      return sum;
+    };
+    expect_close(bench.read(dgate), finite_difference([&](const auto& x) { return loss(x, widened(u)); }, widened(g)), 1e-5, "dgate");
+    expect_close(bench.read(dup), finite_difference([&](const auto& x) { return loss(widened(g), x); }, widened(u)), 1e-5, "dup");
+  }
+  KernelBench bench;
+  const View at = bench.floats({2.5f, -2.5f, 3, -3, std::nanf("")}, 1, 5), one = bench.floats({1, 1, 1, 1, 1}, 1, 5), dgate = bench.junk(1, 5),
+             dup = bench.junk(1, 5);
+  bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate, dup, one, at, at, 1.702f, 2.5f});
+  const std::vector<float> of_gate = bench.read(dgate), of_up = bench.read(dup);
+  EXPECT_NE(of_gate[0], 0.0f);
+  EXPECT_NE(of_gate[3], 0.0f);  // a gate is clamped above alone
+  EXPECT_EQ(of_gate[2], 0.0f);
+  EXPECT_NE(of_up[0], 0.0f);
+  EXPECT_NE(of_up[1], 0.0f);
+  EXPECT_EQ(of_up[2], 0.0f);
+  EXPECT_EQ(of_up[3], 0.0f);
+  EXPECT_TRUE(std::isnan(of_gate[4]) && std::isnan(of_up[4]));
+}
+
+TEST(Elementwise, ClampedSwigluFollowsTheWrittenOrder) {
+  const std::int64_t T = 7, n = 33;
+  const auto g = random_floats(T * n, 13, -4, 4), u = random_floats(T * n, 14, -4, 4), dy = random_floats(T * n, 15);
+  const float gain = 1.3f, limit = 1.5f;
+  KernelBench bench;
+  const View y = bench.junk(T, n), dgate = bench.junk(T, n), dup = bench.junk(T, n);
+  const View vg = bench.floats(g, T, n), vu = bench.floats(u, T, n);
+  bench.launch(&KernelTable::swiglu_forward, SwigluForward{y, vg, vu, gain, limit});
+  bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dgate, dup, bench.floats(dy, T, n), vg, vu, gain, limit});
+  std::vector<float> want_y, want_dgate, want_dup;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const float gate = std::min(g[i], limit), up = std::clamp(u[i], -limit, limit) + 1.0f, gained = gain * gate;
+    const float e = exp_element<ScalarVec>(-std::abs(gained)), s = (gained < 0 ? e : 1.0f) / (1.0f + e);
+    want_y.push_back((gate * s) * up);
+    want_dup.push_back(std::abs(u[i]) > limit ? 0.0f : dy[i] * (gate * s));
+    want_dgate.push_back(g[i] > limit ? 0.0f : (dy[i] * up) * (s * std::fma(gained, 1.0f - s, 1.0f)));
+  }
+  expect_same_words(words_of(bench.read(y)), words_of(want_y), "y");
+  expect_same_words(words_of(bench.read(dup)), words_of(want_dup), "dup");
+  expect_same_words(words_of(bench.read(dgate)), words_of(want_dgate), "dgate");
+}
+
 TEST(Elementwise, BitsAndHashesAreTheSameEverywhere) {
   for (std::int64_t n : kSizes)
     expect_same_everywhere([&](KernelBench& bench) {
@@ -58,6 +124,9 @@ TEST(Elementwise, BitsAndHashesAreTheSameEverywhere) {
       bench.launch(&KernelTable::swiglu_forward, SwigluForward{y, gate, up});
       bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dwide.column_range(0, n), dwide.column_range(n, n), dy, gate, up});
       for (const View& v : {sum, y, dwide}) bench.record(v);
+      bench.launch(&KernelTable::swiglu_forward, SwigluForward{y, gate, up, 1.702f, 7.0f});
+      bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dwide.column_range(0, n), dwide.column_range(n, n), dy, gate, up, 1.702f, 7.0f});
+      for (const View& v : {y, dwide}) bench.record(v);
     });
 }
 

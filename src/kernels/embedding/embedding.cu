@@ -1,9 +1,9 @@
-// The CUDA forms of embedding.h. Forward: a thread an element. Backward: rows are brought into order by token id, which keeps their
-// order within an id; then a thread an id and column sums the chains of its segments.
+// The CUDA forms of embedding.h. Forward: one thread per element. Backward: rows are sorted stably by token id; then one thread per
+// id and column sums the chains of its segments.
 #include <cstring>
 
 #include "kernels/embedding/row_order.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -12,9 +12,9 @@ struct EmbeddingForwardBody {
   EmbeddingForward op;
   LOCKSTEP_DEVICE float element_of(std::int64_t token, std::int64_t i) const {
     const std::int64_t h = op.y.cols, panel = token / kLanes, lane = token % kLanes;
-    if (is_packed_format(op.bits)) {
-      const PackedShape shape{op.vocabulary, h, static_cast<PackedFormat>(op.bits)};
-      return packed_element(device_pointer<std::uint8_t>(op.table) + panel * shape.panel_bytes(), shape, lane, i);
+    if (is_low_bit_format(op.bits)) {
+      const LowBitShape shape{op.vocabulary, h, static_cast<LowBitFormat>(op.bits)};
+      return low_bit_element(device_pointer<std::uint8_t>(op.table) + panel * shape.panel_bytes(), shape, lane, i);
     }
     if (op.bits) {
       const QuantisedShape shape{op.vocabulary, h, op.bits};

@@ -16,14 +16,14 @@ struct EmbeddingForward {
   View table;  // f32 or bf16 [V, h], or packed [1, ceil(V/16) * h * 16]
   View token;
   bool packed = false;
-  int bits = 0;  // 8 or 4: the table is packed as integers (numerics/quantised.h); y = float(q) * scale
+  int bits = 0;                 // 8 or 4: the table is packed as integers (numerics/quantised.h); y = float(q) * scale
   std::int64_t vocabulary = 0;  // V, where bits are given
 };
 struct EmbeddingBackward {
   View gradient;  // f32 [V, h]
   View bins;      // dtype bins [V, 16 * ceil(h/16)]: ceil(h/16) groups of 16 lanes a row; or none
   bool finish = true;
-  View dy;        // f32 [T, h]
+  View dy;  // f32 [T, h]
   View token, segment;
 };
 

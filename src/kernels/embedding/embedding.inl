@@ -1,19 +1,19 @@
 // Implementation of embedding.h.
-#include "kernels/row_tools.h"
 #include "kernels/embedding/table_rows.h"
-#include "kernels/linear/packed.h"
+#include "kernels/linear/low_bit.h"
 #include "kernels/linear/quantised.h"
+#include "kernels/row_tools.h"
 
 namespace lockstep {
 
 template <class V>
 void embedding_forward(const EmbeddingForward& op, ThreadPool& pool) {
   const std::int64_t h = op.y.cols;
-  if (is_packed_format(op.bits)) {
-    const PackedShape shape{op.vocabulary, h, static_cast<PackedFormat>(op.bits)};
+  if (is_low_bit_format(op.bits)) {
+    const LowBitShape shape{op.vocabulary, h, static_cast<LowBitFormat>(op.bits)};
     return pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
       for (std::int64_t t = block * 16; t < std::min(op.y.rows, block * 16 + 16); ++t)
-        packed_output<V>(device_pointer<std::uint8_t>(op.table), shape, ints(op.token)[t], elements<V>(op.y) + t * op.y.stride);
+        low_bit_output<V>(device_pointer<std::uint8_t>(op.table), shape, ints(op.token)[t], elements<V>(op.y) + t * op.y.stride);
     });
   }
   if (op.bits) {
@@ -67,8 +67,7 @@ void embedding_backward(const EmbeddingBackward& op, ThreadPool& pool) {
         for (const std::int32_t* at = first; at < last;) {
           const std::int32_t chain_segment = segment[*at];
           V sum = V::zero();
-          for (; at < last && segment[*at] == chain_segment; ++at)
-            sum = sum + V::load_partial(elements<V>(op.dy) + *at * op.dy.stride + i, lanes);
+          for (; at < last && segment[*at] == chain_segment; ++at) sum = sum + V::load_partial(elements<V>(op.dy) + *at * op.dy.stride + i, lanes);
           group.deposit(sum);
         }
         group.close(finish, finish ? elements<V>(op.gradient) + v * op.gradient.stride + i : nullptr, lanes);

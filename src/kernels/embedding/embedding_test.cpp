@@ -1,4 +1,4 @@
-// Embedding: the rows, and a gradient that neither company, order of calls, threads nor instruction set changes.
+// Embedding: the rows, and a gradient that does not depend on batch neighbours, order of calls, threads or instruction set.
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
 
@@ -75,9 +75,8 @@ TEST(Embedding, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
     for (std::size_t i = 0; i < cuts.size(); ++i) {
       const auto [begin, count] = cuts[i];
       const bool finish = round == 0 ? i == 2 : false;
-      bench.launch(&KernelTable::embedding_backward,
-                   EmbeddingBackward{finish ? parts : View{}, bins, finish, vdy.row_range(begin, count), token.row_range(begin, count),
-                                     segment.row_range(begin, count)});
+      bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{finish ? parts : View{}, bins, finish, vdy.row_range(begin, count),
+                                                                       token.row_range(begin, count), segment.row_range(begin, count)});
     }
     if (round == 1) bench.launch(&KernelTable::finish_bins, FinishBins{parts, bins, h});
     expect_same_words(words_of(bench.read(parts)), words_of(bench.read(once)), "round " + std::to_string(round));
@@ -105,9 +104,21 @@ TEST(Embedding, APackedTableHasTheBitsOfARowMajorOne) {
       PackedWeight w;
       w.data = bench.zeros(1, size), w.outputs = V, w.inputs = h;
       const auto backward = [&](const View& to, const View& bins, std::int64_t begin, std::int64_t count) {
-        bench.launch(&KernelTable::head_weight,
-                     HeadWeight{to, bins, !bins, bench.zeros(count, h), w, 0, false, none.row_range(begin, count), nothing.row_range(begin, count),
-                                nothing.row_range(begin, count), segment.row_range(begin, count), {}, {}, dy.row_range(begin, count), token.row_range(begin, count)});
+        bench.launch(&KernelTable::head_weight, HeadWeight{to,
+                                                           bins,
+                                                           !bins,
+                                                           bench.zeros(count, h),
+                                                           w,
+                                                           0,
+                                                           false,
+                                                           none.row_range(begin, count),
+                                                           nothing.row_range(begin, count),
+                                                           nothing.row_range(begin, count),
+                                                           segment.row_range(begin, count),
+                                                           {},
+                                                           {},
+                                                           dy.row_range(begin, count),
+                                                           token.row_range(begin, count)});
       };
       bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y, bench.floats(table, V, h, DType::bf16), token});
       bench.launch(&KernelTable::embedding_forward, EmbeddingForward{y_packed, bench.floats(in_panels(table, V, h), 1, size, DType::bf16), token, true});

@@ -1,4 +1,4 @@
-// Rows of a batch in the order of their token ids, for CUDA kernels that sum the rows of each id.
+// Sorts the rows of a batch by token id, for CUDA kernels that sum the rows of each id.
 #pragma once
 #include "kernels/cuda/prelude.h"
 #include "kernels/row_tools.h"
@@ -26,8 +26,8 @@ inline std::int32_t* order_rows(const View& token, std::int64_t rows, int slot, 
 }
 
 // Deposits what the rows of one id have in a column, a chain of plain adds a segment: rows order[at] and those after it.
-LOCKSTEP_DEVICE void deposit_rows_of_id(BinGroup<Lane>& bins, const View& dy, const std::int32_t* token, const std::int32_t* segment,
-                                        const std::int32_t* order, std::int64_t at, std::int64_t column) {
+LOCKSTEP_DEVICE void deposit_rows_of_id(BinGroup<Lane>& bins, const View& dy, const std::int32_t* token, const std::int32_t* segment, const std::int32_t* order,
+                                        std::int64_t at, std::int64_t column) {
   const std::int32_t id = token[order[at]];
   while (at < dy.rows && token[order[at]] == id) {
     const std::int32_t own = segment[order[at]];

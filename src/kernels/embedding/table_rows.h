@@ -1,5 +1,5 @@
-// The rows of a batch by token id, and what they add to the gradient of a packed table (order as in embedding.h). Included by the
-// .inl of embedding/ and, for tied tables, head/; every function is a template over V.
+// Groups the rows of a batch by token id, and sums their contributions to the gradient of a table in panels (order as in embedding.h). Included by
+// the .inl of embedding/ and, for tied tables, head/; every function is a template over V.
 #pragma once
 
 namespace lockstep {
@@ -48,8 +48,7 @@ void deposit_table_panel(typename AccumulatorVec<V>::Storage* totals, const View
       const std::int32_t chain_segment = segment[*at];
       for (std::int64_t i = 0; i < h; i += 16) V::zero().store(sum + i);
       for (; at < last && segment[*at] == chain_segment; ++at)
-        for (std::int64_t i = 0; i < h; i += 16)
-          (V::load(sum + i) + V::load_partial(elements<V>(dy) + *at * dy.stride + i, lanes_left(h, i))).store(sum + i);
+        for (std::int64_t i = 0; i < h; i += 16) (V::load(sum + i) + V::load_partial(elements<V>(dy) + *at * dy.stride + i, lanes_left(h, i))).store(sum + i);
       if (deposits++ == kDepositsBeforeCarry) {
         each_total([](Accumulator& total, std::int64_t) { total.normalise(); });
         deposits = 1;

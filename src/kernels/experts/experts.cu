@@ -1,4 +1,4 @@
-// The CUDA form of experts.h: of the plan a block an expert, else a thread an element; of the spread a group of 16 threads a slot.
+// The CUDA form of experts.h: for the plan one block per expert, for the spread a group of 16 threads per slot, else one thread per element.
 #include "kernels/cuda/block_tools.h"
 #include "kernels/cuda/prelude.h"
 
@@ -99,7 +99,8 @@ struct ExpertSpreadBody {
     const float* dy = floats(op.dy) + row * op.dy.stride;
     const float* x = floats(op.x) + slot * op.x.stride;
     float* dx = floats(op.dx) + slot * op.dx.stride;
-    const float sum = group_dot16(t, h, [dy](std::int64_t i) { return dy[i]; }, [x](std::int64_t i) { return x[i]; });
+    const float sum = group_dot16(
+        t, h, [dy](std::int64_t i) { return dy[i]; }, [x](std::int64_t i) { return x[i]; });
     if (t.lane() == 0) floats(op.dweight)[row * op.dweight.stride + j] = sum;
     const float weight = floats(op.weight)[row * op.weight.stride + j];
     for (std::int64_t i = t.lane(); i < h; i += kLanes) dx[i] = weight * dy[i];
@@ -116,6 +117,8 @@ void launch(const ExpertPlan& op, Grid& grid) {
 void launch(const SlotRanges& op, Grid& grid) { grid.each(op.begin.rows, SlotRangesBody{op}); }
 void launch(const ExpertGather& op, Grid& grid) { grid.each(op.y.size(), ExpertGatherBody{op}); }
 void launch(const ExpertCombine& op, Grid& grid) { grid.each(op.y.size(), ExpertCombineBody{op}); }
-void launch(const ExpertSpread& op, Grid& grid) { grid.run((op.slot_of.size() + kSpreadSlots - 1) / kSpreadSlots, kSpreadSlots * kLanes, ExpertSpreadBody{op}); }
+void launch(const ExpertSpread& op, Grid& grid) {
+  grid.run((op.slot_of.size() + kSpreadSlots - 1) / kSpreadSlots, kSpreadSlots * kLanes, ExpertSpreadBody{op});
+}
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -24,11 +24,13 @@ struct SlotRanges {
   View offsets, row_of;  // as planned
   std::int64_t row_begin = 0, row_end = 0;
 };
-struct ExpertGather { View y, x, row_of; };
+struct ExpertGather {
+  View y, x, row_of;
+};
 struct ExpertCombine {
-  View y;        // f32 [T, h], overwritten
-  View x;        // f32 [T * k, h]
-  View weight;   // f32 [T, k] or none
+  View y;       // f32 [T, h], overwritten
+  View x;       // f32 [T * k, h]
+  View weight;  // f32 [T, k] or none
   View expert, slot_of;
   std::int64_t experts = 0;  // E
   int group_begin = 0, group_end = 8;

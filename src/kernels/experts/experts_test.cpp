@@ -1,4 +1,4 @@
-// Moving rows to experts and back: the plan, the fixed groups of the sum, the adjoints, bits everywhere.
+// Moving rows to experts and back: the plan, the fixed groups of the sum, the adjoints, the same bits on every backend.
 #include <algorithm>
 #include <numeric>
 
@@ -166,7 +166,8 @@ TEST(Experts, SharesAreTheSameEverywhere) {
   expect_same_everywhere([&](KernelBench& bench) {
     const std::int64_t T = 23, k = 3, E = 10, h = 21;
     const Plan plan = make_plan(bench, random_choice(T, k, E, 21), T, k, E);
-    const View x = bench.floats(random_floats(T * k * h, 22), T * k, h), w = bench.floats(random_floats(T * k, 23), T, k), dy = bench.floats(random_floats(T * h, 24), T, h);
+    const View x = bench.floats(random_floats(T * k * h, 22), T * k, h), w = bench.floats(random_floats(T * k, 23), T, k),
+               dy = bench.floats(random_floats(T * h, 24), T, h);
     for (const auto& [first, last] : {std::pair{0, 4}, {4, 8}, {2, 3}, {6, 8}}) {
       ExpertCombine combine{bench.junk(T, h), x, w, plan.expert, plan.slot_of, E};
       combine.group_begin = first, combine.group_end = last;

@@ -1,7 +1,7 @@
-// A linear layer y = x W^T in fp32 whose sums are added in whatever order suits the tile: several accumulators a sum, over inputs in turn,
-// joined as they come. What a kernel without a contract may do, on the same packed weight and tiles as kernels/linear: the ratio of the
-// two is what the order costs. Its bits depend on the tile; for the benchmark alone.
+// A linear layer y = x W^T in fp32 with no fixed order of sums: several accumulators per sum, over inputs in turn, joined as they come. It shows
+// what a kernel without the contract can do on the same panels and tiles as kernels/linear: the ratio of the two is the cost of the order.
 //   free_product({y, x, w, rows, outputs, inputs, 2}, backend.isa(), pool);
+// Its bits depend on the tile; for the benchmark only.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// The same for AVX-512: the instruction set is switched on after all standard headers, as for the kernels (kernels/prelude.h says why).
+// free_product.h for AVX-512: the instruction set is switched on after all standard headers, as for the kernels (kernels/prelude.h says why).
 #include "kernels/free_order/free_product.h"
 #include "kernels/prelude.h"
 #include "numerics/isa/intrinsics.h"

@@ -27,7 +27,8 @@ LOCKSTEP_DEVICE void group_leaf_sum(const Thread& t, std::int64_t begin, std::in
     largest = largest > other ? largest : other;
   }
   m = t.from(largest, 0);
-  s = group_dot16(t, n, [](std::int64_t) { return 1.0f; }, [&](std::int64_t i) { return exp_of(z(begin + i) - m); });
+  s = group_dot16(
+      t, n, [](std::int64_t) { return 1.0f; }, [&](std::int64_t i) { return exp_of(z(begin + i) - m); });
 }
 
 template <class Z>
@@ -50,7 +51,8 @@ LOCKSTEP_DEVICE LogSum<Lane> block_log_sum(const Thread& t, std::int64_t n, int 
 // The sum of p z over the row, p = exp(z - log_sum): leaf_entropy of each leaf, joined pairwise.
 template <class Z>
 LOCKSTEP_DEVICE float group_leaf_entropy(const Thread& t, std::int64_t begin, std::int64_t n, const Z& z, float log_sum) {
-  return group_dot16(t, n, [&](std::int64_t i) { return exp_of(z(begin + i) - log_sum); }, [&](std::int64_t i) { return z(begin + i); });
+  return group_dot16(
+      t, n, [&](std::int64_t i) { return exp_of(z(begin + i) - log_sum); }, [&](std::int64_t i) { return z(begin + i); });
 }
 
 template <class Z>

@@ -1,7 +1,7 @@
-// The CUDA form of head.h and head_shard.h. Products are linear's, sums along a row of logits a block a row (block_log_sum.h); losses and
-// gradients are row_loss.h's, of one lane.
+// The CUDA form of head.h and head_shard.h. Products are linear's; sums along a row of logits use one block per row (block_log_sum.h); losses and
+// gradients are row_loss.h's over single lanes.
 #include "kernels/embedding/row_order.h"
-#include "kernels/head/block_log_sum.h"
+#include "kernels/head/kept_sums_cuda.h"
 #include "kernels/head/row_loss.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -9,12 +9,13 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 namespace {
 constexpr std::int32_t kLogSumFlag = 1 << 2;
 constexpr int kColumnThreads = 256, kShardThreads = 128;
-constexpr std::int64_t kGradientElements = 16 << 20;  // of logits that stand at once while a weight's gradient is made
+constexpr std::int64_t kKeptScratch = std::int64_t{64} << 20;  // bytes, as long as that is a row's
+constexpr std::int64_t kGradientElements = 16 << 20;           // of logits that stand at once while a weight's gradient is made
 
-// row_gradient of row_gradient.h by a block; n logits from `first` on. All threads call it, and none waits: one thread alone has a logit.
+// row_gradient of row_gradient.h by a block; n tempered logits from `first` on. All threads call it, and none waits: one thread alone has a logit.
 LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, std::int64_t at, float* z, std::int64_t n, std::int64_t first) {
   const RowSlopes<Lane> row = row_slopes<Lane>(op, at);
-  if (!row.moves) {
+  if (!row.has_gradient) {
     for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = 0.0f;
     return;
   }
@@ -25,10 +26,16 @@ LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, 
   float only_slope = 0.0f;
   for (std::int64_t k = 0; row.scored == 1 && k < op.target.cols; ++k)
     if (own(k)) only = target[k] - first, only_slope = slope[k];
-  for (std::int64_t i = t.index(); i < n; i += t.count())
-    z[i] = i == only ? target_gradient<Lane>(row, only_slope, z[i]) : logit_gradient(row, Lane{z[i]}).x;
+  const KeptRow kept = kept_row<Lane>(op.distribution, at);
+  for (std::int64_t i = t.index(); i < n; i += t.count()) {
+    if (kept && !keeps<Lane>(kept, first + i)) z[i] = 0.0f;
+    else z[i] = i == only ? target_gradient<Lane>(row, only_slope, z[i]) : logit_gradient(row, Lane{z[i]}).x;
+  }
   for (std::int64_t k = 0; row.scored > 1 && k < op.target.cols; ++k)
     if (own(k) && (target[k] - first) % t.count() == t.index()) z[target[k] - first] = z[target[k] - first] + slope[k];
+  const float temperature = row_temperature<Lane>(op.distribution, at);
+  if (temperature == 1.0f) return;
+  for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = z[i] / temperature;
 }
 
 // A row of the chunk that begins at row `begin`.
@@ -36,6 +43,7 @@ struct HeadRowBody {
   static constexpr bool kCooperates = true;
   HeadLoss op;
   std::int64_t begin;
+  const float* kept_sums;  // of the chunk (KeptSumsBody), where rows keep tokens
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t row = begin + t.block(), vocabulary = op.w.outputs;
     float* z = floats(op.logits_chunk) + t.block() * op.logits_chunk.stride;
@@ -43,7 +51,10 @@ struct HeadRowBody {
     LeafMemory& memory = *t.shared<LeafMemory>();
     const bool scored = any_target<Lane>(op.target, row);
     float log = 0.0f, entropy = 0.0f;
-    if (scored) {
+    if (scored && kept_row<Lane>(op.distribution, row)) {
+      log = kept_sums[t.block() * 2];
+      if (op.entropy) entropy = log - kept_sums[t.block() * 2 + 1];
+    } else if (scored) {
       log = block_log_sum(t, vocabulary, op.w.maximum_leaves, logit, memory).log_sum;
       if (op.entropy) entropy = log - block_entropy_sum(t, vocabulary, op.w.maximum_leaves, logit, log, memory);
     }
@@ -60,7 +71,7 @@ struct HeadRowBody {
     }
     if (!op.dx) return;
     t.sync();
-    block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, row, z, vocabulary, 0);
+    block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, row, z, vocabulary, 0);
   }
 };
 
@@ -110,6 +121,27 @@ struct HeadWeightBody {
   }
 };
 
+// The kept logits of a rank's own leaves, to their places.
+struct KeptPlacesBody {
+  HeadShardSums op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
+    const KeptRow kept = kept_row<Lane>(op.distribution, row);
+    if (!kept || !any_target<Lane>(op.target, row)) return;
+    const std::int64_t size = op.z.cols / op.leaves, width = op.kept.cols / op.leaves;
+    const float* z = floats(op.z) + row * op.z.stride;
+    for (std::int64_t leaf = 0; leaf < op.leaves; ++leaf) {
+      float* out = floats(op.kept) + row * op.kept.stride + leaf * width;
+      const std::int64_t begin = op.first + leaf * size, end = begin + size;
+      if (kept.bitmap) {
+        for (std::int64_t id = begin; id < end; ++id)
+          if (keeps<Lane>(kept, id)) *out++ = z[id - op.first];
+      } else {
+        for (std::int64_t i = first_id<Lane>(kept.words, kept.count, begin); i < kept.count && kept.words[i] < end; ++i) *out++ = z[kept.words[i] - op.first];
+      }
+    }
+  }
+};
+
 struct HeadShardSumsBody {
   static constexpr bool kCooperates = true;
   HeadShardSums op;
@@ -119,7 +151,8 @@ struct HeadShardSumsBody {
     for (std::int64_t leaf = t.group(); leaf < op.leaves; leaf += t.count() / kLanes) {
       float* sums = floats(op.sums) + row * op.sums.stride + leaf * width;
       float m, s;
-      group_leaf_sum(t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, m, s);
+      group_leaf_sum(
+          t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, m, s);
       if (t.lane() == 0) sums[0] = m, sums[1] = s;
       for (std::int64_t k = t.lane(); k < op.target.cols; k += kLanes) {
         const std::int64_t target = ints(op.target)[row * op.target.stride + k] - op.first;
@@ -131,6 +164,7 @@ struct HeadShardSumsBody {
 
 struct HeadShardLossBody {
   HeadShardLoss op;
+  const float* kept_sums;
   LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
     const std::int64_t width = 2 + op.target.cols;
     const auto leaves = static_cast<int>(op.sums.cols / width);
@@ -139,7 +173,7 @@ struct HeadShardLossBody {
     if (any_target<Lane>(op.target, row)) {
       float m[kMostLeaves], s[kMostLeaves];
       for (int leaf = 0; leaf < leaves; ++leaf) m[leaf] = sums[width * leaf], s[leaf] = sums[width * leaf + 1];
-      log = join_leaf_sums<Lane>(m, s, leaves).log_sum;
+      log = kept_row<Lane>(op.distribution, row) ? kept_sums[row * 2] : join_leaf_sums<Lane>(m, s, leaves).log_sum;
       if (!is_finite<Lane>(log) && op.flags) ints(op.flags)[row * op.flags.stride] |= kLogSumFlag;
     }
     row_losses<Lane>(op, row, log, [&](std::int64_t k) {
@@ -161,21 +195,27 @@ struct HeadShardGradientBody {
       const bool scored = any_target<Lane>(op.target, row);
       const float log = floats(op.log_sum)[row * op.log_sum.stride];
       for (std::int64_t leaf = t.group(); leaf < leaves; leaf += t.count() / kLanes) {
-        const float part = scored ? group_leaf_entropy(t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, log) : 0.0f;
+        const float part = scored ? group_leaf_entropy(
+                                        t, leaf * size, size, [z](std::int64_t i) { return z[i]; }, log)
+                                  : 0.0f;
         if (t.lane() == 0) floats(op.entropy)[row * op.entropy.stride + leaf] = part;
       }
       t.sync();
     }
-    if (op.gradient) block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.row_entropy, op.entropy_slope}, row, z, n, op.first);
+    if (op.gradient)
+      block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.row_entropy, op.entropy_slope, op.distribution}, row, z, n, op.first);
   }
 };
 
 struct HeadShardEntropyBody {
   HeadShardEntropy op;
+  const float* kept_sums;
   LOCKSTEP_DEVICE void operator()(std::int64_t row) const {
     float* sums = floats(op.sums) + row * op.sums.stride;
     const float log = floats(op.log_sum)[row * op.log_sum.stride];
-    const float entropy = any_target<Lane>(op.target, row) ? log - join_pairwise(sums, static_cast<int>(op.sums.cols)) : 0.0f;
+    float entropy = 0.0f;
+    if (any_target<Lane>(op.target, row))
+      entropy = log - (kept_row<Lane>(op.distribution, row) ? kept_sums[row * 2 + 1] : join_pairwise(sums, static_cast<int>(op.sums.cols)));
     floats(op.entropy)[row * op.entropy.stride] = entropy;
     take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
   }
@@ -190,6 +230,25 @@ View scratch_rows(int slot, std::int64_t rows, std::int64_t columns, Grid& grid)
   return v;
 }
 
+void temper(const RowDistribution& distribution, const View& z, Grid& grid) {
+  if (distribution.temperature) grid.run(z.rows, kColumnThreads, TemperRowsBody{distribution, z});
+}
+
+// The sums of rows that keep tokens; null where none does.
+const float* kept_sums(const RowDistribution& distribution, const View& target, const KeptLogits& logits, int maximum_leaves, Grid& grid) {
+  if (!distribution.kept) return nullptr;
+  const std::int64_t a_row = KeptSumsBody::kArrays * distribution.most_kept, room = kKeptScratch / (a_row * 4 + 1), most = room < 1 ? 1 : room;
+  const std::int64_t blocks = target.rows < most ? target.rows : most;
+  float* sums = grid.scratch<float>(5, target.rows * 2);
+  grid.run(blocks, kBlockThreads, KeptSumsBody{distribution, target, logits, maximum_leaves, sums, grid.scratch<std::int32_t>(6, blocks * a_row + 1)},
+           KeptSumsBody::kSharedBytes);
+  return sums;
+}
+const float* kept_sums_of_leaves(const RowDistribution& distribution, const View& target, const View& kept, std::int64_t leaves, int maximum_leaves,
+                                 Grid& grid) {
+  return kept_sums(distribution, target, {kept, distribution.vocabulary / leaves, kept.cols / leaves}, maximum_leaves, grid);
+}
+
 void launch_logits(const View& y, const View& x, const PackedWeight& w, bool round_input_bf16, Grid& grid) {
   LinearForward op{y, x, w};
   op.round_input_bf16 = round_input_bf16;
@@ -202,7 +261,10 @@ void launch(const HeadLoss& op, Grid& grid) {
     const std::int64_t left = op.x.rows - begin, count = left < op.logits_chunk.rows ? left : op.logits_chunk.rows;
     const View z = op.logits_chunk.row_range(0, count);
     launch_logits(z, op.x.row_range(begin, count), op.w, op.round_input_bf16, grid);
-    grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin}, sizeof(LeafMemory));
+    const RowDistribution distribution = op.distribution.row_range(begin, count);
+    temper(distribution, z, grid);
+    const float* kept = kept_sums(distribution, op.target.row_range(begin, count), {z}, op.w.maximum_leaves, grid);
+    grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin, kept}, sizeof(LeafMemory));
     if (op.dx) launch(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, grid);
   }
 }
@@ -218,7 +280,10 @@ void launch(const HeadWeight& op, Grid& grid) {
     w.outputs = columns;
     w.data.address += static_cast<std::uint64_t>(first * inputs * w.data.element_bytes);
     launch_logits(z, op.x, w, op.round_input_bf16, grid);
-    grid.run(rows, kColumnThreads, HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, device_pointer<float>(z), columns, op.first + first});
+    temper(op.distribution, z, grid);
+    grid.run(
+        rows, kColumnThreads,
+        HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, device_pointer<float>(z), columns, op.first + first});
     grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, device_pointer<float>(z), columns, first, order});
   }
 }
@@ -229,9 +294,21 @@ void launch(const HeadLogits& op, Grid& grid) {
   launch_logits(op.y, chosen, op.w, op.round_input_bf16, grid);
 }
 
-void launch(const HeadShardSums& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardSumsBody{op}); }
-void launch(const HeadShardLoss& op, Grid& grid) { grid.each(op.sums.rows, HeadShardLossBody{op}); }
-void launch(const HeadShardGradient& op, Grid& grid) { grid.run(op.z.rows, kShardThreads, HeadShardGradientBody{op}); }
-void launch(const HeadShardEntropy& op, Grid& grid) { grid.each(op.entropy.rows, HeadShardEntropyBody{op}); }
+void launch(const HeadShardSums& op, Grid& grid) {
+  temper(op.distribution, op.z, grid);
+  if (op.distribution.kept) grid.each(op.z.rows, KeptPlacesBody{op});
+  grid.run(op.z.rows, kShardThreads, HeadShardSumsBody{op});
+}
+void launch(const HeadShardLoss& op, Grid& grid) {
+  const std::int64_t leaves = op.sums.cols / (2 + op.target.cols);
+  grid.each(op.sums.rows, HeadShardLossBody{op, kept_sums_of_leaves(op.distribution, op.target, op.kept, leaves, op.maximum_leaves, grid)});
+}
+void launch(const HeadShardGradient& op, Grid& grid) {
+  if (!op.tempered) temper(op.distribution, op.z, grid);
+  grid.run(op.z.rows, kShardThreads, HeadShardGradientBody{op});
+}
+void launch(const HeadShardEntropy& op, Grid& grid) {
+  grid.each(op.entropy.rows, HeadShardEntropyBody{op, kept_sums_of_leaves(op.distribution, op.target, op.kept, op.sums.cols, op.maximum_leaves, grid)});
+}
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -13,41 +13,44 @@
 //   dx = chain(G(V)) over v of dz W; dW = one chain per segment over its rows, deposited (as linear.h).
 // A target < 0 is not scored: logprob and loss +0, no gradient; a row of such targets alone is not looked at and has entropy +0. Targets
 // that are not scored change no bit of the others. A scored row whose lse is not finite is marked in flags (bit 2), its logprob is NaN.
-// How the rows are cut into chunks changes no bit.
+// How the rows are cut into chunks changes no bit. Rows of another distribution than the softmax of their logits: row_distribution.h.
 #pragma once
 #include "kernels/head/objective.h"
+#include "kernels/head/row_distribution.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {
 
 struct HeadLoss {
-  View logprob{};           // f32 [T, K]
-  View entropy{};           // f32 [T, 1] or none
-  View loss{};              // f32 [T, K] or none
-  View marks{};             // i32 [T, K] (LossMark) or none
-  View flags{};             // i32 [T, 1], or-ed
-  View x{};                 // f32 [T, inputs]
-  PackedWeight w{};         // vocabulary x inputs
-  View target{};            // i32 [T, K]
+  View logprob{};    // f32 [T, K]
+  View entropy{};    // f32 [T, 1] or none
+  View loss{};       // f32 [T, K] or none
+  View marks{};      // i32 [T, K] (LossMark) or none
+  View flags{};      // i32 [T, 1], or-ed
+  View x{};          // f32 [T, inputs]
+  PackedWeight w{};  // vocabulary x inputs
+  View target{};     // i32 [T, K]
   bool round_input_bf16 = false;
   Objective objective{};
+  RowDistribution distribution{};
   // Gradient, or none for scoring:
-  View dx{};                // f32 [T, inputs], overwritten
-  View log_sum{};           // f32 [T, 1], for HeadWeight
-  View slope{};             // f32 [T, K], for HeadWeight; there where dx is
-  View entropy_slope{};     // f32 [T, 1], for HeadWeight; there, and entropy too, where the objective has an entropy bonus
-  View logits_chunk{};      // workspace f32 [at least 1, V]
+  View dx{};             // f32 [T, inputs], overwritten
+  View log_sum{};        // f32 [T, 1], for HeadWeight
+  View slope{};          // f32 [T, K], for HeadWeight; there where dx is
+  View entropy_slope{};  // f32 [T, 1], for HeadWeight; there, and entropy too, where the objective has an entropy bonus
+  View logits_chunk{};   // workspace f32 [at least 1, V]
 };
 struct HeadWeight {
   View gradient{}, bins{};  // of w, as in linear.h
   bool finish = true;
-  View x{};                 // f32 [T, K]
-  PackedWeight w{};         // a rank's share: the tokens [first, first + outputs)
+  View x{};          // f32 [T, K]
+  PackedWeight w{};  // a rank's share: the tokens [first, first + outputs)
   std::int64_t first = 0;
   bool round_input_bf16 = false;
   View target{}, log_sum{}, slope{}, segment{};
   View entropy{}, entropy_slope{};  // with an entropy bonus, else none
-  View table_dy{}, token{};  // of a tied table: f32 [T, K], the embedding's dy, and its i32 [T, 1]; or none
+  View table_dy{}, token{};         // of a tied table: f32 [T, K], the embedding's dy, and its i32 [T, 1]; or none
+  RowDistribution distribution{};
 };
 // Logits of chosen rows, for sampling: y[i] = logits of row index[i].
 struct HeadLogits {

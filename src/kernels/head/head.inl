@@ -1,12 +1,11 @@
-// Implementation of head.h. The products are the linear kernels themselves, so their orders are linear.h's; what is added
-// here are the sums along a row of logits and the loss.
+// Implementation of head.h. Products are the linear kernels, so their orders are linear.h's; this adds the sums along a row of logits and the loss.
 #include "kernels/head/log_sum.h"
 #include "kernels/head/row_gradient.h"
 #include "kernels/head/shard_rows.h"
-#include "kernels/linear/packed.h"
+#include "kernels/head/weight_rows.h"
+#include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
-#include "kernels/head/weight_rows.h"
 
 namespace lockstep {
 
@@ -22,9 +21,19 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   const std::int32_t* target = ints(op.target) + t * op.target.stride;
   Elem entropy = zero, log = zero;
   if (any_target<V>(op.target, t)) {
-    log = log_sum<V>(z, vocabulary, op.w.maximum_leaves).log_sum;
+    temper_row<V>(op.distribution, t, z, vocabulary);
+    const KeptRow kept = kept_row<V>(op.distribution, t);
+    Elem* values = nullptr;
+    if (kept) {
+      values = kept_room<V>(kept);
+      gather<V>(z, kept_ids<V>(kept, vocabulary), kept.count, values);
+      log = kept_log_sum<V>(kept, values, op.w.maximum_leaves);
+    } else {
+      log = log_sum<V>(z, vocabulary, op.w.maximum_leaves).log_sum;
+    }
     if (!is_finite<V>(log) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
-    if (op.entropy) {
+    if (op.entropy && kept) entropy = log - kept_entropy_sum<V>(kept, values, log, op.w.maximum_leaves);
+    if (op.entropy && !kept) {
       const int leaves = leaf_count(vocabulary, op.w.maximum_leaves);
       const std::int64_t size = vocabulary / leaves;
       const V lanes = V::set1(log);
@@ -37,7 +46,7 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   take_entropy_bonus<V>(op.loss, op.entropy_slope, entropy, t);
   put(op.entropy, entropy);
   put(op.log_sum, log);
-  if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope}, t, z, vocabulary, 0);
+  if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, t, z, vocabulary, 0);
 }
 
 template <class V>
@@ -60,13 +69,13 @@ void quantised_logits(const HeadLogits& op, ThreadPool& pool) {
   with_integer_dot<V>([&](auto dot) {
     using Dot = decltype(dot);
     const std::int64_t rows = op.index.rows, panels = op.w.panels();
-    const QuantisedRows<V, Dot> x = quantise_rows<V, Dot>(
-        rows, op.w.inputs, pool, [&](std::int64_t i) { return elements<V>(op.x) + ints(op.index)[i * op.index.stride] * op.x.stride; });
+    const QuantisedRows<V, Dot> x =
+        quantise_rows<V, Dot>(rows, op.w.inputs, pool, [&](std::int64_t i) { return elements<V>(op.x) + ints(op.index)[i * op.index.stride] * op.x.stride; });
     const std::int64_t panel_block = std::max<std::int64_t>(4, std::min<std::int64_t>(64, (panels + 7) / 8));
     pool.run((panels + panel_block - 1) / panel_block, [&](std::int64_t item) {
       const std::int64_t panel = item * panel_block;
-      quantised_forward<V, Dot>({elements<V>(op.y), op.y.stride, x, 0, 1, device_pointer<std::uint8_t>(op.w.data), op.w.quantised(), 0, 0, 0},
-                                rows, op.w.maximum_leaves, 0, 8, panel, std::min(panels, panel + panel_block));
+      quantised_forward<V, Dot>({elements<V>(op.y), op.y.stride, x, 0, 1, device_pointer<std::uint8_t>(op.w.data), op.w.quantised(), 0, 0, 0}, rows,
+                                op.w.maximum_leaves, 0, 8, panel, std::min(panels, panel + panel_block));
     });
   });
 }
@@ -91,18 +100,16 @@ void number_logits(const HeadLogits& op, ThreadPool& pool, const W* weights) {
     const Product<V, W> product{elements<V>(op.y) + begin * op.y.stride, op.y.stride, chosen, inputs, weights, inputs, op.w.outputs, 0, 0, 0, false};
     if constexpr (std::is_same_v<W, Elem>)
       if (!weights)
-        return packed_forward<V>(product, device_pointer<std::uint8_t>(op.w.data), packed_shape(op.w), count, op.w.maximum_leaves, 0, 8, panel, panel_end);
+        return low_bit_forward<V>(product, device_pointer<std::uint8_t>(op.w.data), low_bit_shape(op.w), count, op.w.maximum_leaves, 0, 8, panel, panel_end);
     product_forward<V, W>(product, count, op.w.maximum_leaves, 0, 8, panel, panel_end);
   });
 }
 
 template <class V>
 void head_logits(const HeadLogits& op, ThreadPool& pool) {
-  if (is_packed_format(op.w.bits)) return number_logits<V, typename V::Elem>(op, pool, nullptr);
+  if (is_low_bit_format(op.w.bits)) return number_logits<V, typename V::Elem>(op, pool, nullptr);
   if (op.w.bits) return quantised_logits<V>(op, pool);
-  with_stored<V>(op.w.data, [&](const auto* weights) {
-    number_logits<V, std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>>(op, pool, weights);
-  });
+  with_stored<V>(op.w.data, [&](const auto* weights) { number_logits<V, std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>>(op, pool, weights); });
 }
 
 LOCKSTEP_INSTANTIATE(head_loss, HeadLoss)

@@ -60,7 +60,7 @@ TEST(Head, ValuesMatchDouble) {
       KernelBench b({.isa = std::nullopt, .threads = 2});
       const Head head = head_of(b, batch, 16, kind != LossKind::none);
       head.launch(b);
-    const HeadLoss& op = head.loss;
+      const HeadLoss& op = head.loss;
       const Reference want = reference(batch, widened(batch.x), widened(batch.w));
       const std::string name = std::to_string(rows) + " rows, vocabulary " + std::to_string(vocabulary);
       if (vocabulary > 1) {
@@ -86,8 +86,8 @@ TEST(Head, GradientsMatchFiniteDifferences) {
     }
     const auto wide_x = widened(batch.x), wide_w = widened(batch.w);
     expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
-    expect_close(unpack_head(b.read(head.weight.gradient), 19, 6), finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w),
-                 1e-5, "dw");
+    expect_close(unpack_head(b.read(head.weight.gradient), 19, 6),
+                 finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w), 1e-5, "dw");
   }
 }
 
@@ -140,7 +140,8 @@ ByHand by_hand(const HeadBatch& b, const std::vector<float>& logits) {
     float m[8], s[8], h[8];
     for (int leaf = 0; leaf < leaves; ++leaf) {
       m[leaf] = *std::max_element(z + leaf * size, z + (leaf + 1) * size);
-      s[leaf] = dot(size, [](std::int64_t) { return 1.0f; }, [&](std::int64_t i) { return exponential(z[leaf * size + i] - m[leaf]); });
+      s[leaf] = dot(
+          size, [](std::int64_t) { return 1.0f; }, [&](std::int64_t i) { return exponential(z[leaf * size + i] - m[leaf]); });
     }
     for (int count = leaves; count > 1; count /= 2)
       for (int i = 0; i < count / 2; ++i) {
@@ -150,12 +151,12 @@ ByHand by_hand(const HeadBatch& b, const std::vector<float>& logits) {
       }
     const float lse = m[0] + log_element<ScalarVec>(s[0]);
     for (int leaf = 0; leaf < leaves; ++leaf)
-      h[leaf] = dot(size, [&](std::int64_t i) { return exponential(z[leaf * size + i] - lse); }, [&](std::int64_t i) { return z[leaf * size + i]; });
+      h[leaf] = dot(
+          size, [&](std::int64_t i) { return exponential(z[leaf * size + i] - lse); }, [&](std::int64_t i) { return z[leaf * size + i]; });
     out.logprob.push_back(target < 0 ? 0.0f : z[target] - lse);
     out.entropy.push_back(target < 0 ? 0.0f : lse - join_pairwise(h, leaves));
     const float slope = target < 0 ? 0.0f : 0.0f - b.weight[static_cast<std::size_t>(t)];
-    for (std::int64_t v = 0; v < b.vocabulary; ++v)
-      out.dz.push_back(target < 0 ? 0.0f : slope * ((v == target ? 1.0f : 0.0f) - exponential(z[v] - lse)));
+    for (std::int64_t v = 0; v < b.vocabulary; ++v) out.dz.push_back(target < 0 ? 0.0f : slope * ((v == target ? 1.0f : 0.0f) - exponential(z[v] - lse)));
   }
   return out;
 }
@@ -196,7 +197,7 @@ TEST(Head, TheSameEverywhereAndInAnyChunks) {
           for (std::int64_t chunk : {rows + 3, std::int64_t{5}, std::int64_t{12}}) {
             const Head head = head_of(b, batch, chunk, true, dtype);
             head.launch(b);
-    const HeadLoss& op = head.loss;
+            const HeadLoss& op = head.loss;
             const std::size_t bits_before = b.bits().size(), hashes_before = b.hashes().size();
             for (const View& v : {op.logprob, op.entropy, op.loss, op.dx, head.weight.gradient}) b.record(v);
             const std::vector<std::uint64_t> bits(b.bits().begin() + static_cast<std::ptrdiff_t>(bits_before), b.bits().end());
@@ -226,8 +227,8 @@ TEST(Head, BinsPersistBetweenCalls) {
   part.weight.bins = b.zeros(1, part.loss.w.packed_size(), DType::bins);
   part.weight.gradient = b.junk(part.loss.w.panels(), batch.inputs * 16);
   for (auto [begin, count, finish] : std::vector<std::tuple<std::int64_t, std::int64_t, bool>>{{15, 15, false}, {0, 15, true}}) {
-    for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target,
-                        &HeadLoss::dx, &HeadLoss::log_sum, &HeadLoss::slope})
+    for (auto member : {&HeadLoss::logprob, &HeadLoss::entropy, &HeadLoss::loss, &HeadLoss::flags, &HeadLoss::x, &HeadLoss::target, &HeadLoss::dx,
+                        &HeadLoss::log_sum, &HeadLoss::slope})
       part.loss.*member = (whole.loss.*member).row_range(begin, count);
     part.loss.objective = whole.loss.objective.row_range(begin, count);
     for (auto member : {&HeadWeight::x, &HeadWeight::target, &HeadWeight::log_sum, &HeadWeight::slope, &HeadWeight::segment})
@@ -290,8 +291,9 @@ TEST(Head, LogitsAreTheSameEverywhere) {
         const View index = b.ints({3, 8, 0, 3, 5, 5, 1}, 7);
         PackedWeight few = all.w;
         few.maximum_leaves = 2;
-        for (const HeadLogits& op : {HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, false}, HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, true},
-                                     HeadLogits{b.junk(7, vocabulary), all.x, index, few, false}}) {
+        for (const HeadLogits& op :
+             {HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, false}, HeadLogits{b.junk(7, vocabulary), all.x, index, all.w, true},
+              HeadLogits{b.junk(7, vocabulary), all.x, index, few, false}}) {
           b.launch(&KernelTable::head_logits, op);
           b.record(op.y);
         }
@@ -310,8 +312,8 @@ TEST(Head, GradientsOfEveryFormAreTheSameEverywhere) {
       Head head = head_of(b, batch, 7, true);
       head.loss.round_input_bf16 = head.weight.round_input_bf16 = true;
       head.launch(b);
-      for (const View& v : {head.loss.logprob, head.loss.entropy, head.loss.loss, head.loss.marks, head.loss.flags, head.loss.dx, head.loss.log_sum, head.loss.slope,
-                            head.loss.entropy_slope, head.weight.gradient})
+      for (const View& v : {head.loss.logprob, head.loss.entropy, head.loss.loss, head.loss.marks, head.loss.flags, head.loss.dx, head.loss.log_sum,
+                            head.loss.slope, head.loss.entropy_slope, head.weight.gradient})
         b.record(v);
       HeadWeight share = head.weight;
       share.first = 16;
@@ -368,27 +370,34 @@ Shares launch_shares(KernelBench& b, const HeadBatch& batch, const Head& head, s
   const std::int64_t own = leaves / ranks, tokens = batch.vocabulary / ranks;
   Shares s{b.junk(batch.rows, whole.target.cols), b.junk(batch.rows, 1), b.junk(batch.rows, whole.target.cols), b.zeros(batch.rows, 1, DType::i32), {}, {}};
   const std::int64_t width = 2 + whole.target.cols;
-  const View sums = b.junk(batch.rows, width * leaves), entropies = b.junk(batch.rows, leaves), log_sum = b.junk(batch.rows, 1), slope = b.junk(batch.rows, whole.target.cols);
+  const View sums = b.junk(batch.rows, width * leaves), entropies = b.junk(batch.rows, leaves), log_sum = b.junk(batch.rows, 1),
+             slope = b.junk(batch.rows, whole.target.cols);
   const View entropy_slope = whole.entropy_slope ? b.junk(batch.rows, 1) : View{};
+  const RowDistribution& distribution = whole.distribution;
+  const std::int64_t places = std::min(distribution.most_kept, batch.vocabulary / leaves);
+  const View kept = distribution.kept ? b.junk(batch.rows, places * leaves) : View{};
   std::vector<View> z;
   std::vector<PackedWeight> w;
   for (std::int64_t r = 0; r < ranks; ++r) {
-    const std::vector<float> packed = pack_head({batch.w.begin() + r * tokens * batch.inputs, batch.w.begin() + (r + 1) * tokens * batch.inputs}, tokens, batch.inputs);
+    const std::vector<float> packed =
+        pack_head({batch.w.begin() + r * tokens * batch.inputs, batch.w.begin() + (r + 1) * tokens * batch.inputs}, tokens, batch.inputs);
     w.push_back({b.floats(packed, 1, static_cast<std::int64_t>(packed.size())), tokens, batch.inputs});
     z.push_back(b.junk(batch.rows, tokens));
     b.launch(&KernelTable::linear_forward, LinearForward{z.back(), whole.x, w.back()});
-    b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(width * r * own, width * own), z.back(), whole.target, r * tokens, own});
+    b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(width * r * own, width * own), z.back(), whole.target, r * tokens, own,
+                                                          distribution, kept ? kept.column_range(places * r * own, places * own) : View{}});
   }
-  HeadShardLoss loss{log_sum, slope, s.logprob, s.loss, {}, s.flags, entropy_slope, sums, whole.target, batch.vocabulary, whole.objective};
+  HeadShardLoss loss{log_sum, slope, s.logprob, s.loss, {}, s.flags, entropy_slope, sums, whole.target, batch.vocabulary, whole.objective, distribution, kept};
   b.launch(&KernelTable::head_shard_loss, loss);
   const auto gradient = [&](std::int64_t r, bool sums, bool learns) {
     HeadShardGradient op{z[static_cast<std::size_t>(r)], {}, log_sum, slope, whole.target, r * tokens, learns};
+    op.distribution = distribution;
     if (sums) op.entropy = entropies.column_range(r * own, own);
     if (entropy_slope) op.row_entropy = s.entropy, op.entropy_slope = entropy_slope;
     b.launch(&KernelTable::head_shard_gradient, op);
   };
   for (std::int64_t r = 0; r < ranks; ++r) gradient(r, true, !entropy_slope);
-  b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{s.entropy, entropies, log_sum, whole.target, s.loss, entropy_slope});
+  b.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{s.entropy, entropies, log_sum, whole.target, s.loss, entropy_slope, distribution, kept});
   for (std::int64_t r = 0; r < ranks; ++r) {
     const auto at = static_cast<std::size_t>(r);
     if (entropy_slope) gradient(r, false, true);
@@ -414,8 +423,14 @@ TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
     LossKind kind;
     std::int64_t targets = 1;
     float entropy = 0;
+    bool sampled = false;  // rows of other distributions
   };
-  for (const Kind& kind : {Kind{LossKind::cross_entropy}, {LossKind::policy}, {LossKind::cross_entropy, 3}, {LossKind::policy, 1, 0.1f}})
+  for (const Kind& kind : {Kind{LossKind::cross_entropy},
+                           {LossKind::policy},
+                           {LossKind::cross_entropy, 3},
+                           {LossKind::policy, 1, 0.1f},
+                           {LossKind::policy, 1, 0.1f, true},
+                           {LossKind::cross_entropy, 3, 0, true}})
     for (const std::int64_t vocabulary : {96, 272, 300}) {  // 2 leaves, 8 of 34, 4 of 75
       HeadBatch batch = make_head_batch(13, 40, vocabulary, kind.kind, 50, kind.targets);
       batch.parameters.entropy_coefficient = kind.entropy;
@@ -426,16 +441,17 @@ TEST(HeadShards, HaveTheBitsAndTheExpressionsOfTheWholeHead) {
         for (const BackendKind backend : {BackendKind::cpu, BackendKind::traced})
           for (std::int64_t ranks = 1; ranks <= leaves; ranks *= 2) {
             if (!machine_has(isa)) continue;
-            SCOPED_TRACE(fmt::format("{} targets, entropy {}, {} tokens, {} ranks, {}, backend {}", kind.targets, kind.entropy, vocabulary, ranks, instruction_set_name(isa), static_cast<int>(backend)));
+            SCOPED_TRACE(fmt::format("{} targets, entropy {}, sampled {}, {} tokens, {} ranks, {}, backend {}", kind.targets, kind.entropy, kind.sampled,
+                                     vocabulary, ranks, instruction_set_name(isa), static_cast<int>(backend)));
             KernelBench b({.kind = backend, .isa = isa, .threads = 1});
-            const Head head = head_of(b, batch, 5, true);
+            Head head = head_of(b, batch, 5, true);
+            if (kind.sampled) head.loss.distribution = head.weight.distribution = distribution_of(b, make_head_support(batch, 52), vocabulary);
             head.launch(b);
             const HeadLoss& whole = head.loss;
             const Shares shares = launch_shares(b, batch, head, ranks);
             const auto same = [&](const View& got, const View& want, const char* what) {
               expect_same_words(words_of(b.read(got)), words_of(b.read(want)), what);
-              if (b.traced())
-                expect_same_words(b.backend().stream().read_hashes(got).get(), b.backend().stream().read_hashes(want).get(), what);
+              if (b.traced()) expect_same_words(b.backend().stream().read_hashes(got).get(), b.backend().stream().read_hashes(want).get(), what);
             };
             same(shares.logprob, whole.logprob, "logprob");
             same(shares.loss, whole.loss, "loss");
@@ -472,10 +488,11 @@ TEST(HeadShards, AreTheSameEverywhere) {
         const std::int64_t ranks = leaves > 1 ? 2 : 1, own = leaves / ranks, tokens = vocabulary / ranks, width = 2 + kind.targets;
         const View z = b.floats(logits, 13, vocabulary), sums = b.junk(13, width * leaves), entropies = b.junk(13, leaves);
         for (std::int64_t r = 0; r < ranks; ++r)
-          b.launch(&KernelTable::head_shard_sums, HeadShardSums{sums.column_range(width * r * own, width * own), z.column_range(r * tokens, tokens), whole.target, r * tokens, own});
+          b.launch(&KernelTable::head_shard_sums,
+                   HeadShardSums{sums.column_range(width * r * own, width * own), z.column_range(r * tokens, tokens), whole.target, r * tokens, own});
         b.record(sums);
-        b.launch(&KernelTable::head_shard_loss, HeadShardLoss{whole.log_sum, whole.slope, whole.logprob, whole.loss, whole.marks, whole.flags, whole.entropy_slope, sums,
-                                                              whole.target, vocabulary, whole.objective});
+        b.launch(&KernelTable::head_shard_loss, HeadShardLoss{whole.log_sum, whole.slope, whole.logprob, whole.loss, whole.marks, whole.flags,
+                                                              whole.entropy_slope, sums, whole.target, vocabulary, whole.objective});
         const auto gradient = [&](bool with_sums, bool learns) {
           for (std::int64_t r = 0; r < ranks; ++r) {
             HeadShardGradient op{z.column_range(r * tokens, tokens), {}, whole.log_sum, whole.slope, whole.target, r * tokens, learns};

@@ -1,6 +1,7 @@
-// A batch for tests of the head, and the operations that it makes. Tests only.
+// A batch for tests of the head, and its operations. Tests only.
 //   const HeadBatch batch = make_head_batch(20, 64, 100, LossKind::policy, 1); const Head head = head_of(bench, batch, 16, true); head.launch(bench);
 #pragma once
+#include "base/kept_tokens.h"
 #include "kernels/head/head.h"
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
@@ -52,7 +53,7 @@ inline std::vector<float> unpack_head(const std::vector<float>& packed, std::int
   return w;
 }
 
-// A head and, where it learns, the gradient of its weight.
+// A head and, in training, the gradient of its weight.
 struct Head {
   HeadLoss loss;
   HeadWeight weight;
@@ -88,8 +89,58 @@ inline Head head_of(KernelBench& b, const HeadBatch& batch, std::int64_t chunk_r
   op.dx = b.junk(batch.rows, batch.inputs);
   op.log_sum = b.junk(batch.rows, 1);
   op.slope = b.junk(batch.rows, batch.targets);
-  return {op, HeadWeight{b.junk(op.w.panels(), batch.inputs * 16), {}, true, op.x, op.w, 0, false, op.target, op.log_sum, op.slope,
-                         b.ints(batch.segment, batch.rows), op.entropy, op.entropy_slope}};
+  return {op, HeadWeight{b.junk(op.w.panels(), batch.inputs * 16),
+                         {},
+                         true,
+                         op.x,
+                         op.w,
+                         0,
+                         false,
+                         op.target,
+                         op.log_sum,
+                         op.slope,
+                         b.ints(batch.segment, batch.rows),
+                         op.entropy,
+                         op.entropy_slope}};
+}
+
+// Rows of other distributions than the softmax of their logits (row_distribution.h).
+struct HeadSupport {
+  std::vector<float> temperature;
+  std::vector<KeptTokens> kept;
+};
+// All there is: with and without a temperature, kept by id and by rank, as ids and as bitmaps. Targets are kept.
+inline HeadSupport make_head_support(const HeadBatch& batch, std::uint64_t seed) {
+  HeadSupport support;
+  RandomSequence draws(seed, RandomStream::fuzz);
+  constexpr float kTemperatures[] = {0.7f, 1.0f, 0.3f, 1.5f};
+  for (std::int64_t t = 0; t < batch.rows; ++t) {
+    support.temperature.push_back(kTemperatures[t % 4]);
+    const std::int64_t form = t % 5, share = form == 1 || form == 2 ? 40 : 2;  // about one token in so many
+    std::vector<std::int32_t> ids;
+    for (std::int32_t v = 0; form > 0 && v < batch.vocabulary; ++v) {
+      const auto targets = batch.target.begin() + t * batch.targets;
+      if (draws.below(static_cast<std::uint32_t>(share)) == 0 || std::find(targets, targets + batch.targets, v) != targets + batch.targets) ids.push_back(v);
+    }
+    if (form > 0 && ids.empty()) ids.push_back(0);
+    support.kept.push_back(form == 0 ? KeptTokens() : KeptTokens::of(form % 2 ? KeptTokens::Order::by_id : KeptTokens::Order::by_rank, ids, batch.vocabulary));
+  }
+  return support;
+}
+inline RowDistribution distribution_of(KernelBench& b, const HeadSupport& support, std::int64_t vocabulary) {
+  RowDistribution d;
+  const auto rows = static_cast<std::int64_t>(support.kept.size());
+  if (!support.temperature.empty()) d.temperature = b.floats(support.temperature, rows, 1);
+  std::vector<std::int32_t> kept, words{0};
+  for (const KeptTokens& row : support.kept) {
+    kept.insert(kept.end(), {row.cut() ? static_cast<std::int32_t>(row.order) : 0, static_cast<std::int32_t>(words.size()), row.count});
+    words.insert(words.end(), row.words.begin(), row.words.end());
+    d.most_kept = std::max<std::int64_t>(d.most_kept, row.count);
+  }
+  d.kept = b.ints(kept, rows, 3);
+  d.kept_words = b.ints(words, 1, static_cast<std::int64_t>(words.size()));
+  d.vocabulary = vocabulary;
+  return d;
 }
 
 }  // namespace lockstep

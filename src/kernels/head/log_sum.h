@@ -1,8 +1,8 @@
-// The log-sum-exp of one row of logits, in the order written in head.h: one code for the trainer's log-probability and the
-// sampler's, so that their bits are the same. Included by the .inl of head/ and sample/; every function is a template over V. The CUDA form
-// of a row's sums is block_log_sum.h; it joins leaves with the code here.
+// The log-sum-exp of one row of logits, in the order given in head.h: shared by the trainer's and the
+// sampler's log-probability, so that their bits are the same.
 //   const LogSum<V> row = log_sum<V>(logits, vocabulary, maximum_leaves); logprob = logits[target] - row.log_sum
-// Knows no rows beside its own. A row with a NaN, a +infinity or a leaf of -infinity alone has log_sum NaN.
+// A row with a NaN, a +infinity or a leaf of only -infinity has log_sum NaN. Included by the .inl of head/ and sample/; every function is a template
+// over V. The CUDA form is block_log_sum.h, which joins leaves with the code here.
 #pragma once
 #include "kernels/row_tools.h"
 
@@ -41,8 +41,8 @@ template <class V>
 inline void leaf_sum(const typename V::Elem* part, std::int64_t n, typename V::Elem& m, typename V::Elem& s) {
   m = row_maximum<V>(part, n);
   const V largest = V::set1(m), one = V::set1(1.0f);
-  s = dot16_of<V>(n, [&](std::int64_t, int) { return one; },
-                  [&](std::int64_t i, int lanes) { return exp(V::load_partial(part + i, lanes) - largest); });
+  s = dot16_of<V>(
+      n, [&](std::int64_t, int) { return one; }, [&](std::int64_t i, int lanes) { return exp(V::load_partial(part + i, lanes) - largest); });
 }
 
 // Joins the leaves' maxima and sums, which are overwritten.
@@ -65,6 +65,14 @@ LOCKSTEP_EVERYWHERE inline LogSum<V> join_leaf_sums(typename V::Elem* m, typenam
   Elem result = m[0] + log_element<V>(s[0]);
   if (!is_finite<V>(result)) result = result - result;  // infinities and NaN alike
   return {m[0], result};
+}
+
+// One leaf's part of sum p z, p = exp(z - log_sum).
+template <class V>
+inline typename V::Elem leaf_entropy(const typename V::Elem* z, std::int64_t n, const V& log_sum) {
+  return dot16_of<V>(
+      n, [&](std::int64_t i, int lanes) { return exp(V::load_partial(z + i, lanes) - log_sum); },
+      [&](std::int64_t i, int lanes) { return V::load_partial(z + i, lanes); });
 }
 
 template <class V>

@@ -1,7 +1,7 @@
-// Every loss of the head: values and gradients against a plain writing in double and its finite differences, several targets a row,
+// Every loss of the head: values and gradients against a direct implementation in double and its finite differences, several targets a row,
 // exact zeros, and the bits under instruction sets, threads and chunks.
-#include <algorithm>
 #include <fmt/format.h>
+#include <algorithm>
 #include <functional>
 #include <limits>
 
@@ -35,15 +35,23 @@ double plain_loss(const HeadBatch& b, std::size_t i, double lp, double sg) {
       loss = -std::min(r * a, clamped(r, p.clip_low, p.clip_high) * a);
       if (p.dual_clip > 0 && a < 0) loss = std::min(loss, -static_cast<double>(p.dual_clip) * a);
       break;
-    case LossKind::importance_sampling: loss = -r * a; break;
-    case LossKind::cispo: loss = -clamped(fixed, p.clip_low, p.clip_high) * a * lp; break;
-    case LossKind::dro: loss = -(a * lp - 0.5 * p.beta * (lp - anchor) * (lp - anchor)); break;
-    case LossKind::reinforce: loss = -a * lp; break;
+    case LossKind::importance_sampling:
+      loss = -r * a;
+      break;
+    case LossKind::cispo:
+      loss = -clamped(fixed, p.clip_low, p.clip_high) * a * lp;
+      break;
+    case LossKind::dro:
+      loss = -(a * lp - 0.5 * p.beta * (lp - anchor) * (lp - anchor));
+      break;
+    case LossKind::reinforce:
+      loss = -a * lp;
+      break;
     case LossKind::dppo_tv:
     case LossKind::dppo_kl: {
       const double now = std::exp(sg), before = std::exp(anchor);
-      const double distance = b.kind == LossKind::dppo_tv ? std::fabs(now - before)
-                                                          : before * (anchor - sg) + (1 - before) * std::log((1 - before) / (1 - now));
+      const double distance =
+          b.kind == LossKind::dppo_tv ? std::fabs(now - before) : before * (anchor - sg) + (1 - before) * std::log((1 - before) / (1 - now));
       const bool stop = (now - before) * a > 0 && distance > (a > 0 ? p.trust_high : p.trust_low);
       loss = stop ? 0 : -std::min<double>(fixed, p.ratio_cap) * a * lp;
       break;
@@ -53,7 +61,8 @@ double plain_loss(const HeadBatch& b, std::size_t i, double lp, double sg) {
       loss = -(4 / tau) / (1 + std::exp(-tau * (r - 1))) * a;
       break;
     }
-    default: break;
+    default:
+      break;
   }
   loss *= factor;
   if (p.kl != KlEstimator::none) {
@@ -118,8 +127,7 @@ std::vector<LossCase> loss_cases() {
       {"policy, k3", LossKind::policy, [](P& p) { p.kl = KlEstimator::k3, p.kl_coefficient = 0.2f; }},
       {"policy, unbiased", LossKind::policy, [](P& p) { p.kl = KlEstimator::unbiased, p.kl_coefficient = 0.2f; }},
       {"policy, k3_plus", LossKind::policy, [](P& p) { p.kl = KlEstimator::k3_plus, p.kl_coefficient = 0.2f; }},
-      {"policy, truncated", LossKind::policy,
-       [](P& p) { p.anchor = RatioAnchor::proximal, p.correction = Correction::truncate, p.correction_high = 1.2f; }},
+      {"policy, truncated", LossKind::policy, [](P& p) { p.anchor = RatioAnchor::proximal, p.correction = Correction::truncate, p.correction_high = 1.2f; }},
       {"policy, icepop", LossKind::policy,
        [](P& p) { p.anchor = RatioAnchor::proximal, p.correction = Correction::icepop, p.correction_low = 0.6f, p.correction_high = 1.8f; }},
       {"policy, clipped correction", LossKind::policy,
@@ -181,7 +189,8 @@ TEST(Losses, NothingIsExactlyNothing) {
     for (const bool zero_weight : {true, false}) {
       SCOPED_TRACE(fmt::format("{}, {} of 0", c.name, zero_weight ? "weight" : "advantage"));
       HeadBatch batch = batch_of(c, 12, 8, 40, 33);
-      if (!zero_weight && (batch.kind == LossKind::cross_entropy || batch.parameters.kl != KlEstimator::none || batch.parameters.entropy_coefficient != 0)) continue;
+      if (!zero_weight && (batch.kind == LossKind::cross_entropy || batch.parameters.kl != KlEstimator::none || batch.parameters.entropy_coefficient != 0))
+        continue;
       batch.parameters.log_ratio_low = -std::numeric_limits<float>::infinity();
       batch.parameters.log_ratio_high = std::numeric_limits<float>::infinity();
       (zero_weight ? batch.weight : batch.advantage).assign(12 * static_cast<std::size_t>(c.targets), 0.0f);
@@ -234,7 +243,8 @@ TEST(Losses, UnusedTargetsChangeNoBit) {
     const Head one = head_of(b, narrow, 15, true), three = head_of(b, wide, 4, true);
     one.launch(b);
     three.launch(b);
-    for (const auto& [got, want] : {std::pair{three.loss.dx, one.loss.dx}, {three.loss.entropy, one.loss.entropy}, {three.weight.gradient, one.weight.gradient}})
+    for (const auto& [got, want] :
+         {std::pair{three.loss.dx, one.loss.dx}, {three.loss.entropy, one.loss.entropy}, {three.weight.gradient, one.weight.gradient}})
       expect_same_words(words_of(b.read(got)), words_of(b.read(want)), "with unused targets");
     HeadBatch control = wide;
     control.target[1] = 7;

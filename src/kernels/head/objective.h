@@ -1,5 +1,5 @@
-// What a training row minimises: the kind of loss, its parameters, and what each target brings. Plain values; docs/losses.md has every
-// formula, row_loss.h the one code of them all, train/losses.h their names, defaults and needed inputs.
+// What a training row minimises: the kind of loss, its parameters, and the inputs of each target. Plain values; docs/losses.md has every
+// formula, row_loss.h implements them, train/losses.h has their names, defaults and required inputs.
 // Notation: lp = the target's log-probability (current), q = the sampler's (old_logprob), o = the trainer's at the start of the step
 // (proximal), f = the reference model's, A = advantage, w = weight (mask and normaliser), r = exp(clamp(lp - anchor)).
 #pragma once
@@ -22,8 +22,9 @@ enum class LossKind : std::int32_t {
 // What the ratio's denominator is: the sampler's log-probability, the trainer's at the start of the step, or the current one (r = 1).
 enum class RatioAnchor : std::int32_t { sampler, proximal, current };
 enum class KlEstimator : std::int32_t { none, k1, k2, k3, unbiased, k3_plus };
-// The factor of a policy term that corrects for a sampler that is another policy, from c = exp(o - q), or exp(lp - q) without o:
-// truncate min(c, high); clip to [low, high]; icepop c inside [low, high], else 0; mask 1 inside, else 0. No gradient.
+// The factor of a policy term that corrects for a sampler that is another policy, from c = exp(o - q) where the ratio is over o, else
+// exp(lp - q), so that c times the ratio is exp(lp - q): truncate min(c, high); clip to [low, high]; icepop c inside [low, high], else 0;
+// mask 1 inside, else 0. No gradient.
 enum class Correction : std::int32_t { none, truncate, clip, icepop, mask };
 
 struct LossParameters {
@@ -38,15 +39,20 @@ struct LossParameters {
   RatioAnchor anchor = RatioAnchor::sampler;
   KlEstimator kl = KlEstimator::none;
   float kl_coefficient = 0.0f;
-  float entropy_coefficient = 0.0f;                        // the loss is less by this, times w, times the entropy of the row
+  float entropy_coefficient = 0.0f;  // the loss is less by this, times w, times the entropy of the row
   Correction correction = Correction::none;
   float correction_low = 0.0f, correction_high = 2.0f;
 };
 
 // What happened to a target, as bits of `marks`.
 enum LossMark : std::int32_t {
-  kMarkClippedLow = 1, kMarkClippedHigh = 2, kMarkDualClipped = 4, kMarkRatioCapped = 8,
-  kMarkCorrectionHigh = 16, kMarkCorrectionLow = 32, kMarkUntrusted = 64,
+  kMarkClippedLow = 1,
+  kMarkClippedHigh = 2,
+  kMarkDualClipped = 4,
+  kMarkRatioCapped = 8,
+  kMarkCorrectionHigh = 16,
+  kMarkCorrectionLow = 32,
+  kMarkUntrusted = 64,
 };
 
 struct Objective {
@@ -55,8 +61,8 @@ struct Objective {
   // f32 [T, K], K targets a row. Only `weight` is always read; an optional one that is none has the parameter's value, or no effect.
   View weight{}, advantage{}, old_logprob{};
   View proximal{}, reference{};
-  View clip_low{}, clip_high{};              // of each target, instead of the parameters
-  View log_ratio{}, log_correction{};        // of its sequence, instead of the target's own
+  View clip_low{}, clip_high{};        // of each target, instead of the parameters
+  View log_ratio{}, log_correction{};  // of its sequence, instead of the target's own
   Objective row_range(std::int64_t begin, std::int64_t count) const {
     Objective part = *this;
     for (View* v : {&part.weight, &part.advantage, &part.old_logprob, &part.proximal, &part.reference, &part.clip_low, &part.clip_high, &part.log_ratio,

@@ -1,8 +1,9 @@
-// The losses of a row's targets (objective.h): value and derivative by the target's log-probability, shared by the whole head and by a
-// rank's share of the vocabulary, on CPUs and, of one lane (numerics/isa/lane.h), on GPUs, so that their bits are the same. Included by
+// The losses of a row's targets (objective.h): value and derivative by the target's log-probability. One implementation for the whole head and a
+// rank's share of the vocabulary, on CPUs and (over one lane, numerics/isa/lane.h) on GPUs, so that their bits are the same. Included by
 // head.inl and head.cu; every function is a template over V.
 // Orders as written here; docs/losses.md has the formulas. A loss is one case of policy_loss. -x is 0 - x throughout.
 #pragma once
+#include "kernels/head/row_distribution.h"
 
 namespace lockstep {
 
@@ -23,12 +24,13 @@ struct PolicyInputs {
   using Elem = typename V::Elem;
   Elem weight;  // times the correction's factor
   Elem advantage, logprob, anchor, ratio, clip_low, clip_high;
-  bool moves;   // whether the ratio follows the log-probability
+  bool has_gradient;  // whether the ratio follows the log-probability
 };
 
 // The binary KL of the target against all other tokens: p (log p - lq) + (1 - p) log((1 - p) / (1 - q)).
 template <class V>
-LOCKSTEP_EVERYWHERE inline typename V::Elem binary_kl(const typename V::Elem& log_p, const typename V::Elem& p, const typename V::Elem& log_q, const typename V::Elem& q) {
+LOCKSTEP_EVERYWHERE inline typename V::Elem binary_kl(const typename V::Elem& log_p, const typename V::Elem& p, const typename V::Elem& log_q,
+                                                      const typename V::Elem& q) {
   using Elem = typename V::Elem;
   const Elem one = element<Elem>(1.0f), least = element<Elem>(1.1920929e-7f);
   const Elem others_p = one - p < least ? least : one - p, others_q = one - q < least ? least : one - q;
@@ -40,7 +42,7 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> policy_loss(LossKind kind, const LossPa
   using Elem = typename V::Elem;
   const Elem zero = element<Elem>(0.0f), w = in.weight, a = in.advantage, ratio = in.ratio, lp = in.logprob;
   // -(w A r) as a loss of which the gradient goes through the ratio.
-  const auto through_ratio = [&](std::int32_t marks) { return TargetLoss<V>{zero - w * (ratio * a), in.moves ? zero - (w * a) * ratio : zero, marks}; };
+  const auto through_ratio = [&](std::int32_t marks) { return TargetLoss<V>{zero - w * (ratio * a), in.has_gradient ? zero - (w * a) * ratio : zero, marks}; };
   // -(w A c) lp with a factor c that has no gradient.
   const auto through_logprob = [&](const Elem& c, std::int32_t marks) {
     const Elem slope = zero - (w * a) * c;
@@ -58,9 +60,12 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> policy_loss(LossKind kind, const LossPa
       if (cut) return {zero - w * clipped, zero, outside};
       return through_ratio(0);
     }
-    case LossKind::importance_sampling: return through_ratio(0);
-    case LossKind::cispo: return through_logprob(clamp_element<V>(ratio, in.clip_low, in.clip_high), outside);
-    case LossKind::reinforce: return {zero - (w * a) * lp, zero - w * a, 0};
+    case LossKind::importance_sampling:
+      return through_ratio(0);
+    case LossKind::cispo:
+      return through_logprob(clamp_element<V>(ratio, in.clip_low, in.clip_high), outside);
+    case LossKind::reinforce:
+      return {zero - (w * a) * lp, zero - w * a, 0};
     case LossKind::dro: {
       const Elem distance = lp - in.anchor, beta = element<Elem>(p.beta);
       return {zero - w * (lp * a - (element<Elem>(0.5f) * beta) * (distance * distance)), zero - w * (a - beta * distance), 0};
@@ -77,9 +82,10 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> policy_loss(LossKind kind, const LossPa
     case LossKind::sapo: {
       const Elem one = element<Elem>(1.0f), four = element<Elem>(4.0f), tau = element<Elem>(a > zero ? p.tau_positive : p.tau_negative);
       const Elem gate = sigmoid_element<V>(tau * (ratio - one));
-      return {zero - w * (((four / tau) * gate) * a), in.moves ? zero - (w * a) * ((four * (gate * (one - gate))) * ratio) : zero, 0};
+      return {zero - w * (((four / tau) * gate) * a), in.has_gradient ? zero - (w * a) * ((four * (gate * (one - gate))) * ratio) : zero, 0};
     }
-    default: return {zero, zero, 0};
+    default:
+      return {zero, zero, 0};
   }
 }
 
@@ -132,15 +138,21 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> target_loss(const Objective& o, std::in
   const Elem weight = at(o.weight);
   if (o.kind == LossKind::cross_entropy) return {zero - weight * logprob, zero - weight, 0};
   if (value_of(weight) == 0.0f) return {zero, zero, 0};
-  PolicyInputs<V> in{weight, at(o.advantage), logprob, logprob, element<Elem>(1.0f), o.clip_low ? at(o.clip_low) : element<Elem>(p.clip_low),
-                     o.clip_high ? at(o.clip_high) : element<Elem>(p.clip_high), true};
+  PolicyInputs<V> in{weight,
+                     at(o.advantage),
+                     logprob,
+                     logprob,
+                     element<Elem>(1.0f),
+                     o.clip_low ? at(o.clip_low) : element<Elem>(p.clip_low),
+                     o.clip_high ? at(o.clip_high) : element<Elem>(p.clip_high),
+                     true};
   if (p.anchor == RatioAnchor::sampler) in.anchor = at(o.old_logprob);
   if (p.anchor == RatioAnchor::proximal) in.anchor = at(o.proximal);
   std::int32_t marks = 0;
   const Elem distance = o.log_ratio ? at(o.log_ratio) : logprob - in.anchor;
   const Elem l = clamp_element<V>(distance, element<Elem>(p.log_ratio_low), element<Elem>(p.log_ratio_high));
   // A sequence's ratio is a number, capped or not: its gradient goes through each target's own log-probability.
-  if (value_of(l) != value_of(distance)) in.moves = static_cast<bool>(o.log_ratio), marks |= kMarkRatioCapped;
+  if (value_of(l) != value_of(distance)) in.has_gradient = static_cast<bool>(o.log_ratio), marks |= kMarkRatioCapped;
   in.ratio = exp_element<V>(l);
   if (p.correction != Correction::none) {
     const Elem own = (o.proximal ? at(o.proximal) : logprob) - at(o.old_logprob);
@@ -150,7 +162,7 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> target_loss(const Objective& o, std::in
   const bool nothing = value_of(in.weight) == 0.0f || (value_of(in.advantage) == 0.0f && (o.kind != LossKind::dro || p.zero_advantage_is_nothing));
   if (!nothing) r = policy_loss<V>(o.kind, p, in);
   if (p.kl != KlEstimator::none) {
-    const TargetLoss<V> kl = kl_term<V>(p, logprob - at(o.reference), in.ratio, in.moves);
+    const TargetLoss<V> kl = kl_term<V>(p, logprob - at(o.reference), in.ratio, in.has_gradient);
     const Elem scale = element<Elem>(p.kl_coefficient) * weight;
     r.loss = fused(scale, kl.loss, r.loss);
     r.slope = fused(scale, kl.slope, r.slope);
@@ -177,7 +189,8 @@ LOCKSTEP_EVERYWHERE inline void row_losses(const Op& op, std::int64_t t, const t
     put(op.slope, result.slope);
     if (op.marks) ints(op.marks)[t * op.marks.stride + k] = result.marks;
     if (op.entropy_slope && k == 0)
-      put(op.entropy_slope, scored ? element<Elem>(op.objective.parameters.entropy_coefficient) * elements<V>(op.objective.weight)[t * op.objective.weight.stride] : zero);
+      put(op.entropy_slope,
+          scored ? element<Elem>(op.objective.parameters.entropy_coefficient) * elements<V>(op.objective.weight)[t * op.objective.weight.stride] : zero);
   }
 }
 
@@ -189,7 +202,7 @@ LOCKSTEP_EVERYWHERE inline bool any_target(const View& target, std::int64_t t) {
   return false;
 }
 
-// What an entropy bonus takes from the loss of row t.
+// The amount by which an entropy bonus lowers the loss of row t.
 template <class V>
 LOCKSTEP_EVERYWHERE inline void take_entropy_bonus(const View& loss, const View& entropy_slope, const typename V::Elem& entropy, std::int64_t t) {
   if (!loss || !entropy_slope) return;
@@ -202,15 +215,16 @@ LOCKSTEP_EVERYWHERE inline void take_entropy_bonus(const View& loss, const View&
 struct RowGradient {
   View target, slope, log_sum;
   View entropy, entropy_slope;  // or none
+  RowDistribution distribution;
 };
 
 // The numbers that the gradient of row t is made of, the same for all its logits.
 template <class V>
 struct RowSlopes {
   using Elem = typename V::Elem;
-  Elem total, log_sum, bonus, entropy;  // total: of the slopes
-  std::int64_t scored;                  // how many targets are
-  bool moves, bonus_moves;              // without either the gradient is +0
+  Elem total, log_sum, bonus, entropy;    // total: of the slopes
+  std::int64_t scored;                    // how many targets are
+  bool has_gradient, bonus_has_gradient;  // without either the gradient is +0
 };
 template <class V>
 LOCKSTEP_EVERYWHERE inline RowSlopes<V> row_slopes(const RowGradient& op, std::int64_t t) {
@@ -218,31 +232,31 @@ LOCKSTEP_EVERYWHERE inline RowSlopes<V> row_slopes(const RowGradient& op, std::i
   const Elem zero = element<Elem>(0.0f), *slope = elements<V>(op.slope) + t * op.slope.stride;
   const std::int32_t* target = ints(op.target) + t * op.target.stride;
   RowSlopes<V> row{zero, zero, op.entropy_slope ? elements<V>(op.entropy_slope)[t * op.entropy_slope.stride] : zero, zero, 0, false, false};
-  row.bonus_moves = value_of(row.bonus) != 0.0f;
-  row.moves = row.bonus_moves;
+  row.bonus_has_gradient = value_of(row.bonus) != 0.0f;
+  row.has_gradient = row.bonus_has_gradient;
   for (std::int64_t k = 0; k < op.target.cols; ++k) {
     if (target[k] < 0) continue;
-    row.moves = row.moves || value_of(slope[k]) != 0.0f;
+    row.has_gradient = row.has_gradient || value_of(slope[k]) != 0.0f;
     row.total = row.scored++ == 0 ? slope[k] : row.total + slope[k];
   }
-  if (!row.moves) return row;
+  if (!row.has_gradient) return row;
   row.log_sum = elements<V>(op.log_sum)[t * op.log_sum.stride];
-  if (row.bonus_moves) row.entropy = elements<V>(op.entropy)[t * op.entropy.stride];
+  if (row.bonus_has_gradient) row.entropy = elements<V>(op.entropy)[t * op.entropy.stride];
   return row;
 }
 
-// The gradient of logits of a row that moves, but for what slopes add at their targets.
+// The gradient of logits of a row with a gradient, without what slopes add at their targets.
 template <class V>
 LOCKSTEP_EVERYWHERE inline V logit_gradient(const RowSlopes<V>& row, const V& z) {
   const V log_p = z - V::set1(row.log_sum), p = exp(log_p), dz = V::set1(row.total) * (V::zero() - p);
-  return row.bonus_moves ? fma(V::set1(row.bonus) * p, log_p + V::set1(row.entropy), dz) : dz;
+  return row.bonus_has_gradient ? fma(V::set1(row.bonus) * p, log_p + V::set1(row.entropy), dz) : dz;
 }
 // That of the row's only scored target, whole.
 template <class V>
 LOCKSTEP_EVERYWHERE inline typename V::Elem target_gradient(const RowSlopes<V>& row, const typename V::Elem& slope, const typename V::Elem& z) {
   using Elem = typename V::Elem;
   const Elem log_p = z - row.log_sum, p = exp_element<V>(log_p), dz = slope * (element<Elem>(1.0f) - p);
-  return row.bonus_moves ? fused(row.bonus * p, log_p + row.entropy, dz) : dz;
+  return row.bonus_has_gradient ? fused(row.bonus * p, log_p + row.entropy, dz) : dz;
 }
 
 }  // namespace lockstep

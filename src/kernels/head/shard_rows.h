@@ -3,12 +3,29 @@
 
 namespace lockstep {
 
+// The logits of a row's kept tokens by id, from their places by leaf.
+template <class V>
+inline typename V::Elem* kept_of_leaves(const KeptRow& row, const RowDistribution& of, const View& kept, std::int64_t leaves, std::int64_t t) {
+  typename V::Elem* values = kept_room<V>(row);
+  const typename V::Elem* from = elements<V>(kept) + t * kept.stride;
+  each_leaf_place<V>(row, kept_ids<V>(row, of.vocabulary), of.vocabulary / leaves, kept.cols / leaves, 0, leaves,
+                     [&](std::int64_t i, std::int64_t place) { values[i] = from[place]; });
+  return values;
+}
+
 template <class V>
 void head_shard_sums(const HeadShardSums& op, ThreadPool& pool) {
   const std::int64_t size = op.z.cols / op.leaves, width = 2 + op.target.cols;
   pool.run((op.z.rows + 15) / 16, [&](std::int64_t block) {
     for (std::int64_t t = block * 16; t < std::min(op.z.rows, block * 16 + 16); ++t) {
-      const auto* z = elements<V>(op.z) + t * op.z.stride;
+      auto* z = elements<V>(op.z) + t * op.z.stride;
+      temper_row<V>(op.distribution, t, z, op.z.cols);
+      if (const KeptRow row = kept_row<V>(op.distribution, t); row && any_target<V>(op.target, t)) {
+        const std::int32_t* ids = kept_ids<V>(row, op.distribution.vocabulary);
+        auto* kept = elements<V>(op.kept) + t * op.kept.stride;
+        each_leaf_place<V>(row, ids, size, op.kept.cols / op.leaves, op.first / size, op.first / size + op.leaves,
+                           [&](std::int64_t i, std::int64_t place) { kept[place] = z[ids[i] - op.first]; });
+      }
       auto* sums = elements<V>(op.sums) + t * op.sums.stride;
       for (std::int64_t leaf = 0; leaf < op.leaves; ++leaf, sums += width) {
         leaf_sum<V>(z + leaf * size, size, sums[0], sums[1]);
@@ -34,6 +51,8 @@ void head_shard_loss(const HeadShardLoss& op, ThreadPool& pool) {
         Elem m[16], s[16];
         for (int leaf = 0; leaf < leaves; ++leaf) m[leaf] = sums[width * leaf], s[leaf] = sums[width * leaf + 1];
         log = join_leaf_sums<V>(m, s, leaves).log_sum;
+        if (const KeptRow row = kept_row<V>(op.distribution, t))
+          log = kept_log_sum<V>(row, kept_of_leaves<V>(row, op.distribution, op.kept, leaves, t), op.maximum_leaves);
         if (!is_finite<V>(log) && op.flags) ints(op.flags)[t * op.flags.stride] |= 1 << 2;
       }
       row_losses<V>(op, t, log, [&](std::int64_t k) {
@@ -49,17 +68,17 @@ template <class V>
 void head_shard_gradient(const HeadShardGradient& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const std::int64_t n = op.z.cols;
-  const RowGradient rows{op.target, op.slope, op.log_sum, op.row_entropy, op.entropy_slope};
+  const RowGradient rows{op.target, op.slope, op.log_sum, op.row_entropy, op.entropy_slope, op.distribution};
   pool.run((op.z.rows + 15) / 16, [&](std::int64_t block) {
     for (std::int64_t t = block * 16; t < std::min(op.z.rows, block * 16 + 16); ++t) {
       Elem* z = elements<V>(op.z) + t * op.z.stride;
+      if (!op.tempered) temper_row<V>(op.distribution, t, z, n);
       if (op.entropy) {
         const std::int64_t leaves = op.entropy.cols, size = n / leaves;
         const bool scored = any_target<V>(op.target, t);
         const V lanes = V::set1(elements<V>(op.log_sum)[t * op.log_sum.stride]);
         Elem* entropy = elements<V>(op.entropy) + t * op.entropy.stride;
-        for (std::int64_t leaf = 0; leaf < leaves; ++leaf)
-          entropy[leaf] = scored ? leaf_entropy<V>(z + leaf * size, size, lanes) : element<Elem>(0.0f);
+        for (std::int64_t leaf = 0; leaf < leaves; ++leaf) entropy[leaf] = scored ? leaf_entropy<V>(z + leaf * size, size, lanes) : element<Elem>(0.0f);
       }
       if (op.gradient) row_gradient<V>(rows, t, z, n, op.first);
     }
@@ -73,7 +92,12 @@ void head_shard_entropy(const HeadShardEntropy& op, ThreadPool& pool) {
     for (std::int64_t t = block * 16; t < std::min(op.entropy.rows, block * 16 + 16); ++t) {
       Elem* sums = elements<V>(op.sums) + t * op.sums.stride;
       const Elem log = elements<V>(op.log_sum)[t * op.log_sum.stride];
-      const Elem entropy = any_target<V>(op.target, t) ? log - join_pairwise(sums, static_cast<int>(op.sums.cols)) : element<Elem>(0.0f);
+      Elem entropy = element<Elem>(0.0f);
+      if (any_target<V>(op.target, t)) {
+        const KeptRow row = kept_row<V>(op.distribution, t);
+        entropy = log - (row ? kept_entropy_sum<V>(row, kept_of_leaves<V>(row, op.distribution, op.kept, op.sums.cols, t), log, op.maximum_leaves)
+                             : join_pairwise(sums, static_cast<int>(op.sums.cols)));
+      }
       elements<V>(op.entropy)[t * op.entropy.stride] = entropy;
       take_entropy_bonus<V>(op.loss, op.entropy_slope, entropy, t);
     }

@@ -1,7 +1,9 @@
-// The gradient of the head's weight (HeadWeight of head.h), included by head.inl. A few panels of the vocabulary at a time: their
-// logits of all rows are made again, become gradients while they are in cache, and are summed over the rows at once.
+// The gradient of the head's weight (HeadWeight of head.h), included by head.inl. For a few panels of the vocabulary at a time, the
+// logits of all rows are recomputed, turned into gradients while in cache, and summed over the rows.
 #pragma once
 #include "kernels/embedding/table_rows.h"
+#include "kernels/linear/low_bit.h"
+#include "kernels/linear/product.h"
 
 namespace lockstep {
 
@@ -23,7 +25,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   const std::int64_t rows = op.x.rows, inputs = op.w.inputs, panels = op.w.panels();
   // What an item reads of x serves all of its panels; a small vocabulary has fewer a thread.
   const std::int64_t group = std::clamp<std::int64_t>(panels / (pool.threads() * 4) / 2 * 2, 2, 8);
-  const RowGradient gradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope};
+  const RowGradient gradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution};
   const bool tied = static_cast<bool>(op.table_dy);
   const std::int32_t* segment = ints(op.segment);
   const auto segment_of = [segment](std::int64_t t) { return segment[t]; };
@@ -46,13 +48,23 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
       Elem* z = reinterpret_cast<Elem*>(thread_scratch<HeadScratch<V>>(static_cast<std::size_t>(rows * count)));
       const Product<V, W> logits{z, width, read, read_stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
       product_forward<V, W>(logits, rows, op.w.maximum_leaves, 0, 8, 0, count);
-      for (std::int64_t t = 0; t < rows; ++t)
+      for (std::int64_t t = 0; t < rows; ++t) {
+        temper_row<V>(op.distribution, t, z + t * width, columns);
         row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
+      }
       const auto sum_rows = [&](std::int64_t begin, std::int64_t end, Storage* bins) {
-        const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr, bins, op.finish || !op.bins,
-                                       z, width, x, op.x.stride, 0, rows, columns, inputs};
-        for (std::int64_t k = 0; k < inputs; k += kWeightInputs)
-          product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), segment_of);
+        const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr,
+                                       bins,
+                                       op.finish || !op.bins,
+                                       z,
+                                       width,
+                                       x,
+                                       op.x.stride,
+                                       0,
+                                       rows,
+                                       columns,
+                                       inputs};
+        for (std::int64_t k = 0; k < inputs; k += kWeightInputs) product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), segment_of);
       };
       Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + first * inputs * Accumulator::kStorage : nullptr;
       if (!tied) return sum_rows(0, count, bins);
@@ -68,8 +80,7 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
             own = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(count * inputs))->storage;
             for (std::int64_t k = p * inputs; k < end * inputs; ++k) Accumulator::zero().store(own + k * Accumulator::kStorage);
           }
-          for (std::int64_t i = p; i < end; ++i)
-            deposit_table_panel<V>(own + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + i);
+          for (std::int64_t i = p; i < end; ++i) deposit_table_panel<V>(own + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + i);
         }
         sum_rows(p, end, own);
       }

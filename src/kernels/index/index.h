@@ -27,10 +27,10 @@ struct IndexSelect {
 };
 // Training only. Dense scratch: target is f32 [T, width], width >= longest sequence; column = position (dense) or rank (sparse).
 struct IndexLoss {
-  View dq, dw;     // f32 [T, Hi * D], [T, Hi], overwritten
-  View dk;         // f32 [T, D], overwritten: gradient of the cached key of each row; for key s: query rows ascending, one
-                   // chain per query (over heads, from +0), the finished chains added in order
-  View loss;       // f32 [T, 1]: KL of the row
+  View dq, dw;                                 // f32 [T, Hi * D], [T, Hi], overwritten
+  View dk;                                     // f32 [T, D], overwritten: gradient of the cached key of each row; for key s: query rows ascending, one
+                                               // chain per query (over heads, from +0), the finished chains added in order
+  View loss;                                   // f32 [T, 1]: KL of the row
   View q, w, cache, target, selection, count;  // selection/count none: dense
   Rows rows;
   std::int64_t heads = 0, size = 0;

@@ -7,8 +7,8 @@ namespace lockstep {
 
 // Scores of one row against the sixteen keys of a panel.
 template <class V>
-inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight, std::int64_t heads, std::int64_t size,
-                      const typename V::Elem* panel, const V& key_scale) {
+inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight, std::int64_t heads, std::int64_t size, const typename V::Elem* panel,
+                      const V& key_scale) {
   constexpr int kTile = kPanelTile<V>;
   V score = V::zero();
   const auto group = [&](auto count, std::int64_t h) {
@@ -38,8 +38,7 @@ struct GreaterFirst {
 // Writes the positions of the top_k of `visible` > top_k scores, ascending; true when a score is a NaN.
 // keys: scratch of `visible` numbers.
 template <class V>
-bool select_top(const typename V::Elem* scores, std::int64_t visible, std::int64_t top_k, std::uint64_t* keys,
-                std::int32_t* selection) {
+bool select_top(const typename V::Elem* scores, std::int64_t visible, std::int64_t top_k, std::uint64_t* keys, std::int32_t* selection) {
   constexpr std::int64_t kFew = 16;
   bool nan = false;
   if (top_k <= kFew) {  // the best so far, in descending order
@@ -97,33 +96,27 @@ void index_select(const IndexSelect& op, ThreadPool& pool) {
       }
       // Rows of one sequence share the transposed keys.
       std::int64_t run = t + 1;
-      while (run < end && ints(r.sequence)[run * r.sequence.stride] == sequence &&
-             (run - t + 1) * padded16(visible_of(run)) <= kScoresAtOnce)
-        ++run;
+      while (run < end && ints(r.sequence)[run * r.sequence.stride] == sequence && (run - t + 1) * padded16(visible_of(run)) <= kScoresAtOnce) ++run;
       const std::int64_t longest = visible_of(run - 1), step = padded16(longest), padded_heads = padded16(heads);
-      Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(size) +
-                                           static_cast<std::size_t>((run - t) * (step + padded_heads)));
+      Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(size) + static_cast<std::size_t>((run - t) * (step + padded_heads)));
       EntryBlock<V> block(op.cache, r, size, scratch);
       Elem* weights = scratch + EntryBlock<V>::scratch_size(size);
       Elem* scores = weights + (run - t) * padded_heads;
       for (std::int64_t i = t; i < run; ++i)
         for (std::int64_t h = 0; h < heads; h += 16)
-          (V::load_partial(elements<V>(op.w) + i * op.w.stride + h, lanes_left(heads, h)) * weight_scale)
-              .store(weights + (i - t) * padded_heads + h);
+          (V::load_partial(elements<V>(op.w) + i * op.w.stride + h, lanes_left(heads, h)) * weight_scale).store(weights + (i - t) * padded_heads + h);
       for (std::int64_t at = 0; at < longest; at += kKeyBlock) {
         const std::int64_t n = std::min(kKeyBlock, longest - at);
         block.read(sequence, nullptr, at, n);
         block.transpose(n);
         for (std::int64_t i = t; i < run; ++i)
           for (std::int64_t k = 0; k < std::min(n, visible_of(i) - at); k += 16)
-            index_scores<V>(elements<V>(op.q) + i * op.q.stride, weights + (i - t) * padded_heads, heads, size,
-                            block.panels + k * size, key_scale)
+            index_scores<V>(elements<V>(op.q) + i * op.q.stride, weights + (i - t) * padded_heads, heads, size, block.panels + k * size, key_scale)
                 .store(scores + (i - t) * step + at + k);
       }
       auto* keys = thread_scratch<std::uint64_t>(op.top_k > 16 ? static_cast<std::size_t>(longest) : 0);
       for (std::int64_t i = t; i < run; ++i) {
-        const bool nan = select_top<V>(scores + (i - t) * step, visible_of(i), op.top_k, keys,
-                                       ints(op.selection) + i * op.selection.stride);
+        const bool nan = select_top<V>(scores + (i - t) * step, visible_of(i), op.top_k, keys, ints(op.selection) + i * op.selection.stride);
         ints(op.count)[i * op.count.stride] = static_cast<std::int32_t>(op.top_k);
         if (nan && op.flags) ints(op.flags)[i * op.flags.stride] |= 1;
       }

@@ -50,9 +50,8 @@ struct Problem {
     const float head_scale = 1.0f / std::sqrt(float(c.heads)), key_scale = 1.0f / std::sqrt(float(c.size));
     float sum = 0;
     for (int j = 0; j < c.heads; ++j) {
-      const float dot = dot16<ScalarVec>(&q[(std::size_t(t) * c.heads + j) * c.size],
-                                         &cache[std::size_t(rows.slot(rows.sequence[t], p)) * c.size], c.size) *
-                        key_scale;
+      const float dot =
+          dot16<ScalarVec>(&q[(std::size_t(t) * c.heads + j) * c.size], &cache[std::size_t(rows.slot(rows.sequence[t], p)) * c.size], c.size) * key_scale;
       sum = fused(w[std::size_t(t) * c.heads + j] * head_scale, 0.0f > dot ? 0.0f : dot, sum);
     }
     return sum;
@@ -85,8 +84,7 @@ struct Problem {
   }
 
   // Sum over rows of KL(p || softmax(I)), in double.
-  std::vector<double> losses(const std::vector<double>& qs, const std::vector<double>& ws,
-                             const std::vector<double>& ks) const {
+  std::vector<double> losses(const std::vector<double>& qs, const std::vector<double>& ws, const std::vector<double>& ks) const {
     std::vector<double> loss;
     for (int t = 0; t < T; ++t) {
       std::vector<double> s;
@@ -98,10 +96,8 @@ struct Problem {
         for (int j = 0; j < c.heads; ++j) {
           double dot = 0;
           for (int i = 0; i < c.size; ++i)
-            dot += qs[(std::size_t(t) * c.heads + j) * c.size + i] *
-                   ks[std::size_t(rows.slot(rows.sequence[t], p)) * c.size + i];
-          x += ws[std::size_t(t) * c.heads + j] / std::sqrt(double(c.heads)) *
-               std::max(0.0, dot / std::sqrt(double(c.size)));
+            dot += qs[(std::size_t(t) * c.heads + j) * c.size + i] * ks[std::size_t(rows.slot(rows.sequence[t], p)) * c.size + i];
+          x += ws[std::size_t(t) * c.heads + j] / std::sqrt(double(c.heads)) * std::max(0.0, dot / std::sqrt(double(c.size)));
         }
         s.push_back(x), sum += std::exp(x), total += target[std::size_t(t) * width() + k];
       }
@@ -143,14 +139,12 @@ TEST(IndexSelect, TheTotalOrderExactly) {
     KernelBench b;
     const IndexSelect op = p.select_op(b);
     b.launch(&KernelTable::index_select, op);
-    const std::vector<std::int32_t> got = b.read_ints(op.selection), count = b.read_ints(op.count),
-                                    flags = b.read_ints(op.flags);
+    const std::vector<std::int32_t> got = b.read_ints(op.selection), count = b.read_ints(op.count), flags = b.read_ints(op.flags);
     for (int t = 0; t < p.T; ++t) {
       std::vector<std::int32_t> want = p.selected(t);
       ASSERT_EQ(count[t], static_cast<int>(want.size())) << t;
       want.resize(static_cast<std::size_t>(c.top_k), -1);
-      EXPECT_EQ(std::vector<std::int32_t>(got.begin() + t * c.top_k, got.begin() + (t + 1) * c.top_k), want)
-          << "row " << t;
+      EXPECT_EQ(std::vector<std::int32_t>(got.begin() + t * c.top_k, got.begin() + (t + 1) * c.top_k), want) << "row " << t;
       EXPECT_EQ(flags[t], 4);
     }
   }
@@ -159,9 +153,8 @@ TEST(IndexSelect, TheTotalOrderExactly) {
 TEST(IndexSelect, ANanScoreFlagsItsRowAndIsLowest) {
   for (int top_k : {4, 30}) {
     Problem p({4, 16, top_k, {{40, 0}, {3, 50}}});
-    for (int i = 0; i < 16; ++i)
-      p.cache[std::size_t(p.rows.slot(0, 33)) * 16 + i] = std::nanf("");  // seen by rows 33..39
-    p.w[std::size_t(41) * 4] = std::nanf("");                             // all scores of row 41
+    for (int i = 0; i < 16; ++i) p.cache[std::size_t(p.rows.slot(0, 33)) * 16 + i] = std::nanf("");  // seen by rows 33..39
+    p.w[std::size_t(41) * 4] = std::nanf("");                                                        // all scores of row 41
     expect_same_everywhere([&](KernelBench& b) {
       const IndexSelect op = p.select_op(b);
       b.launch(&KernelTable::index_select, op);
@@ -190,8 +183,7 @@ TEST(IndexSelect, SameEverywhereAndRowByRow) {
     IndexSelect one = p.select_op(b);
     const View selection = one.selection;
     for (int t = 0; t < p.T; ++t) {
-      one.selection = selection.row_range(t, 1), one.count = all.count.row_range(t, 1),
-      one.flags = all.flags.row_range(t, 1);
+      one.selection = selection.row_range(t, 1), one.count = all.count.row_range(t, 1), one.flags = all.flags.row_range(t, 1);
       one.q = all.q.row_range(t, 1), one.w = all.w.row_range(t, 1), one.rows = p.rows.part(all.rows, t, 1);
       b.launch(&KernelTable::index_select, one);
     }
@@ -231,8 +223,7 @@ TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {
     const std::vector<double> by_slot = finite_difference([&](const auto& x) { return half(q, w, x); }, k);
     std::vector<double> by_row;
     for (int t = 0; t < p.T; ++t)
-      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * c.size,
-                    by_slot.begin() + (p.rows.slot_of_row(t) + 1) * c.size);
+      by_row.insert(by_row.end(), by_slot.begin() + p.rows.slot_of_row(t) * c.size, by_slot.begin() + (p.rows.slot_of_row(t) + 1) * c.size);
     expect_close(b.read(op.dk), by_row, 1e-5, "dk");
   }
 }
@@ -250,9 +241,7 @@ TEST(IndexLoss, AKeyWithoutTargetCostsNothing) {
 TEST(IndexLoss, SameEverywhereAndSequenceBySequence) {
   for (const Case& c : loss_cases()) {
     const Problem p(c);
-    const auto record = [](KernelBench& b, const IndexLoss& op) {
-      b.record(op.dq), b.record(op.dw), b.record(op.dk), b.record(op.loss);
-    };
+    const auto record = [](KernelBench& b, const IndexLoss& op) { b.record(op.dq), b.record(op.dw), b.record(op.dk), b.record(op.loss); };
     expect_same_everywhere([&](KernelBench& b) {
       const IndexLoss op = p.loss_op(b, 0.25f);
       b.launch(&KernelTable::index_loss, op);
@@ -269,8 +258,7 @@ TEST(IndexLoss, SameEverywhereAndSequenceBySequence) {
         const int begin = p.rows.begin[s], n = c.sequences[s].length;
         IndexLoss one = whole;
         for (View* v : {&one.dq, &one.dw, &one.dk, &one.loss, &one.q, &one.w, &one.target}) *v = v->row_range(begin, n);
-        if (c.top_k > 0)
-          one.selection = whole.selection.row_range(begin, n), one.count = whole.count.row_range(begin, n);
+        if (c.top_k > 0) one.selection = whole.selection.row_range(begin, n), one.count = whole.count.row_range(begin, n);
         one.rows = p.rows.part(whole.rows, begin, n);
         one.rows.sequence_begin = apart.ints({0, n}, 2);
         apart.launch(&KernelTable::index_loss, one);

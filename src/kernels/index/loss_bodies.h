@@ -78,7 +78,7 @@ struct IndexQueryShared {
   float g[kIndexHeads][kKeyBlock], relu[kIndexHeads][kKeyBlock];
 };
 
-// dq and dw of a row and up to kIndexHeads heads: a group of 16 threads a dot product, then a thread a column or head.
+// dq and dw of a row and up to kIndexHeads heads: a group of 16 threads per dot product, then a thread per column or head.
 struct IndexQueryBody {
   static constexpr bool kCooperates = true;
   IndexLoss op;
@@ -101,7 +101,9 @@ struct IndexQueryBody {
       for (std::int64_t k = t.group(); k < n; k += t.count() / kLanes) {
         const std::int64_t entry = shared.entry[k];
         const auto key = [&](std::int64_t i) { return load_stored(op.cache, entry + i); };
-        const float dot = group_dots(t, size, heads, [&](int j, std::int64_t i) { return q[j * size + i]; }, key) * key_factor;
+        const float dot = group_dots(
+                              t, size, heads, [&](int j, std::int64_t i) { return q[j * size + i]; }, key) *
+                          key_factor;
         const int j = t.lane() / kLanesOfDot;
         if (t.lane() % kLanesOfDot != 0 || j >= heads) continue;
         shared.relu[j][k] = relu(dot);
@@ -137,7 +139,7 @@ struct IndexKeyShared {
 };
 
 // dk of kIndexKeys keys and kIndexThreads columns: g of the rows that see them is computed again, a thread a pair and key; then a
-// thread a column adds each row's chain over the heads.
+// thread per column adds each row's chain over the heads.
 struct IndexKeyBody {
   static constexpr bool kCooperates = true;
   IndexLoss op;
@@ -160,7 +162,9 @@ struct IndexKeyBody {
       if (rank >= 0) {
         const std::int64_t entry = entry_of(op.cache, op.rows, keys.sequence, keys.key + own_key);
         const float* q = floats(op.q) + row * op.q.stride + h * size;
-        const float dot = thread_dot16(size, [&](std::int64_t i) { return q[i]; }, [&](std::int64_t i) { return load_stored(op.cache, entry + i); }) * key_factor;
+        const float dot = thread_dot16(
+                              size, [&](std::int64_t i) { return q[i]; }, [&](std::int64_t i) { return load_stored(op.cache, entry + i); }) *
+                          key_factor;
         shared.g[own_pair][own_key] = index_dot_gradient(dot, di[row * width + rank], floats(op.w)[row * op.w.stride + h] * head_factor, key_factor);
       }
       t.sync();

@@ -1,4 +1,4 @@
-// The order in which index scores are selected (index.h), as a number: one form for the CPU and for GPUs.
+// The order in which index scores are selected (index.h), as a sortable integer: shared by CPU and GPUs.
 #pragma once
 #include "numerics/element.h"
 

@@ -1,4 +1,4 @@
-// Index scores (index.h) in the CUDA forms: what selection and loss share.
+// Index scores (index.h) in CUDA forms: shared by selection and loss.
 #pragma once
 #include "kernels/cache/keys.h"
 #include "kernels/index/index.h"
@@ -32,7 +32,9 @@ struct IndexScoresBody {
       for (std::int64_t h = 0; h < heads; h += kIndexHeads) {
         const int here = static_cast<int>(heads - h < kIndexHeads ? heads - h : kIndexHeads);
         const auto key = [&](std::int64_t i) { return load_stored(cache, entry + i); };
-        const float positive = relu(group_dots(t, size, here, [&](int j, std::int64_t i) { return q_row[(h + j) * size + i]; }, key) * key_factor);
+        const float positive = relu(group_dots(
+                                        t, size, here, [&](int j, std::int64_t i) { return q_row[(h + j) * size + i]; }, key) *
+                                    key_factor);
         for (int j = 0; j < here; ++j) score = fused(w_row[h + j] * head_factor, t.from(positive, j * kLanesOfDot), score);
       }
       if (t.lane() == 0) scores[(row - first_row) * width + k] = score;

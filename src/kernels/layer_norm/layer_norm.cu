@@ -1,4 +1,4 @@
-// The CUDA form of layer_norm.h: a group of 16 threads a row; for the gradients of gain and bias a thread a column.
+// The CUDA form of layer_norm.h: a group of 16 threads per row; for the gradients of gain and bias one thread per column.
 #include "kernels/cuda/prelude.h"
 #include "kernels/row_tools.h"
 
@@ -14,7 +14,9 @@ struct LayerNormStatistics {
 // Of one row; all threads of the group.
 LOCKSTEP_DEVICE LayerNormStatistics statistics_of(const Thread& t, const float* x, std::int64_t n, float eps) {
   const float count = static_cast<float>(n);
-  const float mean = group_dot16(t, n, [&](std::int64_t i) { return x[i]; }, [](std::int64_t) { return 1.0f; }) / count;
+  const float mean = group_dot16(
+                         t, n, [&](std::int64_t i) { return x[i]; }, [](std::int64_t) { return 1.0f; }) /
+                     count;
   const auto centred = [&](std::int64_t i) { return x[i] - mean; };
   const float variance = group_dot16(t, n, centred, centred) / count;
   return {mean, 1.0f / square_root(variance + eps)};

@@ -14,7 +14,7 @@ struct LayerNormForward {
   float eps = 1e-6f;
 };
 struct LayerNormBackward {
-  View dx;  // f32 [T, n], overwritten; none: not wanted
+  View dx;                      // f32 [T, n], overwritten; none: not wanted
   View gradient_w, gradient_b;  // f32 [1, n]; both or, with both bins, none
   View bins_w, bins_b;          // dtype bins [1, 16 * ceil(n/16)], both or none (see linear.h)
   bool finish = true;

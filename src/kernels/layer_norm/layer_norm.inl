@@ -12,8 +12,9 @@ LayerNormStatistics<typename V::Elem> layer_norm_statistics(const typename V::El
   using E = typename V::Elem;
   const E count = element<E>(static_cast<float>(n));
   const V one = V::set1(1.0f);
-  const E mean = dot16_of<V>(n, [&](std::int64_t i, int lanes) { return V::load_partial(x + i, lanes); },
-                             [&](std::int64_t, int) { return one; }) / count;
+  const E mean = dot16_of<V>(
+                     n, [&](std::int64_t i, int lanes) { return V::load_partial(x + i, lanes); }, [&](std::int64_t, int) { return one; }) /
+                 count;
   const V m = V::set1(mean);
   const auto centred = [&](std::int64_t i, int lanes) { return V::load_partial(x + i, lanes) - m; };
   const E variance = dot16_of<V>(n, centred, centred) / count;

@@ -10,11 +10,26 @@ const std::int32_t* integers_or_none(const View& v) { return v ? device_pointer<
 }  // namespace
 
 void launch(const LinearForward& op, Grid& grid) {
-  const bool of_integers = op.w.bits != 0 && !is_packed_format(op.w.bits);
+  const bool of_integers = op.w.bits != 0 && !is_low_bit_format(op.w.bits);
   const int leaves = of_integers ? quantised_leaf_count(op.w.inputs, op.w.maximum_leaves) : leaf_count(op.w.inputs, op.w.maximum_leaves);
-  const ProductItems items{device_pointer<float>(op.y), op.y.stride, op.y_step, device_pointer<float>(op.x), op.x.stride, op.x_step,
-                           op.x.rows, op.w.inputs, op.w.outputs, op.w.count, integers_or_none(op.offsets), integers_or_none(op.ends),
-                           leaves, op.leaf_begin, op.leaf_end < leaves ? op.leaf_end : leaves, op.round_input_bf16, op.accumulate, op.scale,
+  const ProductItems items{device_pointer<float>(op.y),
+                           op.y.stride,
+                           op.y_step,
+                           device_pointer<float>(op.x),
+                           op.x.stride,
+                           op.x_step,
+                           op.x.rows,
+                           op.w.inputs,
+                           op.w.outputs,
+                           op.w.count,
+                           integers_or_none(op.offsets),
+                           integers_or_none(op.ends),
+                           leaves,
+                           op.leaf_begin,
+                           op.leaf_end < leaves ? op.leaf_end : leaves,
+                           op.round_input_bf16,
+                           op.accumulate,
+                           op.scale,
                            op.rows_made ? device_pointer<std::int32_t>(op.rows_made) : nullptr};
   if (of_integers) return launch_quantised(items, op.w, grid);
   with_weights(op.w, [&](const auto& weights) { launch_product(items, weights, grid); });
@@ -22,12 +37,26 @@ void launch(const LinearForward& op, Grid& grid) {
 
 void launch(const LinearBackwardInput& op, Grid& grid) {
   const int leaves = leaf_count(op.w.outputs, op.w.maximum_leaves);
-  const ProductItems items{device_pointer<float>(op.dx), op.dx.stride, op.x_step, device_pointer<float>(op.dy), op.dy.stride, op.y_step,
-                           op.dy.rows, op.w.outputs, op.w.inputs, op.w.count, integers_or_none(op.offsets), integers_or_none(op.ends),
-                           leaves, 0, leaves < 8 ? leaves : 8, false, op.accumulate, op.scale, nullptr};
-  with_weights(op.w, [&](const auto& weights) {
-    launch_product(items, Transposed<std::remove_cvref_t<decltype(weights)>>{weights, op.w.inputs}, grid);
-  });
+  const ProductItems items{device_pointer<float>(op.dx),
+                           op.dx.stride,
+                           op.x_step,
+                           device_pointer<float>(op.dy),
+                           op.dy.stride,
+                           op.y_step,
+                           op.dy.rows,
+                           op.w.outputs,
+                           op.w.inputs,
+                           op.w.count,
+                           integers_or_none(op.offsets),
+                           integers_or_none(op.ends),
+                           leaves,
+                           0,
+                           leaves < 8 ? leaves : 8,
+                           false,
+                           op.accumulate,
+                           op.scale,
+                           nullptr};
+  with_weights(op.w, [&](const auto& weights) { launch_product(items, Transposed<std::remove_cvref_t<decltype(weights)>>{weights, op.w.inputs}, grid); });
 }
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -21,12 +21,12 @@
 namespace lockstep {
 
 struct PackedWeight {
-  View data{};                 // flat: count * ceil(N/16) * K * 16 elements
+  View data{};               // flat: count * ceil(N/16) * K * 16 elements
   std::int64_t outputs = 0;  // N
   std::int64_t inputs = 0;   // K
   std::int64_t count = 1;
-  int maximum_leaves = 8;    // the profile's
-  int bits = 0;              // 8 or 4: `data` is u8, count * quantised().bytes()
+  int maximum_leaves = 8;  // the profile's
+  int bits = 0;            // 8 or 4: `data` is u8, count * quantised().bytes()
   QuantisedShape quantised() const { return {outputs, inputs, bits}; }
   std::int64_t panels() const { return (outputs + 15) / 16; }
   std::int64_t packed_size() const { return panels() * inputs * 16; }  // elements of one weight
@@ -36,22 +36,22 @@ struct LinearForward {
   View y{}, x{};  // [T, *]
   PackedWeight w{};
   std::int64_t x_step = 0, y_step = 0;
-  View offsets{};                  // i32 [count + 1, 1], experts only
+  View offsets{};  // i32 [count + 1, 1], experts only
   // Which leaves of the sum to add (a rank's share); whole sum: 0 .. >= G; no leaf in the range: y = +0. Two halves of the
   // leaves joined by one add are the whole sum.
   int leaf_begin = 0, leaf_end = 8;
-  bool round_input_bf16 = false;     // study profiles: x is rounded to bf16 before use
-  View ends{};                       // i32 [count, 1], or none
-  float scale = 1;                   // weights of numbers alone, as the next
-  bool accumulate = false;           // y += instead of y =
-  View rows_made{};                  // experts: i32 [rows of x, 1], or none: counted up for each row, where its outputs are made
+  bool round_input_bf16 = false;  // study profiles: x is rounded to bf16 before use
+  View ends{};                    // i32 [count, 1], or none
+  float scale = 1;                // weights of numbers alone, as the next
+  bool accumulate = false;        // y += instead of y =
+  View rows_made{};               // experts: i32 [rows of x, 1], or none: counted up for each row, where its outputs are made
 };
 struct LinearBackwardInput {
   View dx{}, dy{};
   PackedWeight w{};
   std::int64_t x_step = 0, y_step = 0;
   View offsets{};
-  bool accumulate = false;       // dx += (a plain add of the finished sum) instead of dx =
+  bool accumulate = false;  // dx += (a plain add of the finished sum) instead of dx =
   View ends{};
   float scale = 1;
 };
@@ -63,8 +63,8 @@ struct LinearBackwardWeight {
   PackedWeight w{};  // shapes only
   std::int64_t x_step = 0, y_step = 0;
   View offsets{};
-  View segment{};    // i32 [T, 1]
-  View row_of{};     // experts: i32 [rows, 1], row of the batch that an expert row came from (for its segment); else none
+  View segment{};  // i32 [T, 1]
+  View row_of{};   // experts: i32 [rows, 1], row of the batch that an expert row came from (for its segment); else none
   View ends{};
 };
 

@@ -1,5 +1,5 @@
-// Implementation of linear.h: cuts the work into (weight, panels, rows) items and hands them to the products of product.h.
-#include "kernels/linear/packed.h"
+// Implementation of linear.h: splits the work into (weight, panels, rows) items and runs the products of product.h on them.
+#include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
 
@@ -45,22 +45,21 @@ void quantised_linear(const LinearForward& op, ThreadPool& pool) {
       if (count <= 0) return;
       const std::int64_t panel = rest % panel_blocks * panel_block;
       if (panel == 0) count_rows(op.rows_made, begin, count);
-      quantised_forward<V, Dot>({elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x,
-                                 (begin - first.begin) * slices + (slices > 1 ? g : 0), slices,
-                                 device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape, 0, 0, 0},
+      quantised_forward<V, Dot>({elements<V>(op.y) + begin * op.y.stride + g * op.y_step, op.y.stride, x, (begin - first.begin) * slices + (slices > 1 ? g : 0),
+                                 slices, device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape, 0, 0, 0},
                                 count, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, panel, std::min(panels, panel + panel_block));
     });
   });
 }
 
-constexpr std::int64_t kSameSet = 1024;  // floats: a page
+constexpr std::int64_t kSameSet = 1024;                // floats: a page
 constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 
 // `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
 // each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0.
 template <class V, class W, class Of>
-void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin,
-                  int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
+void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin, int leaf_end,
+                  bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
   if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
   const std::int64_t row_block = rows >= 256 ? 96 : 48;
@@ -70,7 +69,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
   const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
   pool.run(count * row_blocks * panel_blocks, [&](std::int64_t item) {
     const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
-    auto [range, product, packed, shape] = of(g);
+    auto [range, product, low_bit, shape] = of(g);
     const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
     const std::int64_t block = std::min(range.end, begin + row_block) - begin;
     if (block <= 0) return;
@@ -94,7 +93,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
     }
     const std::int64_t panel_end = std::min(panels, panel + panel_block);
     if constexpr (std::is_same_v<W, Elem>)
-      if (packed) return packed_forward<V>(product, packed, shape, block, maximum_leaves, leaf_begin, leaf_end, panel, panel_end);
+      if (low_bit) return low_bit_forward<V>(product, low_bit, shape, block, maximum_leaves, leaf_begin, leaf_end, panel, panel_end);
     product_forward<V, W>(product, block, maximum_leaves, leaf_begin, leaf_end, panel, panel_end);
   });
 }
@@ -103,32 +102,33 @@ template <class V, class W>
 struct RowsAndProduct {
   RowRange rows;
   Product<V, W> product;
-  const std::uint8_t* packed = nullptr;  // instead of product.w
-  PackedShape shape{};
+  const std::uint8_t* low_bit = nullptr;  // instead of product.w
+  LowBitShape shape{};
 };
 
 template <class V>
 void linear_forward(const LinearForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
-  if (is_packed_format(op.w.bits)) {
-    const PackedShape shape = packed_shape(op.w);
-    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
-                                 op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
-      return {rows_of(op.offsets, g, op.x.rows, op.ends),
-              {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr, op.w.inputs,
-               op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
-              device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(), shape};
-    });
+  if (is_low_bit_format(op.w.bits)) {
+    const LowBitShape shape = low_bit_shape(op.w);
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
+                                 [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+                                   return {rows_of(op.offsets, g, op.x.rows, op.ends),
+                                           {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
+                                            op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
+                                           device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(),
+                                           shape};
+                                 });
   }
   if (op.w.bits) return quantised_linear<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
-                       op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, W> {
-      return {rows_of(op.offsets, g, op.x.rows, op.ends),
-              {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
-               weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
-    });
+    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
+                       [&](std::int64_t g) -> RowsAndProduct<V, W> {
+                         return {rows_of(op.offsets, g, op.x.rows, op.ends),
+                                 {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
+                                  weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
+                       });
   });
 }
 
@@ -147,8 +147,8 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
       pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
       run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
         return {{0, rows},
-                {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs,
-                 op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale}};
+                {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0,
+                 op.accumulate, op.scale}};
       });
     }
     return;
@@ -162,8 +162,8 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
     Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
     for (std::int64_t b = begin; b < end; ++b) transpose(scratch + (b - begin) * op.w.outputs * 16, g, b);
     product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
-                              elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs,
-                              op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
+                              elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs, op.w.inputs - begin * 16, 0,
+                              0, 0, op.accumulate, op.scale},
                              range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
   });
 }
@@ -171,12 +171,11 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
 template <class V>
 void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
-  if (is_packed_format(op.w.bits)) {
-    const PackedShape shape = packed_shape(op.w);
+  if (is_low_bit_format(op.w.bits)) {
+    const LowBitShape shape = low_bit_shape(op.w);
     const std::uint8_t* bytes = device_pointer<std::uint8_t>(op.w.data);
-    return backward_input_with<V>(op, pool, [&](Elem* panel, std::int64_t g, std::int64_t block) {
-      transpose_packed<V>(panel, bytes + g * shape.bytes(), shape, block);
-    });
+    return backward_input_with<V>(
+        op, pool, [&](Elem* panel, std::int64_t g, std::int64_t block) { transpose_low_bit<V>(panel, bytes + g * shape.bytes(), shape, block); });
   }
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
@@ -204,9 +203,8 @@ void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
     const std::int32_t* segment = ints(op.segment);
     const std::int32_t* row_of = op.row_of ? ints(op.row_of) : nullptr;
     product_weight<V>({op.gradient ? elements<V>(op.gradient) + base : nullptr,
-                       op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish,
-                       elements<V>(op.dy) + g * op.y_step, op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, range.begin, range.end,
-                       op.w.outputs, op.w.inputs},
+                       op.bins ? device_pointer<Storage>(op.bins) + base / 16 * Accumulator::kStorage : nullptr, op.finish, elements<V>(op.dy) + g * op.y_step,
+                       op.dy.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, range.begin, range.end, op.w.outputs, op.w.inputs},
                       panel, std::min(panels, panel + step), k, std::min(op.w.inputs, k + k_step),
                       [=](std::int64_t t) { return segment[row_of ? row_of[t] : t]; });
   });

@@ -1,4 +1,4 @@
-// Linear kernels: the same bits and expressions on every instruction set and backend, in all of what a call can ask for.
+// Linear kernels: the same bits and expressions on every instruction set and backend, for every option of a call.
 #include <gtest/gtest.h>
 
 #include "kernels/launch.h"
@@ -60,7 +60,8 @@ TEST(Linear, ExpertsSharesAndStridesAreTheSameEverywhere) {
         const auto x = random_floats(s.rows * s.inputs, 35), w = random_floats(s.count * s.outputs * s.inputs, 36), dy = random_floats(s.rows * s.outputs, 37);
         std::vector<std::int32_t> row_of;
         for (std::int32_t i = 0; i < s.rows; ++i) row_of.push_back(i / 2);
-        LinearForward forward{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, w, s, dtype), 0, 0, b.ints(offsets, static_cast<std::int64_t>(offsets.size()))};
+        LinearForward forward{
+            b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, w, s, dtype), 0, 0, b.ints(offsets, static_cast<std::int64_t>(offsets.size()))};
         if (!ends.empty()) forward.ends = b.ints(ends, s.count);
         forward.rows_made = b.zeros(s.rows, 1, DType::i32);
         std::vector<std::int32_t> made(static_cast<std::size_t>(s.rows));

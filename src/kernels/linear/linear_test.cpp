@@ -1,6 +1,6 @@
-// Linear kernels: bits against the written order done the slow way, values against double, and invariance of the bits.
-#include "kernels/launch.h"
+// Linear kernels: bits against a naive implementation of the order, values against double, and invariance of the bits.
 #include "kernels/linear/linear.h"
+#include "kernels/launch.h"
 
 #include <gtest/gtest.h>
 
@@ -34,8 +34,9 @@ std::vector<float> forward_by_hand(const std::vector<float>& x, const std::vecto
   for (std::int64_t t = 0; t < s.rows; ++t)
     for (std::int64_t g = 0; g < s.count; ++g)
       for (std::int64_t n = 0; n < s.outputs; ++n)
-        y.push_back(chain(s.inputs, maximum_leaves, [&](std::int64_t k) { return x[(t * s.count + g) * s.inputs + k]; },
-                          [&](std::int64_t k) { return w[(g * s.outputs + n) * s.inputs + k]; }));
+        y.push_back(chain(
+            s.inputs, maximum_leaves, [&](std::int64_t k) { return x[(t * s.count + g) * s.inputs + k]; },
+            [&](std::int64_t k) { return w[(g * s.outputs + n) * s.inputs + k]; }));
   return y;
 }
 std::vector<float> input_by_hand(const std::vector<float>& dy, const std::vector<float>& w, const Shape& s) {
@@ -43,13 +44,13 @@ std::vector<float> input_by_hand(const std::vector<float>& dy, const std::vector
   for (std::int64_t t = 0; t < s.rows; ++t)
     for (std::int64_t g = 0; g < s.count; ++g)
       for (std::int64_t k = 0; k < s.inputs; ++k)
-        dx.push_back(chain(s.outputs, 8, [&](std::int64_t n) { return dy[(t * s.count + g) * s.outputs + n]; },
-                           [&](std::int64_t n) { return w[(g * s.outputs + n) * s.inputs + k]; }));
+        dx.push_back(chain(
+            s.outputs, 8, [&](std::int64_t n) { return dy[(t * s.count + g) * s.outputs + n]; },
+            [&](std::int64_t n) { return w[(g * s.outputs + n) * s.inputs + k]; }));
   return dx;
 }
 // Chains of segments in fp32, their sum exact (128-bit) and rounded once.
-std::vector<float> weight_by_hand(const std::vector<float>& dy, const std::vector<float>& x, const std::vector<std::int32_t>& segment,
-                                  const Shape& s) {
+std::vector<float> weight_by_hand(const std::vector<float>& dy, const std::vector<float>& x, const std::vector<std::int32_t>& segment, const Shape& s) {
   std::vector<float> dw;
   for (std::int64_t g = 0; g < s.count; ++g)
     for (std::int64_t n = 0; n < s.outputs; ++n)
@@ -58,8 +59,7 @@ std::vector<float> weight_by_hand(const std::vector<float>& dy, const std::vecto
         for (std::int64_t t = 0; t < s.rows;) {
           float sum = 0;
           const std::int32_t at = segment[t];
-          for (; t < s.rows && segment[t] == at; ++t)
-            sum = std::fma(x[(t * s.count + g) * s.inputs + k], dy[(t * s.count + g) * s.outputs + n], sum);
+          for (; t < s.rows && segment[t] == at; ++t) sum = std::fma(x[(t * s.count + g) * s.inputs + k], dy[(t * s.count + g) * s.outputs + n], sum);
           total += sum;
         }
         dw.push_back(static_cast<float>(total));
@@ -70,9 +70,9 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& want, 
   expect_same_words(words_of(got), words_of(want), what);
 }
 
-const std::vector<Shape> kShapes = {{1, 1, 1},     {2, 3, 17},    {1, 33, 15},    {5, 64, 16},     {3, 15, 33},     {12, 128, 48},
-                                    {13, 256, 64}, {40, 96, 97},  {17, 300, 31},  {7, 31, 300},    {24, 257, 130},  {39, 256, 256},
-                                    {6, 64, 32, 3}, {9, 17, 33, 5}, {14, 96, 20, 4}, {25, 288, 160, 2}, {8, 512, 16}, {4, 16, 512}};
+const std::vector<Shape> kShapes = {{1, 1, 1},      {2, 3, 17},     {1, 33, 15},     {5, 64, 16},       {3, 15, 33},    {12, 128, 48},
+                                    {13, 256, 64},  {40, 96, 97},   {17, 300, 31},   {7, 31, 300},      {24, 257, 130}, {39, 256, 256},
+                                    {6, 64, 32, 3}, {9, 17, 33, 5}, {14, 96, 20, 4}, {25, 288, 160, 2}, {8, 512, 16},   {4, 16, 512}};
 
 TEST(Linear, ForwardHasTheBitsOfTheWrittenOrder) {
   for (const Shape& s : kShapes)

@@ -1,4 +1,4 @@
-// What tests of linear.h share: shapes, weights in panels, and calls with items side by side. Tests only.
+// Shared by tests of linear.h: shapes, weights in panels, and calls with items side by side. Tests only.
 #pragma once
 #include "kernels/kernel_test_tools.h"
 #include "kernels/linear/linear.h"
@@ -7,9 +7,7 @@ namespace lockstep::linear_test {
 
 struct Shape {
   std::int64_t rows, inputs, outputs, count = 1;
-  std::string name() const {
-    return std::to_string(rows) + " x " + std::to_string(inputs) + " -> " + std::to_string(outputs) + " x " + std::to_string(count);
-  }
+  std::string name() const { return std::to_string(rows) + " x " + std::to_string(inputs) + " -> " + std::to_string(outputs) + " x " + std::to_string(count); }
 };
 
 // `count` weights [N][K] one after another; what a bf16 copy of them holds.
@@ -23,8 +21,7 @@ inline std::vector<float> pack(const std::vector<float>& w, std::int64_t outputs
   std::vector<float> packed(static_cast<std::size_t>(count * panels * inputs * 16), 0.0f);
   for (std::int64_t g = 0; g < count; ++g)
     for (std::int64_t n = 0; n < outputs; ++n)
-      for (std::int64_t k = 0; k < inputs; ++k)
-        packed[((g * panels + n / 16) * inputs + k) * 16 + n % 16] = w[(g * outputs + n) * inputs + k];
+      for (std::int64_t k = 0; k < inputs; ++k) packed[((g * panels + n / 16) * inputs + k) * 16 + n % 16] = w[(g * outputs + n) * inputs + k];
   return packed;
 }
 inline std::vector<float> unpack(const std::vector<float>& packed, std::int64_t outputs, std::int64_t inputs, std::int64_t count) {

@@ -1,5 +1,5 @@
-// The CUDA form of linear.h's weight gradient: a block has a tile of 64 outputs x 64 inputs of one weight and walks over the rows of its
-// item; a thread has 4 x 4 elements, each with its chain of the segment at hand and its accumulator.
+// The CUDA form of linear.h's weight gradient: one block per tile of 64 outputs x 64 inputs of a weight, iterating over the rows of its
+// item; a thread has 4 x 4 elements, each with its current segment's chain and its accumulator.
 #include "kernels/linear/product_cuda.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -33,9 +33,8 @@ struct WeightGradientBody {
     Bins bins[kOwn][kOwn];
     const auto each = [&](const auto& f) {
       LOCKSTEP_UNROLL
-      for (int j = 0; j < kOwn; ++j)
-        LOCKSTEP_UNROLL
-        for (int i = 0; i < kOwn; ++i) f(j, i);
+      for (int j = 0; j < kOwn; ++j) LOCKSTEP_UNROLL
+      for (int i = 0; i < kOwn; ++i) f(j, i);
     };
     const auto each_place = [&](const auto& f) {
       each([&](int j, int i) {

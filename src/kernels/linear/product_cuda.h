@@ -1,5 +1,5 @@
 // The CUDA products behind linear.h: y[t, n] = chain(G) over k of x[t, k] w[n, k], of any weight that stored_weights_cuda.h can read. Every
-// output's sum is one thread's chain a leaf, so neither a tile's shape nor the choice of a tile changes a bit.
+// output's sum is one thread's chain per leaf, so neither a tile's shape nor the choice of a tile changes a bit.
 //   wide:    8 warps, kRows rows each, share a tile of 128 outputs in shared memory; a thread has kRows x 4 sums. For many rows.
 //   narrow:  16 outputs x all leaves at once; a thread has one leaf of one output, of kRows rows. For few rows: every weight is read once.
 #pragma once
@@ -55,7 +55,8 @@ struct ProductItems {
 struct RowTile {
   std::int64_t item, begin, end;
 };
-LOCKSTEP_DEVICE RowTile row_tile(const std::int32_t* offsets, const std::int32_t* ends, std::int64_t count, std::int64_t rows, std::int64_t index, std::int64_t tile) {
+LOCKSTEP_DEVICE RowTile row_tile(const std::int32_t* offsets, const std::int32_t* ends, std::int64_t count, std::int64_t rows, std::int64_t index,
+                                 std::int64_t tile) {
   if (!offsets) {
     const std::int64_t tiles = (rows + tile - 1) / tile, begin = index % tiles * tile;
     return {index / tiles, begin, begin + tile < rows ? begin + tile : rows};
@@ -151,11 +152,10 @@ struct WideProductBody {
       }
     }
     LOCKSTEP_UNROLL
-    for (int r = 0; r < kRows; ++r)
-      LOCKSTEP_UNROLL
-      for (int c = 0; c < 4; ++c)
-        if (tile.begin + row + r < tile.end && first_output + column + c < op.outputs)
-          op.output(tile.item, tile.begin + row + r, first_output + column + c, sum[r * 4 + c]);
+    for (int r = 0; r < kRows; ++r) LOCKSTEP_UNROLL
+    for (int c = 0; c < 4; ++c)
+      if (tile.begin + row + r < tile.end && first_output + column + c < op.outputs)
+        op.output(tile.item, tile.begin + row + r, first_output + column + c, sum[r * 4 + c]);
   }
 
  private:
@@ -166,9 +166,8 @@ struct WideProductBody {
   LOCKSTEP_DEVICE static void add_input(float (&sum)[kRows * 4], const float* line, const float* values) {
     const FourFloats w = *reinterpret_cast<const FourFloats*>(line);
     LOCKSTEP_UNROLL
-    for (int r = 0; r < kRows; ++r)
-      LOCKSTEP_UNROLL
-      for (int c = 0; c < 4; ++c) sum[r * 4 + c] = fused(values[r], w.at[c], sum[r * 4 + c]);
+    for (int r = 0; r < kRows; ++r) LOCKSTEP_UNROLL
+    for (int c = 0; c < 4; ++c) sum[r * 4 + c] = fused(values[r], w.at[c], sum[r * 4 + c]);
   }
 
   // Where this thread's i-th element of a stage of weights stands: input `k` of the step, output `n` of the tile. Neighbouring threads
@@ -288,13 +287,12 @@ struct NarrowProductBody : LeafGroups<kRows> {
         LOCKSTEP_UNROLL
         for (int j = 0; j < kTogether; ++j) w[j] = weights(tile.item, panel, k + i + j, t.lane());
         LOCKSTEP_UNROLL
-        for (int j = 0; j < kTogether; j += 4)
+        for (int j = 0; j < kTogether; j += 4) LOCKSTEP_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          const FourFloats four = *reinterpret_cast<const FourFloats*>(own + r * leaves * kStep + i + j);
           LOCKSTEP_UNROLL
-          for (int r = 0; r < kRows; ++r) {
-            const FourFloats four = *reinterpret_cast<const FourFloats*>(own + r * leaves * kStep + i + j);
-            LOCKSTEP_UNROLL
-            for (int l = 0; l < 4; ++l) sum[r] = fused(four.at[l], w[j + l], sum[r]);
-          }
+          for (int l = 0; l < 4; ++l) sum[r] = fused(four.at[l], w[j + l], sum[r]);
+        }
       }
       for (; i < count; ++i) {
         const float w = weights(tile.item, panel, k + i, t.lane());

@@ -1,5 +1,5 @@
-// Products with weights of integers (linear.h, numerics/quantised.h). Included by .inl files; every function is a template over V, and
-// over Dot, the exact sums of the instruction set. Rows of x are quantised once, then tiles of rows x panels work as product.h's do.
+// Products with integer weights (linear.h, numerics/quantised.h). Rows of x are quantised once, then multiplied in tiles of rows x panels as in
+// product.h. Included by .inl files; every function is a template over V, and over Dot, the instruction set's exact sums.
 #pragma once
 #include LOCKSTEP_INTEGER_DOT
 
@@ -8,9 +8,9 @@ namespace lockstep {
 // Rows of x in groups of 32 integers. `q` and the rest lie in the scratch of the thread that made them.
 template <class V, class Dot>
 struct QuantisedRows {
-  typename Dot::Stored* q;   // [rows, groups * 32]
-  typename V::Elem* scale;   // [rows, groups]
-  std::int32_t* sum;         // [rows, groups], of q
+  typename Dot::Stored* q;  // [rows, groups * 32]
+  typename V::Elem* scale;  // [rows, groups]
+  std::int32_t* sum;        // [rows, groups], of q
   std::int64_t groups;
 };
 
@@ -21,9 +21,7 @@ inline void quantise_row(const typename V::Elem* x, std::int64_t n, const Quanti
   for (std::int64_t g = 0; g < out.groups; ++g, q += kQuantisedGroup) {
     const std::int64_t begin = g * kQuantisedGroup;
     const V a = n - begin >= 16 ? V::load(x + begin) : V::load_partial(x + begin, lanes_left(n, begin));
-    const V b = n - begin >= 32   ? V::load(x + begin + 16)
-                : n - begin > 16 ? V::load_partial(x + begin + 16, lanes_left(n, begin + 16))
-                                 : V::zero();
+    const V b = n - begin >= 32 ? V::load(x + begin + 16) : n - begin > 16 ? V::load_partial(x + begin + 16, lanes_left(n, begin + 16)) : V::zero();
     Elem scale = Dot::largest_magnitude(a, b) / element<Elem>(127.0f);
     std::int32_t sum = 0;
     if (value_of(scale) >= kLeastScale && value_of(scale) - value_of(scale) == 0.0f) {
@@ -174,8 +172,8 @@ inline void quantised_block(const QuantisedProduct<V, Dot>& op, std::int64_t row
 }
 
 template <class V, class Dot>
-inline void quantised_forward(QuantisedProduct<V, Dot> op, std::int64_t rows, int maximum_leaves, int leaf_begin, int leaf_end,
-                              std::int64_t panel_begin, std::int64_t panel_end) {
+inline void quantised_forward(QuantisedProduct<V, Dot> op, std::int64_t rows, int maximum_leaves, int leaf_begin, int leaf_end, std::int64_t panel_begin,
+                              std::int64_t panel_end) {
   op.leaves = quantised_leaf_count(op.shape.inputs, maximum_leaves);
   op.leaf_begin = leaf_begin;
   op.leaf_end = std::min(leaf_end, op.leaves);

@@ -1,5 +1,5 @@
-// Products with weights of integers (linear.h, numerics/quantised.h) as CUDA bodies: rows of x are quantised into scratch once, a group of 16
-// threads a group of 32 inputs; then a thread sums one leaf of one output, of a few rows, and the leaves of a block are joined.
+// Products with integer weights (linear.h, numerics/quantised.h) as CUDA bodies: rows of x are quantised into scratch once, a group of 16
+// threads per group of 32 inputs; then a thread sums one leaf of one output for a few rows, and the leaves of a block are joined.
 #pragma once
 #include <cstring>
 
@@ -37,7 +37,7 @@ struct QuantiseRowsBody {
     const float* x = op.x + row * op.x_stride + slice * op.x_step;
     const std::int64_t i = begin + t.lane(), j = i + kLanes;
     const float a = i < op.inputs ? x[i] : 0.0f, b = j < op.inputs ? x[j] : 0.0f;
-    // Magnitudes as bits: above those of every finite number stand infinity and NaN.
+    // Magnitudes as bits; those of infinity and NaN are above every finite number's.
     const auto larger = [](std::uint32_t p, std::uint32_t q) { return p > q ? p : q; };
     std::uint32_t largest = larger(float_bits(a) & 0x7fffffffu, float_bits(b) & 0x7fffffffu);
     for (int half = 8; half >= 1; half /= 2) largest = larger(largest, t.down(largest, half));
@@ -109,7 +109,7 @@ struct QuantisedProductBody : LeafGroups<kRows> {
   }
 };
 
-// As linear.h says of integers: neither `ends` nor the scale nor what stands in y is looked at.
+// As linear.h says for integers: `ends`, the scale and the old contents of y are ignored.
 inline void launch_quantised(ProductItems op, const PackedWeight& w, Grid& grid) {
   if (op.rows == 0 || op.count == 0 || op.outputs == 0) return;
   op.ends = nullptr;

@@ -1,7 +1,7 @@
-// Products with weights of integers: the quantiser and the product bit by bit against a plain writing of their definitions, values against
+// Products with integer weights: quantiser and product bit by bit against a direct implementation of their definitions, values against
 // double, and invariance of the bits.
-#include "kernels/launch.h"
 #include "numerics/quantised.h"
+#include "kernels/launch.h"
 
 #include <gtest/gtest.h>
 
@@ -61,7 +61,8 @@ float product_of(const std::vector<Group>& x, const std::vector<Group>& w, std::
 std::vector<float> packed(const std::vector<float>& w, std::int64_t outputs, std::int64_t inputs) {
   std::vector<float> image(static_cast<std::size_t>((outputs + 15) / 16 * inputs * 16), 0.0f);
   for (std::int64_t n = 0; n < outputs; ++n)
-    for (std::int64_t k = 0; k < inputs; ++k) image[static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16)] = w[static_cast<std::size_t>(n * inputs + k)];
+    for (std::int64_t k = 0; k < inputs; ++k)
+      image[static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16)] = w[static_cast<std::size_t>(n * inputs + k)];
   return image;
 }
 std::vector<std::uint8_t> quantised(const std::vector<float>& w, const Shape& s) {
@@ -79,7 +80,8 @@ PackedWeight upload(KernelBench& b, const std::vector<float>& w, const Shape& s,
   b.backend().stream().write(weight.data, quantised(w, s));
   return weight;
 }
-std::vector<float> forward(const std::vector<float>& x, const std::vector<float>& w, const Shape& s, int maximum_leaves = 8, int leaf_begin = 0, int leaf_end = 8) {
+std::vector<float> forward(const std::vector<float>& x, const std::vector<float>& w, const Shape& s, int maximum_leaves = 8, int leaf_begin = 0,
+                           int leaf_end = 8) {
   KernelBench b;
   const View y = b.junk(s.rows, s.outputs);
   LinearForward op{y, b.floats(x, s.rows, s.inputs), upload(b, w, s, maximum_leaves)};
@@ -89,8 +91,8 @@ std::vector<float> forward(const std::vector<float>& x, const std::vector<float>
   return b.read(y);
 }
 
-const std::vector<Shape> kShapes = {{1, 32, 16},   {1, 576, 33},  {3, 64, 17},   {5, 33, 15},   {2, 1, 1},     {13, 100, 48},
-                                    {17, 256, 64}, {33, 96, 80},  {50, 1536, 40}, {1, 31, 200}, {8, 128, 129}, {4, 15, 16}};
+const std::vector<Shape> kShapes = {{1, 32, 16},   {1, 576, 33}, {3, 64, 17},    {5, 33, 15},  {2, 1, 1},     {13, 100, 48},
+                                    {17, 256, 64}, {33, 96, 80}, {50, 1536, 40}, {1, 31, 200}, {8, 128, 129}, {4, 15, 16}};
 
 TEST(QuantisedWeights, AreThoseOfTheDefinitionAndTheWayBackIsExact) {
   for (int bits : {8, 4})
@@ -147,7 +149,8 @@ TEST(QuantisedLinear, BitsAreThoseOfTheWrittenOrderAndValuesThoseOfDouble) {
       std::vector<double> exact;
       for (std::int64_t t = 0; t < s.rows; ++t)
         for (std::int64_t n = 0; n < s.outputs; ++n) {
-          const auto xs = groups_of(x.data() + t * s.inputs, s.inputs, 127, false), ws = groups_of(w.data() + n * s.inputs, s.inputs, bits == 8 ? 127 : 7, true);
+          const auto xs = groups_of(x.data() + t * s.inputs, s.inputs, 127, false),
+                     ws = groups_of(w.data() + n * s.inputs, s.inputs, bits == 8 ? 127 : 7, true);
           want.push_back(product_of(xs, ws, s.inputs, 8));
           double sum = 0;
           for (std::size_t g = 0; g < xs.size(); ++g)
@@ -172,7 +175,8 @@ TEST(QuantisedLinear, LimitsAreExact) {
       for (int t = 0; t < 4; ++t)
         for (int k = 0; k < 64; ++k) x.push_back(t == 0 ? 127.0f : t == 1 ? -127.0f : t == 2 ? (k % 2 ? 127.0f : -127.0f) : (k / 2 % 2 ? 127.0f : -127.0f));
       for (int n = 0; n < 16; ++n)
-        for (int k = 0; k < 64; ++k) w.push_back(static_cast<float>(limit) * (n % 4 == 0 ? 1.0f : n % 4 == 1 ? -1.0f : n % 4 == 2 ? (k % 2 ? 1.0f : -1.0f) : (k / 2 % 2 ? 1.0f : -1.0f)));
+        for (int k = 0; k < 64; ++k)
+          w.push_back(static_cast<float>(limit) * (n % 4 == 0 ? 1.0f : n % 4 == 1 ? -1.0f : n % 4 == 2 ? (k % 2 ? 1.0f : -1.0f) : (k / 2 % 2 ? 1.0f : -1.0f)));
       KernelBench b({.isa = isa});
       const View y = b.junk(4, 16);
       b.launch(&KernelTable::linear_forward, LinearForward{y, b.floats(x, 4, 64), upload(b, w, s)});
@@ -195,8 +199,8 @@ TEST(QuantisedLinear, SameEverywhere) {
       s.inputs = std::min<std::int64_t>(s.inputs, 256);
       expect_same_everywhere([&](KernelBench& b) {
         const View y = b.junk(s.rows, s.outputs);
-        b.launch(&KernelTable::linear_forward, LinearForward{y, b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs),
-                                                             upload(b, random_floats(s.outputs * s.inputs, 2), s)});
+        b.launch(&KernelTable::linear_forward,
+                 LinearForward{y, b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs), upload(b, random_floats(s.outputs * s.inputs, 2), s)});
         b.record(y);
       });
     }

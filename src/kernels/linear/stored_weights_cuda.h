@@ -1,8 +1,8 @@
-// Weights as the CUDA products (product_cuda.h) read them: element k of output `lane` of a panel of an item, as fp32.
+// Reads weights for the CUDA products (product_cuda.h): element k of output `lane` of a panel of an item, as fp32.
 //   kAcross: whether neighbours in memory are neighbours along k (a transposed weight) and not along lanes.
 #pragma once
 #include "kernels/cuda/prelude.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -17,13 +17,13 @@ struct PanelsOf {
   }
 };
 
-// Packed formats (numerics/packed.h), decoded where they are read.
-struct PackedPanels {
+// Low-bit formats (numerics/low_bit.h), decoded where they are read.
+struct LowBitPanels {
   static constexpr bool kAcross = false;
   const std::uint8_t* data;
-  PackedShape shape;
+  LowBitShape shape;
   LOCKSTEP_DEVICE float operator()(std::int64_t item, std::int64_t panel, std::int64_t k, int lane) const {
-    return packed_element(data + item * shape.bytes() + panel * shape.panel_bytes(), shape, lane, k);
+    return low_bit_element(data + item * shape.bytes() + panel * shape.panel_bytes(), shape, lane, k);
   }
 };
 
@@ -39,10 +39,10 @@ struct Transposed {
   }
 };
 
-// f(weights) for a weight of numbers or of a packed format; on the host.
+// Calls f(weights) for a floating-point or low-bit weight; on the host.
 template <class F>
 void with_weights(const PackedWeight& w, const F& f) {
-  if (is_packed_format(w.bits)) return f(PackedPanels{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<PackedFormat>(w.bits)}});
+  if (is_low_bit_format(w.bits)) return f(LowBitPanels{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<LowBitFormat>(w.bits)}});
   if (w.data.dtype == DType::bf16) return f(PanelsOf<Bf16>{device_pointer<Bf16>(w.data), w.inputs, w.packed_size()});
   f(PanelsOf<float>{device_pointer<float>(w.data), w.inputs, w.packed_size()});
 }

@@ -1,4 +1,4 @@
-// AdamW of one element, or of a vector of them (optimizer.h has the formulas): a template over V for all machines.
+// AdamW of one element or a vector of them (formulas in optimizer.h): a template over V for CPUs and GPUs.
 #pragma once
 #include "base/device_code.h"
 
@@ -11,8 +11,16 @@ struct AdamWConstants {
   LOCKSTEP_EVERYWHERE static AdamWConstants of(const AdamW& op, const typename V::Elem* norm) {
     V clip = V::set1(1.0f);
     if (op.max_norm > 0) clip = min(clip, V::set1(op.max_norm) / V::set1(*norm));
-    return {clip, V::set1(op.beta1), V::set1(1.0f - op.beta1), V::set1(op.beta2), V::set1(1.0f - op.beta2),
-            V::set1(op.bias1), V::set1(op.bias2), V::set1(op.eps), V::set1(op.learning_rate), V::set1(op.weight_decay)};
+    return {clip,
+            V::set1(op.beta1),
+            V::set1(1.0f - op.beta1),
+            V::set1(op.beta2),
+            V::set1(1.0f - op.beta2),
+            V::set1(op.bias1),
+            V::set1(op.bias2),
+            V::set1(op.eps),
+            V::set1(op.learning_rate),
+            V::set1(op.weight_decay)};
   }
 };
 

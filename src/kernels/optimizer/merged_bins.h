@@ -1,5 +1,5 @@
-// Bins of several normalised accumulators of square_sum, one lane each, added up and carried: exact, so no order shows.
-// A template over V alone so that it is compiled for the instruction set of V.
+// Adds and carries the bins of several normalised accumulators of square_sum, one lane each: exact, so the order does not matter.
+// A template over V so that it is compiled for the instruction set of V.
 #pragma once
 #include "base/device_code.h"
 

@@ -1,4 +1,4 @@
-// The CUDA forms of optimizer.h: a thread an element; the norm's sums are exact, so threads and blocks share them out as they like.
+// The CUDA forms of optimizer.h: one thread per element; the norm's sums are exact, so any split over threads and blocks is right.
 #include "kernels/cuda/prelude.h"
 #include "kernels/optimizer/adamw_step.h"
 #include "kernels/optimizer/merged_bins.h"

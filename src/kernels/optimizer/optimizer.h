@@ -15,20 +15,20 @@
 namespace lockstep {
 
 struct SquareSum {
-  View norm;                  // f32 [1, 1]: sqrt of the sum; or none
+  View norm;                    // f32 [1, 1]: sqrt of the sum; or none
   std::vector<View> gradients;  // f32, packed, each flat
-  View parts{};               // bins [ranks, 16]: sums to add; or none
-  View sum{};                 // bins [1, 16]: the sum itself (in lane 0, normalised); or none
+  View parts{};                 // bins [ranks, 16]: sums to add; or none
+  View sum{};                   // bins [1, 16]: the sum itself (in lane 0, normalised); or none
 };
 struct AdamW {
-  View master, m, v;     // f32 flat; updated in place (next version's master may be another buffer: master_out)
-  View master_out;       // f32 flat
-  View compute_out;      // f32 or bf16 flat: next version's compute copy; none when master_out is it
-  View gradient, norm;   // norm: f32 [1, 1] on the device
+  View master, m, v;    // f32 flat; updated in place (next version's master may be another buffer: master_out)
+  View master_out;      // f32 flat
+  View compute_out;     // f32 or bf16 flat: next version's compute copy; none when master_out is it
+  View gradient, norm;  // norm: f32 [1, 1] on the device
   float learning_rate = 0, beta1 = 0.9f, beta2 = 0.95f, eps = 1e-8f, weight_decay = 0, bias1 = 1, bias2 = 1, max_norm = 0;
 };
 struct FinishBins {
-  View gradient;         // f32 flat, a multiple of 16 elements (panels) or a row-major table with `row` elements a row
+  View gradient;  // f32 flat, a multiple of 16 elements (panels) or a row-major table with `row` elements per row
   View bins;
   std::int64_t row = 0;  // 0: packed; else the elements of a row (bins are laid out in ceil(row / 16) groups a row)
 };

@@ -41,8 +41,7 @@ void square_sum(const SquareSum& op, ThreadPool& pool) {
       range -= count;
     }
     const View& g = op.gradients[tensor];
-    square_range<V>(elements<V>(g), range * kOptimizerRange, std::min(g.size(), (range + 1) * kOptimizerRange))
-        .store(partial + index * Bins::kStorage);
+    square_range<V>(elements<V>(g), range * kOptimizerRange, std::min(g.size(), (range + 1) * kOptimizerRange)).store(partial + index * Bins::kStorage);
   });
   MergedBins<V> sum;
   if constexpr (std::is_same_v<typename V::Elem, Traced>) {
@@ -63,8 +62,7 @@ void square_sum(const SquareSum& op, ThreadPool& pool) {
       for (int b = 0; b < 3; ++b) lanes[0].bin[b] = sum.bin[b];
       lanes[0].hash = hash;
     }
-    if (op.norm)
-      *elements<V>(op.norm) = {static_cast<float>(__builtin_sqrt(sum.total())), operation_hash(Operation::sqrt, mix_hash(hash, 0))};
+    if (op.norm) *elements<V>(op.norm) = {static_cast<float>(__builtin_sqrt(sum.total())), operation_hash(Operation::sqrt, mix_hash(hash, 0))};
   } else {
     for (std::int64_t r = 0; r < ranges; ++r) {
       const double* bins = partial + r * Bins::kStorage;

@@ -1,4 +1,4 @@
-// The optimizer: the norm is order-free and refuses nonsense; AdamW follows the written order; bins finish once.
+// The optimizer: the norm is order-free and refuses NaN, infinity and overflow; AdamW follows the written order; bins finish once.
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
 
@@ -122,9 +122,7 @@ TEST(FinishBins, EmptiesPackedAndRowMajorBins) {
       if (n == 32)
         bench.launch(&KernelTable::rms_norm_backward,
                      RmsNormBackward{bench.junk(T, n), gradient, held, finish, dy, x, bench.floats(random_floats(n, 23), 1, n), segment, 1e-6f});
-      else
-        bench.launch(&KernelTable::embedding_backward,
-                     EmbeddingBackward{gradient, held, finish, dy, bench.ints({0, 1, 2, 3, 4, 0, 1, 2, 3}, T), segment});
+      else bench.launch(&KernelTable::embedding_backward, EmbeddingBackward{gradient, held, finish, dy, bench.ints({0, 1, 2, 3, 4, 0, 1, 2, 3}, T), segment});
     }
     const FinishBins op{later, bins, n == 32 ? 0 : n};
     bench.launch(&KernelTable::finish_bins, op);

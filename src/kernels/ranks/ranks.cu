@@ -1,4 +1,4 @@
-// The CUDA forms of ranks.h: a thread an element.
+// The CUDA forms of ranks.h: one thread per element.
 #include "kernels/cuda/prelude.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {

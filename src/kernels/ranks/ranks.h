@@ -1,4 +1,4 @@
-// What joins the parts that ranks made (docs/ranks.md), beside plain adds.
+// Kernels that join the results of ranks (docs/ranks.md), besides plain adds.
 //   join_bins: into = into + from, order-free accumulators bin by bin, then carried: exact, so no order shows. Both normalised.
 //   pick:      y[t, j] = parts[r T + t, j], r the rank whose range [bounds[r], bounds[r + 1]) holds the index of (t, j): column j
 //              of `index`, or its only one. A copy: no bit is added to.
@@ -10,7 +10,7 @@
 namespace lockstep {
 
 struct JoinBins {
-  View into, from;  // bins, the same shape, a multiple of 16 elements a row
+  View into, from;  // bins, the same shape, a multiple of 16 elements per row
 };
 struct Pick {
   View y;      // f32 [T, n]

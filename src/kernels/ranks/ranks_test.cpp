@@ -1,4 +1,4 @@
-// What joins the parts of ranks: bins exactly, norms exactly, groups of experts along their tree, picks without a change.
+// Joining results of ranks: bins exactly, norms exactly, groups of experts along their tree, picks without a change.
 #include <algorithm>
 
 #include "base/error.h"

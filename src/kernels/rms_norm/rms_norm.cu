@@ -1,4 +1,4 @@
-// The CUDA form of rms_norm.h: a group of 16 threads a row; for the gain's gradient a thread a column.
+// The CUDA form of rms_norm.h: a group of 16 threads per row; for the gain's gradient one thread per column.
 #include "kernels/cuda/prelude.h"
 #include "kernels/row_tools.h"
 

@@ -1,4 +1,4 @@
-// RMSNorm: values, adjoints, the written order, bits everywhere, rows alone.
+// RMSNorm: values, adjoints, the written order, the same bits on every backend, rows alone.
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
 

@@ -1,4 +1,4 @@
-// The CUDA form of rope.h: a thread a pair of a head, and a thread a column that is passed.
+// The CUDA form of rope.h: one thread per pair of a head, and one per column that is copied.
 #include "kernels/cuda/prelude.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {

@@ -1,5 +1,5 @@
-#include "kernels/launch.h"
 #include "kernels/rope/rope.h"
+#include "kernels/launch.h"
 
 #include <cmath>
 
@@ -33,19 +33,7 @@ struct Problem {
   int x_columns() const { return x_offset + std::max(heads * x_step, rotary + pass); }
   int y_columns() const { return y_offset + std::max(heads * y_step, rotary + pass); }
   Rope op(KernelBench& b, const View& y, const View& from, bool inverse) const {
-    return {y,
-            from,
-            heads,
-            rotary,
-            pass,
-            x_offset,
-            x_step,
-            y_offset,
-            y_step,
-            b.floats(table, positions, rotary),
-            b.ints(position, T),
-            inverse,
-            half};
+    return {y, from, heads, rotary, pass, x_offset, x_step, y_offset, y_step, b.floats(table, positions, rotary), b.ints(position, T), inverse, half};
   }
   std::vector<double> want(bool inverse) const {
     std::vector<double> y(std::size_t(T) * y_columns(), 12345.0);
@@ -66,14 +54,8 @@ struct Problem {
 };
 
 std::vector<Problem> problems() {
-  return {{1, 1, 2, 0, 0, 2, 0, 2},
-          {15, 3, 8, 0, 12, 20, 24, 32},
-          {33, 16, 8, 8, 0, 16, 0, 16},
-          {70, 1, 32, 1, 17, 33, 3, 40},
-          {15, 3, 64, 0, 0, 64, 0, 64, true},
-          {33, 2, 22, 5, 3, 30, 9, 40, true},
-          {17, 4, 2, 0, 0, 2, 0, 2, true},
-          {9, 1, 0, 37, 4, 0, 11, 0, true}};
+  return {{1, 1, 2, 0, 0, 2, 0, 2},           {15, 3, 8, 0, 12, 20, 24, 32},      {33, 16, 8, 8, 0, 16, 0, 16},    {70, 1, 32, 1, 17, 33, 3, 40},
+          {15, 3, 64, 0, 0, 64, 0, 64, true}, {33, 2, 22, 5, 3, 30, 9, 40, true}, {17, 4, 2, 0, 0, 2, 0, 2, true}, {9, 1, 0, 37, 4, 0, 11, 0, true}};
 }
 
 TEST(Rope, RotatesAndLeavesTheRest) {
@@ -91,25 +73,25 @@ TEST(Rope, RotatesAndLeavesTheRest) {
 // The backward is the transposed rotation: <y, R x> = <R^-1 y, x>.
 TEST(Rope, InverseIsTheAdjoint) {
   for (const Problem& p : {Problem(9, 2, 8, 4, 0, 12, 0, 12), Problem(9, 2, 8, 4, 0, 12, 0, 12, true)}) {
-  KernelBench b;
-  const std::vector<float> dy = random_floats(std::int64_t(p.x.size()), 8);
-  const View y = b.junk(p.T, 24), dx = b.junk(p.T, 24);
-  b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, 24), false));
-  b.launch(&KernelTable::rope, p.op(b, dx, b.floats(dy, p.T, 24), true));
-  const std::vector<float> ys = b.read(y), dxs = b.read(dx);
-  double left = 0, right = 0;
-  for (std::size_t i = 0; i < dy.size(); ++i) left += double(dy[i]) * ys[i], right += double(dxs[i]) * p.x[i];
-  EXPECT_NEAR(left, right, 1e-5);
+    KernelBench b;
+    const std::vector<float> dy = random_floats(std::int64_t(p.x.size()), 8);
+    const View y = b.junk(p.T, 24), dx = b.junk(p.T, 24);
+    b.launch(&KernelTable::rope, p.op(b, y, b.floats(p.x, p.T, 24), false));
+    b.launch(&KernelTable::rope, p.op(b, dx, b.floats(dy, p.T, 24), true));
+    const std::vector<float> ys = b.read(y), dxs = b.read(dx);
+    double left = 0, right = 0;
+    for (std::size_t i = 0; i < dy.size(); ++i) left += double(dy[i]) * ys[i], right += double(dxs[i]) * p.x[i];
+    EXPECT_NEAR(left, right, 1e-5);
   }
 }
 
 TEST(Rope, InPlaceHasTheSameBits) {
   for (const Problem& p : {Problem(33, 4, 8, 5, 7, 20, 7, 20), Problem(33, 4, 36, 5, 7, 41, 7, 41, true)}) {
-  KernelBench b;
-  const View y = b.floats(p.x, p.T, p.x_columns()), x = b.floats(p.x, p.T, p.x_columns());
-  b.launch(&KernelTable::rope, p.op(b, y, x, false));
-  b.launch(&KernelTable::rope, p.op(b, x, x, false));
-  expect_same_words(words_of(b.read(x)), words_of(b.read(y)), "in place");
+    KernelBench b;
+    const View y = b.floats(p.x, p.T, p.x_columns()), x = b.floats(p.x, p.T, p.x_columns());
+    b.launch(&KernelTable::rope, p.op(b, y, x, false));
+    b.launch(&KernelTable::rope, p.op(b, x, x, false));
+    expect_same_words(words_of(b.read(x)), words_of(b.read(y)), "in place");
   }
 }
 

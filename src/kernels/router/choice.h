@@ -1,4 +1,4 @@
-// What every form of the router shares (router.h): which choice goes first, and the numbers that its rules name. Templates over the vector, of
+// Shared by all forms of the router (router.h): the order of choices, and the constants of its rules. Templates over the vector, of
 // one element; CPU kernels include this below their instruction set's pragma, CUDA ones as it is.
 #pragma once
 #include "numerics/element.h"

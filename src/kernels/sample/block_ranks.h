@@ -1,5 +1,5 @@
-// Tokens that a mask allows, and tokens by rank (z descending, index ascending), worked out by a block for one row: of the CUDA forms of
-// sample/ and top/. Integers and a total order alone, so no order of threads shows. Every thread of the block calls these.
+// Block-wide selection for one row in the CUDA forms of sample/ and top/: tokens that a mask allows, and tokens by rank (z descending, index
+// ascending). Integers and a total order only, so the order of threads does not matter. Every thread of the block calls these.
 #pragma once
 #include "kernels/cuda/block_tools.h"
 #include "kernels/cuda/prelude.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
-inline constexpr int kDigits = 16;               // of a key, four bits at a time
+inline constexpr int kDigits = 16;                  // of a key, four bits at a time
 inline constexpr std::int64_t kCountedRanks = 512;  // up to here a rank is found by counting the keys before it
 // Block memory, a count for each digit and thread.
 inline constexpr std::size_t kRankMemory = kDigits * kBlockThreads * sizeof(std::int32_t);
@@ -63,7 +63,8 @@ LOCKSTEP_DEVICE void take_least(const Thread& t, std::int64_t n, std::int64_t ra
 
 // One pass of a sort by digits: `from` to `to`, stable.
 template <class Key>
-LOCKSTEP_DEVICE void sort_by_digit(const Thread& t, std::int64_t count, int shift, const Key& key, const std::int32_t* from, std::int32_t* to, std::int32_t* shared) {
+LOCKSTEP_DEVICE void sort_by_digit(const Thread& t, std::int64_t count, int shift, const Key& key, const std::int32_t* from, std::int32_t* to,
+                                   std::int32_t* shared) {
   const ThreadPart part(t, count);
   const auto digit = [&](std::int64_t i) { return key(from[i]) >> shift & 15u; };
   for (int d = 0; d < kDigits; ++d) shared[d * t.count() + t.index()] = 0;

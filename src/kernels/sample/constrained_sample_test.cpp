@@ -1,4 +1,4 @@
-// Sampling with masks, adjusted logits and min-p: the definition done in double and by hand, and that rows without any of it
+// Sampling with masks, adjusted logits and min-p: against the definition in double and worked examples; rows without any of it
 // keep their bits.
 #include <gtest/gtest.h>
 
@@ -82,8 +82,8 @@ Result run(KernelBench& b, const std::vector<Row>& rows) {
 }
 
 float noise(const Row& row, std::uint32_t id) {
-  const Philox::Words words = Philox::generate(row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample),
-                                                          static_cast<std::uint32_t>(RandomStream::sampling)});
+  const Philox::Words words = Philox::generate(
+      row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(RandomStream::sampling)});
   const float u = (static_cast<float>(words[id % 4] >> 9) + 0.5f) * 0x1p-23f;
   return 0.0f - log_element<ScalarVec>(0.0f - log_element<ScalarVec>(u));
 }

@@ -1,4 +1,4 @@
-// The noise of a token and the order of ranks (sample.h), for the CPU's and the GPU's form: one formula each. Functions are templates over
+// The Gumbel noise of a token and the order of ranks (sample.h), shared by CPU and GPU. Templates over
 // the vector, since CPU kernels include this below their instruction set's pragma.
 #pragma once
 #include "base/philox.h"

@@ -1,5 +1,5 @@
-// The CUDA form of sample.h: a block a row, blocks taking rows in turn. Nothing is gathered: logits are read through the list of allowed ids
-// and divided where they are used. Scores are compared by a total order, so that the arg-max is the CPU's, whoever skips what.
+// The CUDA form of sample.h: one block per row, blocks taking rows in turn. Nothing is gathered: logits are read through the list of allowed ids
+// and divided where they are used. Scores are compared by a total order, so the arg-max is the CPU's, whichever tokens are skipped.
 #include "kernels/head/block_log_sum.h"
 #include "kernels/sample/allowed.h"
 #include "kernels/sample/block_ranks.h"
@@ -75,6 +75,7 @@ struct SampleBody {
     if (!(of.temperature > 0.0f)) {
       const std::int64_t index = first_where(t, of.n, [&](std::int64_t i) { return of.own(i) == whole.maximum; });
       const float logprob = of.raw(index) - raw.log_sum;
+      tell_kept(t, row, of, nullptr, of.n);
       return put(t, row, of.id(index), logprob, logprob);
     }
     if (of.temperature != 1.0f) {
@@ -92,8 +93,9 @@ struct SampleBody {
     float sampling_sum = whole.log_sum;
     if (ranks == of.n && !(top_p < 1.0f) && !(min_p > 0.0f)) {
       index = draw(t, of, of.n, nullptr, key);
+      tell_kept(t, row, of, nullptr, of.n);
     } else {
-      index = draw_kept(t, of, ranks, top_p, min_p, key, sampling_sum);
+      index = draw_kept(t, row, of, ranks, top_p, min_p, key, sampling_sum);
     }
     put(t, row, of.id(index), of.raw(index) - raw.log_sum, of.z(index) - sampling_sum);
   }
@@ -107,8 +109,8 @@ struct SampleBody {
   }
 
   // Filters to top-k, top-p and min-p, and draws from what is left; sampling_sum becomes the log of its sum where that is not all.
-  LOCKSTEP_DEVICE std::int64_t draw_kept(const Thread& t, const SampledRow& of, std::int64_t ranks, float top_p, float min_p, const NoiseKey& key,
-                                         float& sampling_sum) const {
+  LOCKSTEP_DEVICE std::int64_t draw_kept(const Thread& t, std::int64_t row, const SampledRow& of, std::int64_t ranks, float top_p, float min_p,
+                                         const NoiseKey& key, float& sampling_sum) const {
     const std::int32_t* order = rank_indices(
         t, of.n, ranks, [&](std::int64_t i) { return descending_key<Lane>(of.z(i)); }, array(t, 0), array(t, 1), t.shared<std::int32_t>());
     const float largest = of.z(order[0]);
@@ -128,7 +130,35 @@ struct SampleBody {
     }
     if (likely < kept) kept = likely;
     if (kept < of.n) sampling_sum = largest + log_of(running[kept - 1]);
+    tell_kept(t, row, of, order, kept);
     return draw(t, of, kept, order, key);
+  }
+
+  // Tells which tokens could have been drawn (Sample::kept): those of `count` indices `order`, or, where it is null, all of the row.
+  LOCKSTEP_DEVICE void tell_kept(const Thread& t, std::int64_t row, const SampledRow& of, const std::int32_t* order, std::int64_t count) const {
+    const std::int32_t at = op.kept ? ints(op.kept_row)[row * op.kept_row.stride] : -1;
+    if (at < 0) return;
+    const std::int64_t vocabulary = op.logits.cols, width = (vocabulary + 31) / 32;
+    std::int32_t *out = ints(op.kept) + at * op.kept.stride, *words = out + 2;
+    const int form = count == vocabulary ? 0 : count == of.n ? 1 : 2;
+    if (t.index() == 0) out[0] = form, out[1] = static_cast<std::int32_t>(count);
+    if (form == 0) return;
+    const auto id = [&](std::int64_t i) { return of.id(order ? order[i] : i); };
+    if (count > width) {
+      // Each thread has words of its own; it looks at all tokens, since no atomics are needed that way.
+      for (std::int64_t w = t.index(); w < width; w += t.count()) words[w] = 0;
+      t.sync();
+      for (std::int64_t i = 0; i < count; ++i)
+        if (const std::int64_t own = id(i); own / 32 % t.count() == t.index()) words[own / 32] |= static_cast<std::int32_t>(1u << (own % 32));
+    } else {
+      for (std::int64_t i = t.index(); i < count; i += t.count()) {  // the place of an id is how many are lower
+        std::int64_t place = i;
+        if (order) place = 0;
+        for (std::int64_t j = 0; order && j < count; ++j) place += id(j) < id(i);
+        words[place] = static_cast<std::int32_t>(id(i));
+      }
+    }
+    t.sync();
   }
 
   // Arg-max of z + g over `count` tokens, those of `order` or, where it is null, all; ties to the lower index. Rounding is monotone and no noise exceeds

@@ -20,20 +20,23 @@
 namespace lockstep {
 
 struct Sample {
-  View token{};             // i32 [n, 1]
+  View token{};                            // i32 [n, 1]
   View raw_logprob{}, sampling_logprob{};  // f32 [n, 1]
-  View flags{};             // i32 [n, 1], or-ed
-  View logits{};            // f32 [n, V]
-  View temperature{}, top_p{};  // f32 [n, 1]
-  View top_k{};             // i32 [n, 1]; 0: all
-  View seed{};              // i32 [n, 2]: low and high word
-  View min_p{};             // f32 [n, 1] or none
-  View adjusted{};          // f32 [a, V] or none
-  View adjusted_row{};      // i32 [n, 1] beside it: row of `adjusted`, -1: the logits
-  View mask{};              // i32 [m, ceil(V / 32)] or none: bit t % 32 of word t / 32 allows token t
-  View mask_row{};          // i32 [n, 1] beside it: row of `mask`, -1: all tokens
-  View sample{}, position{};  // i32 [n, 1]: which of the request's samples; position of the token being sampled
-  int maximum_leaves = 8; // of the vocabulary leaves
+  View flags{};                            // i32 [n, 1], or-ed
+  View logits{};                           // f32 [n, V]
+  View temperature{}, top_p{};             // f32 [n, 1]
+  View top_k{};                            // i32 [n, 1]; 0: all
+  View seed{};                             // i32 [n, 2]: low and high word
+  View min_p{};                            // f32 [n, 1] or none
+  View adjusted{};                         // f32 [a, V] or none
+  View adjusted_row{};                     // i32 [n, 1] beside it: row of `adjusted`, -1: the logits
+  View mask{};                             // i32 [m, ceil(V / 32)] or none: bit t % 32 of word t / 32 allows token t
+  View mask_row{};                         // i32 [n, 1] beside it: row of `mask`, -1: all tokens
+  View sample{}, position{};               // i32 [n, 1]: which of the request's samples; position of the token being sampled
+  int maximum_leaves = 8;                  // of the vocabulary leaves
+  View kept{};                             // i32 [k, 2 + ceil(V / 32)] or none: the kept set (base/kept_tokens.h): order, 0 where nothing was cut; how
+                                           // many tokens; then their ids ascending, or where these are more than ceil(V / 32) a bitmap
+  View kept_row{};                         // i32 [n, 1] beside it: row of `kept` where it is told, -1: it is not
 };
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Implementation of sample.h: one row an item.
+// Implementation of sample.h: one work item per row.
 #include "kernels/head/log_sum.h"
 #include "kernels/sample/allowed.h"
 #include "kernels/sample/noise.h"
@@ -23,7 +23,7 @@ inline void take_best(BestToken& best, const V& score, const std::int32_t* ids, 
 
 // Arg-max of z + g over the whole vocabulary. Rounding is monotone and no noise exceeds `largest`, so no score of a group
 // exceeds fl(max z + largest): a group whose bound is below the best score cannot win, nor at equality if its ids are higher.
-// The group of the largest z goes first, so that the bound bites. `group_max`: scratch, one a group.
+// The group of the largest z goes first, so that the bound bites. `group_max`: scratch, one per group.
 // `allowed`: the ids of z, ascending, or null where they are 0 .. n - 1. Returns an index of z.
 template <class V>
 inline std::int64_t sample_all(const typename V::Elem* z, const std::int32_t* allowed, std::int64_t n, const NoiseKey& key, float largest,
@@ -111,7 +111,7 @@ inline RowLogits<V> row_logits(const Sample& op, std::int64_t row) {
     if (at >= 0) r.adjusted = elements<V>(op.adjusted) + at * op.adjusted.stride;
   }
   const std::int32_t* words = mask_words<V>(op.mask, op.mask_row, row);
-  // One buffer a thread and type: what is gathered, then 3 n + groups of sample_row.
+  // One buffer per thread and type: what is gathered, then 3 n + groups of sample_row.
   const std::int64_t whole = r.n, room = 3 * whole + (whole + 15) / 16;
   Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(room + (words ? 2 * whole : 0)));
   if (!words) return r;
@@ -123,6 +123,30 @@ inline RowLogits<V> row_logits(const Sample& op, std::int64_t row) {
   r.adjusted = scratch + room + (r.adjusted != raw ? whole : 0);
   r.raw = scratch + room;
   return r;
+}
+
+// Tells which tokens could have been drawn: those of `count` indices `order` (null: all) of the row.
+template <class V>
+inline void tell_kept(const Sample& op, std::int64_t row, const RowLogits<V>& of, const std::uint64_t* order, std::int64_t count) {
+  if (!op.kept) return;
+  const std::int32_t at = ints(op.kept_row)[row * op.kept_row.stride];
+  if (at < 0) return;
+  const std::int64_t vocabulary = op.logits.cols, width = (vocabulary + 31) / 32;
+  std::int32_t* out = ints(op.kept) + at * op.kept.stride;
+  out[0] = count == vocabulary ? 0 : count == of.n ? 1 : 2;
+  out[1] = static_cast<std::int32_t>(count);
+  if (out[0] == 0) return;
+  const auto id = [&](std::int64_t i) {
+    const auto index = order ? static_cast<std::int64_t>(static_cast<std::uint32_t>(order[i])) : i;
+    return of.allowed ? of.allowed[index] : static_cast<std::int32_t>(index);
+  };
+  if (count > width) {
+    std::fill(out + 2, out + 2 + width, 0);
+    for (std::int64_t i = 0; i < count; ++i) out[2 + id(i) / 32] |= static_cast<std::int32_t>(1u << (id(i) % 32));
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) out[2 + i] = id(i);
+  if (order) std::sort(out + 2, out + 2 + count);
 }
 
 template <class V>
@@ -156,6 +180,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
     std::int64_t index = 0;
     while (value_of(of.adjusted[index]) != value_of(whole.maximum)) ++index;
     const Elem logprob = logits[index] - raw.log_sum;
+    tell_kept<V>(op, row, of, nullptr, n);
     return put(index, logprob, logprob);
   }
   const std::int64_t groups = (n + 15) / 16;
@@ -180,6 +205,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   const std::int64_t ranks = top_k > 0 ? std::min<std::int64_t>(top_k, n) : n;
   if (ranks == n && !(top_p < 1.0f) && !(min_p > 0.0f)) {
     const std::int64_t index = sample_all<V>(z, of.allowed, n, key, largest, scratch + 3 * n);
+    tell_kept<V>(op, row, of, nullptr, n);
     return put(index, logits[index] - raw.log_sum, z[index] - whole.log_sum);
   }
 
@@ -187,8 +213,8 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   for (std::int64_t i = 0; i < n; ++i) order[i] = rank_key<V>(value_of(z[i]), i);
   if (ranks < n) std::nth_element(order, order + ranks, order + n);
   std::sort(order, order + ranks);
-  Elem* ranked = scratch + n;      // z by rank
-  Elem* running = scratch + 2 * n; // exp(z - max), then its chain up to and with each rank
+  Elem* ranked = scratch + n;       // z by rank
+  Elem* running = scratch + 2 * n;  // exp(z - max), then its chain up to and with each rank
   for (std::int64_t i = 0; i < ranks; ++i) ranked[i] = z[static_cast<std::uint32_t>(order[i])];
   for (std::int64_t i = 0; i < ranks; i += 16) {
     const int lanes = lanes_left(ranks, i);
@@ -208,6 +234,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   const std::int64_t index = sample_kept<V>(ranked, order, of.allowed, kept, key, largest);
   const Elem kept_sum = kept == n ? whole.log_sum : ranked[0] + log_element<V>(running[kept - 1]);
   put(index, logits[index] - raw.log_sum, z[index] - kept_sum);
+  tell_kept<V>(op, row, of, order, kept);
 }
 
 template <class V>

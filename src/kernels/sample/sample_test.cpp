@@ -1,6 +1,6 @@
-// Sampling: the definition done the slow way (bits), the distribution, kept sets against double, the trainer's log-probability.
-#include "kernels/launch.h"
+// Sampling: bits against a naive implementation of the definition, the distribution, kept sets against double, the trainer's log-probability.
 #include "kernels/sample/sample.h"
+#include "kernels/launch.h"
 
 #include <gtest/gtest.h>
 
@@ -64,8 +64,8 @@ Result run(KernelBench& b, const std::vector<Row>& rows) {
 }
 
 float noise(const Row& row, std::uint32_t id) {
-  const Philox::Words words = Philox::generate(row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample),
-                                                          static_cast<std::uint32_t>(RandomStream::sampling)});
+  const Philox::Words words = Philox::generate(
+      row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(RandomStream::sampling)});
   const float u = (static_cast<float>(words[id % 4] >> 9) + 0.5f) * 0x1p-23f;
   return 0.0f - log_element<ScalarVec>(0.0f - log_element<ScalarVec>(u));
 }
@@ -146,7 +146,7 @@ TEST(Sample, TokensAreThoseOfTheDefinition) {
         if (i % 7 == 3)  // few values, so that many tokens are equal
           for (float& v : row.logits) v = std::round(v);
         if (i % 7 == 4) row.logits[random.below(static_cast<std::uint32_t>(vocabulary))] += 17;  // near the bound of the noise
-        if (i % 7 == 5)  // so large that noise is rounded off: z + g ties
+        if (i % 7 == 5)                                                                          // so large that noise is rounded off: z + g ties
           for (float& v : row.logits) v = 1e9f + v;
         if (i % 7 == 6)
           for (float& v : row.logits) v = random.below(2) ? 0.0f : -0.0f;

@@ -1,4 +1,4 @@
-// The CUDA form of sharing.h: a thread an element.
+// The CUDA form of sharing.h: one thread per element.
 #include "kernels/cuda/prelude.h"
 #include "kernels/row_tools.h"
 

@@ -1,4 +1,4 @@
-// Rows that several sequences share: computed once, then given back to each sequence, or their gradients summed.
+// Rows shared by several sequences: copied back to each sequence, or their gradients summed.
 //   gather_rows:     y[t] = x[row_of[t]], copied; f32 or i32.
 //   slot_source:     source[slot_of[t, j]] = from[row_of[t], j]: where the slot of a row's j-th expert (experts.h) stood before the
 //                    rows were gathered.

@@ -1,5 +1,5 @@
-#include "kernels/launch.h"
 #include "kernels/sharing/sharing.h"
+#include "kernels/launch.h"
 
 #include <algorithm>
 #include <cmath>
@@ -37,7 +37,8 @@ TEST(GatherRows, CopiesFloatsAndIntegers) {
 TEST(SlotSource, LeadsBackToTheSlotOfTheSameExpert) {
   const std::vector<std::int32_t> expert = {0, 2, 1, 2, 0, 1}, from = {0, 1, 1, 2, 0};  // [3, 2] rows
   expect_same_everywhere([&](KernelBench& b) {
-    const View few = b.ints(expert, 3, 2), row_of = b.ints(from, 5), many = b.ints(std::vector<std::int32_t>(10), 5, 2), source = b.ints(std::vector<std::int32_t>(10, -1), 10);
+    const View few = b.ints(expert, 3, 2), row_of = b.ints(from, 5), many = b.ints(std::vector<std::int32_t>(10), 5, 2),
+               source = b.ints(std::vector<std::int32_t>(10, -1), 10);
     b.launch(&KernelTable::gather_rows, GatherRows{many, few, row_of});
     const auto plan = [&](const View& of) {
       ExpertPlan p{b.ints(std::vector<std::int32_t>(4), 4), b.ints(std::vector<std::int32_t>(static_cast<std::size_t>(of.rows * 2)), of.rows * 2),

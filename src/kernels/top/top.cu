@@ -1,4 +1,4 @@
-// The CUDA form of top.h: a block an item, blocks taking items in turn.
+// The CUDA form of top.h: one block per item, blocks taking items in turn.
 #include "kernels/head/block_log_sum.h"
 #include "kernels/sample/allowed.h"
 #include "kernels/sample/block_ranks.h"
@@ -45,8 +45,8 @@ struct TopBody {
     if (most > op.id.cols) most = op.id.cols;
     if (most > n) most = n;
     if (most <= 0) return;
-    const std::int32_t* ranked =
-        rank_indices(t, n, most, [&](std::int64_t i) { return descending_key<Lane>(z(i)); }, order, order + op.id.cols, t.shared<std::int32_t>());
+    const std::int32_t* ranked = rank_indices(
+        t, n, most, [&](std::int64_t i) { return descending_key<Lane>(z(i)); }, order, order + op.id.cols, t.shared<std::int32_t>());
     for (std::int64_t i = t.index(); i < most; i += t.count()) {
       logprob[i] = z(ranked[i]) - sum.log_sum;
       id[i] = ids ? ids[ranked[i]] : ranked[i];

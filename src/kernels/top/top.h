@@ -9,13 +9,13 @@
 namespace lockstep {
 
 struct TopTokens {
-  View id{};           // i32 [m, K]
-  View logprob{};      // f32 [m, K]
-  View logits{};       // f32 [n, V]
-  View row{};          // i32 [m, 1]: row of the logits
-  View count{};        // i32 [m, 1]: 0 to K
-  View mask{};         // i32 [masks, ceil(V / 32)] or none: bit t % 32 of word t / 32 allows token t
-  View mask_row{};     // i32 [m, 1], -1: all tokens; none when there is no mask
+  View id{};        // i32 [m, K]
+  View logprob{};   // f32 [m, K]
+  View logits{};    // f32 [n, V]
+  View row{};       // i32 [m, 1]: row of the logits
+  View count{};     // i32 [m, 1]: 0 to K
+  View mask{};      // i32 [masks, ceil(V / 32)] or none: bit t % 32 of word t / 32 allows token t
+  View mask_row{};  // i32 [m, 1], -1: all tokens; none when there is no mask
   int maximum_leaves = 8;
 };
 

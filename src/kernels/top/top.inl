@@ -1,4 +1,4 @@
-// Implementation of top.h: one row an item; a list of the best so far, kept sorted by insertion.
+// Implementation of top.h: one work item per row; the best so far are kept in a list sorted by insertion.
 #include "kernels/head/log_sum.h"
 #include "kernels/sample/allowed.h"
 

@@ -1,6 +1,6 @@
-// The likeliest tokens against a full sort, with and without a mask; their log-probabilities are the sampler's raw ones.
-#include "kernels/launch.h"
+// Top tokens against a full sort, with and without a mask; their log-probabilities are the sampler's raw ones.
 #include "kernels/top/top.h"
+#include "kernels/launch.h"
 
 #include <gtest/gtest.h>
 
@@ -26,8 +26,7 @@ struct Case {
     logits = random_floats(rows * v, random.next(), -5, 5);
     for (std::size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);  // so that some are equal
     const std::int64_t width = (v + 31) / 32;
-    for (std::int64_t i = 0; i < 3 * width; ++i)
-      masks.push_back(static_cast<std::int32_t>(i < width ? ~0u : random.next() & random.next()));
+    for (std::int64_t i = 0; i < 3 * width; ++i) masks.push_back(static_cast<std::int32_t>(i < width ? ~0u : random.next() & random.next()));
     for (std::int64_t i = 0; i < 2 * rows; ++i) {
       row.push_back(static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(rows))));
       count.push_back(static_cast<std::int32_t>(random.below(kMost + 1)));

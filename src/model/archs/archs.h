@@ -1,11 +1,19 @@
-// The families: X(model_type) names one, whose maker stands in its file of this folder.
+// The list of model families: X(model_type) names one, whose maker is in its file of this folder.
 #pragma once
 #include "model/model.h"
 
 #define LOCKSTEP_FAMILIES(X) \
+  X(deepseek_v3)             \
+  X(deepseek_v32)            \
   X(glm_moe_dsa)             \
+  X(gpt_oss)                 \
+  X(kimi_k2)                 \
   X(llama)                   \
-  X(qwen3)
+  X(minimax_m2)              \
+  X(mistral)                 \
+  X(qwen2)                   \
+  X(qwen3)                   \
+  X(qwen3_moe)
 
 namespace lockstep {
 

@@ -15,7 +15,7 @@ std::unique_ptr<Model> make_qwen3(const Json& config, const ModelOptions&) {
   heads.q_norm = "q_norm.weight";
   heads.k_norm = "k_norm.weight";
   const auto attention = GroupedAttention::read(model->reader(), heads, model->facts_to_fill(), model->norm_eps());
-  const auto mlp = Mlp::read(model->reader(), {}, model->hidden);
+  const auto mlp = Mlp::read(model->reader(), {}, model->facts().hidden);
   model->build([&](Manifest& m, std::int64_t, const std::string& prefix) { return std::make_unique<GroupedAttention>(m, prefix + "self_attn.", attention); },
                [&](Manifest& m, std::int64_t, const std::string& prefix) { return std::make_unique<Mlp>(m, prefix + "mlp.", mlp); });
   return model;

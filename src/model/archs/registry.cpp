@@ -9,6 +9,12 @@
 namespace lockstep {
 
 namespace {
+// Of the latents that multi-head latent attention computes with.
+bool has_latent_norms(const Model& model) {
+  const std::vector<Parameter>& all = model.manifest().parameters();
+  return std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.name.ends_with("kv_a_layernorm.weight"); });
+}
+
 std::vector<Family>& all_families() {
 #define LOCKSTEP_FAMILY_ROW(model_type) {#model_type, make_##model_type},
   static std::vector<Family> all = {LOCKSTEP_FAMILIES(LOCKSTEP_FAMILY_ROW)};
@@ -37,7 +43,11 @@ std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& option
   for (const Family& family : families()) {
     if (family.model_type == type) {
       refuse_other_arithmetic(reader);
-      return family.make(config, options);
+      std::unique_ptr<Model> model = family.make(config, options);
+      if (options.mla_norm_eps > 0 && !has_latent_norms(*model))
+        fail(ErrorCode::unsupported, "mla_norm_eps is {}, and a model of type {} has no latent norms; allowed is 0, which leaves it out", options.mla_norm_eps,
+             type);
+      return model;
     }
     known.push_back(family.model_type);
   }

@@ -1,4 +1,4 @@
-// Which families there are. A family of ours is a file of this folder and a line of archs.h; what walks the families walks this list.
+// The registry of model families. A family is a file of this folder and a line of archs.h; tests that cover all families iterate over this list.
 //   for (const Family& family : families()) names.push_back(family.model_type);
 #pragma once
 #include <span>
@@ -13,7 +13,7 @@ struct Family {
 };
 
 std::span<const Family> families();
-// For tests alone, before main: one more, so that what walks the families can be seen to need nothing else. Returns whether it was not there yet.
+// For tests only, before main: registers one more family, to show that a file and a line are enough. Returns whether it was new.
 bool plant_family(Family family);
 
 }  // namespace lockstep

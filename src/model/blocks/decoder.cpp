@@ -10,41 +10,42 @@ namespace lockstep {
 Decoder::Decoder(const Json& config, const DecoderTraits& traits) : Model(config), traits_(traits) {
   const ConfigReader c = reader();
   for (const auto& [key, allowed] : traits.only) c.only(key, allowed);
-  model_type = traits.model_type;
-  vocabulary = c.integer("vocab_size", 2, kLargestDimension);
-  hidden = c.integer("hidden_size", 1, kLargestDimension);
-  layers = c.integer("num_hidden_layers", 1, 4096);
-  max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30, traits.max_positions);
+  facts_.model_type = traits.model_type;
+  facts_.vocabulary = c.integer("vocab_size", 2, kLargestDimension);
+  facts_.hidden = c.integer("hidden_size", 1, kLargestDimension);
+  facts_.layers = c.integer("num_hidden_layers", 1, 4096);
+  facts_.max_positions = c.integer("max_position_embeddings", 1, std::int64_t{1} << 30, traits.max_positions);
   eps_ = static_cast<float>(c.number("rms_norm_eps", 1e-12, 1, traits.norm_eps));
   if (traits.may_tie) tied_ = c.boolean("tie_word_embeddings", false);
   else c.only("tie_word_embeddings", {false});
-  c.only("attention_bias", {false});
+  c.only("attention_bias", {traits.attention_bias});
+  if (!traits.may_clamp) c.only("swiglu_limit", {nullptr});
   c.only("hidden_act", {"silu"});
-  eos_tokens = c.integers("eos_token_id");
+  facts_.eos_tokens = c.integers("eos_token_id");
 }
 
 void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward) {
   Manifest& m = manifest_;
   std::int64_t idle = 0;
-  embedding_ = tied_ ? m.tied_table(traits_.table, vocabulary, hidden) : m.table(traits_.table, vocabulary, hidden);
-  for (std::int64_t i = 0; i < layers; ++i) {
+  embedding_ = tied_ ? m.tied_table(traits_.table, facts_.vocabulary, facts_.hidden) : m.table(traits_.table, facts_.vocabulary, facts_.hidden);
+  for (std::int64_t i = 0; i < facts_.layers; ++i) {
     const std::string prefix = fmt::format("{}{}.", traits_.layer, i);
     Layer& l = layers_.emplace_back();
-    l.input_norm = m.vector(prefix + traits_.input_norm, hidden);
+    l.input_norm = m.vector(prefix + traits_.input_norm, facts_.hidden);
     l.attention = attention(m, i, prefix);
-    l.post_norm = m.vector(prefix + traits_.post_norm, hidden);
+    l.post_norm = m.vector(prefix + traits_.post_norm, facts_.hidden);
     l.feed_forward = feed_forward(m, i, prefix);
     idle += l.feed_forward->idle_size();
   }
   if (layers_[0].attention->shares_selection()) fail(ErrorCode::invalid_argument, "config.json: the first layer shares an indexer; it must own one ('full')");
-  final_norm_ = m.vector(traits_.final_norm, hidden);
-  head = tied_ ? embedding_ : m.matrix(traits_.head, vocabulary, hidden);
+  final_norm_ = m.vector(traits_.final_norm, facts_.hidden);
+  facts_.head = tied_ ? embedding_ : m.matrix(traits_.head, facts_.vocabulary, facts_.hidden);
   if (tied_) m.add_alias(traits_.head, traits_.table);
   else m.split(ParameterSplit::columns, {embedding_});
-  m.split(ParameterSplit::vocabulary, {head});
-  m.adapt(AdapterKind::unembedding, {head});
-  m.pass_over_layers(traits_.layer, layers);
-  active_size = m.trained_size() - idle - (tied_ ? 0 : vocabulary * hidden);
+  m.split(ParameterSplit::vocabulary, {facts_.head});
+  m.adapt(AdapterKind::unembedding, {facts_.head});
+  m.pass_over_layers(traits_.layer, facts_.layers);
+  facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
 }
 
 std::vector<CacheShape> Decoder::cache_shapes() const {

@@ -1,7 +1,7 @@
-// A decoder: input embedding, layers of attention and feed-forward with residuals and norms before each, final norm, head. It reads the
-// keys of config.json that all families have; a family adds its blocks layer by layer.
+// A decoder: input embedding, layers of attention and feed-forward with residuals and norms before each, final norm, head.
 //   auto model = std::make_unique<Decoder>(config, traits);
 //   model->build([&](Manifest& m, std::int64_t i, const std::string& prefix) { return std::make_unique<Mlp>(m, prefix + "mlp.", settings); }, ...);
+// Reads the keys of config.json that all families have; a family adds its blocks layer by layer.
 // Shapes: T rows, h hidden.
 #pragma once
 #include <functional>
@@ -12,16 +12,18 @@
 
 namespace lockstep {
 
-// Keys of config.json that a family reads as one value alone, and the values allowed; absent and null always are.
+// Keys of config.json for which a family allows only certain values; absent and null are always allowed.
 using OnlyValues = std::vector<std::pair<std::string, std::vector<Json>>>;
 
 struct DecoderTraits {
   std::string_view model_type;
-  std::optional<std::int64_t> max_positions = {};  // where 'max_position_embeddings' is left out; none: it may not be
-  double norm_eps = 1e-6;                          // where 'rms_norm_eps' is left out
+  std::optional<std::int64_t> max_positions = {};  // default of 'max_position_embeddings'; none: the key is required
+  double norm_eps = 1e-6;                          // default of 'rms_norm_eps'
   bool may_tie = true;                             // whether the head may be the input embedding
+  bool attention_bias = false;                     // what 'attention_bias' must be
+  bool may_clamp = false;                          // whether the family reads 'swiglu_limit'; else only null is allowed
   OnlyValues only = {};
-  // Tensors; those of a layer stand after `layer` + its number + '.'.
+  // Tensor names; those of a layer follow `layer` + its number + '.'.
   std::string table = "model.embed_tokens.weight", layer = "model.layers.", final_norm = "model.norm.weight", head = "lm_head.weight";
   std::string input_norm = "input_layernorm.weight", post_norm = "post_attention_layernorm.weight";
 };
@@ -35,8 +37,8 @@ class Decoder final : public Model {
   Decoder(const Json& config, const DecoderTraits& traits);
   ConfigReader reader() const { return ConfigReader(config_); }
   float norm_eps() const { return eps_; }
-  ModelFacts& facts_to_fill() { return *this; }
-  // Declares all tensors in order, then the facts stand.
+  ModelFacts& facts_to_fill() { return facts_; }
+  // Declares all tensors in order and completes the facts.
   void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
 
   std::vector<CacheShape> cache_shapes() const override;

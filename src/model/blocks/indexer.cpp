@@ -35,7 +35,7 @@ Indexer::Settings Indexer::read(const ConfigReader& c, const Traits& traits, Mod
   s.rotary = rotary;
   s.hidden = facts.hidden;
   s.q_latent = q_latent;
-  s.owners = layers_with_indexer(c, facts.layers);
+  s.owners = traits.on_every_layer ? std::vector<bool>(static_cast<std::size_t>(facts.layers), true) : layers_with_indexer(c, facts.layers);
   s.traits = traits;
   return s;
 }
@@ -50,8 +50,8 @@ Indexer::Indexer(Manifest& m, const std::string& prefix, const Settings& s) : he
 
 Selection Indexer::forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const {
   constexpr float kNormEps = 1e-6f;
-  const Tensor q = rope_heads(ctx, linear(ctx, q_latent.detached(), q_), heads_, size_, rotary_);
-  const Tensor k = rope_heads(ctx, layer_norm(ctx, linear(ctx, h.detached(), k_), norm_, norm_bias_, kNormEps), 1, size_, rotary_);
+  const Tensor q = rope_heads(ctx, linear(ctx, q_latent.detached(), q_), heads_, size_, rotary_, RopeUse::indexer);
+  const Tensor k = rope_heads(ctx, layer_norm(ctx, linear(ctx, h.detached(), k_), norm_, norm_bias_, kNormEps), 1, size_, rotary_, RopeUse::indexer);
   return index_select(ctx, q, linear(ctx, h.detached(), weights_), k, layer, heads_, size_, top_k_);
 }
 

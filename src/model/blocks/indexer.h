@@ -1,5 +1,5 @@
-// The indexer of sparse attention: selects the keys that a layer and those after it that share its selection attend to. It sees detached
-// inputs: no gradient leaves it, and only its own loss enters it.
+// The indexer of sparse attention: selects the keys that its layer, and later layers that share the selection, attend to. Its inputs
+// are detached, so no gradient leaves it; it is trained only by the index loss.
 // Keys: index_n_heads, index_head_dim, index_topk; which layers own one: indexer_types, index_topk_pattern, index_topk_freq, index_skip_topk_offset.
 #pragma once
 #include "model/blocks/block.h"
@@ -10,10 +10,12 @@ namespace lockstep {
 
 class Indexer {
  public:
-  // Tensors after the attention's prefix.
+  // Tensor names after the attention's prefix.
   struct Traits {
     std::string q = "indexer.wq_b.weight", k = "indexer.wk.weight", norm = "indexer.k_norm.weight", norm_bias = "indexer.k_norm.bias",
                 weights = "indexer.weights_proj.weight";
+    bool half = false;            // RoPE turns the halves of its part of a head, else pairs, as the attention does
+    bool on_every_layer = false;  // no layer shares another's selection, and the keys that would say so are not read
   };
   struct Settings {
     std::int64_t heads = 0, size = 0, top_k = 0, rotary = 0, hidden = 0, q_latent = 0;

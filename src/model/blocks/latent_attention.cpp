@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "model/config_key_log.h"
 #include "model/operations/attention.h"
 #include "model/operations/linear.h"
 #include "model/operations/mla_entry.h"
@@ -17,28 +18,38 @@ LatentAttention::Settings LatentAttention::read(const ConfigReader& c, const Tra
   Settings s;
   s.hidden = facts.hidden;
   s.heads = facts.attention_heads = c.integer("num_attention_heads", 1, 1024);
-  s.q_latent = c.integer("q_lora_rank", 1, kLargestDimension);
+  if (traits.q.empty() || c.has("q_lora_rank") || !c.raw().contains("q_lora_rank")) s.q_latent = c.integer("q_lora_rank", 1, kLargestDimension);
   s.latent = c.integer("kv_lora_rank", 1, kLargestDimension);
   s.nope = c.integer("qk_nope_head_dim", 1, kLargestDimension);
   s.rotary = c.integer("qk_rope_head_dim", 2, 65536);
   s.value = c.integer("v_head_dim", 1, kLargestDimension);
   if (s.rotary % 2) fail(ErrorCode::invalid_argument, "config.json: 'qk_rope_head_dim' is {}, allowed are even numbers", s.rotary);
-  c.only("num_key_value_heads", {s.heads});
-  c.only("qk_head_dim", {s.nope + s.rotary});
+  must_equal(c, "num_key_value_heads", s.heads);
+  must_equal(c, "qk_head_dim", s.nope + s.rotary);
   s.norm_eps = norm_eps;
-  s.indexer = Indexer::read(c, traits.indexer, facts, s.rotary, s.q_latent);
+  if (!traits.may_turn_halves) c.only("rope_interleave", {true});
+  if (traits.indexer) s.indexer = Indexer::read(c, *traits.indexer, facts, s.rotary, s.q_latent);
   s.traits = traits;
-  facts.rope = read_rope(c, s.rotary, false, facts.max_positions, {"default"});
+  facts.rope = read_rope(c, s.rotary, !c.boolean("rope_interleave", true), facts.max_positions, traits.rope_types);
+  if (traits.indexer && traits.indexer->half) {
+    facts.index_rope = facts.rope;
+    facts.index_rope->half = true;
+  }
+  s.softmax_factor = facts.rope.softmax_factor;
   return s;
 }
 
 LatentAttention::LatentAttention(Manifest& m, std::int64_t layer, const std::string& prefix, const Settings& s)
-    : shape_{s.heads, 1, s.latent + s.rotary, s.latent, true, static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.nope + s.rotary)))},
-      rotary_(s.rotary), norm_eps_(s.norm_eps) {
+    : shape_{s.heads, 1, s.latent + s.rotary, s.latent, true, static_cast<float>(s.softmax_factor / std::sqrt(static_cast<double>(s.nope + s.rotary)))},
+      rotary_(s.rotary),
+      norm_eps_(s.norm_eps),
+      selects_(s.indexer.has_value()) {
   const Traits& t = s.traits;
-  q_a_ = m.matrix(prefix + t.q_a, s.q_latent, s.hidden);
-  q_a_norm_ = m.vector(prefix + t.q_a_norm, s.q_latent);
-  q_b_ = m.matrix(prefix + t.q_b, s.heads * (s.nope + s.rotary), s.q_latent);
+  if (s.q_latent > 0) {
+    q_a_ = m.matrix(prefix + t.q_a, s.q_latent, s.hidden);
+    q_a_norm_ = m.vector(prefix + t.q_a_norm, s.q_latent);
+  }
+  q_b_ = m.matrix(prefix + (q_a_ >= 0 ? t.q_b : t.q), s.heads * (s.nope + s.rotary), q_a_ >= 0 ? s.q_latent : s.hidden);
   kv_a_ = m.matrix(prefix + t.kv_a, s.latent + s.rotary, s.hidden);
   kv_a_norm_ = m.vector(prefix + t.kv_a_norm, s.latent);
   w_uk_ = m.add({prefix + t.kv_b + " (keys)", ParameterLayout::packed, s.heads, s.latent, s.nope});
@@ -50,19 +61,20 @@ LatentAttention::LatentAttention(Manifest& m, std::int64_t layer, const std::str
   }
   m.add_file(std::move(kv_b));
   o_ = m.matrix(prefix + t.o, s.hidden, s.heads * s.value);
-  if (s.indexer.owners[static_cast<std::size_t>(layer)]) indexer_.emplace(m, prefix, s.indexer);
+  if (selects_ && s.indexer->owners[static_cast<std::size_t>(layer)]) indexer_.emplace(m, prefix, *s.indexer);
   m.split(ParameterSplit::outputs, {q_b_});
   m.split(ParameterSplit::inputs, {o_});
   m.split(ParameterSplit::heads, {w_uk_, w_uv_});
-  m.adapt(AdapterKind::attention, {q_a_, q_b_, kv_a_, w_uk_, w_uv_, o_});
+  m.adapt(AdapterKind::attention, {q_b_, kv_a_, w_uk_, w_uv_, o_});
+  if (q_a_ >= 0) m.adapt(AdapterKind::attention, {q_a_});
 }
 
 Tensor LatentAttention::forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const {
-  const Tensor q_latent = rms_norm(ctx, linear(ctx, h, q_a_), q_a_norm_, norm_eps_);
+  const Tensor q_latent = q_a_ >= 0 ? rms_norm(ctx, linear(ctx, h, q_a_), q_a_norm_, norm_eps_) : h;
   if (indexer_) selection = indexer_->forward(ctx, h, q_latent, layer);
   const Tensor q = mla_query(ctx, linear(ctx, q_latent, q_b_), w_uk_, rotary_);
   const Tensor entry = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
-  const Tensor o = attention(ctx, q, entry, layer, &selection, shape_);
+  const Tensor o = attention(ctx, q, entry, layer, selects_ ? &selection : nullptr, shape_);
   return linear(ctx, mla_values(ctx, o, w_uv_), o_);
 }
 

@@ -1,6 +1,6 @@
-// Multi-head latent attention in the absorbed form (docs/numerics.md), over keys that an indexer selects.
-// Keys: num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, those of RoPE
-// and of the indexer.
+// Multi-head latent attention (MLA) in the absorbed form (docs/numerics.md), over all keys, or over those that an indexer selects.
+// Keys: num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
+// rope_interleave, those of RoPE and of the indexer.
 // Shapes: H heads, L kv_lora_rank, R rotary.
 #pragma once
 #include <optional>
@@ -12,16 +12,20 @@ namespace lockstep {
 
 class LatentAttention final : public AttentionBlock {
  public:
-  // Tensors after the block's prefix. kv_b [H * (nope + v), L] is two parameters here: W_uk (the transpose) and W_uv.
+  // Tensor names after the block's prefix. kv_b [H * (nope + v), L] is two parameters here: W_uk (the transpose) and W_uv.
   struct Traits {
     std::string q_a = "q_a_proj.weight", q_a_norm = "q_a_layernorm.weight", q_b = "q_b_proj.weight", kv_a = "kv_a_proj_with_mqa.weight",
                 kv_a_norm = "kv_a_layernorm.weight", kv_b = "kv_b_proj.weight", o = "o_proj.weight";
-    Indexer::Traits indexer = {};
+    std::string q = {};            // the query's one matrix, where the family allows a null q_lora_rank; else empty
+    bool may_turn_halves = false;  // whether 'rope_interleave' may be false
+    std::vector<std::string> rope_types = {"default"};
+    std::optional<Indexer::Traits> indexer = {};
   };
   struct Settings {
-    std::int64_t hidden = 0, heads = 0, q_latent = 0, latent = 0, nope = 0, rotary = 0, value = 0;
+    std::int64_t hidden = 0, heads = 0, q_latent = 0 /* 0: none */, latent = 0, nope = 0, rotary = 0, value = 0;
     float norm_eps = 1e-6f;
-    Indexer::Settings indexer;
+    double softmax_factor = 1;
+    std::optional<Indexer::Settings> indexer;
     Traits traits;
   };
   // Fills in the facts that it reads. `norm_eps` is that of the norms of latents.
@@ -29,14 +33,15 @@ class LatentAttention final : public AttentionBlock {
 
   LatentAttention(Manifest& manifest, std::int64_t layer, const std::string& prefix, const Settings& settings);
   CacheShape cache_shape() const override { return {shape_.key, indexer_ ? indexer_->key_size() : 0}; }
-  bool shares_selection() const override { return !indexer_; }
+  bool shares_selection() const override { return selects_ && !indexer_; }
   Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const override;
 
  private:
   AttentionShape shape_;
   std::int64_t rotary_;
   float norm_eps_;
-  ParameterId q_a_, q_a_norm_, q_b_, kv_a_, kv_a_norm_, w_uk_, w_uv_, o_;
+  bool selects_;  // keys, by an indexer of this layer or an earlier one
+  ParameterId q_a_ = -1, q_a_norm_ = -1, q_b_, kv_a_, kv_a_norm_, w_uk_, w_uv_, o_;
   std::optional<Indexer> indexer_;
 };
 

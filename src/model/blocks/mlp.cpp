@@ -14,7 +14,7 @@ Mlp::Mlp(Manifest& m, const std::string& prefix, const Settings& s) {
   m.adapt(AdapterKind::mlp, {gate_, up_, down_});
 }
 
-// The order of the two products is that in which h's gradient is added up, backwards.
+// The order of the two products fixes, in reverse, the order in which h's gradient is summed.
 Tensor Mlp::forward(Context& ctx, const Tensor& h) const {
   const Tensor up = linear(ctx, h, up_), gate = linear(ctx, h, gate_);
   return linear(ctx, swiglu(ctx, gate, up), down_);

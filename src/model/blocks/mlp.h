@@ -1,5 +1,4 @@
-// A SwiGLU MLP: down(silu(gate h) * (up h)).
-// Key: intermediate_size.
+// A SwiGLU MLP: down(silu(gate h) * (up h)). Key: intermediate_size.
 #pragma once
 #include "model/blocks/block.h"
 #include "model/config_reader.h"
@@ -8,7 +7,7 @@ namespace lockstep {
 
 class Mlp final : public FeedForwardBlock {
  public:
-  // Tensors after the block's prefix.
+  // Tensor names after the block's prefix.
   struct Traits {
     std::string gate = "gate_proj.weight", up = "up_proj.weight", down = "down_proj.weight";
   };

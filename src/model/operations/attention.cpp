@@ -6,7 +6,7 @@
 namespace lockstep {
 
 namespace {
-// The heads that a rank has, and its columns of what is by head.
+// A rank's heads, and its columns of per-head activations.
 struct HeadShare {
   HeadShare(const Context& ctx, const AttentionShape& all) : shape(all) {
     const bool by_group = all.kv_heads > 1 || !all.value_in_key;
@@ -22,7 +22,7 @@ struct HeadShare {
   bool whole_backward;
 };
 
-// Launches the adjoint; the gradient of the entries, one a row.
+// Launches the adjoint; returns the gradient of the entries, one per row.
 Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::int64_t entry_columns) {
   const Batch::KeySums& sums = ctx.batch().key_sums();
   Buffer dentry = ctx.allocate_tape(entry_columns);
@@ -33,9 +33,18 @@ Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::
   if (of_keys) ctx.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
   return dentry;
 }
+// Deposits the gradient of the sinks, whole on every rank: from this rank's heads (none: dout has no columns), whose columns `split` says.
+void deposit_sinks(Context& ctx, ParameterId id, const View& dout, const View& o, const View& log_sum, const ColumnSplit& split) {
+  GradientSet* g = ctx.gradients();
+  if (!g) return;
+  const Buffer own = ctx.allocate_tape(log_sum.cols);
+  if (log_sum.cols > 0) ctx.launch(&KernelTable::attention_sinks, AttentionSinks{own.view(), dout, o, log_sum, own_columns(ctx, ctx.weight(id), split)});
+  const GatheredColumns all(ctx, own.view(), split);
+  ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(id), g->bins(id), g->finish_at_once(), all.view, ctx.batch().tape_rows().segment});
+}
 }  // namespace
 
-Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all) {
+Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all, ParameterId sinks) {
   HeadShare share(ctx, all);
   const Tensor q = cut(ctx, all_q, share.q);
   const View cache = ctx.cache(layer).entry.view();
@@ -47,26 +56,31 @@ Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int lay
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
   if (share.shape.heads > 0)
     ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.batch().rows(),
-                                                                 share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads)});
+                                                                 share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads),
+                                                                 sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()});
   ctx.observe("attention", o.view(), -1, layer);
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);
-    ctx.launch(&KernelTable::attention_target, AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(),
-                                                               ctx.batch().rows(), all});
+    ctx.launch(&KernelTable::attention_target,
+               AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(), ctx.batch().rows(), all});
   }
   const AttentionShape shape = share.whole_backward ? all : share.shape;
+  const ColumnSplit heads_of_ranks = share.log_sum;
   if (!share.whole_backward) share.q = share.o = share.log_sum = nullptr;
   ctx.record(o, {q, entry.linked(), o, log_sum, positions, count},
-             [&ctx, share, shape, cache, q_columns = q.view().cols, entry_columns = entry.view().cols](const Buffer& dout, const RecordedInputs& in) -> InputGradients {
-    Buffer dq = ctx.allocate_tape(q_columns);
-    if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
-    const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o), sums(ctx, in[3], share.log_sum);
-    const Buffer all_dq = share.q ? ctx.allocate_tape(all_q.view.cols) : dq;
-    Buffer dentry = launch_attention_backward(
-        ctx, {all_dq.view(), {}, all_dout.view, all_o.view, sums.view, all_q.view, cache, in[4], in[5], {}, shape}, entry_columns);
-    if (share.q) ctx.backend().stream().copy(dq.view(), own_columns(ctx, all_dq.view(), share.q));
-    return {dq, dentry};
-  });
+             [&ctx, share, shape, cache, sinks, heads_of_ranks, q_columns = q.view().cols, entry_columns = entry.view().cols](
+                 const Buffer& dout, const RecordedInputs& in) -> InputGradients {
+               if (sinks >= 0) deposit_sinks(ctx, sinks, dout.view(), in[2], in[3], heads_of_ranks);
+               Buffer dq = ctx.allocate_tape(q_columns);
+               if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
+               const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o),
+                   sums(ctx, in[3], share.log_sum);
+               const Buffer all_dq = share.q ? ctx.allocate_tape(all_q.view.cols) : dq;
+               Buffer dentry = launch_attention_backward(
+                   ctx, {all_dq.view(), {}, all_dout.view, all_o.view, sums.view, all_q.view, cache, in[4], in[5], {}, shape}, entry_columns);
+               if (share.q) ctx.backend().stream().copy(dq.view(), own_columns(ctx, all_dq.view(), share.q));
+               return {dq, dentry};
+             });
   return o;
 }
 

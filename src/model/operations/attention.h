@@ -1,14 +1,16 @@
-// Attention over a layer's paged cache (kernels/attention): writes the batch's entries, then attends, in serving and in training alike.
-// Ranks share groups of heads where each has a key, and else heads; in the latter case one entry serves all heads, and its gradient is a
-// sum of blocks that each join all heads: backward is then made whole on every rank.
+// Attention over a layer's paged cache (kernels/attention): writes the batch's entries, then attends; the same in serving and training.
 //   Tensor o = attention(ctx, q, entry, layer, nullptr, shape);   // [T, H * value]
+// Ranks split groups of heads where each group has its own key, else single heads. In the latter case one entry serves all heads and its gradient
+// sums over all heads in every block, so the backward is computed whole on every rank.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "model/operations/index_select.h"
 
 namespace lockstep {
 
-// `selection` null: dense. With a target in it (index loss) this layer's probabilities are added there.
-Tensor attention(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape);
+// `selection` null: dense. If it has a target (index loss), this layer's probabilities are added there.
+// `sinks`: a logit a head; -1: none.
+Tensor attention(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape,
+                 ParameterId sinks = -1);
 
 }  // namespace lockstep

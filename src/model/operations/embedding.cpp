@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-// Rows whose tokens are the rank's own; which these are is known on the host.
+// Rows whose tokens belong to this rank, known on the host.
 Tensor rows_of_own_tokens(Context& ctx, ParameterId table) {
   const std::vector<std::int64_t>& bounds = *ctx.sharding()->bounds(table);
   Communicator& group = ctx.sharding()->tensor();
@@ -23,7 +23,8 @@ Tensor rows_of_own_tokens(Context& ctx, ParameterId table) {
   std::vector<std::int32_t> place(tokens.size()), own;  // where a row stands among those of all ranks, in rank order
   std::vector<std::int64_t> begin{0};
   for (const auto& rows : rows_of) {
-    for (std::size_t i = 0; i < rows.size(); ++i) place[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(begin.back()) + static_cast<std::int32_t>(i);
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      place[static_cast<std::size_t>(rows[i])] = static_cast<std::int32_t>(begin.back()) + static_cast<std::int32_t>(i);
     begin.push_back(begin.back() + static_cast<std::int64_t>(rows.size()));
   }
   for (const std::int32_t t : rows_of[me]) own.push_back(tokens[static_cast<std::size_t>(t)] - static_cast<std::int32_t>(bounds[me]));
@@ -59,7 +60,7 @@ Tensor embedding(Context& ctx, ParameterId table) {
   ctx.record(y, {}, [&ctx, table, packed](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     if (dy.view().cols == 0) return {};
     if (packed) {
-      ctx.tape()->keep_table_gradient(dy);  // the head's weight takes what is its own
+      ctx.tape()->set_table_gradient(dy);  // HeadWeight deposits it with the head's gradient
       return {};
     }
     GradientSet& g = *ctx.gradients();

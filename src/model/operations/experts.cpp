@@ -3,14 +3,13 @@
 #include "kernels/launch.h"
 #include "model/operations/linear.h"
 #include "model/operations/ranks.h"
-#include "model/operations/swiglu.h"
 #include "model/sharding.h"
 #include "numerics/form.h"
 
 namespace lockstep {
 
 namespace {
-// The experts that a rank has; without ranks all of them.
+// A rank's experts; without ranks all of them.
 struct ExpertShare {
   ExpertShare(const Context& ctx, ParameterId gate) : experts(all_items(ctx, gate)), own(ctx.parameter(gate).count), bounds(nullptr) {
     const Sharding* sharding = ctx.sharding();
@@ -33,7 +32,7 @@ void combine(Context& ctx, const ExpertShare& share, const View& y, const View& 
   if (share.bounds) join_experts(ctx, y);
 }
 
-// Of each pair, what its expert's rank has.
+// For each (row, expert) pair, the value held by the expert's rank.
 Buffer pick_of_ranks(Context& ctx, const ExpertShare& share, const View& own, const View& expert) {
   Communicator& group = ctx.sharding()->model();
   Buffer picked = ctx.allocate(DType::f32, own.rows, own.cols);
@@ -45,12 +44,12 @@ Buffer pick_of_ranks(Context& ctx, const ExpertShare& share, const View& own, co
   return picked;
 }
 
-// Copies of the rows, at their slots.
+// Gathers the rows into their slots.
 Tensor gather(Context& ctx, const ExpertShare& share, const Tensor& x, const Routing& routing, const SlotRows& slots) {
   Tensor rows{ctx.allocate(DType::f32, routing.row_of.view().rows, x.view().cols)};
   if (slots.tape_source) rows.tape_rows = std::make_shared<TapeRows>(TapeRows{slots.tape_source, {}});
   ctx.launch(&KernelTable::expert_gather, ExpertGather{rows.view(), x.view(), routing.row_of.view()});
-  if (!ctx.tape()) return rows;  // serving does not copy what a record keeps
+  if (!ctx.tape()) return rows;  // serving saves nothing for a backward
   ctx.record(rows, {x.linked()}, [&ctx, share, routing, cols = x.view().cols](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     Buffer dx = ctx.allocate_tape(cols);
     combine(ctx, share, dx.view(), dy.view(), {}, routing.of_tape());
@@ -76,26 +75,30 @@ Tensor combined(Context& ctx, const ExpertShare& share, const Tensor& out, const
 }
 }  // namespace
 
-Tensor experts(Context& ctx, const Tensor& input, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down) {
+Tensor experts(Context& ctx, const Tensor& input, const Routing& routing, const ExpertWeights& weights) {
   const Tensor x = whole(ctx, input);
-  const ExpertShare share(ctx, gate);
+  const ExpertShare share(ctx, weights.gate);
   const ExpertSlots& tape = routing.of_tape();
   const SlotRows slots{routing.offsets.view().row_range(share.first, share.own + 1), routing.row_of.view(),
                        tape.offsets.view().row_range(share.first, share.own + 1), tape.row_of.view(), routing.tape_source.view()};
-  // Slots of other ranks' experts are not computed, and never looked at.
+  // Slots of other ranks' experts are neither computed nor read.
   const auto observe = [&](std::string_view name, const Tensor& y, ParameterId w = -1) {
     if (!share.bounds) ctx.observe(name, y.view(), w, -1, routing.slot_of.view());
   };
-  const auto by_expert = [&](const Tensor& rows, ParameterId w) {
+  const auto by_expert = [&](const Tensor& rows, ParameterId w, ParameterId bias) {
     Tensor y = linear_of_slots(ctx, rows, w, slots);
     observe("expert_linear", y, w);
+    if (bias < 0) return y;
+    add_bias_of_slots(ctx, y, bias, slots);
+    observe("expert_bias", y, bias);
     return y;
   };
   const Tensor rows = gather(ctx, share, x, routing, slots);
   observe("expert_gather", rows);
-  const Tensor a = by_expert(rows, gate), b = by_expert(rows, up), act = swiglu_of_slots(ctx, a, b);
+  const Tensor a = by_expert(rows, weights.gate, weights.gate_bias), b = by_expert(rows, weights.up, weights.up_bias);
+  const Tensor act = swiglu_of_slots(ctx, a, b, weights.rule);
   observe("expert_swiglu", act);
-  Tensor y = combined(ctx, share, by_expert(act, down), routing);
+  Tensor y = combined(ctx, share, by_expert(act, weights.down, weights.down_bias), routing);
   ctx.observe("expert_combine", y.view());
   return y;
 }

@@ -1,11 +1,19 @@
-// SwiGLU experts over the routed rows, combined. Each rank has the experts of its groups and adds up those; the ranks' sums join as the
-// groups do. Adapters stand on each expert's matrices (linear.h).
-//   Tensor y = experts(ctx, h, routing, gate, up, down);   // [T, h]
+// SwiGLU experts over the routed rows, combined by the router's weights.
+//   Tensor y = experts(ctx, h, routing, {.gate = gate, .up = up, .down = down});   // [T, h]
+// Each rank computes and sums the experts of its groups; the ranks' sums are joined as the groups are. Each expert's matrices may have adapters
+// and biases (linear.h).
 #pragma once
 #include "model/operations/route.h"
+#include "model/operations/swiglu.h"
 
 namespace lockstep {
 
-Tensor experts(Context& ctx, const Tensor& x, const Routing& routing, ParameterId gate, ParameterId up, ParameterId down);
+struct ExpertWeights {
+  ParameterId gate = -1, up = -1, down = -1;
+  ParameterId gate_bias = -1, up_bias = -1, down_bias = -1;  // -1: none
+  SwigluRule rule = {};
+};
+
+Tensor experts(Context& ctx, const Tensor& x, const Routing& routing, const ExpertWeights& weights);
 
 }  // namespace lockstep

@@ -5,11 +5,11 @@
 
 namespace lockstep {
 
-Tensor gqa_entry(Context& ctx, const Tensor& all_k, const Tensor& all_v, const AttentionShape& shape) {
+Tensor gqa_entry(Context& ctx, const Tensor& all_k, const Tensor& all_v, const AttentionShape& shape, std::int64_t rotary) {
   const Tensor k = cut(ctx, all_k, head_columns(ctx, shape.kv_heads, shape.key)), v = cut(ctx, all_v, head_columns(ctx, shape.kv_heads, shape.value));
   const std::int64_t heads = own_heads(ctx, shape.kv_heads), size = shape.key, keys = heads * size, values = heads * shape.value;
   Tensor y = ctx.output_like(k, keys + values);
-  const RopeColumns turned{heads, size, 0, 0, size, 0, size}, copied{1, 0, values, 0, 0, keys, 0};
+  const RopeColumns turned{heads, rotary, size - rotary, 0, size, 0, size}, copied{1, 0, values, 0, 0, keys, 0};
   launch_rope(ctx, y.view(), k.view(), turned);
   launch_rope(ctx, y.view(), v.view(), copied);
   ctx.observe("gqa_entry", y.view());

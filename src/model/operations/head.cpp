@@ -7,7 +7,7 @@
 #include "model/operations/ranks.h"
 #include "model/sharding.h"
 #include "numerics/form.h"
-#include "numerics/packed.h"
+#include "numerics/low_bit.h"
 
 namespace lockstep {
 
@@ -18,7 +18,7 @@ struct HeadRows {
   View of(const View& v) const { return v ? v.row_range(begin, count) : View{}; }
 };
 
-// How a head makes logits of its tokens and takes their gradient back, where the fused kernels do not.
+// A head's logits and their backward, where the fused kernels do not apply.
 class HeadForm {
  public:
   HeadForm(Context& ctx, const HeadLoss& head, ParameterId id) : ctx_(ctx), head_(head), id_(id) {}
@@ -27,7 +27,7 @@ class HeadForm {
   virtual std::int64_t leaves() const { return leaf_count(vocabulary(), head_.w.maximum_leaves); }
   virtual std::int64_t own_leaves() const { return leaves(); }
   virtual std::int64_t first() const { return 0; }  // token of this rank's
-  // This rank's part of a buffer with `width` columns a leaf; and those of all ranks.
+  // This rank's columns of a buffer with `width` columns a leaf; and those of all ranks.
   virtual View own(const View& all, std::int64_t width) const { return all; }
   virtual void gather(const View& all, std::int64_t width) const {}
   virtual void logits(const View& z, const HeadRows& rows) {
@@ -64,13 +64,13 @@ class ShardedHead final : public HeadForm {
   const Sharding& sharding_;
 };
 
-// Tokens [begin, begin + count) of a packed head; begin is a multiple of 16.
+// Tokens [begin, begin + count) of a head in panels; begin is a multiple of 16.
 PackedWeight tokens_of(const PackedWeight& w, std::int64_t begin, std::int64_t count) {
   if (begin == 0 && count == w.outputs) return w;
   PackedWeight part = w;
   part.outputs = count;
-  if (is_packed_format(w.bits)) {
-    const std::int64_t panel = PackedShape{16, w.inputs, static_cast<PackedFormat>(w.bits)}.bytes();
+  if (is_low_bit_format(w.bits)) {
+    const std::int64_t panel = LowBitShape{16, w.inputs, static_cast<LowBitFormat>(w.bits)}.bytes();
     part.data = w.data.block(0, 1, begin / 16 * panel, part.panels() * panel);
     return part;
   }
@@ -97,7 +97,7 @@ class AdaptedHead final : public HeadForm {
     ctx_.launch(&KernelTable::linear_backward_input, adapter_down_gradient(du, dz, pair_));
     ctx_.launch(&KernelTable::linear_backward_input, adapter_input_gradient(dx, du, pair_));
   }
-  // The gradient of B, some tokens at a time, from logits made again: dB[v] = sum of dz[t, v] u[t].
+  // The gradient of B, some tokens at a time, from recomputed logits: dB[v] = sum of dz[t, v] u[t].
   void finish(const View& log_sum, const View& slope) override {
     if (!head_.dx || !adapter_.gradients) return;
     GradientSet& gradients = *adapter_.gradients;
@@ -113,8 +113,10 @@ class AdaptedHead final : public HeadForm {
       AdapterPair part = pair_;
       part.b = tokens_of(pair_.b, first, count);
       ctx_.launch(&KernelTable::linear_forward, adapter_up(z, u_.view(), part));
-      ctx_.launch(&KernelTable::head_shard_gradient,
-                  HeadShardGradient{z, {}, log_sum, slope, head_.target, first, true, head_.entropy_slope ? head_.entropy : View{}, head_.entropy_slope});
+      ctx_.launch(
+          &KernelTable::head_shard_gradient,
+          HeadShardGradient{
+              z, {}, log_sum, slope, head_.target, first, true, head_.entropy_slope ? head_.entropy : View{}, head_.entropy_slope, head_.distribution, false});
       LinearBackwardWeight db = adapter_weight_gradient(gradients, pair_.b_id, part.b, z, u_.view(), segment_);
       db.bins = db.bins.block(0, 1, first * pair_.rank(), db.w.packed_size());
       ctx_.launch(&KernelTable::linear_backward_weight, db);
@@ -129,34 +131,62 @@ class AdaptedHead final : public HeadForm {
   Buffer u_, du_;
 };
 
+HeadLoss rows_of(const HeadLoss& head, const HeadRows& rows) {
+  HeadLoss part = head;
+  for (View* v :
+       {&part.logprob, &part.entropy, &part.loss, &part.marks, &part.flags, &part.x, &part.target, &part.dx, &part.log_sum, &part.slope, &part.entropy_slope})
+    *v = rows.of(*v);
+  part.objective = head.objective.row_range(rows.begin, rows.count);
+  part.distribution = head.distribution.row_range(rows.begin, rows.count);
+  return part;
+}
+
+// The kernel head_loss, in parts where a pause point wants short kernels: each row is its own, so rows by rows is the same.
+void loss_by_kernel(Context& ctx, const HeadLoss& head) {
+  const std::int64_t count = head.x.rows, step = ctx.backend().rows_a_kernel(count, 2 * head.w.outputs * head.w.inputs, 16);
+  for (std::int64_t begin = 0; begin < count; begin += step) {
+    HeadLoss part = rows_of(head, {begin, std::min(count - begin, step)});
+    part.logits_chunk = head.logits_chunk.row_range(0, std::min(part.x.rows, head.logits_chunk.rows));
+    ctx.launch(&KernelTable::head_loss, part);
+  }
+}
+
 // The kernel head_loss in steps, leaf by leaf.
 void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
   const std::int64_t count = head.x.rows, targets = head.target.cols, leaves = form.leaves(), own_leaves = form.own_leaves();
-  const Buffer own_log_sum = head.log_sum ? Buffer() : ctx.allocate(DType::f32, count, 1), own_slope = head.slope ? Buffer() : ctx.allocate(DType::f32, count, targets);
+  const Buffer own_log_sum = head.log_sum ? Buffer() : ctx.allocate(DType::f32, count, 1),
+               own_slope = head.slope ? Buffer() : ctx.allocate(DType::f32, count, targets);
   const View log_sums = head.log_sum ? head.log_sum : own_log_sum.view(), slopes = head.slope ? head.slope : own_slope.view();
   for (std::int64_t begin = 0; begin < count; begin += head.logits_chunk.rows) {
     const HeadRows rows{begin, std::min(count - begin, head.logits_chunk.rows)};
     const auto buffer = [&](std::int64_t cols) { return ctx.allocate(DType::f32, rows.count, cols, MemoryCategory::workspace); };
-    const Buffer sums = buffer((2 + targets) * leaves), entropies = buffer(leaves);
+    const RowDistribution distribution = head.distribution.row_range(rows.begin, rows.count);
+    const std::int64_t places = std::min(distribution.most_kept, form.vocabulary() / leaves);  // of kept logits a leaf
+    const Buffer sums = buffer((2 + targets) * leaves), entropies = buffer(leaves), kept_logits = distribution.kept ? buffer(places * leaves) : Buffer();
+    const View kept = kept_logits.view(), own_kept = kept ? form.own(kept, places) : View{};
     const View z = head.logits_chunk.row_range(0, rows.count), target = rows.of(head.target), log_sum = rows.of(log_sums), slope = rows.of(slopes);
     const View entropy = rows.of(head.entropy), entropy_slope = rows.of(head.entropy_slope), loss = rows.of(head.loss);
     if (own_leaves > 0) {
       form.logits(z, rows);
-      ctx.launch(&KernelTable::head_shard_sums, HeadShardSums{form.own(sums.view(), 2 + targets), z, target, form.first(), own_leaves});
+      ctx.launch(&KernelTable::head_shard_sums, HeadShardSums{form.own(sums.view(), 2 + targets), z, target, form.first(), own_leaves, distribution, own_kept});
     }
     form.gather(sums.view(), 2 + targets);
-    ctx.launch(&KernelTable::head_shard_loss, HeadShardLoss{log_sum, slope, rows.of(head.logprob), loss, rows.of(head.marks), rows.of(head.flags), entropy_slope,
-                                                            sums.view(), target, form.vocabulary(), head.objective.row_range(rows.begin, rows.count)});
+    if (kept) form.gather(kept, places);
+    ctx.launch(&KernelTable::head_shard_loss,
+               HeadShardLoss{log_sum, slope, rows.of(head.logprob), loss, rows.of(head.marks), rows.of(head.flags), entropy_slope, sums.view(), target,
+                             form.vocabulary(), head.objective.row_range(rows.begin, rows.count), distribution, kept, head.w.maximum_leaves});
     // InputGradients with an entropy bonus wait for the entropy.
     const bool gradient = static_cast<bool>(head.dx), bonus = gradient && entropy_slope;
     if (own_leaves > 0)
-      ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, form.own(entropies.view(), 1), log_sum, slope, target, form.first(), gradient && !bonus});
+      ctx.launch(&KernelTable::head_shard_gradient,
+                 HeadShardGradient{z, form.own(entropies.view(), 1), log_sum, slope, target, form.first(), gradient && !bonus, {}, {}, distribution});
     if (entropy) {
       form.gather(entropies.view(), 1);
-      ctx.launch(&KernelTable::head_shard_entropy, HeadShardEntropy{entropy, entropies.view(), log_sum, target, loss, entropy_slope});
+      ctx.launch(&KernelTable::head_shard_entropy,
+                 HeadShardEntropy{entropy, entropies.view(), log_sum, target, loss, entropy_slope, distribution, kept, head.w.maximum_leaves});
     }
     if (bonus && own_leaves > 0)
-      ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, {}, log_sum, slope, target, form.first(), true, entropy, entropy_slope});
+      ctx.launch(&KernelTable::head_shard_gradient, HeadShardGradient{z, {}, log_sum, slope, target, form.first(), true, entropy, entropy_slope, distribution});
     if (gradient) form.input_gradient(z, rows);
   }
   form.finish(log_sums, slopes);
@@ -171,7 +201,20 @@ void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const Adapter
     ShardedHead form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {
-    ctx.launch(&KernelTable::head_loss, head);
+    loss_by_kernel(ctx, head);
+  }
+}
+
+void head_weight(Backend& backend, const HeadWeight& all) {
+  const std::int64_t panels = all.w.panels(), step = backend.rows_a_kernel(panels, 2 * all.x.rows * all.w.inputs * 16, 8);
+  for (std::int64_t first = 0; first < panels; first += step) {
+    const std::int64_t count = std::min(panels - first, step), size = all.w.inputs * 16;
+    HeadWeight part = all;
+    part.w = tokens_of(all.w, first * 16, std::min(all.w.outputs - first * 16, count * 16));
+    part.first = all.first + first * 16;
+    if (all.gradient) part.gradient = all.gradient.block(0, 1, first * size, count * size);
+    if (all.bins) part.bins = all.bins.block(0, 1, first * size, count * size);
+    backend.launch(&KernelTable::head_weight, part);
   }
 }
 

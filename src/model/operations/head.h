@@ -1,11 +1,11 @@
-// The head: logits of hidden states over the vocabulary, and what is made of them. It has three forms, by how its weight is shared and
-// whether an adapter stands on it:
-//   whole     the fused kernels (kernels/head)
-//   sharded   ranks share the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; of a row only small numbers a
-//             leaf travel, and the gradient of the hidden state
-//   adapted   logits are those of the weight plus the adapter's part, before anything else is made of them
-// The last two make sums, losses and gradients of logits leaf by leaf (kernels/head/head_shard.h), with the bits of the first.
+// The head: logits of hidden states over the vocabulary, and losses and log-probabilities of them.
 //   head_loss(ctx, head, model.head);
+// It has three forms, by how its weight is split and whether it has an adapter:
+//   whole     the fused kernels (kernels/head)
+//   sharded   ranks split the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; ranks exchange only a few numbers
+//             per row and leaf, and the gradient of the hidden state
+//   adapted   the adapter's part is added to the weight's logits before anything else is computed from them
+// The last two compute sums, losses and gradients leaf by leaf (kernels/head/head_shard.h), with the bits of the first.
 #pragma once
 #include "kernels/head/head.h"
 #include "model/adapter_rows.h"
@@ -13,14 +13,17 @@
 
 namespace lockstep {
 
-// As the kernel head_loss, with head.w = ctx.packed(id): where ranks share the vocabulary that is this rank's share, logits_chunk
-// [chunk, its tokens], and all tensor-parallel ranks call together. `adapter`: whose rows these are, null: nobody's. With head.dx the gradients of its
-// A and B are deposited in adapter->gradients, and `segment` is the rows'. Logits of all rows never stand in memory together.
+// As the kernel head_loss, with head.w = ctx.packed(id): where ranks split the vocabulary that is this rank's share, logits_chunk is
+// [chunk, its tokens], and all tensor-parallel ranks call together. `adapter`: the adapter of these rows, or null. With head.dx, gradients of its
+// A and B are deposited in adapter->gradients, and `segment` is the rows'. The logits of all rows are never in memory at once.
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter = nullptr, const View& segment = {});
+
+// The kernel head_weight, in parts where a pause point wants short kernels: tokens by tokens, whose sums are their own.
+void head_weight(Backend& backend, const HeadWeight& all);
 
 // Logits y [n, V] of rows index[i] of hidden [T, K], without adapters, on every rank.
 void head_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id);
-// Adds the part of an adapter of the head; null, or one of other matrices: nothing.
+// Adds an adapter's part of the logits; nothing if it is null or does not adapt the head.
 void add_adapter_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id, const AdapterWeights* adapter);
 
 }  // namespace lockstep

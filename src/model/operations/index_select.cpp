@@ -4,8 +4,7 @@
 
 namespace lockstep {
 
-Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size,
-                       std::int64_t top_k) {
+Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size, std::int64_t top_k) {
   const Batch& batch = ctx.batch();
   const View cache = ctx.cache(layer).index_key.view();
   ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, k.view(), batch.rows()});
@@ -14,22 +13,22 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
   if (!dense) {
     selection.positions = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), top_k));
     selection.count = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), 1));
-    ctx.launch(&KernelTable::index_select, IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache,
-                                                       batch.rows(), heads, size, top_k});
+    ctx.launch(&KernelTable::index_select,
+               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, batch.rows(), heads, size, top_k});
     ctx.observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!ctx.tape() || !ctx.options().index_loss) return selection;
   selection.target = ctx.of_rows(ctx.backend().device().allocate_zero(DType::f32, batch.count(), dense ? batch.longest() : top_k, MemoryCategory::activations));
   ctx.index_losses().push_back(ctx.allocate_tape(1));
-  // Runs in backward, when every layer that shares the selection has added its probabilities to the target.
+  // Runs in the backward, after every layer that shares the selection has added its probabilities to the target.
   ctx.record_loss({q, w, k, selection.target, selection.positions, selection.count},
                   [&ctx, cache, heads, size, loss = ctx.index_losses().back(), dq_columns = q.view().cols, dw_columns = w.view().cols,
                    dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
-    Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
-    ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
-                                                   ctx.batch().tape_rows(), heads, size, ctx.options().index_loss_weight});
-    return {dq, dw, dk};
-  });
+                    Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
+                    ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
+                                                                   ctx.batch().tape_rows(), heads, size, ctx.options().index_loss_weight});
+                    return {dq, dw, dk};
+                  });
   return selection;
 }
 

@@ -32,38 +32,43 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   if (by_inputs) join_leaves(ctx, y.view(), w);
   const bool adapts = static_cast<bool>(adapters.forward);
   if (adapts) adapters.forward(y.view(), x.view());
-  if (!ctx.tape()) return y;  // serving does not copy what a record keeps
-  ctx.record(y, {x}, [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
-    const View all = in[0];
-    if (any && ctx.gradients()) {
-      LinearBackwardWeight backward = weight_gradient(ctx, w, dy.view(), all);
-      backward.x_step = items.x_step;
-      backward.y_step = items.y_step;
-      backward.offsets = items.slots.tape_offsets;
-      backward.row_of = items.slots.tape_row_of;
-      ctx.launch(&KernelTable::linear_backward_weight, backward);
-    }
-    Buffer dx;
-    if (in.wants_gradient(0)) {
-      dx = ctx.allocate(DType::f32, all.rows, all.cols);
-      const PackedWeight weight = by_outputs ? packed_share(ctx, w) : ctx.packed(w);
-      if (any) ctx.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx.view(), dy.view(), weight, items.x_step, items.y_step, items.slots.tape_offsets});
-      if (by_outputs) join_leaves(ctx, dx.view(), w);
-    }
-    if (rule.backward) rule.backward(dx.view(), dy.view(), all);
-    return {dx};
-  }, adapts);
+  if (!ctx.tape()) return y;  // serving saves nothing for a backward
+  ctx.record(
+      y, {x},
+      [&ctx, w, items, by_outputs, any, rule = adapters](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
+        const View all = in[0];
+        if (any && ctx.gradients()) {
+          LinearBackwardWeight backward = weight_gradient(ctx, w, dy.view(), all);
+          backward.x_step = items.x_step;
+          backward.y_step = items.y_step;
+          backward.offsets = items.slots.tape_offsets;
+          backward.row_of = items.slots.tape_row_of;
+          ctx.launch(&KernelTable::linear_backward_weight, backward);
+        }
+        Buffer dx;
+        if (in.requires_grad(0)) {
+          dx = ctx.allocate(DType::f32, all.rows, all.cols);
+          const PackedWeight weight = by_outputs ? packed_share(ctx, w) : ctx.packed(w);
+          if (any)
+            ctx.launch(&KernelTable::linear_backward_input,
+                       LinearBackwardInput{dx.view(), dy.view(), weight, items.x_step, items.y_step, items.slots.tape_offsets});
+          if (by_outputs) join_leaves(ctx, dx.view(), w);
+        }
+        if (rule.backward) rule.backward(dx.view(), dy.view(), all);
+        return {dx};
+      },
+      adapts);
   return y;
 }
 
 namespace {
-// Of each expert's slots, those of one adapter's rows.
+// Each expert's slots that belong to one adapter's rows.
 struct SlotSpan {
   SlotSpan(Context& ctx, const View& offsets, const View& row_of, std::int64_t row_begin, std::int64_t row_end)
       : begin(ctx.allocate(DType::i32, offsets.rows - 1, 1)), end(ctx.allocate(DType::i32, offsets.rows - 1, 1)) {
     ctx.launch(&KernelTable::slot_ranges, SlotRanges{begin.view(), end.view(), offsets, row_of, row_begin, row_end});
   }
-  // Has a product of items take these slots alone.
+  // Restricts a product of items to these slots.
   template <class Launch>
   void put_into(Launch& launch) const {
     launch.offsets = begin.view();
@@ -93,7 +98,7 @@ void adapters_of_slots(Context& ctx, const View& y, const View& x, ParameterId w
   });
 }
 
-// dx (none: nothing below), dy and x are an adapter's rows, or all slots and `span` says which are its own.
+// dx (none: no input gradient), dy and x are an adapter's rows, or all slots, of which `span` selects its own.
 void adapter_backward(Context& ctx, const View& dx, const View& dy, const View& x, const View& segment, const AdapterRows& rows, const AdapterPair& pair,
                       const SlotSpan* span, const View& row_of) {
   const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank()), du = ctx.allocate(DType::f32, x.rows, pair.rank());
@@ -142,11 +147,30 @@ AdapterRule rule_of_slots(Context& ctx, ParameterId w, const SlotRows& slots) {
 }
 }  // namespace
 
-Tensor linear(Context& ctx, const Tensor& input, ParameterId w) {
+namespace {
+// y += b, in place: no adjoint reads the output of a linear layer. `slots`: of experts, else empty.
+void add_bias(Context& ctx, Tensor& y, ParameterId b, const SlotRows& slots) {
+  const bool any = ctx.parameter(b).size() > 0;  // this rank has a share
+  if (any) ctx.launch(&KernelTable::bias_add, BiasAdd{y.view(), ctx.weight(b), slots.offsets});
+  ctx.record(y, {y.linked()}, [&ctx, b, slots, any](const Buffer& dy, const RecordedInputs&) -> InputGradients {
+    if (GradientSet* g = ctx.gradients(); g && any)
+      ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(b), g->bins(b), g->finish_at_once(), dy.view(), ctx.batch().tape_rows().segment,
+                                                           slots.tape_offsets, slots.tape_row_of});
+    return {dy};
+  });
+}
+}  // namespace
+
+void add_bias_of_slots(Context& ctx, Tensor& y, ParameterId bias, const SlotRows& slots) { add_bias(ctx, y, bias, slots); }
+
+Tensor linear(Context& ctx, const Tensor& input, ParameterId w, ParameterId bias) {
   const bool by_inputs = split_of(ctx, w) == ParameterSplit::inputs;
   const Tensor x = by_inputs ? cut(ctx, input, ctx.sharding()->bounds(w)) : whole(ctx, input);
   Tensor y = product(ctx, x, w, {}, rule_of_rows(ctx, w));
   ctx.observe("linear", y.view(), w);
+  if (bias < 0) return y;
+  add_bias(ctx, y, bias, {});
+  ctx.observe("bias", y.view(), bias);
   return y;
 }
 

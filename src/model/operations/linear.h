@@ -1,19 +1,25 @@
-// Products with a weight: y = x W^T, in the forms that families use. By the weight's split ranks make columns of y (its gradient dx is
-// then a sum over all outputs, joined along its leaves) or leaves of y's sum (joined in forward). Adapters add y += B (s (A x)).
+// Linear layers: y = x W^T + b, with tensor-parallel splits and adapters.
 //   Tensor q = linear(ctx, h, q_proj);
+//   Tensor k = linear(ctx, h, k_proj, k_bias);
+// By the weight's split, ranks compute columns of y (the sum over outputs in dx is then joined along its leaves) or leaves of y's sum (joined in
+// the forward). Adapters add y += B (s (A x)); a bias is added last, split as
+// the outputs are.
 #pragma once
 #include "model/operations/low_rank.h"
 
 namespace lockstep {
 
-Tensor linear(Context& ctx, const Tensor& x, ParameterId w);
+// `bias` -1: none.
+Tensor linear(Context& ctx, const Tensor& x, ParameterId w, ParameterId bias = -1);
 
 // Rows that are slots of experts, for a product by expert: item g has rows offsets[g] .. offsets[g + 1].
 struct SlotRows {
   View offsets, row_of, tape_offsets, tape_row_of, tape_source;
 };
-// The same of rows that are slots. Not observed.
+// The same for rows that are slots. Not observed.
 Tensor linear_of_slots(Context& ctx, const Tensor& x, ParameterId w, const SlotRows& slots);
+// y += each expert's own bias, in place: y is fresh from linear_of_slots. Not observed.
+void add_bias_of_slots(Context& ctx, Tensor& y, ParameterId bias, const SlotRows& slots);
 
 // A product with each item of a weight: item g reads columns g * x_step.. and writes columns g * y_step.. (heads), or has rows of its own
 // (experts). Not observed; x is cut as the weight is.
@@ -23,7 +29,7 @@ struct ProductItems {
 };
 Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems& items, const AdapterRule& adapters);
 
-// Where the gradient of w goes, over rows in the batch's segments; steps and offsets are the caller's.
+// The launch arguments for the gradient of w over the batch's segments; the caller sets steps and offsets.
 LinearBackwardWeight weight_gradient(Context& ctx, ParameterId w, const View& dy, const View& x);
 
 }  // namespace lockstep

@@ -13,9 +13,8 @@ bool adapter_pair(const AdapterWeights& adapter, ParameterId base, const Profile
 
 bool adapted(const Context& ctx, ParameterId w) {
   const std::vector<AdapterRows>* adapters = ctx.options().adapters;
-  return adapters && std::any_of(adapters->begin(), adapters->end(), [&](const AdapterRows& rows) {
-           return rows.end > rows.begin && rows.weights->layout->place(w).a >= 0;
-         });
+  return adapters && std::any_of(adapters->begin(), adapters->end(),
+                                 [&](const AdapterRows& rows) { return rows.end > rows.begin && rows.weights->layout->place(w).a >= 0; });
 }
 
 LinearForward adapter_down(const View& u, const View& x, const AdapterPair& pair) {

@@ -1,7 +1,7 @@
-// The products of adapters (model/adapter.h), which operations add to those of the frozen weights, each over the rows of its adapter:
+// The products of adapters (model/adapter.h), which operations add to those of the frozen weights, over the rows of each adapter:
 //   u = s (A x), y += B u; backward du = s (dy B), dx += du A, and the gradients of A and B.
-// u is made again in backward: it costs less than it holds. Operations say over which rows and columns; knows none of them.
 //   each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) { ... });
+// u is recomputed in the backward: that costs less than its memory. Operations choose rows and columns; this file knows no operation.
 #pragma once
 #include "model/adapter_rows.h"
 #include "model/context.h"
@@ -15,9 +15,9 @@ struct AdapterPair {
   float scale;
   std::int64_t rank() const { return a.outputs; }
 };
-// The adapter of a parameter of the model; false: it has none.
+// Finds the adapter of a model parameter; false: it has none.
 bool adapter_pair(const AdapterWeights& adapter, ParameterId base, const Profile& profile, AdapterPair& pair);
-// Whether rows of this forward are under an adapter of w.
+// Whether some rows of this forward use an adapter of w.
 bool adapted(const Context& ctx, ParameterId w);
 
 // u = s (A x), dense.
@@ -29,16 +29,15 @@ LinearBackwardInput adapter_down_gradient(const View& du, const View& dy, const 
 // dx += du A.
 LinearBackwardInput adapter_input_gradient(const View& dx, const View& du, const AdapterPair& pair);
 // Deposits the gradient of an adapter's parameter.
-LinearBackwardWeight adapter_weight_gradient(GradientSet& gradients, ParameterId id, const PackedWeight& w, const View& dy, const View& x,
-                                             const View& segment);
+LinearBackwardWeight adapter_weight_gradient(GradientSet& gradients, ParameterId id, const PackedWeight& w, const View& dy, const View& x, const View& segment);
 
-// How adapters join a product with a weight; no functions: no rows are under one.
+// How adapters join a product with a weight; empty functions: no rows use one.
 struct AdapterRule {
-  std::function<void(const View& y, const View& x)> forward;                        // adds to y
-  std::function<void(const View& dx, const View& dy, const View& x)> backward;  // adds to dx (none: nothing below), deposits gradients of A and B
+  std::function<void(const View& y, const View& x)> forward;                    // adds to y
+  std::function<void(const View& dx, const View& dy, const View& x)> backward;  // adds to dx (none: no input gradient), deposits gradients of A and B
 };
 
-// f(rows of one adapter, its pair), for every adapter that stands on w.
+// Calls f(rows of one adapter, its pair) for every adapter of w.
 template <class F>
 void each_adapter(const Context& ctx, ParameterId w, const F& f) {
   if (!ctx.options().adapters) return;

@@ -9,8 +9,7 @@ namespace lockstep {
 Tensor mla_entry(Context& ctx, const Tensor& kv, ParameterId norm, float eps, std::int64_t rotary) {
   const std::int64_t latent = ctx.parameter(norm).inputs;
   Tensor y = ctx.output_like(kv, latent + rotary);
-  ctx.launch(&KernelTable::rms_norm_forward,
-             RmsNormForward{y.view().column_range(0, latent), kv.view().column_range(0, latent), ctx.weight(norm), eps});
+  ctx.launch(&KernelTable::rms_norm_forward, RmsNormForward{y.view().column_range(0, latent), kv.view().column_range(0, latent), ctx.weight(norm), eps});
   const RopeColumns key{1, rotary, 0, latent, 0, latent, 0};
   launch_rope(ctx, y.view(), kv.view(), key);
   ctx.observe("mla_entry", y.view(), norm);

@@ -64,20 +64,23 @@ Tensor mla_query(Context& ctx, const Tensor& input, ParameterId w_uk, std::int64
   const bool adapts = adapted(ctx, w_uk);
   if (adapts) query_adapters(ctx, y.view(), q.view(), w_uk, rotary);
   ctx.observe("mla_query", y.view(), w_uk);
-  ctx.record(y, {q}, [&ctx, w_uk, rotary, x_step, y_step, turned, adapts](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
-    const View all = in[0];
-    if (ctx.gradients()) {
-      LinearBackwardWeight backward = weight_gradient(ctx, w_uk, dy.view(), all);
-      backward.x_step = x_step;
-      backward.y_step = y_step;
-      ctx.launch(&KernelTable::linear_backward_weight, backward);
-    }
-    Buffer dq = ctx.allocate_tape(all.cols);
-    ctx.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dq.view(), dy.view(), ctx.packed(w_uk), x_step, y_step, {}});
-    if (adapts) query_adapters_backward(ctx, dq.view(), dy.view(), all, w_uk, rotary);
-    launch_rope_backward(ctx, dq.view(), dy.view(), turned);
-    return {dq};
-  }, adapts);
+  ctx.record(
+      y, {q},
+      [&ctx, w_uk, rotary, x_step, y_step, turned, adapts](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
+        const View all = in[0];
+        if (ctx.gradients()) {
+          LinearBackwardWeight backward = weight_gradient(ctx, w_uk, dy.view(), all);
+          backward.x_step = x_step;
+          backward.y_step = y_step;
+          ctx.launch(&KernelTable::linear_backward_weight, backward);
+        }
+        Buffer dq = ctx.allocate_tape(all.cols);
+        ctx.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dq.view(), dy.view(), ctx.packed(w_uk), x_step, y_step, {}});
+        if (adapts) query_adapters_backward(ctx, dq.view(), dy.view(), all, w_uk, rotary);
+        launch_rope_backward(ctx, dq.view(), dy.view(), turned);
+        return {dq};
+      },
+      adapts);
   return y;
 }
 

@@ -30,7 +30,8 @@ void values_adapters_backward(Context& ctx, const View& all_dx, const View& all_
     down_gradient.y_step = pair.b.outputs;
     ctx.launch(&KernelTable::linear_backward_input, down_gradient);
     if (all_dx)
-      ctx.launch(&KernelTable::linear_backward_input, adapter_input_gradient(head_by_head(tape_part(all_dx, rows), heads), head_by_head(du.view(), heads), pair));
+      ctx.launch(&KernelTable::linear_backward_input,
+                 adapter_input_gradient(head_by_head(tape_part(all_dx, rows), heads), head_by_head(du.view(), heads), pair));
     if (!rows.gradients) return;
     const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
     const Buffer u = ctx.allocate(DType::f32, n, heads * rank), row_of = head_rows(ctx, n, heads);

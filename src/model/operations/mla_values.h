@@ -1,6 +1,6 @@
-// The values of absorbed latent attention: each head's latent sum times its W_uv. Ranks have heads of it; adapters of kv_b add the
-// product of one A for all heads and each head's B.
+// The values of absorbed latent attention: each head's latent sum times its W_uv.
 //   Tensor v = mla_values(ctx, o, w_uv);   // [T, H * L] -> [T, H * v]
+// Ranks hold some of the heads; adapters of kv_b add the product of one A for all heads and each head's B.
 #pragma once
 #include "model/context.h"
 

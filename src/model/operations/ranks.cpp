@@ -49,7 +49,7 @@ Tensor whole(Context& ctx, const Tensor& x) {
   Tensor y = ctx.output_like(x, x.split->back());
   gather_columns(ctx, y.view(), x.view(), x.split);
   ctx.record(y, {x.linked()}, [&ctx, split = x.split](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
-    if (!in.wants_gradient(0)) return {};
+    if (!in.requires_grad(0)) return {};
     const View own = own_columns(ctx, dy.view(), split);
     Buffer dx = ctx.allocate(DType::f32, own.rows, own.cols);
     ctx.backend().stream().copy(dx.view(), own);
@@ -67,7 +67,7 @@ Tensor cut(Context& ctx, const Tensor& x, const ColumnSplit& split) {
   y.split = split;
   ctx.backend().stream().copy(y.view(), own);
   ctx.record(y, {all.linked()}, [&ctx, split](const Buffer& dy, const RecordedInputs& in) -> InputGradients {
-    if (!in.wants_gradient(0)) return {};
+    if (!in.requires_grad(0)) return {};
     return {GatheredColumns(ctx, dy.view(), split).buffer};
   });
   return y;

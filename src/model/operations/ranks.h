@@ -1,20 +1,20 @@
-// What operations ask where ranks share a model (model/sharding.h): whose columns are whose, and how sums and columns join. An
-// operation works on this rank's share, and is given the whole where it needs it. Without ranks everything is whole, and nothing is done.
+// Helpers of operations for models split over ranks (model/sharding.h): which columns a rank holds, and how sums and columns are joined.
 //   const Tensor x = whole(ctx, input);
+// An operation works on this rank's share and gathers the whole where it needs it. Without ranks these do nothing.
 #pragma once
 #include "model/context.h"
 
 namespace lockstep {
 
-// How ranks share a parameter; without ranks not at all.
+// How ranks split a parameter; without ranks not at all.
 ParameterSplit split_of(const Context& ctx, ParameterId w);
 // Items of a parameter on all ranks together (heads, experts).
 std::int64_t all_items(const Context& ctx, ParameterId w);
-// n heads of `width` columns as ranks share them, and this rank's number; without ranks null and n.
+// The split of n heads of `width` columns over ranks, and this rank's number of heads; without ranks null and n.
 ColumnSplit head_columns(const Context& ctx, std::int64_t n, std::int64_t width);
 std::int64_t own_heads(const Context& ctx, std::int64_t n);
 
-// All columns on every rank; and this rank's columns, cut as `split` says (null: all). Recorded.
+// All columns on every rank; and this rank's columns by `split` (null: all). Both are recorded on the tape.
 Tensor whole(Context& ctx, const Tensor& x);
 Tensor cut(Context& ctx, const Tensor& x, const ColumnSplit& split);
 

@@ -1,4 +1,4 @@
-// Root mean square norms. Ranks compute them whole: the sum over a row is one, and the gradient of a head's weight a sum over heads.
+// RMSNorm of rows, and of each head of a row. Ranks compute it whole: a row's norm is one sum, and a head weight's gradient a sum over heads.
 //   Tensor h = rms_norm(ctx, x, norm, 1e-6f);
 #pragma once
 #include "model/context.h"

@@ -1,5 +1,5 @@
-// The router: which experts each row goes to (kernels/router), and the slots where its copies stand (kernels/experts). Whole on every rank.
-//   const Routing routing = route(ctx, linear(ctx, h, router), bias, top_k, normalise, scaling, sparse_layer);
+// The router: chooses each row's experts (kernels/router), and assigns slots for the rows' copies (kernels/experts). Whole on every rank.
+//   const Routing routing = route(ctx, linear(ctx, h, router), rule, sparse_layer);
 #pragma once
 #include "model/context.h"
 
@@ -15,7 +15,17 @@ struct Routing : ExpertSlots {
   const ExpertSlots& of_tape() const { return tape.expert ? tape : *this; }
 };
 
-// The experts of batch().experts() where some are given, else those of the largest scores.
-Routing route(Context& ctx, const Tensor& logits, ParameterId bias, std::int64_t top_k, bool normalise, float scaling, int sparse_layer);
+// How a router chooses and weighs (kernels/router/router.h).
+struct RouterRule {
+  std::int64_t top_k = 1;
+  bool softmax = false;  // else sigmoids
+  bool normalise = true;
+  float scaling = 1;
+  std::int64_t groups = 1, kept_groups = 1;
+  ParameterId weight = -1, bias = -1;  // its matrix, for messages, and its correction bias; -1: none
+};
+
+// Uses the experts of batch().experts() where given (router replay), else those with the largest choices.
+Routing route(Context& ctx, const Tensor& logits, const RouterRule& rule, int sparse_layer);
 
 }  // namespace lockstep

@@ -9,11 +9,19 @@ namespace lockstep {
 
 struct Avx2Double {
   __m256d q[4];
-  static Avx2Double set1(double x) { const __m256d v = _mm256_set1_pd(x); return {{v, v, v, v}}; }
+  static Avx2Double set1(double x) {
+    const __m256d v = _mm256_set1_pd(x);
+    return {{v, v, v, v}};
+  }
   static Avx2Double load(const double* p) { return {{_mm256_loadu_pd(p), _mm256_loadu_pd(p + 4), _mm256_loadu_pd(p + 8), _mm256_loadu_pd(p + 12)}}; }
-  void store(double* p) const { for (int i = 0; i < 4; ++i) _mm256_storeu_pd(p + 4 * i, q[i]); }
+  void store(double* p) const {
+    for (int i = 0; i < 4; ++i) _mm256_storeu_pd(p + 4 * i, q[i]);
+  }
 };
-#define LOCKSTEP_QUARTERS(f) return {{f(0), f(1), f(2), f(3)}}
+#define LOCKSTEP_QUARTERS(f)   \
+  return {                     \
+    { f(0), f(1), f(2), f(3) } \
+  }
 #define F(i) _mm256_add_pd(a.q[i], b.q[i])
 inline Avx2Double operator+(const Avx2Double& a, const Avx2Double& b) { LOCKSTEP_QUARTERS(F); }
 #undef F
@@ -56,7 +64,10 @@ struct Avx2Vec {
   static constexpr int kRows = Avx2Tiles::kRows, kPanels = Avx2Tiles::kPanels;
   __m256 lo, hi;
 
-  static Avx2Vec set1(float x) { const __m256 v = _mm256_set1_ps(x); return {v, v}; }
+  static Avx2Vec set1(float x) {
+    const __m256 v = _mm256_set1_ps(x);
+    return {v, v};
+  }
   static Avx2Vec zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
   static Avx2Vec load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
   static Avx2Vec load_partial(const float* p, int n) {
@@ -64,15 +75,17 @@ struct Avx2Vec {
     return {_mm256_maskload_ps(p, avx2::first_lanes(n)), _mm256_setzero_ps()};
   }
   static Avx2Vec load(const Bf16* p) {
-    return {avx2::widen8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
-            avx2::widen8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+    return {avx2::widen8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), avx2::widen8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
   }
   static Avx2Vec load_partial(const Bf16* p, int n) {
     Bf16 buffer[16] = {};
     for (int i = 0; i < n; ++i) buffer[i] = p[i];
     return load(buffer);
   }
-  void store(float* p) const { _mm256_storeu_ps(p, lo); _mm256_storeu_ps(p + 8, hi); }
+  void store(float* p) const {
+    _mm256_storeu_ps(p, lo);
+    _mm256_storeu_ps(p + 8, hi);
+  }
   void store_partial(float* p, int n) const {
     _mm256_maskstore_ps(p, avx2::first_lanes(n), lo);
     if (n > 8) _mm256_maskstore_ps(p + 8, avx2::first_lanes(n - 8), hi);
@@ -88,7 +101,11 @@ struct Avx2Vec {
   }
   void store_half(Bf16* p) const { store(p); }
   void store_half_partial(Bf16* p, int n) const { store_partial(p, n); }
-  float extract(int i) const { float lanes[16]; store(lanes); return lanes[i]; }
+  float extract(int i) const {
+    float lanes[16];
+    store(lanes);
+    return lanes[i];
+  }
   // Lanes i + (i + 8), then + 4, + 2, + 1: the tree of dot16.
   float tree_sum() const { return avx2::tree_sum8(_mm256_add_ps(lo, hi)); }
 };
@@ -101,8 +118,7 @@ inline Avx2Vec max(const Avx2Vec& a, const Avx2Vec& b) { return {_mm256_max_ps(a
 inline Avx2Vec min(const Avx2Vec& a, const Avx2Vec& b) { return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)}; }
 inline Avx2Vec sqrt(const Avx2Vec& a) { return {_mm256_sqrt_ps(a.lo), _mm256_sqrt_ps(a.hi)}; }
 inline Avx2Vec select_gt(const Avx2Vec& a, const Avx2Vec& b, const Avx2Vec& x, const Avx2Vec& y) {
-  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ)),
-          _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ))};
+  return {_mm256_blendv_ps(y.lo, x.lo, _mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ)), _mm256_blendv_ps(y.hi, x.hi, _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ))};
 }
 inline Avx2Vec round_nearest(const Avx2Vec& a) {
   constexpr int mode = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
@@ -122,8 +138,8 @@ inline Avx2Vec pow2(const Avx2Vec& n) { return {avx2::pow2_8(n.lo), avx2::pow2_8
 inline Avx2Vec exponent_of(const Avx2Vec& a) { return {avx2::exponent_8(a.lo), avx2::exponent_8(a.hi)}; }
 inline Avx2Vec mantissa_of(const Avx2Vec& a) { return {avx2::mantissa_8(a.lo), avx2::mantissa_8(a.hi)}; }
 inline Avx2Double to_double(const Avx2Vec& a) {
-  return {{_mm256_cvtps_pd(_mm256_castps256_ps128(a.lo)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.lo, 1)),
-           _mm256_cvtps_pd(_mm256_castps256_ps128(a.hi)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1))}};
+  return {{_mm256_cvtps_pd(_mm256_castps256_ps128(a.lo)), _mm256_cvtps_pd(_mm256_extractf128_ps(a.lo, 1)), _mm256_cvtps_pd(_mm256_castps256_ps128(a.hi)),
+           _mm256_cvtps_pd(_mm256_extractf128_ps(a.hi, 1))}};
 }
 inline Avx2Vec to_float(const Avx2Double& a) {
   return {_mm256_set_m128(_mm256_cvtpd_ps(a.q[1]), _mm256_cvtpd_ps(a.q[0])), _mm256_set_m128(_mm256_cvtpd_ps(a.q[3]), _mm256_cvtpd_ps(a.q[2]))};

@@ -9,9 +9,15 @@ namespace lockstep {
 
 struct Avx512Double {
   __m512d lo, hi;
-  static Avx512Double set1(double x) { const __m512d v = _mm512_set1_pd(x); return {v, v}; }
+  static Avx512Double set1(double x) {
+    const __m512d v = _mm512_set1_pd(x);
+    return {v, v};
+  }
   static Avx512Double load(const double* p) { return {_mm512_loadu_pd(p), _mm512_loadu_pd(p + 8)}; }
-  void store(double* p) const { _mm512_storeu_pd(p, lo); _mm512_storeu_pd(p + 8, hi); }
+  void store(double* p) const {
+    _mm512_storeu_pd(p, lo);
+    _mm512_storeu_pd(p + 8, hi);
+  }
 };
 inline Avx512Double operator+(const Avx512Double& a, const Avx512Double& b) { return {_mm512_add_pd(a.lo, b.lo), _mm512_add_pd(a.hi, b.hi)}; }
 inline Avx512Double operator-(const Avx512Double& a, const Avx512Double& b) { return {_mm512_sub_pd(a.lo, b.lo), _mm512_sub_pd(a.hi, b.hi)}; }
@@ -49,7 +55,11 @@ struct Avx512Vec {
   void store_partial(Bf16* p, int n) const { _mm256_mask_storeu_epi16(p, first_lanes(n), round16()); }
   void store_half(Bf16* p) const { store(p); }
   void store_half_partial(Bf16* p, int n) const { store_partial(p, n); }
-  float extract(int i) const { float lanes[16]; store(lanes); return lanes[i]; }
+  float extract(int i) const {
+    float lanes[16];
+    store(lanes);
+    return lanes[i];
+  }
   // Lanes i + (i + 8), then + 4, + 2, + 1: the tree of dot16.
   float tree_sum() const {
     const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
@@ -80,11 +90,7 @@ inline Avx512Vec exponent_of(const Avx512Vec& a) {
 inline Avx512Vec mantissa_of(const Avx512Vec& a) {
   return {_mm512_castsi512_ps(_mm512_or_si512(_mm512_and_si512(_mm512_castps_si512(a.v), _mm512_set1_epi32(0x007fffff)), _mm512_set1_epi32(0x3f000000)))};
 }
-inline Avx512Double to_double(const Avx512Vec& a) {
-  return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))};
-}
-inline Avx512Vec to_float(const Avx512Double& a) {
-  return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.lo)), _mm512_cvtpd_ps(a.hi), 1)};
-}
+inline Avx512Double to_double(const Avx512Vec& a) { return {_mm512_cvtps_pd(_mm512_castps512_ps256(a.v)), _mm512_cvtps_pd(_mm512_extractf32x8_ps(a.v, 1))}; }
+inline Avx512Vec to_float(const Avx512Double& a) { return {_mm512_insertf32x8(_mm512_castps256_ps512(_mm512_cvtpd_ps(a.lo)), _mm512_cvtpd_ps(a.hi), 1)}; }
 
 }  // namespace lockstep

@@ -1,17 +1,23 @@
-// The sums of integer_dot_scalar.h with AVX2. vpmaddubsw wants an unsigned and a signed operand and saturates at 16 bits: 8-bit weights
-// take the sign of the row and meet its magnitudes, so that a pair is at most 2 * 127 * 127 < 2^15; 4-bit weights are
+// integer_dot_scalar.h with AVX2. vpmaddubsw takes an unsigned and a signed operand and saturates at 16 bits. With 8-bit weights, the weight
+// gets the sign of the input and is multiplied by the input's magnitude, so a pair is at most 2 * 127 * 127 < 2^15; 4-bit weights are
 // unsigned as stored, and a lane's eight pairs of a group are at most 8 * 2 * 15 * 127 < 2^15.
 #pragma once
 #include "numerics/isa/avx2.h"
-#include "numerics/isa/packed_decode.h"
+#include "numerics/isa/low_bit_decode.h"
 
 namespace lockstep {
 
 struct Avx2IntegerDot {
   using Stored = std::int8_t;
-  struct Weights { __m256i lo, hi; };  // outputs 0..7, 8..15
-  struct Row { __m256i q, magnitude; };
-  struct Sum { __m256i lo, hi; };
+  struct Weights {
+    __m256i lo, hi;
+  };  // outputs 0..7, 8..15
+  struct Row {
+    __m256i q, magnitude;
+  };
+  struct Sum {
+    __m256i lo, hi;
+  };
 
   template <int Bits>
   static Weights load(const std::uint8_t* bytes) {
@@ -34,7 +40,9 @@ struct Avx2IntegerDot {
     return {x, _mm256_abs_epi8(x)};
   }
   template <int Bits>
-  static Sum start(std::int32_t row_sum) { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+  static Sum start(std::int32_t row_sum) {
+    return {_mm256_setzero_si256(), _mm256_setzero_si256()};
+  }
   template <int Bits>
   static __m256i added(__m256i sum, __m256i w, const Row& x) {
     if constexpr (Bits == 4) return _mm256_add_epi16(sum, _mm256_maddubs_epi16(w, x.q));
@@ -42,7 +50,9 @@ struct Avx2IntegerDot {
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
   template <int Bits>
-  static void add(Sum& sum, const Weights& w, const Row& x) { sum = {added<Bits>(sum.lo, w.lo, x), added<Bits>(sum.hi, w.hi, x)}; }
+  static void add(Sum& sum, const Weights& w, const Row& x) {
+    sum = {added<Bits>(sum.lo, w.lo, x), added<Bits>(sum.hi, w.hi, x)};
+  }
   template <int Bits>
   static Avx2Vec finish(Sum sum, std::int32_t row_sum) {
     if constexpr (Bits == 4) {
@@ -75,7 +85,7 @@ struct Avx2IntegerDot {
 };
 
 template <>
-struct PackedDecode<Avx2Vec> {
+struct LowBitDecode<Avx2Vec> {
   static constexpr bool kVectors = true;
   static Avx2Vec e4m3(const std::uint8_t* p) {
     const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
@@ -105,6 +115,8 @@ struct PackedDecode<Avx2Vec> {
 };
 
 template <class V, class F>
-inline void with_integer_dot(const F& f) { f(Avx2IntegerDot{}); }
+inline void with_integer_dot(const F& f) {
+  f(Avx2IntegerDot{});
+}
 
 }  // namespace lockstep

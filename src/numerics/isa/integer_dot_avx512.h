@@ -1,9 +1,9 @@
-// The sums of integer_dot_scalar.h with AVX-512, and with its VNNI where the machine has them. vpdpbusd takes weights as stored,
-// unsigned, and what that adds is taken off first: 128 (8 bits) or 8 (4 bits) times the sum of the row's q. Without VNNI the
-// ways of integer_dot_avx2.h. The instruction is written as text, for the compiler is not told that the machine has it.
+// integer_dot_scalar.h with AVX-512, and with VNNI where the machine has it. vpdpbusd takes weights as stored,
+// unsigned, so the offset is subtracted first: 128 (8 bits) or 8 (4 bits) times the sum of the row's q. Without VNNI it works as
+// integer_dot_avx2.h. The instruction is inline assembly, since the compiler is not told that the machine has it.
 #pragma once
 #include "numerics/isa/avx512.h"
-#include "numerics/isa/packed_decode.h"
+#include "numerics/isa/low_bit_decode.h"
 
 namespace lockstep {
 
@@ -11,7 +11,9 @@ template <bool kVnni>
 struct Avx512IntegerDot {
   using Stored = std::int8_t;
   using Weights = __m512i;
-  struct Row { const Stored* q; };
+  struct Row {
+    const Stored* q;
+  };
   using Sum = __m512i;
 
   template <int Bits>
@@ -64,7 +66,7 @@ struct Avx512IntegerDot {
 };
 
 template <>
-struct PackedDecode<Avx512Vec> {
+struct LowBitDecode<Avx512Vec> {
   static constexpr bool kVectors = true;
   static Avx512Vec e4m3(const std::uint8_t* p) {
     const __m512i code = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));

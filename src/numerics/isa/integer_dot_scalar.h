@@ -1,28 +1,39 @@
-// Exact sums of products of integers, for weights of 8 and 4 bits (numerics/quantised.h): the definition that other instruction sets
-// are held against. All of them have this interface; being exact, they need no order.
+// Exact sums of products of integers, for 8-bit and 4-bit weights (numerics/quantised.h): the reference that other instruction sets are tested
+// against. All share this interface; integer sums are exact, so they need no order.
 //   q       inputs of a row, quantised to [-127, 127]
 //   load    64 bytes of weights, [16 outputs][4 inputs]; low and high: the quads of 64 bytes of 4-bit weights
 //   start, add, finish: the sum over a group of 32 inputs, as 16 floats (below 2^24, so exact); row_sum is the sum of the group's q
 // An .inl reaches its instruction set's through LOCKSTEP_INTEGER_DOT and calls with_integer_dot<V>([&](auto dot) { ... }).
 #pragma once
-#include "numerics/isa/packed_decode.h"
+#include "numerics/isa/low_bit_decode.h"
 #include "numerics/isa/scalar.h"
 
 namespace lockstep {
 
 struct ScalarIntegerDot {
   using Stored = std::int8_t;
-  struct Weights { const std::uint8_t* bytes; int shift, mask, zero; };
-  struct Row { const Stored* q; };
-  struct Sum { std::int32_t lane[16]; };
+  struct Weights {
+    const std::uint8_t* bytes;
+    int shift, mask, zero;
+  };
+  struct Row {
+    const Stored* q;
+  };
+  struct Sum {
+    std::int32_t lane[16];
+  };
 
   template <int Bits>
-  static Weights load(const std::uint8_t* bytes) { return {bytes, 0, Bits == 8 ? 255 : 15, Bits == 8 ? 128 : 8}; }
+  static Weights load(const std::uint8_t* bytes) {
+    return {bytes, 0, Bits == 8 ? 255 : 15, Bits == 8 ? 128 : 8};
+  }
   static Weights low(const Weights& w) { return w; }
   static Weights high(const Weights& w) { return {w.bytes, 4, w.mask, w.zero}; }
   static Row row(const Stored* q) { return {q}; }
   template <int Bits>
-  static Sum start(std::int32_t row_sum) { return {}; }
+  static Sum start(std::int32_t row_sum) {
+    return {};
+  }
   template <int Bits>
   static void add(Sum& sum, const Weights& w, const Row& x) {
     for (int i = 0; i < 16; ++i)
@@ -35,7 +46,7 @@ struct ScalarIntegerDot {
     return r;
   }
 
-  // Of 32 numbers. Infinity and NaN (its sign lost) are larger than every finite number.
+  // The largest magnitude of 32 numbers. Infinity and NaN (without its sign) are larger than every finite number.
   static float largest_magnitude(const ScalarVec& a, const ScalarVec& b) {
     std::uint32_t largest = 0;
     for (const ScalarVec* v : {&a, &b})
@@ -56,6 +67,8 @@ struct ScalarIntegerDot {
 };
 
 template <class V, class F>
-inline void with_integer_dot(const F& f) { f(ScalarIntegerDot{}); }
+inline void with_integer_dot(const F& f) {
+  f(ScalarIntegerDot{});
+}
 
 }  // namespace lockstep

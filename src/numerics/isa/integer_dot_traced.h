@@ -1,7 +1,7 @@
-// The sums of integer_dot_scalar.h over {value, hash}: quantised inputs are expressions (numbers rounded), weights constants known by their
-// bits, and the hash of a sum, which is exact and so has no order, is the wrapping sum of its products'.
+// integer_dot_scalar.h over {value, hash}: quantised inputs are expressions (rounded numbers), weights are constants hashed by their
+// bits, and the hash of an exact sum is the wrapping sum of its products' hashes, so it has no order.
 #pragma once
-#include "numerics/isa/packed_decode.h"
+#include "numerics/isa/low_bit_decode.h"
 #include "numerics/isa/traced.h"
 
 namespace lockstep {
@@ -9,17 +9,28 @@ namespace lockstep {
 template <class Vec>
 struct TracedIntegerDot {
   using Stored = Traced;
-  struct Weights { const std::uint8_t* bytes; int shift, mask, zero; };
-  struct Row { const Stored* q; };
-  struct Sum { Traced lane[16]; };
+  struct Weights {
+    const std::uint8_t* bytes;
+    int shift, mask, zero;
+  };
+  struct Row {
+    const Stored* q;
+  };
+  struct Sum {
+    Traced lane[16];
+  };
 
   template <int Bits>
-  static Weights load(const std::uint8_t* bytes) { return {bytes, 0, Bits == 8 ? 255 : 15, Bits == 8 ? 128 : 8}; }
+  static Weights load(const std::uint8_t* bytes) {
+    return {bytes, 0, Bits == 8 ? 255 : 15, Bits == 8 ? 128 : 8};
+  }
   static Weights low(const Weights& w) { return w; }
   static Weights high(const Weights& w) { return {w.bytes, 4, w.mask, w.zero}; }
   static Row row(const Stored* q) { return {q}; }
   template <int Bits>
-  static Sum start(std::int32_t) { return {}; }
+  static Sum start(std::int32_t) {
+    return {};
+  }
   template <int Bits>
   static void add(Sum& sum, const Weights& w, const Row& x) {
     for (int i = 0; i < 16; ++i)
@@ -49,7 +60,7 @@ struct TracedIntegerDot {
       const Traced& x = i < 16 ? a.lane[i] : b.lane[i - 16];
       q[i] = Vec::unary(Operation::round, x, __builtin_nearbyintf(x.value));
     }
-    return 0;  // nothing has to be taken off
+    return 0;  // no offset to subtract
   }
   static Stored zero() { return traced_constant(0.0f); }
   static Vec scales(const std::uint8_t* bytes) {
@@ -64,6 +75,8 @@ struct TracedIntegerDot {
 };
 
 template <class V, class F>
-inline void with_integer_dot(const F& f) { f(TracedIntegerDot<V>{}); }
+inline void with_integer_dot(const F& f) {
+  f(TracedIntegerDot<V>{});
+}
 
 }  // namespace lockstep

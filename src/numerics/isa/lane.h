@@ -1,5 +1,5 @@
-// One lane of a f32x16, with the operations of the vector: what a GPU thread computes with. A template over V that treats its
-// lanes alike (elementary.h, accumulator.h, the losses) is instantiated for it, so that a formula stands in one place for all machines.
+// One lane of an f32x16 with the operations of the vector: what a GPU thread computes with. Templates over V that treat lanes
+// alike (elementary.h, accumulator.h, the losses) are instantiated for it, so that a formula is written once for CPUs and GPUs.
 // Every operation is the IEEE one, rounded once: GPU code is compiled without contraction, flushing or fast division.
 #pragma once
 #include "numerics/element.h"

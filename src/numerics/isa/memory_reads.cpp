@@ -27,11 +27,16 @@ std::uint64_t read_streams(const std::uint64_t* from, std::size_t numbers) {
 template <MemoryReadKind kind>
 std::uint64_t read_in_streams(int streams, const std::uint64_t* from, std::size_t numbers) {
   switch (streams) {
-    case 1: return read_streams<kind, 1>(from, numbers);
-    case 2: return read_streams<kind, 2>(from, numbers);
-    case 4: return read_streams<kind, 4>(from, numbers);
-    case 8: return read_streams<kind, 8>(from, numbers);
-    default: return read_streams<kind, 16>(from, numbers);
+    case 1:
+      return read_streams<kind, 1>(from, numbers);
+    case 2:
+      return read_streams<kind, 2>(from, numbers);
+    case 4:
+      return read_streams<kind, 4>(from, numbers);
+    case 8:
+      return read_streams<kind, 8>(from, numbers);
+    default:
+      return read_streams<kind, 16>(from, numbers);
   }
 }
 }  // namespace

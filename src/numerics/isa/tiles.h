@@ -4,9 +4,15 @@
 
 namespace lockstep {
 
-struct ScalarTiles { static constexpr int kRows = 4, kPanels = 1; };
-struct Avx2Tiles { static constexpr int kRows = 6, kPanels = 1; };
-struct Avx512Tiles { static constexpr int kRows = 12, kPanels = 2; };
+struct ScalarTiles {
+  static constexpr int kRows = 4, kPanels = 1;
+};
+struct Avx2Tiles {
+  static constexpr int kRows = 6, kPanels = 1;
+};
+struct Avx512Tiles {
+  static constexpr int kRows = 12, kPanels = 2;
+};
 
 struct ScalarVec;
 struct Avx2Vec;

@@ -1,4 +1,4 @@
-// Moving floats about, for every instruction set: AVX2, which all of them have. Included before an instruction set's pragma.
+// Transposes blocks of floats, with AVX2, which every instruction set here has. Included before an instruction set's pragma.
 //   transpose_eight(out, 16, in, 16);
 #pragma once
 #include <immintrin.h>
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// A copy of 8 x 8 floats, rows `stride` apart, with rows and columns exchanged.
+// Copies 8 x 8 floats, rows `stride` apart, transposed.
 inline void transpose_eight(float* out, std::int64_t out_stride, const float* in, std::int64_t stride) {
   __m256 a[8], b[8];
   for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * stride);

@@ -43,7 +43,8 @@ GrammarPart markup_part(const Tokenizer& tokenizer, std::string_view text) {
 }  // namespace
 
 const CallMarkup& plain_call_markup() {
-  static const CallMarkup markup{.begin = "[", .between = ", ", .end = "]", .before_name = "{\"name\": \"", .before_arguments = "\", \"arguments\": ", .behind = "}"};
+  static const CallMarkup markup{
+      .begin = "[", .between = ", ", .end = "]", .before_name = "{\"name\": \"", .before_arguments = "\", \"arguments\": ", .behind = "}"};
   return markup;
 }
 
@@ -127,7 +128,8 @@ GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, cons
   not_free.push_back(mark);
   // Where each call has a mark of its own, the next one is found by it.
   GrammarPart calls = calls_grammar(rest, tools, tokenizer, several && !markup.begin.empty());
-  return GrammarPart::text_with(std::move(mark), id && tokenizer.is_special(*id) ? *id : -1, std::move(calls), std::move(never), special_tokens(tokenizer, not_free));
+  return GrammarPart::text_with(std::move(mark), id && tokenizer.is_special(*id) ? *id : -1, std::move(calls), std::move(never),
+                                special_tokens(tokenizer, not_free));
 }
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
-// A grammar of tool calls: what a model may write where it must call, as its family writes calls. Knows no request. Pure functions.
+// Builds the grammar of tool calls: what a model may write where it must call, in its family's call format. Knows no request. Pure functions.
 //   GrammarPart part = calls_grammar(call_markup(format, source), tools, tokenizer, true);
 #pragma once
-#include "text/message/tool_call_formats.h"
 #include "text/grammar/token_grammar.h"
+#include "text/message/tool_call_formats.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-// Forced calls: what a family's chat template writes of a call its grammar admits, and whatever the grammar admits the family's
+// Forced calls: the grammar accepts what a family's chat template writes for a call, and whatever it accepts the family's
 // parser reads as calls whose arguments are valid under the tool's schema.
 #include "text/grammar/call_grammar.h"
 
@@ -18,14 +18,17 @@ using Json = nlohmann::ordered_json;
 struct Family {
   std::string name;  // of its template
   MessageFormat format;
-  std::string end;   // of a message
+  std::string end;  // of a message
 };
 const std::vector<Family>& families() {
-  static const std::vector<Family> all = {
-      {"real/GLM-4.6", MessageFormat::glm, ""},        {"real/Qwen-Qwen2.5-7B-Instruct", MessageFormat::qwen, "<|im_end|>"},
-      {"real/Qwen3-Coder", MessageFormat::qwen, "<|im_end|>"}, {"made/llama", MessageFormat::llama, "<|eot_id|>"},
-      {"made/kimi", MessageFormat::kimi, "<|im_end|>"}, {"made/minimax", MessageFormat::minimax, "[e~["},
-      {"made/nemotron", MessageFormat::nemotron, "<SPECIAL_12>"}, {"made/deepseek-v3.2", MessageFormat::deepseek, "<｜end▁of▁sentence｜>"}};
+  static const std::vector<Family> all = {{"real/GLM-4.6", MessageFormat::glm, ""},
+                                          {"real/Qwen-Qwen2.5-7B-Instruct", MessageFormat::qwen, "<|im_end|>"},
+                                          {"real/Qwen3-Coder", MessageFormat::qwen, "<|im_end|>"},
+                                          {"made/llama", MessageFormat::llama, "<|eot_id|>"},
+                                          {"made/kimi", MessageFormat::kimi, "<|im_end|>"},
+                                          {"made/minimax", MessageFormat::minimax, "[e~["},
+                                          {"made/nemotron", MessageFormat::nemotron, "<SPECIAL_12>"},
+                                          {"made/deepseek-v3.2", MessageFormat::deepseek, "<｜end▁of▁sentence｜>"}};
   return all;
 }
 
@@ -60,7 +63,7 @@ std::shared_ptr<const TokenGrammar> grammar_of(const CallMarkup& markup, const J
   return TokenGrammar::from_part(calls_grammar(markup, offered, tokenizer, several), bytes(), {.closed_objects = true});
 }
 
-bool holds(const std::shared_ptr<const TokenGrammar>& grammar, std::string_view text) {
+bool call_holds(const std::shared_ptr<const TokenGrammar>& grammar, std::string_view text) {
   GrammarMatcher m(grammar);
   return m.accept_bytes(text) && m.complete();
 }
@@ -90,11 +93,11 @@ TEST(CallGrammar, AdmitsWhatTemplatesWrite) {
     EXPECT_EQ(detect_message_format(source_of(family)), family.format);
     const CallMarkup markup = call_markup(family.format, source_of(family));
     const auto several = grammar_of(markup, tools(), true), single = grammar_of(markup, tools(), false);
-    EXPECT_TRUE(holds(single, rendered(family, one))) << rendered(family, one);
-    EXPECT_FALSE(holds(single, rendered(family, wrong))) << rendered(family, wrong);
+    EXPECT_TRUE(call_holds(single, rendered(family, one))) << rendered(family, one);
+    EXPECT_FALSE(call_holds(single, rendered(family, wrong))) << rendered(family, wrong);
     if (family.format == MessageFormat::llama) continue;  // its template writes one call at most
-    EXPECT_TRUE(holds(several, rendered(family, two))) << rendered(family, two);
-    EXPECT_FALSE(holds(single, rendered(family, two)));
+    EXPECT_TRUE(call_holds(several, rendered(family, two))) << rendered(family, two);
+    EXPECT_FALSE(call_holds(single, rendered(family, two)));
   }
 }
 
@@ -128,8 +131,7 @@ std::string walk(const std::shared_ptr<const TokenGrammar>& grammar, RandomSeque
 
 TEST(CallGrammar, WhatItAdmitsTheParserReads) {
   std::map<std::string, std::shared_ptr<const TokenGrammar>> valid;
-  for (const Json& tool : tools())
-    valid[tool["function"]["name"]] = TokenGrammar::from_schema(arguments_schema(tool), bytes(), {.closed_objects = true});
+  for (const Json& tool : tools()) valid[tool["function"]["name"]] = TokenGrammar::from_schema(arguments_schema(tool), bytes(), {.closed_objects = true});
   RandomSequence draws(11, RandomStream::fuzz);
   for (const Family& family : families()) {
     SCOPED_TRACE(family.name);
@@ -150,7 +152,7 @@ TEST(CallGrammar, WhatItAdmitsTheParserReads) {
       for (const ToolCallDelta& call : calls) {
         ASSERT_TRUE(valid.contains(call.name)) << text;
         called.insert(call.name);
-        EXPECT_TRUE(holds(valid[call.name], call.arguments)) << call.arguments << "\nfrom\n" << text;
+        EXPECT_TRUE(call_holds(valid[call.name], call.arguments)) << call.arguments << "\nfrom\n" << text;
       }
     }
     EXPECT_EQ(called.size(), tools().size());
@@ -177,14 +179,17 @@ TEST(CallGrammar, CallsAmidTextAreHeld) {
     if (family.format == MessageFormat::llama) continue;  // its calls have no mark: the next test
     const auto grammar = TokenGrammar::from_part(text_with_calls(family.format, markup, tools(), tokenizer, true), bytes(), {.closed_objects = true});
     const std::string call = rendered(family, one), mark = mark_of(family, markup);
-    for (const std::string& text : {std::string(), std::string("a < b {} \xff"), call, "so: " + call, call + " and" , call + "\n" + call + mark.substr(0, 3)}) EXPECT_TRUE(holds(grammar, text)) << text;
+    for (const std::string& text : {std::string(), std::string("a < b {} \xff"), call, "so: " + call, call + " and", call + "\n" + call + mark.substr(0, 3)})
+      EXPECT_TRUE(call_holds(grammar, text)) << text;
     for (const std::string& text : {rendered(family, wrong), "so: " + rendered(family, unknown), call + rendered(family, wrong), mark + "x"}) {
       GrammarMatcher m(grammar);
       EXPECT_FALSE(m.accept_bytes(text)) << text;
     }
-    EXPECT_FALSE(holds(grammar, call.substr(0, call.size() - 2)));  // begun, and not ended
+    EXPECT_FALSE(call_holds(grammar, call.substr(0, call.size() - 2)));  // begun, and not ended
     for (const CallBlock& block : tool_call_format(family.format).blocks)
-      if (block.begin != mark) EXPECT_FALSE(holds(grammar, block.begin)) << block.begin;
+      if (block.begin != mark) {
+        EXPECT_FALSE(call_holds(grammar, block.begin)) << block.begin;
+      }
   }
 }
 
@@ -195,21 +200,23 @@ TEST(CallGrammar, AMessageThatBeginsAsACallIsCalls) {
   const CallMarkup markup = call_markup(MessageFormat::llama, "");
   const auto several = TokenGrammar::from_part(text_with_calls(MessageFormat::llama, markup, tools(), tokenizer, true), bytes(), {.closed_objects = true});
   const auto single = TokenGrammar::from_part(text_with_calls(MessageFormat::llama, markup, tools(), tokenizer, false), bytes(), {.closed_objects = true});
-  for (const std::string& text : {std::string(), std::string("It is {warm} \xff"), std::string("<b> {"), "so: " + one, std::string(100, ' ') + "x {", std::string("  \n")}) {
-    EXPECT_TRUE(holds(single, text)) << text;
+  for (const std::string& text :
+       {std::string(), std::string("It is {warm} \xff"), std::string("<b> {"), "so: " + one, std::string(100, ' ') + "x {", std::string("  \n")}) {
+    EXPECT_TRUE(call_holds(single, text)) << text;
     MessageParser parser(MessageFormat::llama, tools(), false);
     MessageDelta delta = parser.push(text), rest = parser.flush();
     EXPECT_TRUE(delta.tool_calls.empty() && rest.tool_calls.empty()) << text;
   }
   for (const std::string& text : {one, "\n\n" + one, "<|python_tag|>" + one, one + "; " + none}) {
-    EXPECT_TRUE(holds(several, text)) << text;
-    EXPECT_EQ(holds(single, text), text.find(';') == std::string::npos) << text;
+    EXPECT_TRUE(call_holds(several, text)) << text;
+    EXPECT_EQ(call_holds(single, text), text.find(';') == std::string::npos) << text;
     MessageParser parser(MessageFormat::llama, tools(), false);
     std::size_t calls = parser.push(text).tool_calls.size() + parser.flush().tool_calls.size();
     EXPECT_GE(calls, 1u) << text;
   }
-  for (const std::string& text : {std::string("{\"a\""), std::string(" \t{x"), std::string(80, ' ') + "{\"b\"", one + " and", std::string(R"({"name": "get_weather", "parameters": {"city": "Rome", "days": "m)"),
-                                  std::string(R"({"name": "get_water")"), std::string("see <|python_tag|>"), std::string("<think>")}) {
+  for (const std::string& text : {std::string("{\"a\""), std::string(" \t{x"), std::string(80, ' ') + "{\"b\"", one + " and",
+                                  std::string(R"({"name": "get_weather", "parameters": {"city": "Rome", "days": "m)"), std::string(R"({"name": "get_water")"),
+                                  std::string("see <|python_tag|>"), std::string("<think>")}) {
     GrammarMatcher m(several);
     EXPECT_FALSE(m.accept_bytes(text)) << text;
   }

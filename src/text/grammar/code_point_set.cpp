@@ -37,8 +37,7 @@ void CodePointSet::add(char32_t low, char32_t high) {
   const auto add_range = [this](char32_t a, char32_t b) {
     if (a > b) return;
     // Everything that touches [a, b] melts into one range.
-    const auto first =
-        std::find_if(ranges_.begin(), ranges_.end(), [&](const CodePointRange& r) { return r.high + 1 >= a; });
+    const auto first = std::find_if(ranges_.begin(), ranges_.end(), [&](const CodePointRange& r) { return r.high + 1 >= a; });
     auto last = first;
     for (; last != ranges_.end() && last->low <= b + 1; ++last) {
       a = std::min(a, last->low);
@@ -73,8 +72,7 @@ CodePointSet CodePointSet::intersected(char32_t low, char32_t high) const {
 }
 
 bool CodePointSet::contains(char32_t c) const {
-  return std::any_of(ranges_.begin(), ranges_.end(),
-                     [&](const CodePointRange& r) { return r.low <= c && c <= r.high; });
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const CodePointRange& r) { return r.low <= c && c <= r.high; });
 }
 
 }  // namespace lockstep

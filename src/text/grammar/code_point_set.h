@@ -1,6 +1,6 @@
-// A set of Unicode code points as sorted ranges: what one place of a pattern may be.
-// Knows no encoding. Plain value; any thread.
+// A set of Unicode code points as sorted ranges: a character class of a pattern.
 //   CodePointSet digits; digits.add('0', '9'); CodePointSet others = digits.complement();
+// Knows no encoding. Plain value; any thread.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,7 +19,7 @@ class CodePointSet {
  public:
   static constexpr char32_t kLast = 0x10ffff;
   static CodePointSet all();  // every code point but surrogates, which no UTF-8 text holds
-  // One surrogate alone, which no add() takes in: a mark that stands beside text in an automaton.
+  // A lone surrogate, which no add() includes: a marker symbol in an automaton.
   static CodePointSet marker(char32_t surrogate);
 
   void add(char32_t low, char32_t high);

@@ -17,9 +17,7 @@ std::string date_pattern() {
       year, leap);
 }
 
-std::string time_pattern() {
-  return "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])";
-}
+std::string time_pattern() { return "(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\\.[0-9]{1,6})?(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"; }
 
 std::string pattern_of(std::string_view name) {
   const std::string octet = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
@@ -32,9 +30,7 @@ std::string pattern_of(std::string_view name) {
     return "P(?:[0-9]{1,4}W|[0-9]{1,4}D|(?:[0-9]{1,4}D)?T(?:[0-9]{1,4}H(?:[0-9]{1,4}M(?:[0-9]{1,4}S)?)?|[0-9]{1,4}M(?:["
            "0-9]{1,4}S)?|[0-9]{1,4}S))";
   if (name == "uuid") return "[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}";
-  if (name == "email")
-    return fmt::format("[a-zA-Z0-9_+-]{{1,32}}(?:\\.[a-zA-Z0-9_+-]{{1,32}})?@{0}(?:\\.{0}){{0,2}}\\.[a-zA-Z]{{2,10}}",
-                       label);
+  if (name == "email") return fmt::format("[a-zA-Z0-9_+-]{{1,32}}(?:\\.[a-zA-Z0-9_+-]{{1,32}})?@{0}(?:\\.{0}){{0,2}}\\.[a-zA-Z]{{2,10}}", label);
   if (name == "hostname") return hostname;
   if (name == "ipv4") return fmt::format("{0}(?:\\.{0}){{3}}", octet);
   if (name == "ipv6") {
@@ -58,8 +54,7 @@ std::string pattern_of(std::string_view name) {
 }  // namespace
 
 const std::vector<std::string>& format_names() {
-  static const std::vector<std::string> names{"date-time", "date", "time", "duration", "uuid",        "email",
-                                              "hostname",  "ipv4", "ipv6", "uri",      "json-pointer"};
+  static const std::vector<std::string> names{"date-time", "date", "time", "duration", "uuid", "email", "hostname", "ipv4", "ipv6", "uri", "json-pointer"};
   return names;
 }
 

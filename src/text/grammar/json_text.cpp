@@ -24,8 +24,7 @@ void JsonText::utf8(char32_t low, char32_t high, std::vector<Sequence>& out) {
   utf8_append(a, low);
   utf8_append(b, high);
   Sequence sequence;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    sequence.emplace_back(static_cast<std::uint8_t>(a[i]), static_cast<std::uint8_t>(b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) sequence.emplace_back(static_cast<std::uint8_t>(a[i]), static_cast<std::uint8_t>(b[i]));
   out.push_back(std::move(sequence));
 }
 
@@ -41,8 +40,7 @@ void JsonText::sequences(CodePointRange range, bool escape, std::vector<Sequence
     for (char32_t c = range.low; c <= std::min<char32_t>(range.high, '\\'); ++c) {
       if (!escaped.contains(c)) continue;
       Sequence sequence;
-      for (char byte : dumped(std::string(1, static_cast<char>(c))))
-        sequence.emplace_back(static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(byte));
+      for (char byte : dumped(std::string(1, static_cast<char>(c)))) sequence.emplace_back(static_cast<std::uint8_t>(byte), static_cast<std::uint8_t>(byte));
       out.emplace_back(sequence.begin() + 1, sequence.end() - 1);  // without the quotes
     }
     CodePointSet plain;
@@ -67,8 +65,7 @@ void JsonText::automaton(int rule, int from, int to, const TextDfa& dfa, bool es
   const auto tail = [&](int target, const Sequence& rest) {
     int at = target;
     for (std::size_t i = rest.size(); i-- > 1;) {
-      const auto [it, added] =
-          tails.emplace(std::pair{target, Sequence(rest.begin() + static_cast<std::ptrdiff_t>(i), rest.end())}, 0);
+      const auto [it, added] = tails.emplace(std::pair{target, Sequence(rest.begin() + static_cast<std::ptrdiff_t>(i), rest.end())}, 0);
       if (added) {
         it->second = builder_.add_state(rule);
         builder_.bytes(rule, it->second, at, rest[i].first, rest[i].second);
@@ -89,8 +86,7 @@ void JsonText::automaton(int rule, int from, int to, const TextDfa& dfa, bool es
       const std::int32_t t = dfa.next[s * dfa.classes() + c];
       if (t < 0) continue;
       for (const Sequence& sequence : spelled[c])
-        builder_.bytes(rule, places[s], tail(places[static_cast<std::size_t>(t)], sequence), sequence[0].first,
-                       sequence[0].second);
+        builder_.bytes(rule, places[s], tail(places[static_cast<std::size_t>(t)], sequence), sequence[0].first, sequence[0].second);
     }
   }
 }
@@ -174,12 +170,10 @@ int JsonText::plain_string(std::int64_t low, std::int64_t high) {
   for (const Sequence& sequence : spelled) character(sequence);
   const int escape = builder_.add_state(rule), unicode = builder_.add_state(rule);
   builder_.bytes(rule, body, escape, '\\', '\\', Machine::kBelowMaximum);
-  for (char c : std::string("\"\\/bfnrt"))
-    builder_.bytes(rule, escape, body, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), Machine::kCounts);
+  for (char c : std::string("\"\\/bfnrt")) builder_.bytes(rule, escape, body, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), Machine::kCounts);
   builder_.text(rule, escape, unicode, "u");
   const auto digits = [&](int from, int to, std::string_view allowed, std::uint8_t guards = 0) {
-    for (char c : allowed)
-      builder_.bytes(rule, from, to, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), guards);
+    for (char c : allowed) builder_.bytes(rule, from, to, static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c), guards);
   };
   constexpr std::string_view kHex = "0123456789abcdefABCDEF";
   const int three = builder_.add_state(rule), two = builder_.add_state(rule), one = builder_.add_state(rule);
@@ -190,8 +184,8 @@ int JsonText::plain_string(std::int64_t low, std::int64_t high) {
   const int d = builder_.add_state(rule);
   digits(unicode, d, "dD");
   digits(d, two, "01234567");
-  const int high_two = builder_.add_state(rule), high_one = builder_.add_state(rule), pair = builder_.add_state(rule),
-            low_u = builder_.add_state(rule), low_d = builder_.add_state(rule), low_three = builder_.add_state(rule);
+  const int high_two = builder_.add_state(rule), high_one = builder_.add_state(rule), pair = builder_.add_state(rule), low_u = builder_.add_state(rule),
+            low_d = builder_.add_state(rule), low_three = builder_.add_state(rule);
   digits(d, high_two, "89abAB");
   digits(high_two, high_one, kHex);
   digits(high_one, pair, kHex);

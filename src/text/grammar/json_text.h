@@ -1,8 +1,8 @@
-// Spells texts and values in JSON, as parts of a rule: characters are escaped only where they must be (\" \\ \b \f \n
-// \r \t, other controls as \u00XX), everything else stands as UTF-8; objects and arrays may have one space after , and
-// : and no other. Only a plain string (no pattern) may write any escape there is, surrogate pairs included, lone
-// surrogates never. Knows no schema. Used by one thread at a time.
+// Writes texts and values in JSON, as parts of a rule.
 //   JsonText json(builder); json.string_of(rule, from, to, dfa); int rule = json.plain_string(0, 10);
+// Characters are escaped only where they must be (\" \\ \b \f \n \r \t, other controls as \u00XX), everything else is UTF-8; objects and
+// arrays may have one space after , and : and no other. Only a plain string (no pattern) may write any escape, surrogate pairs
+// included, lone surrogates never. Knows no schema. Used by one thread at a time.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -15,7 +15,7 @@ namespace lockstep {
 
 class JsonText {
  public:
-  // `escape_less_than`: "<" is written as \u003c, so that no markup can stand in a value.
+  // `escape_less_than`: "<" is written as \u003c, so that no value can contain markup.
   explicit JsonText(MachineBuilder& builder, bool escape_less_than = false) : builder_(builder), escape_less_than_(escape_less_than) {}
   // Quotes and what `dfa` accepts between them.
   void string_of(int rule, int from, int to, const TextDfa& dfa);

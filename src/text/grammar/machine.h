@@ -1,9 +1,8 @@
-// What a grammar is compiled to: a stack machine over bytes. A rule (an object, an array, a string, a literal) is a
-// deterministic automaton over bytes whose states may also call another rule and go on when that one ends. A rule
+// The stack machine over bytes that a grammar is compiled to. A rule (an object, an array, a string, a literal) is a
+// deterministic automaton over bytes whose states may also call another rule and continue when that one ends. A rule
 // counts (characters of a string, items of an array), so that bounds cost no states; a count of calls bounds depth. No
-// state that a machine enters is a dead end: `height` says how many containers deep a state must still go, and none is
-// entered that the depth left does not allow.
-// Knows no tokens and no schema. Immutable once built; any thread.
+// reachable state is a dead end: `height` says how many containers deep a state must still go, and a state is
+// entered only if the remaining depth allows it. Knows no tokens and no schema. Immutable once built; any thread.
 #pragma once
 #include <cstdint>
 #include <limits>
@@ -55,9 +54,7 @@ struct Machine {
   int depth = 64;  // containers inside each other
 
   std::size_t bytes() const;  // of memory
-  const Step& step(std::int32_t state, std::uint8_t byte) const {
-    return steps[static_cast<std::size_t>(state) * classes + class_of[byte]];
-  }
+  const Step& step(std::int32_t state, std::uint8_t byte) const { return steps[static_cast<std::size_t>(state) * classes + class_of[byte]]; }
 };
 
 // Rules as they are written: states with edges in any number, made deterministic by build().

@@ -1,4 +1,4 @@
-// MachineBuilder: from rules as written to a machine.
+// MachineBuilder: compiles rules to a machine.
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -72,9 +72,7 @@ void MachineBuilder::text(int rule, int from, int to, std::string_view bytes_of)
 void MachineBuilder::call(int rule, int from, int to, int callee, bool counts) {
   add(rule, from, {Edge::Kind::call, 0, 0, static_cast<std::uint8_t>(counts ? Machine::kCounts : 0), to, callee});
 }
-void MachineBuilder::token(int rule, int from, int to, std::int32_t id) {
-  add(rule, from, {Edge::Kind::token, 0, 0, 0, to, id});
-}
+void MachineBuilder::token(int rule, int from, int to, std::int32_t id) { add(rule, from, {Edge::Kind::token, 0, 0, 0, to, id}); }
 
 // A rule that is nothing but a call of another is that other.
 void MachineBuilder::find_aliases() {
@@ -90,8 +88,7 @@ void MachineBuilder::find_aliases() {
 int MachineBuilder::resolve(int rule) const {
   for (std::size_t hops = 0; alias_[static_cast<std::size_t>(rule)] >= 0; ++hops) {
     rule = alias_[static_cast<std::size_t>(rule)];
-    if (hops > rules_.size())
-      fail(ErrorCode::unsupported, "a $ref leads back to itself before any part of a value is said");
+    if (hops > rules_.size()) fail(ErrorCode::unsupported, "a $ref leads back to itself before any part of a value is said");
   }
   return rule;
 }
@@ -199,8 +196,7 @@ void MachineBuilder::find_ends(Machine& m) const {
     m.states[s].distance = kFar;
     for (std::size_t c = 0; c < m.classes; ++c)
       if (m.steps[s * m.classes + c].to >= 0) depends(s, m.steps[s * m.classes + c].to);
-    for (std::uint32_t c = m.states[s].calls; c < m.states[s + 1].calls; ++c)
-      depends(s, m.calls[c].start), depends(s, m.calls[c].back);
+    for (std::uint32_t c = m.states[s].calls; c < m.states[s + 1].calls; ++c) depends(s, m.calls[c].start), depends(s, m.calls[c].back);
     for (std::uint32_t t = m.states[s].tokens; t < m.states[s + 1].tokens; ++t) depends(s, m.tokens[t].to);
   }
   const auto at = [&](std::int32_t s) -> Machine::State& { return m.states[static_cast<std::size_t>(s)]; };
@@ -214,17 +210,14 @@ void MachineBuilder::find_ends(Machine& m) const {
       distance = std::min(distance, d);
     };
     for (std::size_t c = 0; c < m.classes; ++c)
-      if (const std::int32_t t = m.steps[static_cast<std::size_t>(s) * m.classes + c].to; t >= 0)
-        offer(at(t).height, at(t).distance + 1);
+      if (const std::int32_t t = m.steps[static_cast<std::size_t>(s) * m.classes + c].to; t >= 0) offer(at(t).height, at(t).distance + 1);
     for (std::uint32_t c = state.calls; c < at(s + 1).calls; ++c) {
       const Machine::State &inside = at(m.calls[c].start), &after = at(m.calls[c].back);
       if (inside.height == Machine::kDead || after.height == Machine::kDead) continue;
       const bool container = m.rules[static_cast<std::size_t>(inside.rule)].container;
-      offer(std::max<int>(inside.height + container, after.height),
-            std::min(inside.distance + after.distance, kFar - 1));
+      offer(std::max<int>(inside.height + container, after.height), std::min(inside.distance + after.distance, kFar - 1));
     }
-    for (std::uint32_t t = state.tokens; t < at(s + 1).tokens; ++t)
-      offer(at(m.tokens[t].to).height, at(m.tokens[t].to).distance + 1);
+    for (std::uint32_t t = state.tokens; t < at(s + 1).tokens; ++t) offer(at(m.tokens[t].to).height, at(m.tokens[t].to).distance + 1);
     const bool better = height < state.height || distance < state.distance;
     state.height = static_cast<std::uint16_t>(height);
     state.distance = distance;
@@ -232,8 +225,7 @@ void MachineBuilder::find_ends(Machine& m) const {
   };
   std::deque<std::int32_t> queue;
   for (std::size_t s = 0; s < n; ++s)
-    if (m.states[s].accepts)
-      queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
+    if (m.states[s].accepts) queue.push_back(static_cast<std::int32_t>(s)), m.states[s].height = 0, m.states[s].distance = 0;
   for (std::size_t rounds = 0; !queue.empty(); queue.pop_front()) {
     if (++rounds % 4096 == 0) ClientWork::check();
     for (std::int32_t d : dependents[static_cast<std::size_t>(queue.front())])
@@ -253,8 +245,7 @@ void MachineBuilder::check_beginnings(const Machine& m) const {
     const auto enter = [&](std::size_t r) {
       mark[r] = open;
       if (called[r] && m.states[static_cast<std::size_t>(m.rules[r].start)].accepts)
-        fail(ErrorCode::unsupported,
-             "a part of the grammar may be empty text, supported are parts of at least one byte");
+        fail(ErrorCode::unsupported, "a part of the grammar may be empty text, supported are parts of at least one byte");
       path.emplace_back(r, m.states[static_cast<std::size_t>(m.rules[r].start)].calls);
     };
     enter(root);
@@ -267,8 +258,7 @@ void MachineBuilder::check_beginnings(const Machine& m) const {
         continue;
       }
       const auto callee = static_cast<std::size_t>(m.states[static_cast<std::size_t>(m.calls[next++].start)].rule);
-      if (mark[callee] == open)
-        fail(ErrorCode::unsupported, "a $ref leads back to itself before any part of a value is said");
+      if (mark[callee] == open) fail(ErrorCode::unsupported, "a $ref leads back to itself before any part of a value is said");
       if (mark[callee] == fresh) enter(callee);
     }
   }
@@ -322,8 +312,7 @@ Machine MachineBuilder::build(int start_rule, int depth) {
       for (const Edge& e : edges) {
         if (e.kind != Edge::Kind::call) continue;
         const int callee = resolve(e.other);
-        if (!reached[static_cast<std::size_t>(callee)])
-          reached[static_cast<std::size_t>(callee)] = true, queue.push_back(callee);
+        if (!reached[static_cast<std::size_t>(callee)]) reached[static_cast<std::size_t>(callee)] = true, queue.push_back(callee);
       }
   }
   for (std::size_t r = 0; r < m.rules.size(); ++r)

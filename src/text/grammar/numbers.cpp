@@ -134,11 +134,7 @@ TextDfa magnitudes(const Decimal& bound, int side, bool exclusive, int digits, b
     point(state, at_end, digits - read);
     for (int d = 0; d <= 9 && !zero && read < digits; ++d) {
       const int want = read < whole ? bound.whole[static_cast<std::size_t>(read)] - '0' : 0;
-      const int next = read >= whole     ? kAfter
-                       : order != kEqual ? order
-                       : d < want        ? kBefore
-                       : d > want        ? kAfter
-                                         : kEqual;
+      const int next = read >= whole ? kAfter : order != kEqual ? order : d < want ? kBefore : d > want ? kAfter : kEqual;
       b.go(state, Builder::digit(d), digits_read(read + 1, next, false));
     }
     return state;
@@ -156,13 +152,11 @@ TextDfa negated(const TextDfa& magnitudes) {
   if (magnitudes.empty()) return out;
   out.starts.clear();
   const std::vector<char32_t> sign{U'-', U'-' + 1};
-  std::set_union(magnitudes.starts.begin(), magnitudes.starts.end(), sign.begin(), sign.end(),
-                 std::back_inserter(out.starts));
+  std::set_union(magnitudes.starts.begin(), magnitudes.starts.end(), sign.begin(), sign.end(), std::back_inserter(out.starts));
   for (char32_t start : out.starts) out.next.push_back(start == U'-' ? 1 : -1);
   for (std::size_t s = 0; s < magnitudes.accepts.size(); ++s)
     for (char32_t start : out.starts) {
-      const auto old =
-          std::upper_bound(magnitudes.starts.begin(), magnitudes.starts.end(), start) - magnitudes.starts.begin() - 1;
+      const auto old = std::upper_bound(magnitudes.starts.begin(), magnitudes.starts.end(), start) - magnitudes.starts.begin() - 1;
       const std::int32_t t = magnitudes.next[s * magnitudes.classes() + static_cast<std::size_t>(old)];
       out.next.push_back(t < 0 ? -1 : t + 1);
     }
@@ -227,9 +221,7 @@ TextDfa integer_dfa(const IntegerRange& range, SchemaWork& work) {
     Builder b;
     for (std::int64_t r = 0; r <= range.multiple; ++r) b.add(r == 1);  // the first is the beginning, then one a rest
     for (std::int64_t r = 0; r <= range.multiple; ++r)
-      for (int d = 0; d <= 9; ++d)
-        b.go(static_cast<int>(r), Builder::digit(d),
-             static_cast<int>(((r == 0 ? 0 : r - 1) * 10 + d) % range.multiple) + 1);
+      for (int d = 0; d <= 9; ++d) b.go(static_cast<int>(r), Builder::digit(d), static_cast<int>(((r == 0 ? 0 : r - 1) * 10 + d) % range.multiple) + 1);
     if (!positive.empty()) positive = intersect(positive, b.dfa, work);
     if (!negative.empty()) negative = intersect(negative, b.dfa, work);
   }
@@ -238,36 +230,31 @@ TextDfa integer_dfa(const IntegerRange& range, SchemaWork& work) {
 
 TextDfa number_dfa(const std::optional<NumberBound>& low, const std::optional<NumberBound>& high, SchemaWork& work) {
   if (!low && !high)
-    return pattern_dfa(fmt::format(
-        "^-?({}(\\.[0-9]{{1,{}}})?|[0-9](\\.[0-9]{{1,{}}})?[eE][+-]?([0-9]{{1,2}}|[12][0-9]{{2}}|30[0-7]))$",
-        pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits), work);
+    return pattern_dfa(fmt::format("^-?({}(\\.[0-9]{{1,{}}})?|[0-9](\\.[0-9]{{1,{}}})?[eE][+-]?([0-9]{{1,2}}|[12][0-9]{{2}}|30[0-7]))$",
+                                   pattern_of_digits(kMaxDigits), kMaxDigits, kMaxDigits),
+                       work);
   std::optional<Decimal> bounds[2];
   for (int i = 0; i < 2; ++i) {
     const std::optional<NumberBound>& bound = i == 0 ? low : high;
     if (!bound) continue;
     bounds[i] = decimal_of(bound->value);
     if (bounds[i]->whole.size() > static_cast<std::size_t>(kBoundedDigits) || bounds[i]->fraction.size() > 300)
-      fail(ErrorCode::unsupported, "the bound {} has too many digits, supported are up to {} before the point",
-           bound->value.dump(), kBoundedDigits);
+      fail(ErrorCode::unsupported, "the bound {} has too many digits, supported are up to {} before the point", bound->value.dump(), kBoundedDigits);
   }
   const Decimal zero{false, "0", ""};
-  const auto side = [&](const Decimal& d, int which, bool exclusive) {
-    return magnitudes(d, which, exclusive, kBoundedDigits, true, work);
-  };
+  const auto side = [&](const Decimal& d, int which, bool exclusive) { return magnitudes(d, which, exclusive, kBoundedDigits, true, work); };
   TextDfa positive = side(zero, kAfter, false), negative = positive;  // -0 is a number, equal to 0
   if (low) {
     const Decimal& d = *bounds[0];
     if (d.negative) negative = intersect(negative, side(d, kBefore, low->exclusive), work);
-    else if (!d.zero() || low->exclusive)
-      negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive), work);
+    else if (!d.zero() || low->exclusive) negative = {}, positive = intersect(positive, side(d, kAfter, low->exclusive), work);
     else negative = {};
   }
   if (high) {
     const Decimal& d = *bounds[1];
     if (d.negative || (d.zero() && high->exclusive)) positive = {};
     else if (!positive.empty()) positive = intersect(positive, side(d, kBefore, high->exclusive), work);
-    if (!negative.empty() && (d.negative || (d.zero() && high->exclusive)))
-      negative = intersect(negative, side(d, kAfter, high->exclusive), work);
+    if (!negative.empty() && (d.negative || (d.zero() && high->exclusive))) negative = intersect(negative, side(d, kAfter, high->exclusive), work);
   }
   return united(positive, negative.empty() ? negative : negated(negative), work);
 }

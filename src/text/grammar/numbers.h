@@ -1,9 +1,10 @@
-// Numbers of a schema as automata over their JSON text. Sizes are bounded, so that text ends and every reader takes the
+// Numbers of a schema as automata over their JSON text.
+//   TextDfa dfa = integer_dfa({.low = 0, .multiple = 5}, work);
+// Sizes are bounded, so that text ends and every reader accepts the
 // value: an integer has at most kMaxDigits digits; a number without bounds at most kMaxDigits before and kMaxDigits
 // after the point, or one digit, a fraction and an exponent from -307 to 307; a number with bounds at most 15 digits in
 // all and no exponent, so that two texts of one double are never on two sides of a bound. Knows no schema. Thread-safe
 // (pure functions).
-//   TextDfa dfa = integer_dfa({.low = 0, .multiple = 5}, work);
 #pragma once
 #include <nlohmann/json.hpp>
 

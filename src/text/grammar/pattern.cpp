@@ -35,8 +35,7 @@ CodePointSet ascii_class(char32_t letter) {
   CodePointSet set;
   if (letter == 'd') set.add('0', '9');
   if (letter == 'w') {
-    for (const auto& [low, high] : {std::pair{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}})
-      set.add(static_cast<char32_t>(low), static_cast<char32_t>(high));
+    for (const auto& [low, high] : {std::pair{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}}) set.add(static_cast<char32_t>(low), static_cast<char32_t>(high));
   }
   if (letter == 's') set.add(9, 13), set.add(' ', ' ');
   return set;
@@ -65,9 +64,7 @@ class Parser {
     ++at_;
     return true;
   }
-  [[noreturn]] void bad(std::string_view what) const {
-    fail(ErrorCode::invalid_argument, "the pattern has {} at character {}", what, at_);
-  }
+  [[noreturn]] void bad(std::string_view what) const { fail(ErrorCode::invalid_argument, "the pattern has {} at character {}", what, at_); }
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorCode::unsupported,
          "the pattern uses {} at character {}, supported are literals, classes, groups, alternatives, repeats and "
@@ -121,8 +118,7 @@ class Parser {
       for (; i < text_.size() && text_[i] >= '0' && text_[i] <= '9'; ++i)
         x = std::min<std::int64_t>(x * 10 + static_cast<std::int64_t>(text_[i] - '0'), 1 << 30);
       if (i == begin) return false;
-      if (x > kMaxPatternRepeat)
-        fail(ErrorCode::resource_exhausted, "the pattern repeats {} times, allowed is at most {}", x, kMaxPatternRepeat);
+      if (x > kMaxPatternRepeat) fail(ErrorCode::resource_exhausted, "the pattern repeats {} times, allowed is at most {}", x, kMaxPatternRepeat);
       value = static_cast<int>(x);
       return true;
     };
@@ -242,8 +238,7 @@ class Parser {
           char32_t value = 0;
           int digits = 0;
           while (!done() && peek() != '}' && digits++ < 6) value = value * 16 + hex(1);
-          if (digits == 0 || digits > 6 || !take('}') || value > CodePointSet::kLast)
-            bad("an escape \\u{...} without a code point");
+          if (digits == 0 || digits > 6 || !take('}') || value > CodePointSet::kLast) bad("an escape \\u{...} without a code point");
           return single(value);
         }
         char32_t value = hex(4);
@@ -369,9 +364,7 @@ void emit(TextNfa& nfa, const Node& node, int from, int to) {
 // The texts between the marks of what `marked` accepts.
 TextDfa without_marks(const TextDfa& marked, SchemaWork& work) {
   const auto class_of = [&](char32_t c) {
-    return static_cast<std::size_t>(std::upper_bound(marked.starts.begin(), marked.starts.end(), c) -
-                                    marked.starts.begin()) -
-           1;
+    return static_cast<std::size_t>(std::upper_bound(marked.starts.begin(), marked.starts.end(), c) - marked.starts.begin()) - 1;
   };
   TextDfa out;
   if (marked.empty() || marked.next[class_of(kBegin)] < 0) return out;
@@ -398,8 +391,7 @@ TextDfa without_marks(const TextDfa& marked, SchemaWork& work) {
 }  // namespace
 
 TextDfa pattern_dfa(std::string_view pattern, SchemaWork& work) {
-  if (pattern.size() > kMaxPatternBytes)
-    fail(ErrorCode::resource_exhausted, "the pattern has {} bytes, allowed are {}", pattern.size(), kMaxPatternBytes);
+  if (pattern.size() > kMaxPatternBytes) fail(ErrorCode::resource_exhausted, "the pattern has {} bytes, allowed are {}", pattern.size(), kMaxPatternBytes);
   if (!utf8_valid(pattern)) fail(ErrorCode::invalid_argument, "the pattern is not valid UTF-8");
   const NodePointer node = Parser(code_points_of(pattern)).parse();
   TextNfa nfa;
@@ -407,8 +399,7 @@ TextDfa pattern_dfa(std::string_view pattern, SchemaWork& work) {
   // It may match anywhere: (mark or character)* pattern (character or mark)*.
   nfa.connect(start, begin);
   for (int around : {begin, end})
-    for (const CodePointSet& set : {CodePointSet::all(), CodePointSet::marker(kBegin), CodePointSet::marker(kEnd)})
-      nfa.connect(around, around, set);
+    for (const CodePointSet& set : {CodePointSet::all(), CodePointSet::marker(kBegin), CodePointSet::marker(kEnd)}) nfa.connect(around, around, set);
   emit(nfa, *node, begin, end);
   nfa.connect(end, accept);
   return without_marks(determinise(nfa, start, accept, work), work);

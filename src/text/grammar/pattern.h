@@ -1,9 +1,10 @@
-// The regular expressions of JSON Schema ("pattern"): the regular part of ECMA-262, read as both ECMA-262 and Python's
-// `re` read it. Where the two differ (\d \w \s beyond ASCII, what `.` and `$` leave out) the result is what both
-// accept. Offered: literals, escapes, classes, groups (also named), alternatives, * + ? {m,n} (also lazy), ^ and $
-// anywhere, \d \w \s and their opposites (ASCII alone), \uXXXX, \u{X}, \xXX. Refused by name: back references,
-// look-around, \b, \p, flags. Thread-safe (pure functions).
+// Compiles the regular expressions of JSON Schema ("pattern"): the regular part of ECMA-262, as both ECMA-262 and Python's
+// `re` read it.
 //   TextDfa dfa = pattern_dfa("^[a-z]+$", work);   // matches anywhere unless anchored
+// Where the two differ (\d \w \s beyond ASCII, what `.` and `$` exclude) the result is what both
+// accept. Supported: literals, escapes, classes, groups (also named), alternatives, * + ? {m,n} (also lazy), ^ and $
+// anywhere, \d \w \s and their opposites (ASCII only), \uXXXX, \u{X}, \xXX. Refused by name: back references,
+// look-around, \b, \p, flags. Thread-safe (pure functions).
 #pragma once
 #include "text/grammar/text_dfa.h"
 

@@ -15,8 +15,8 @@ namespace lockstep {
 using nlohmann::ordered_json;
 
 namespace {
-constexpr std::size_t kMaxNodes = 50'000, kMaxNesting = 128, kMaxAlternatives = 256, kMaxDisjointDepth = 8,
-                      kAbsorbSteps = 500, kAcceptSteps = 50, kKeySteps = 4;  // in steps of an automaton
+constexpr std::size_t kMaxNodes = 50'000, kMaxNesting = 128, kMaxAlternatives = 256, kMaxDisjointDepth = 8, kAbsorbSteps = 500, kAcceptSteps = 50,
+                      kKeySteps = 4;  // in steps of an automaton
 constexpr std::string_view kRefused[] = {"not",
                                          "if",
                                          "then",
@@ -40,20 +40,13 @@ std::string escaped(const std::string& key) {
   for (char c : key) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
   return utf8_excerpt(out);
 }
-SchemaPart below(const SchemaPart& part, const std::string& key) {
-  return {&(*part.schema)[key], part.path + "/" + escaped(key)};
-}
-SchemaPart below(const SchemaPart& part, std::size_t index) {
-  return {&(*part.schema)[index], fmt::format("{}/{}", part.path, index)};
-}
+SchemaPart below(const SchemaPart& part, const std::string& key) { return {&(*part.schema)[key], part.path + "/" + escaped(key)}; }
+SchemaPart below(const SchemaPart& part, std::size_t index) { return {&(*part.schema)[index], fmt::format("{}/{}", part.path, index)}; }
 
-std::string excerpt(const ordered_json& value) {
-  return utf8_excerpt(value.dump(-1, ' ', true, ordered_json::error_handler_t::replace));
-}
+std::string excerpt(const ordered_json& value) { return utf8_excerpt(value.dump(-1, ' ', true, ordered_json::error_handler_t::replace)); }
 
 [[noreturn]] void bad(const SchemaPart& part, std::string_view keyword, std::string_view allowed) {
-  fail(ErrorCode::invalid_argument, "{}/{} is {}, allowed is {}", part.path, keyword,
-       excerpt((*part.schema)[std::string(keyword)]), allowed);
+  fail(ErrorCode::invalid_argument, "{}/{} is {}, allowed is {}", part.path, keyword, excerpt((*part.schema)[std::string(keyword)]), allowed);
 }
 
 bool has(const SchemaPart& part, const char* keyword) { return part.schema->contains(keyword); }
@@ -99,8 +92,7 @@ std::string value_key(const ordered_json& value) {
   }
   if (!value.is_structured()) return value.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
   std::vector<std::string> parts;
-  for (auto it = value.begin(); it != value.end(); ++it)
-    parts.push_back((value.is_object() ? value_key(it.key()) + ":" : "") + value_key(*it));
+  for (auto it = value.begin(); it != value.end(); ++it) parts.push_back((value.is_object() ? value_key(it.key()) + ":" : "") + value_key(*it));
   if (value.is_object()) std::sort(parts.begin(), parts.end());
   return fmt::format("{}{}]", value.is_object() ? '{' : '[', fmt::join(parts, ","));
 }
@@ -133,8 +125,7 @@ std::size_t Facts::prefix_items() const {
 Conjunction Facts::item(std::size_t index) const {
   Conjunction all;
   for (const SchemaPart& a : arrays) {
-    if (has(a, "prefixItems") && index < (*a.schema)["prefixItems"].size())
-      all.push_back(below(below(a, "prefixItems"), index));
+    if (has(a, "prefixItems") && index < (*a.schema)["prefixItems"].size()) all.push_back(below(below(a, "prefixItems"), index));
     else if (has(a, "items")) all.push_back(below(a, "items"));
   }
   return all;
@@ -143,8 +134,7 @@ Conjunction Facts::item(std::size_t index) const {
 Conjunction Facts::property(const std::string& name) const {
   Conjunction all;
   for (const SchemaPart& o : objects) {
-    if (has(o, "properties") && (*o.schema)["properties"].contains(name))
-      all.push_back(below(below(o, "properties"), name));
+    if (has(o, "properties") && (*o.schema)["properties"].contains(name)) all.push_back(below(below(o, "properties"), name));
     else if (has(o, "additionalProperties")) all.push_back(below(o, "additionalProperties"));
   }
   return all;
@@ -176,10 +166,8 @@ void SchemaReader::check_size(const ordered_json& document) {
   while (!open.empty()) {
     const auto [node, depth] = open.back();
     open.pop_back();
-    if (++nodes > kMaxNodes)
-      fail(ErrorCode::resource_exhausted, "the schema has more than the {} values allowed", kMaxNodes);
-    if (depth > kMaxNesting)
-      fail(ErrorCode::resource_exhausted, "the schema nests deeper than the {} levels allowed", kMaxNesting);
+    if (++nodes > kMaxNodes) fail(ErrorCode::resource_exhausted, "the schema has more than the {} values allowed", kMaxNodes);
+    if (depth > kMaxNesting) fail(ErrorCode::resource_exhausted, "the schema nests deeper than the {} levels allowed", kMaxNesting);
     if (node->is_structured())
       for (const ordered_json& inner : *node) open.emplace_back(&inner, depth + 1);
   }
@@ -196,8 +184,8 @@ const TextDfa& SchemaReader::text_automaton(const Facts::Text& text) const {
   } else {
     std::optional<TextDfa> format = format_dfa(text.text, work_);
     if (!format)
-      fail(ErrorCode::unsupported, "{} is '{}', supported are {}{}", text.path, utf8_excerpt(text.text),
-           fmt::join(format_names(), ", "), did_you_mean(text.text, format_names()));
+      fail(ErrorCode::unsupported, "{} is '{}', supported are {}{}", text.path, utf8_excerpt(text.text), fmt::join(format_names(), ", "),
+           did_you_mean(text.text, format_names()));
     dfa = std::move(*format);
   }
   return texts_.emplace(text.keyword + text.text, std::move(dfa)).first->second;
@@ -205,8 +193,7 @@ const TextDfa& SchemaReader::text_automaton(const Facts::Text& text) const {
 
 SchemaPart SchemaReader::resolve(const std::string& reference, const std::string& path) const {
   if (reference != "#" && !reference.starts_with("#/"))
-    fail(ErrorCode::unsupported, "{}/$ref is '{}', supported are references within the schema: # and #/...", path,
-         utf8_excerpt(reference));
+    fail(ErrorCode::unsupported, "{}/$ref is '{}', supported are references within the schema: # and #/...", path, utf8_excerpt(reference));
   SchemaPart part = root();
   std::size_t at = 1;
   while (at < reference.size()) {
@@ -219,13 +206,10 @@ SchemaPart SchemaReader::resolve(const std::string& reference, const std::string
         key += static_cast<char>(std::stoi(reference.substr(i + 1, 2), nullptr, 16)), i += 2;
       else key += reference[i];
     }
-    const bool index = part.schema->is_array() && !key.empty() && key.size() < 7 &&
-                       key.find_first_not_of("0123456789") == std::string::npos;
+    const bool index = part.schema->is_array() && !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
     if (part.schema->is_object() && part.schema->contains(key)) part = below(part, key);
     else if (index && std::stoul(key) < part.schema->size()) part = below(part, std::stoul(key));
-    else
-      fail(ErrorCode::invalid_argument, "{}/$ref is '{}', which leads nowhere at '{}'", path, utf8_excerpt(reference),
-           utf8_excerpt(key));
+    else fail(ErrorCode::invalid_argument, "{}/$ref is '{}', which leads nowhere at '{}'", path, utf8_excerpt(reference), utf8_excerpt(key));
     at = end;
   }
   return part;
@@ -241,20 +225,16 @@ void SchemaReader::absorb_numbers(Facts& facts, const SchemaPart& part) const {
   const auto flag = [&](const char* keyword) { return has(part, keyword) && (*part.schema)[keyword] == true; };
   if (has(part, "minimum")) tighten(facts.low, {number("minimum"), flag("exclusiveMinimum")}, -1);
   if (has(part, "maximum")) tighten(facts.high, {number("maximum"), flag("exclusiveMaximum")}, 1);
-  if (has(part, "exclusiveMinimum") && !(*part.schema)["exclusiveMinimum"].is_boolean())
-    tighten(facts.low, {number("exclusiveMinimum"), true}, -1);
-  if (has(part, "exclusiveMaximum") && !(*part.schema)["exclusiveMaximum"].is_boolean())
-    tighten(facts.high, {number("exclusiveMaximum"), true}, 1);
+  if (has(part, "exclusiveMinimum") && !(*part.schema)["exclusiveMinimum"].is_boolean()) tighten(facts.low, {number("exclusiveMinimum"), true}, -1);
+  if (has(part, "exclusiveMaximum") && !(*part.schema)["exclusiveMaximum"].is_boolean()) tighten(facts.high, {number("exclusiveMaximum"), true}, 1);
   if (!has(part, "multipleOf")) return;
   const ordered_json& multiple = number("multipleOf");
   const std::optional<std::int64_t> low = integer_from({multiple, false}), high = integer_to({multiple, false});
   if (!low || !high || *low != *high || *low < 1 || *low > kMaxMultiple)
-    fail(ErrorCode::unsupported, "{}/multipleOf is {}, supported are whole numbers from 1 to {}", part.path,
-         excerpt(multiple), kMaxMultiple);
+    fail(ErrorCode::unsupported, "{}/multipleOf is {}, supported are whole numbers from 1 to {}", part.path, excerpt(multiple), kMaxMultiple);
   facts.multiple = std::lcm(std::max<std::int64_t>(facts.multiple, 1), *low);
   if (facts.multiple > kMaxMultiple)
-    fail(ErrorCode::unsupported, "{}/multipleOf makes multiples of {}, supported are at most {}", part.path,
-         facts.multiple, kMaxMultiple);
+    fail(ErrorCode::unsupported, "{}/multipleOf makes multiples of {}, supported are at most {}", part.path, facts.multiple, kMaxMultiple);
 }
 
 void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
@@ -297,8 +277,7 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
     fail(ErrorCode::unsupported, "{}/items is a list, supported is one schema (prefixItems takes a list)", part.path);
   if (has(part, "prefixItems") && !schema["prefixItems"].is_array()) bad(part, "prefixItems", "a list of schemas");
   if (has(part, "uniqueItems") && schema["uniqueItems"] != false && facts.max_items > 1)
-    fail(ErrorCode::unsupported, "{}/uniqueItems cannot be guaranteed, supported is false, or maxItems of at most 1",
-         part.path);
+    fail(ErrorCode::unsupported, "{}/uniqueItems cannot be guaranteed, supported is false, or maxItems of at most 1", part.path);
   if (has(part, "items") || has(part, "prefixItems")) facts.arrays.push_back(part);
   if (has(part, "properties") && !schema["properties"].is_object()) bad(part, "properties", "an object of schemas");
   if (has(part, "properties") || has(part, "additionalProperties")) facts.objects.push_back(part);
@@ -310,12 +289,8 @@ void SchemaReader::absorb_keywords(Flat& flat, const SchemaPart& part) const {
       if (seen.insert(name.get<std::string>()).second) facts.required.push_back(name.get<std::string>());
     }
   }
-  if (has(part, "minProperties"))
-    facts.min_properties = std::max(facts.min_properties, count_of(part, "minProperties")),
-    facts.min_properties_path = part.path;
-  if (has(part, "maxProperties"))
-    facts.max_properties = std::min(facts.max_properties, count_of(part, "maxProperties")),
-    facts.max_properties_path = part.path;
+  if (has(part, "minProperties")) facts.min_properties = std::max(facts.min_properties, count_of(part, "minProperties")), facts.min_properties_path = part.path;
+  if (has(part, "maxProperties")) facts.max_properties = std::min(facts.max_properties, count_of(part, "maxProperties")), facts.max_properties_path = part.path;
 }
 
 void SchemaReader::absorb(Flat& flat, const SchemaPart& part) const {
@@ -325,9 +300,7 @@ void SchemaReader::absorb(Flat& flat, const SchemaPart& part) const {
     flat.impossible = !part.schema->get<bool>();
     return;
   }
-  if (!part.schema->is_object())
-    fail(ErrorCode::invalid_argument, "{} is {}, allowed is a schema: an object, true or false", part.path,
-         excerpt(*part.schema));
+  if (!part.schema->is_object()) fail(ErrorCode::invalid_argument, "{} is {}, allowed is a schema: an object, true or false", part.path, excerpt(*part.schema));
   if (std::find(flat.open.begin(), flat.open.end(), part.schema) != flat.open.end())
     fail(ErrorCode::unsupported, "{} leads back to itself before any part of a value is said", part.path);
   if (std::find(flat.absorbed.begin(), flat.absorbed.end(), part.schema) != flat.absorbed.end()) return;
@@ -358,9 +331,7 @@ void SchemaReader::expand(Flat flat, std::vector<Facts>& out) const {
   if (flat.impossible) return;
   if (flat.groups.empty()) {
     out.push_back(std::move(flat.facts));
-    if (out.size() > kMaxAlternatives)
-      fail(ErrorCode::resource_exhausted, "{} has more than the {} alternatives allowed", out.back().path,
-           kMaxAlternatives);
+    if (out.size() > kMaxAlternatives) fail(ErrorCode::resource_exhausted, "{} has more than the {} alternatives allowed", out.back().path, kMaxAlternatives);
     return;
   }
   const Group group = std::move(flat.groups.front());
@@ -421,9 +392,7 @@ bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
     }
     if (!common) return true;
   }
-  if (a.values)
-    return std::none_of(a.values->list.begin(), a.values->list.end(),
-                        [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
+  if (a.values) return std::none_of(a.values->list.begin(), a.values->list.end(), [&](const ordered_json& v) { return accepts(a, v) && accepts(b, v); });
   if (b.values) return disjoint(b, a, depth);
   const unsigned common = a.types & b.types;
   if (common & (kNull | kBoolean)) return false;
@@ -443,8 +412,7 @@ bool SchemaReader::disjoint(const Facts& a, const Facts& b, int depth) const {
         if (!disjoint(x, y, depth + 1)) return false;
     return true;
   };
-  return std::any_of(a.required.begin(), a.required.end(), differ) ||
-         std::any_of(b.required.begin(), b.required.end(), differ);
+  return std::any_of(a.required.begin(), a.required.end(), differ) || std::any_of(b.required.begin(), b.required.end(), differ);
 }
 
 bool SchemaReader::accepts(const Conjunction& all, const ordered_json& value) const {
@@ -469,8 +437,7 @@ bool SchemaReader::accepts(const Facts& f, const ordered_json& value) const {
     const std::string& text = value.get_ref<const std::string&>();
     const auto length = static_cast<std::int64_t>(code_points_of(text).size());
     if (length < f.min_length || length > f.max_length) return false;
-    return std::all_of(f.texts.begin(), f.texts.end(),
-                       [&](const Facts::Text& t) { return text_automaton(t).accepts_text(text); });
+    return std::all_of(f.texts.begin(), f.texts.end(), [&](const Facts::Text& t) { return text_automaton(t).accepts_text(text); });
   }
   const auto size = static_cast<std::int64_t>(value.size());
   if (value.is_array()) {

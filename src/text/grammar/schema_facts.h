@@ -1,8 +1,8 @@
-// What a conjunction of JSON schemas (draft 2020-12) says of a value, keyword by keyword: $ref and allOf are merged in,
-// anyOf and oneOf become alternatives. A keyword that restricts and is not offered is refused with its path;
-// annotations and unknown keywords restrict nothing, as the standard says. Knows no automata beyond those of strings.
-// Used by one thread at a time.
+// Normalises a conjunction of JSON schemas (draft 2020-12) into what it says of a value, keyword by keyword: $ref and allOf are merged in,
+// anyOf and oneOf become alternatives.
 //   SchemaReader reader(schema, work); for (const Facts& f : reader.alternatives({reader.root()})) ...
+// An unsupported keyword that restricts is refused with its path; annotations and unknown keywords restrict nothing, as the standard
+// says. Knows no automata beyond those of strings. Used by one thread at a time.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -12,9 +12,7 @@ using nlohmann::ordered_json;
 namespace {
 constexpr int kStart = MachineBuilder::kStart, kAccept = MachineBuilder::kAccept;
 constexpr std::size_t kMaxPrefix = 1000;
-std::string bound_key(const std::optional<NumberBound>& bound) {
-  return bound ? fmt::format("{}{}", bound->exclusive ? '!' : '=', bound->value.dump()) : "-";
-}
+std::string bound_key(const std::optional<NumberBound>& bound) { return bound ? fmt::format("{}{}", bound->exclusive ? '!' : '=', bound->value.dump()) : "-"; }
 }  // namespace
 
 SchemaRules::SchemaRules(MachineBuilder& builder, JsonText& json, const ordered_json& schema, bool closed_objects, SchemaWork& work)
@@ -96,8 +94,8 @@ int SchemaRules::number(const Facts& facts, bool fractions) {
     bool nothing = false;
     if (facts.low && !(range.low = integer_from(*facts.low))) nothing |= compare_numbers(facts.low->value, 0) > 0;
     if (facts.high && !(range.high = integer_to(*facts.high))) nothing |= compare_numbers(facts.high->value, 0) < 0;
-    const std::string key = fmt::format("integer {} {} {} {}", range.low ? fmt::to_string(*range.low) : "-",
-                                        range.high ? fmt::to_string(*range.high) : "-", range.multiple, nothing);
+    const std::string key = fmt::format("integer {} {} {} {}", range.low ? fmt::to_string(*range.low) : "-", range.high ? fmt::to_string(*range.high) : "-",
+                                        range.multiple, nothing);
     return once(key, [&](int rule) {
       if (!nothing) json_.bare(rule, kStart, kAccept, integer_dfa(range, work_));
     });
@@ -113,8 +111,7 @@ int SchemaRules::text(const Facts& facts) {
     return once(key, [&](int rule) {
       TextDfa dfa = reader_.text_automaton(facts.texts[0]);
       for (std::size_t i = 1; i < facts.texts.size(); ++i) dfa = intersect(dfa, reader_.text_automaton(facts.texts[i]), work_);
-      if (facts.min_length > 0 || facts.max_length < kNoMaximum)
-        dfa = with_length(dfa, facts.min_length, facts.max_length, work_);
+      if (facts.min_length > 0 || facts.max_length < kNoMaximum) dfa = with_length(dfa, facts.min_length, facts.max_length, work_);
       json_.string_of(rule, kStart, kAccept, dfa);
     });
   });
@@ -125,8 +122,7 @@ int SchemaRules::array(const Facts& facts) {
   const int rule = builder_.add_rule(true);
   const auto prefix = static_cast<std::int64_t>(facts.prefix_items());
   if (prefix > static_cast<std::int64_t>(kMaxPrefix))
-    fail(ErrorCode::resource_exhausted, "{}/prefixItems has {} schemas, allowed are {}", facts.path, prefix,
-         kMaxPrefix);
+    fail(ErrorCode::resource_exhausted, "{}/prefixItems has {} schemas, allowed are {}", facts.path, prefix, kMaxPrefix);
   const std::int64_t low = facts.min_items, high = facts.max_items;
   if (low > high) return rule;
   int at = builder_.add_state(rule);  // `done` items have been written
@@ -161,13 +157,11 @@ int SchemaRules::array(const Facts& facts) {
 void SchemaRules::check_counts(const Facts& facts, std::size_t named, bool others) const {
   // What is required is always there and nothing else need be.
   if (facts.min_properties > static_cast<std::int64_t>(facts.required.size()))
-    fail(ErrorCode::unsupported, "{}/minProperties is {}, supported is at most the number of required properties ({})",
-         facts.min_properties_path, facts.min_properties, facts.required.size());
+    fail(ErrorCode::unsupported, "{}/minProperties is {}, supported is at most the number of required properties ({})", facts.min_properties_path,
+         facts.min_properties, facts.required.size());
   if (facts.max_properties < kNoMaximum && (others || static_cast<std::int64_t>(named) > facts.max_properties))
-    fail(
-        ErrorCode::unsupported,
-        "{}/maxProperties is {}, supported is at least the number of properties named, with additionalProperties false",
-        facts.max_properties_path, facts.max_properties);
+    fail(ErrorCode::unsupported, "{}/maxProperties is {}, supported is at least the number of properties named, with additionalProperties false",
+         facts.max_properties_path, facts.max_properties);
 }
 
 void SchemaRules::key(int rule, int from, int to, const std::string& name) {
@@ -184,9 +178,7 @@ SchemaRules::Properties SchemaRules::properties(const Facts& facts) const {
   p.required = {facts.required.begin(), facts.required.end()};
   p.others = facts.other_properties();
   p.open = !reader_.alternatives(p.others).empty() && !(closed_objects_ && p.others.empty() && !p.names.empty());
-  std::erase_if(p.names, [&](const std::string& n) {
-    return !p.required.contains(n) && reader_.alternatives(facts.property(n)).empty();
-  });
+  std::erase_if(p.names, [&](const std::string& n) { return !p.required.contains(n) && reader_.alternatives(facts.property(n)).empty(); });
   check_counts(facts, p.names.size(), p.open);
   return p;
 }
@@ -205,8 +197,7 @@ int SchemaRules::object(const Facts& facts) {
     return next;
   };
   for (const std::string& name : names) {
-    const int next_fresh = builder_.add_state(rule), next_after = builder_.add_state(rule),
-              value = builder_.add_state(rule);
+    const int next_fresh = builder_.add_state(rule), next_after = builder_.add_state(rule), value = builder_.add_state(rule);
     key(rule, fresh, value, name);
     key(rule, separated(after), value, name);
     builder_.call(rule, value, next_after, rule_of(facts.property(name)));
@@ -222,8 +213,7 @@ int SchemaRules::object(const Facts& facts) {
   if (!open) return rule;
   // Any other key, spelled with no escape that need not be, so that it is none of those named.
   const TextDfa keys = all_names.empty() ? any_text() : subtract(any_text(), exact_texts(all_names, work_), work_);
-  const int any_key = builder_.add_state(rule), quoted = builder_.add_state(rule), colon = builder_.add_state(rule),
-            value = builder_.add_state(rule);
+  const int any_key = builder_.add_state(rule), quoted = builder_.add_state(rule), colon = builder_.add_state(rule), value = builder_.add_state(rule);
   builder_.epsilon(rule, fresh, any_key);
   builder_.epsilon(rule, separated(after), any_key);
   json_.string_of(rule, any_key, quoted, keys);

@@ -1,7 +1,8 @@
-// From what schemas say of a value to rules of a machine: one rule a conjunction of schemas, so that recursion is a
-// rule that calls itself. Properties come in the order in which the schema names them, then those that only `required`
-// names, then others. A keyword that the rules cannot keep is refused with its path. Used by one thread at a time.
+// Compiles schemas to rules of a machine: one rule per conjunction of schemas, so that recursion is a
+// rule that calls itself.
 //   SchemaRules rules(builder, json, schema, {}, work); int rule = rules.compile();
+// Properties come in the order in which the schema names them, then those that only `required`
+// names, then others. A keyword that the rules cannot enforce is refused with its path. Used by one thread at a time.
 #pragma once
 #include <deque>
 #include <functional>
@@ -52,7 +53,7 @@ class SchemaRules {
   void check_counts(const Facts& facts, std::size_t named, bool others) const;
   void key(int rule, int from, int to, const std::string& name);
   int literal(const std::string& key, const std::vector<std::string>& texts);
-  // `make` writes a rule whose meaning `key` tells; the same key again is the same rule.
+  // `make` writes a rule that `key` identifies; the same key returns the same rule.
   template <class F>
   int once(const std::string& key, const F& make);
 

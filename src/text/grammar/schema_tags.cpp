@@ -1,9 +1,9 @@
 // SchemaRules: an object's properties as tags.
 #include "base/error.h"
-#include "text/message/argument_types.h"
-#include "text/message/call_reader.h"
 #include "text/grammar/pattern.h"
 #include "text/grammar/schema_rules.h"
+#include "text/message/argument_types.h"
+#include "text/message/call_reader.h"
 #include "text/utf8.h"
 
 namespace lockstep {
@@ -73,7 +73,8 @@ void SchemaRules::compile_tags(int rule, int from, int to, const Tags& tags) {
   int at = builder_.add_state(rule);
   builder_.epsilon(rule, from, at);
   for (const std::string& name : p.names) {
-    if (name_in(name) != name) fail(ErrorCode::unsupported, "{} has the property '{}', supported in tags are names without markup", facts.path, utf8_excerpt(name));
+    if (name_in(name) != name)
+      fail(ErrorCode::unsupported, "{} has the property '{}', supported in tags are names without markup", facts.path, utf8_excerpt(name));
     const Conjunction all = facts.property(name);
     const ArgumentTypes::Reading reading = read.reading(kTool, name);
     unsigned types = 0;

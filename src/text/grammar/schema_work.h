@@ -1,7 +1,6 @@
-// The work that compiling one grammar may take in all: whoever builds an automaton or looks at a schema again charges the
-// steps of its inner loop, and stops when nobody waits for it any more. Limits of single parts do not bound their sum: a request may hold ten thousand patterns.
-// One grammar, one thread.
+// A budget for compiling one grammar: inner loops charge their steps, and stop when the client has disconnected.
 //   SchemaWork work; work.charge(states * classes);
+// Limits of single parts do not bound their sum: a request may hold ten thousand patterns. One grammar, one thread.
 #pragma once
 #include <cstddef>
 
@@ -16,8 +15,7 @@ class SchemaWork {
   void charge(std::size_t steps) {
     done_ += steps;
     ClientWork::check();
-    if (done_ > kMost)
-      fail(ErrorCode::resource_exhausted, "the schema's patterns, bounds and combinations take more than the {} steps of work allowed", kMost);
+    if (done_ > kMost) fail(ErrorCode::resource_exhausted, "the schema's patterns, bounds and combinations take more than the {} steps of work allowed", kMost);
   }
   std::size_t done() const { return done_; }
 

@@ -22,8 +22,7 @@ void Stacks::add(std::int32_t top, std::vector<std::int32_t>& out) const {
 
 std::int32_t Stacks::enter(std::int32_t top, const Machine::Call& call) {
   const Frame f = frame(top);
-  const Machine::Rule& callee =
-      machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(call.start)].rule)];
+  const Machine::Rule& callee = machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(call.start)].rule)];
   if (!enterable(call.back, room(f)) || !enterable(call.start, room(f) - callee.container)) return kBottom;
   const std::int32_t caller = push(f.below, call.back, f.count + call.counts, f.depth);
   return push(caller, call.start, 0, f.depth + callee.container);
@@ -44,8 +43,7 @@ void Stacks::step_token(std::int32_t top, std::int32_t token, std::vector<std::i
   const Machine::State& state = machine_->states[static_cast<std::size_t>(f.state)];
   const Machine::State& next = machine_->states[static_cast<std::size_t>(f.state) + 1];
   for (std::uint32_t t = state.tokens; t < next.tokens; ++t)
-    if (machine_->tokens[t].id == token && enterable(machine_->tokens[t].to, room(f)))
-      add(push(f.below, machine_->tokens[t].to, f.count, f.depth), out);
+    if (machine_->tokens[t].id == token && enterable(machine_->tokens[t].to, room(f))) add(push(f.below, machine_->tokens[t].to, f.count, f.depth), out);
   for (std::uint32_t c = state.calls; c < next.calls; ++c)
     if (const std::int32_t callee = enter(top, machine_->calls[c]); callee != kBottom) step_token(callee, token, out);
   if (state.accepts && f.below != kBottom) step_token(f.below, token, out);

@@ -1,7 +1,7 @@
-// Stacks of a machine: where a text stands in the rules that are open. Frames are nodes of a tree, so that stacks share
-// what lies below; several stacks stand beside each other where a text may still be several things. Knows no tokens.
-// Used by one thread at a time.
+// The stacks of a machine: the open rules at a position of a text.
 //   Stacks stacks(machine); std::vector<std::int32_t> tops{stacks.push(Stacks::kBottom, machine.start, 0, 0)}; stacks.step(tops, 'x', next);
+// Frames are nodes of a tree, so that stacks share their lower parts; there are several stacks where a text is still ambiguous. Knows no tokens.
+// Used by one thread at a time.
 #pragma once
 #include <span>
 
@@ -29,9 +29,7 @@ class Stacks {
   std::size_t size() const { return frames_.size(); }
   void truncate(std::size_t size) { frames_.resize(size); }
   const Machine& machine() const { return *machine_; }
-  const Machine::State& state_of(std::int32_t at) const {
-    return machine_->states[static_cast<std::size_t>(frame(at).state)];
-  }
+  const Machine::State& state_of(std::int32_t at) const { return machine_->states[static_cast<std::size_t>(frame(at).state)]; }
 
   // All ways over one byte from a stack; adds the tops to `out`. What lies below the bottom is not gone on with:
   // may_end says where that would be.
@@ -41,10 +39,8 @@ class Stacks {
     const Machine::Step& s = machine_->step(f.state, byte);
     if (s.to < 0 || !enterable(s.to, room(f))) return false;
     if ((s.guards & (Machine::kNeedsMinimum | Machine::kBelowMaximum)) == 0) return true;
-    const Machine::Rule& rule =
-        machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(f.state)].rule)];
-    return !((s.guards & Machine::kNeedsMinimum) && f.count < rule.minimum) &&
-           !((s.guards & Machine::kBelowMaximum) && f.count >= rule.maximum);
+    const Machine::Rule& rule = machine_->rules[static_cast<std::size_t>(machine_->states[static_cast<std::size_t>(f.state)].rule)];
+    return !((s.guards & Machine::kNeedsMinimum) && f.count < rule.minimum) && !((s.guards & Machine::kBelowMaximum) && f.count >= rule.maximum);
   }
   std::int32_t over(const Frame& f, std::uint8_t byte) {
     const Machine::Step& s = machine_->step(f.state, byte);
@@ -63,9 +59,7 @@ class Stacks {
   bool same(std::int32_t a, std::int32_t b) const;
   void add(std::int32_t top, std::vector<std::int32_t>& out) const;
   int room(const Frame& f) const { return machine_->depth - f.depth; }
-  bool enterable(std::int32_t state, int depth_left) const {
-    return machine_->states[static_cast<std::size_t>(state)].height <= depth_left;
-  }
+  bool enterable(std::int32_t state, int depth_left) const { return machine_->states[static_cast<std::size_t>(state)].height <= depth_left; }
   // The caller's and the callee's frame of a call from `top`, or kBottom where the depth left forbids it.
   std::int32_t enter(std::int32_t top, const Machine::Call& call);
 

@@ -16,9 +16,7 @@ namespace {
 constexpr std::size_t kProductStep = 4;  // which looks into a tree of pairs
 constexpr std::size_t kNfaState = 10;    // made, and freed, with its edges
 
-[[noreturn]] void too_large() {
-  fail(ErrorCode::resource_exhausted, "the text's automaton is larger than the {} states allowed", TextDfa::kMaxStates);
-}
+[[noreturn]] void too_large() { fail(ErrorCode::resource_exhausted, "the text's automaton is larger than the {} states allowed", TextDfa::kMaxStates); }
 
 struct VectorHash {
   std::size_t operator()(const std::vector<std::int32_t>& v) const {
@@ -108,8 +106,7 @@ TextDfa product(const TextDfa& a, const TextDfa& b, bool keep_dead_b, SchemaWork
   place(0, b.empty() ? -1 : 0);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto [x, y] = order[i];
-    out.accepts.push_back(
-        accepts(a.accepts[static_cast<std::size_t>(x)], y >= 0 && b.accepts[static_cast<std::size_t>(y)]));
+    out.accepts.push_back(accepts(a.accepts[static_cast<std::size_t>(x)], y >= 0 && b.accepts[static_cast<std::size_t>(y)]));
     work.charge(kProductStep * out.starts.size());
     for (std::size_t c = 0; c < out.starts.size(); ++c) {
       const std::int32_t to_a = a.next[static_cast<std::size_t>(x) * a.classes() + class_a[c]];
@@ -171,8 +168,7 @@ TextDfa determinise(const TextNfa& nfa, int start, int accept, SchemaWork& work)
   std::vector<std::vector<std::size_t>> set_classes(nfa.sets.size());
   for (std::size_t i = 0; i < nfa.sets.size(); ++i)
     for (const CodePointRange& r : nfa.sets[i].ranges()) {
-      for (std::size_t c = class_of(out.starts, r.low); c < classes && out.starts[c] <= r.high; ++c)
-        set_classes[i].push_back(c);
+      for (std::size_t c = class_of(out.starts, r.low); c < classes && out.starts[c] <= r.high; ++c) set_classes[i].push_back(c);
       work.charge(set_classes[i].size());
     }
 

@@ -1,8 +1,8 @@
 // A deterministic automaton over the code points of a text: what patterns, formats, number ranges and length bounds of
-// a schema become before they are spelled as bytes. Every state of one that has been pruned leads to an accepting
-// state. Knows no JSON. Plain values; any thread. Sizes are bounded (more than kMaxStates is resource_exhausted), and so is
-// the work of all automata of one grammar: its SchemaWork.
+// a schema are compiled to before they are encoded as bytes.
 //   TextNfa nfa; ...; TextDfa dfa = determinise(nfa, a, b, work); dfa = intersect(dfa, other, work); dfa.accepts_text("2024")
+// In a pruned one every state leads to an accepting state. Sizes are bounded (more than kMaxStates is resource_exhausted), and so is
+// the work of all automata of one grammar: its SchemaWork. Knows no JSON. Plain values; any thread.
 #pragma once
 #include <limits>
 #include <string_view>

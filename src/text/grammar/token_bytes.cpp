@@ -24,11 +24,9 @@ TokenBytes::~TokenBytes() = default;
 TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t> end_tokens, std::size_t mask_bytes)
     : bytes_(std::move(bytes)), end_tokens_(std::move(end_tokens)), masks_(std::make_unique<MaskStore>(mask_bytes)) {
   std::sort(end_tokens_.begin(), end_tokens_.end());
-  if (end_tokens_.empty())
-    fail(ErrorCode::invalid_argument, "end_tokens is empty, allowed is at least one token that ends a text");
+  if (end_tokens_.empty()) fail(ErrorCode::invalid_argument, "end_tokens is empty, allowed is at least one token that ends a text");
   for (std::int32_t end : end_tokens_) {
-    if (end < 0 || end >= size())
-      fail(ErrorCode::invalid_argument, "end_tokens has {}, allowed are token ids from 0 to {}", end, size() - 1);
+    if (end < 0 || end >= size()) fail(ErrorCode::invalid_argument, "end_tokens has {}, allowed are token ids from 0 to {}", end, size() - 1);
     bytes_[static_cast<std::size_t>(end)].clear();
   }
   for (std::int32_t id = 0; id < size(); ++id) {
@@ -43,20 +41,17 @@ TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t>
   std::vector<std::uint32_t> path{0};
   nodes_.push_back({});
   const auto close = [&](std::size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back())
-      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back()) nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
   };
   std::string_view before;
   for (std::size_t i = 0; i < order_.size(); ++i) {
     const std::string_view text = this->bytes(order_[i]);
     longest_ = std::max(longest_, text.size());
-    const auto common = static_cast<std::size_t>(
-        std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
+    const auto common = static_cast<std::size_t>(std::mismatch(text.begin(), text.end(), before.begin(), before.end()).first - text.begin());
     close(common);
     for (std::size_t d = common; d < text.size(); ++d) {
       path.push_back(static_cast<std::uint32_t>(nodes_.size()));
-      nodes_.push_back(
-          {0, static_cast<std::uint32_t>(i), static_cast<std::uint16_t>(d + 1), static_cast<std::uint8_t>(text[d])});
+      nodes_.push_back({0, static_cast<std::uint32_t>(i), static_cast<std::uint16_t>(d + 1), static_cast<std::uint8_t>(text[d])});
     }
     before = text;
   }
@@ -65,8 +60,6 @@ TokenBytes::TokenBytes(std::vector<std::string> bytes, std::vector<std::int32_t>
   nodes_.push_back({static_cast<std::uint32_t>(nodes_.size()) + 1, static_cast<std::uint32_t>(order_.size()), 0, 0});
 }
 
-bool TokenBytes::is_end(std::int32_t token) const {
-  return std::binary_search(end_tokens_.begin(), end_tokens_.end(), token);
-}
+bool TokenBytes::is_end(std::int32_t token) const { return std::binary_search(end_tokens_.begin(), end_tokens_.end(), token); }
 
 }  // namespace lockstep

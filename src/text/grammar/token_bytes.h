@@ -1,7 +1,7 @@
-// The bytes of each token of a tokenizer, as a tree, so that a mask looks at each common beginning once.
-// Special tokens stand for no text here; end tokens are named apart. Immutable, but for the masks that grammars over these tokens
-// share (token_walk.h); any thread.
+// The bytes of each token of a tokenizer, as a trie, so that a mask visits each common prefix once.
 //   auto tokens = TokenBytes::of(tokenizer, end_tokens);
+// Special tokens have no text here; end tokens are listed apart. Immutable, except for the masks that grammars over these tokens
+// share (token_walk.h); any thread.
 #pragma once
 #include <memory>
 #include <span>

@@ -48,7 +48,8 @@ GrammarPart GrammarPart::tags(ordered_json schema, GrammarPart before_key, Gramm
   return part;
 }
 GrammarPart GrammarPart::json_object() { return schema({{"type", "object"}}); }
-GrammarPart GrammarPart::text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens) {
+GrammarPart GrammarPart::text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never,
+                                   std::vector<std::int32_t> tokens) {
   GrammarPart part;
   part.kind = Kind::text_with;
   part.text = std::move(mark);
@@ -100,12 +101,10 @@ class PartWriter {
         return builder_.text(rule, from, to, part.text);
       case GrammarPart::Kind::token:
         if (part.id < 0 || part.id >= tokens_.size() || tokens_.is_end(part.id))
-          fail(ErrorCode::invalid_argument, "the grammar names token {}, allowed are ids from 0 to {} that end no text",
-               part.id, tokens_.size() - 1);
+          fail(ErrorCode::invalid_argument, "the grammar names token {}, allowed are ids from 0 to {} that end no text", part.id, tokens_.size() - 1);
         return builder_.token(rule, from, to, part.id);
       case GrammarPart::Kind::schema:
-        return builder_.call(rule, from, to,
-                             SchemaRules(builder_, json_, *part.json, options_.closed_objects, work_).compile());
+        return builder_.call(rule, from, to, SchemaRules(builder_, json_, *part.json, options_.closed_objects, work_).compile());
       case GrammarPart::Kind::tags: {
         const auto piece = [&](std::size_t i) { return [this, &part, i](int r, int a, int b) { write(part.parts[i], r, a, b); }; };
         SchemaRules(builder_, tag_json_, *part.json, options_.closed_objects, work_)
@@ -124,8 +123,7 @@ class PartWriter {
         return;
       case GrammarPart::Kind::repeat:
         if (part.least < 0 || part.most < part.least || part.most > kMaxRepeat)
-          fail(ErrorCode::invalid_argument, "the grammar repeats a part {} to {} times, allowed is 0 to {}", part.least,
-               part.most, kMaxRepeat);
+          fail(ErrorCode::invalid_argument, "the grammar repeats a part {} to {} times, allowed is 0 to {}", part.least, part.most, kMaxRepeat);
         for (std::int64_t i = 0; i < part.most; ++i) {
           const int next = builder_.add_state(rule);
           if (i >= part.least) builder_.epsilon(rule, from, to);
@@ -139,14 +137,15 @@ class PartWriter {
         builder_.epsilon(rule, from, start);
         return write(part.parts[0], rule, behind, start);
       }
-      case GrammarPart::Kind::text_unless: return write_text_unless(part, rule, from, to);
+      case GrammarPart::Kind::text_unless:
+        return write_text_unless(part, rule, from, to);
     }
   }
 
  private:
   using TextStates = std::map<std::string, int>;
 
-  // Where a byte leads behind the text `seen`: to the state of the longest beginning that it now ends with; -1: it may not stand there.
+  // The next state after the text `seen` and a byte: that of the longest marker prefix that the text now ends with; -1: the byte is not allowed.
   static int target(const TextStates& states, const GrammarPart& part, const std::string& mark, int behind, std::string seen, int byte) {
     for (seen += static_cast<char>(byte);; seen.erase(0, 1)) {
       if (!mark.empty() && seen == mark) return behind;
@@ -214,11 +213,8 @@ const TokenBytes& TokenGrammar::tokens() const { return *compiled_->tokens; }
 std::size_t TokenGrammar::states() const { return compiled_->machine.states.size() - 1; }
 std::size_t TokenGrammar::bytes() const { return compiled_->machine.bytes(); }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& part,
-                                                            std::shared_ptr<const TokenBytes> tokens,
-                                                            const GrammarOptions& options) {
-  if (options.max_depth < 1 || options.max_depth > 512)
-    fail(ErrorCode::invalid_argument, "max_depth is {}, allowed is 1 to 512", options.max_depth);
+std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& part, std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options) {
+  if (options.max_depth < 1 || options.max_depth > 512) fail(ErrorCode::invalid_argument, "max_depth is {}, allowed is 1 to 512", options.max_depth);
   MachineBuilder builder({});
   const int rule = builder.add_rule();
   PartWriter(builder, *tokens, options).write(part, rule, MachineBuilder::kStart, MachineBuilder::kAccept);
@@ -226,15 +222,13 @@ std::shared_ptr<const TokenGrammar> TokenGrammar::from_part(const GrammarPart& p
   return std::shared_ptr<const TokenGrammar>(new TokenGrammar(std::move(compiled)));
 }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::from_schema(const ordered_json& schema,
-                                                              std::shared_ptr<const TokenBytes> tokens,
+std::shared_ptr<const TokenGrammar> TokenGrammar::from_schema(const ordered_json& schema, std::shared_ptr<const TokenBytes> tokens,
                                                               const GrammarOptions& options) {
   SchemaReader::check_size(schema);  // before it is copied, which recurses
   return from_part(GrammarPart::schema(schema), std::move(tokens), options);
 }
 
-std::shared_ptr<const TokenGrammar> TokenGrammar::json_object(std::shared_ptr<const TokenBytes> tokens,
-                                                              const GrammarOptions& options) {
+std::shared_ptr<const TokenGrammar> TokenGrammar::json_object(std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options) {
   return from_part(GrammarPart::json_object(), std::move(tokens), options);
 }
 
@@ -246,8 +240,7 @@ struct GrammarMatcher::State {
 
   explicit State(std::shared_ptr<const TokenGrammar> of) : grammar(std::move(of)), stacks(grammar->compiled().machine) {
     const Machine& m = grammar->compiled().machine;
-    const bool container =
-        m.rules[static_cast<std::size_t>(m.states[static_cast<std::size_t>(m.start)].rule)].container;
+    const bool container = m.rules[static_cast<std::size_t>(m.states[static_cast<std::size_t>(m.start)].rule)].container;
     tops = {stacks.push(Stacks::kBottom, m.start, 0, container)};
   }
   void over(std::string_view bytes, std::vector<std::int32_t>& at) {
@@ -261,8 +254,7 @@ struct GrammarMatcher::State {
   }
 };
 
-GrammarMatcher::GrammarMatcher(std::shared_ptr<const TokenGrammar> grammar)
-    : state_(std::make_unique<State>(std::move(grammar))) {}
+GrammarMatcher::GrammarMatcher(std::shared_ptr<const TokenGrammar> grammar) : state_(std::make_unique<State>(std::move(grammar))) {}
 GrammarMatcher::~GrammarMatcher() = default;
 GrammarMatcher::GrammarMatcher(const GrammarMatcher& other) : state_(std::make_unique<State>(*other.state_)) {}
 
@@ -321,8 +313,7 @@ std::int64_t GrammarMatcher::shortest_end() const {
   std::int64_t least = kNoMaximum;
   for (std::int32_t top : state_->tops) {
     std::int64_t bytes = 0;
-    for (std::int32_t at = top; at != Stacks::kBottom; at = state_->stacks.frame(at).below)
-      bytes += state_->stacks.state_of(at).distance;
+    for (std::int32_t at = top; at != Stacks::kBottom; at = state_->stacks.frame(at).below) bytes += state_->stacks.state_of(at).distance;
     least = std::min(least, bytes);
   }
   return least;

@@ -1,10 +1,11 @@
-// What a model may say, compiled once: a JSON schema, any JSON object, or texts around them, as a machine over bytes
+// A compiled grammar of what a model may write: a JSON schema, any JSON object, or texts around them, as a machine over bytes
 // with the tokens of one tokenizer. A GrammarMatcher walks it token by token and says which tokens may come next.
-// Whatever a matcher lets through and that ends is valid UTF-8, valid JSON and valid under the schema (a text_with: what follows its marks is); what cannot be
-// guaranteed is refused when it is compiled, with the place in the schema. The forms of output are in docs/schemas.md.
-// Immutable; any thread (masks found once are kept beside the tokens, under a lock). Its memory is its client's while it lives (base/client_work.h).
 //   auto grammar = TokenGrammar::from_schema(schema, tokens); GrammarMatcher m(grammar); m.allowed(words);
 //   m.accept(token);
+// A complete text that a matcher accepts is valid UTF-8, valid JSON and valid under the schema (of a text_with: the part behind its marks); a
+// schema for which that cannot be guaranteed is refused at compile time, with the place. The forms of output are in docs/schemas.md.
+// Immutable; any thread (computed masks are cached beside the tokens, under a lock). Its memory is charged to its client while it lives
+// (base/client_work.h).
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -18,9 +19,8 @@
 namespace lockstep {
 
 struct GrammarOptions {
-  int max_depth = 64;  // objects and arrays inside each other, 1 to 512
-  bool closed_objects =
-      false;  // where a schema names properties and does not say additionalProperties, there are no others
+  int max_depth = 64;           // objects and arrays inside each other, 1 to 512
+  bool closed_objects = false;  // where a schema names properties and does not say additionalProperties, there are no others
 };
 
 // A part of a grammar, to build larger ones from:
@@ -58,14 +58,10 @@ struct GrammarPart {
 class TokenGrammar {
  public:
   // invalid_argument, unsupported or resource_exhausted, with the schema's path and keyword.
-  static std::shared_ptr<const TokenGrammar> from_schema(const nlohmann::ordered_json& schema,
-                                                         std::shared_ptr<const TokenBytes> tokens,
+  static std::shared_ptr<const TokenGrammar> from_schema(const nlohmann::ordered_json& schema, std::shared_ptr<const TokenBytes> tokens,
                                                          const GrammarOptions& options = {});
-  static std::shared_ptr<const TokenGrammar> json_object(std::shared_ptr<const TokenBytes> tokens,
-                                                         const GrammarOptions& options = {});
-  static std::shared_ptr<const TokenGrammar> from_part(const GrammarPart& part,
-                                                       std::shared_ptr<const TokenBytes> tokens,
-                                                       const GrammarOptions& options = {});
+  static std::shared_ptr<const TokenGrammar> json_object(std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options = {});
+  static std::shared_ptr<const TokenGrammar> from_part(const GrammarPart& part, std::shared_ptr<const TokenBytes> tokens, const GrammarOptions& options = {});
   ~TokenGrammar();
 
   const TokenBytes& tokens() const;

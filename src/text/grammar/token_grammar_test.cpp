@@ -1,5 +1,5 @@
-// Grammars and their masks: the mask is what accept says, token by token; parts around schemas; ends; refusals.
-// Validity over many schemas is judged by `jsonschema` in tests/oracle/test_schemas.py.
+// Grammars and their masks: a mask equals what accept says, token by token; parts around schemas; ends; refusals.
+// Validity over many schemas is checked by `jsonschema` in tests/oracle/test_schemas.py.
 #include "text/grammar/token_grammar.h"
 
 #include <gtest/gtest.h>
@@ -27,13 +27,10 @@ std::shared_ptr<const TokenBytes> tokens() {
     const std::string alphabet = "{}[]\",: 0123456789abctruefalsn\\u.-eE\xc3\xa9";
     for (int i = 0; i < 1500; ++i) {
       std::string piece;
-      for (std::uint32_t n = 2 + draws.below(4); n > 0; --n)
-        piece += alphabet[draws.below(static_cast<std::uint32_t>(alphabet.size()))];
+      for (std::uint32_t n = 2 + draws.below(4); n > 0; --n) piece += alphabet[draws.below(static_cast<std::uint32_t>(alphabet.size()))];
       bytes.push_back(piece);
     }
-    for (const char* piece :
-         {"\": \"", "\", \"", "{\"", "\"}", "\"]", "true", "null", "}}", "]]", "\\ud83d\\ude00", "<call>"})
-      bytes.emplace_back(piece);
+    for (const char* piece : {"\": \"", "\", \"", "{\"", "\"}", "\"]", "true", "null", "}}", "]]", "\\ud83d\\ude00", "<call>"}) bytes.emplace_back(piece);
     bytes.emplace_back();  // special
     bytes.emplace_back();  // the end
     const auto end = static_cast<std::int32_t>(bytes.size()) - 1;
@@ -49,17 +46,13 @@ std::vector<std::uint32_t> mask_of(GrammarMatcher& m) {
   m.allowed(words);
   return words;
 }
-bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) {
-  return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1;
-}
+bool stands(const std::vector<std::uint32_t>& words, std::int32_t t) { return words[static_cast<std::size_t>(t / 32)] >> t % 32 & 1; }
 
 bool holds(const std::shared_ptr<const TokenGrammar>& grammar, std::string_view text) {
   GrammarMatcher m(grammar);
   return m.accept_bytes(text) && m.complete();
 }
-bool holds(const std::string& schema, std::string_view text) {
-  return holds(TokenGrammar::from_schema(Json::parse(schema), tokens()), text);
-}
+bool holds(const std::string& schema, std::string_view text) { return holds(TokenGrammar::from_schema(Json::parse(schema), tokens()), text); }
 
 const char* const kSchemas[] = {
     R"({"type":"object"})",
@@ -83,8 +76,7 @@ TEST(TokenGrammar, MasksAreWhatIsAccepted) {
         std::vector<std::int32_t> allowed;
         for (std::int32_t t = 0; t < tokens()->size(); ++t) {
           GrammarMatcher copy(m);
-          ASSERT_EQ(copy.accept(t), stands(words, t))
-              << schema << ": token " << t << " '" << tokens()->bytes(t) << "' at step " << step;
+          ASSERT_EQ(copy.accept(t), stands(words, t)) << schema << ": token " << t << " '" << tokens()->bytes(t) << "' at step " << step;
           if (stands(words, t)) allowed.push_back(t);
         }
         ASSERT_FALSE(allowed.empty()) << schema;
@@ -99,50 +91,39 @@ TEST(TokenGrammar, MasksAreWhatIsAccepted) {
 
 TEST(TokenGrammar, Strings) {
   const char* any = R"({"type":"string"})";
-  for (const char* text :
-       {R"("")", R"("a\"\\\/\b\f\n\r\t")", R"("é€😀")", R"("\u00e9\uD83D\ude00")", R"("\ud7ff\ue000")"})
+  for (const char* text : {R"("")", R"("a\"\\\/\b\f\n\r\t")", R"("é€😀")", R"("\u00e9\uD83D\ude00")", R"("\ud7ff\ue000")"})
     EXPECT_TRUE(holds(any, text)) << text;
-  for (const char* text : {R"("\ud83d")", R"("\udc00")", R"("\ud83d\u0041")", R"("\x41")", "\"\n\"", "\"\x80\"",
-                           "\"\xc0\xaf\"", "\"\xed\xa0\x80\"", "\"\xf5\x80\x80\x80\"", R"("a)", "a", "\"\xc3\""})
+  for (const char* text : {R"("\ud83d")", R"("\udc00")", R"("\ud83d\u0041")", R"("\x41")", "\"\n\"", "\"\x80\"", "\"\xc0\xaf\"", "\"\xed\xa0\x80\"",
+                           "\"\xf5\x80\x80\x80\"", R"("a)", "a", "\"\xc3\""})
     EXPECT_FALSE(holds(any, text)) << text;
   const char* two = R"({"type":"string","minLength":2,"maxLength":2})";
   for (const char* text : {R"("ab")", R"("é😀")", R"("\ud83d\ude00\n")"}) EXPECT_TRUE(holds(two, text)) << text;
-  for (const char* text : {R"("a")", R"("abc")", R"("😀")", R"("\ud83d\ude00")"})
-    EXPECT_FALSE(holds(two, text)) << text;
+  for (const char* text : {R"("a")", R"("abc")", R"("😀")", R"("\ud83d\ude00")"}) EXPECT_FALSE(holds(two, text)) << text;
 }
 
 TEST(TokenGrammar, ObjectsAndArrays) {
-  const char* object =
-      R"({"type":"object","properties":{"a":{},"b":{"type":"null"},"c":false},"required":["b"],"additionalProperties":{"type":"boolean"}})";
-  for (const char* text : {R"({"a":1,"b":null})", R"({"b":null})", R"({"a": {"x": [1, 2]}, "b": null, "z": true})",
-                           R"({"b":null,"aa":true,"":false})"})
+  const char* object = R"({"type":"object","properties":{"a":{},"b":{"type":"null"},"c":false},"required":["b"],"additionalProperties":{"type":"boolean"}})";
+  for (const char* text : {R"({"a":1,"b":null})", R"({"b":null})", R"({"a": {"x": [1, 2]}, "b": null, "z": true})", R"({"b":null,"aa":true,"":false})"})
     EXPECT_TRUE(holds(object, text)) << text;
-  for (const char* text :
-       {R"({})", R"({"b":null,"a":1})", R"({"b":null,"b":true})", R"({"b":null,"c":true})", R"({"b":null,"z":1})",
-        R"({"b":null,"\u0061":true})", R"({"b":null,})", R"({ "b":null})", R"({"b":  null})", R"([])"})
+  for (const char* text : {R"({})", R"({"b":null,"a":1})", R"({"b":null,"b":true})", R"({"b":null,"c":true})", R"({"b":null,"z":1})",
+                           R"({"b":null,"\u0061":true})", R"({"b":null,})", R"({ "b":null})", R"({"b":  null})", R"([])"})
     EXPECT_FALSE(holds(object, text)) << text;
-  const char* array =
-      R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},"minItems":2,"maxItems":3})";
+  const char* array = R"({"type":"array","prefixItems":[{"type":"integer"}],"items":{"type":"string"},"minItems":2,"maxItems":3})";
   for (const char* text : {R"([1,"a"])", R"([1, "a", "b"])"}) EXPECT_TRUE(holds(array, text)) << text;
-  for (const char* text : {R"([])", R"([1])", R"(["a",1])", R"([1,"a","b","c"])", R"([1,"a",])"})
-    EXPECT_FALSE(holds(array, text)) << text;
+  for (const char* text : {R"([])", R"([1])", R"(["a",1])", R"([1,"a","b","c"])", R"([1,"a",])"}) EXPECT_FALSE(holds(array, text)) << text;
   EXPECT_TRUE(holds(R"({"type":"string","nullable":true})", "null"));
 }
 
 TEST(TokenGrammar, TextAroundSchemas) {
-  const GrammarPart call = GrammarPart::sequence(
-      {GrammarPart::literal("<call>{\"name\": \"f\", \"arguments\": "),
-       GrammarPart::schema(
-           Json::parse(R"({"type":"object","properties":{"x":{"type":"integer"}},"additionalProperties":false})")),
-       GrammarPart::literal("}</call>")});
+  const GrammarPart call =
+      GrammarPart::sequence({GrammarPart::literal("<call>{\"name\": \"f\", \"arguments\": "),
+                             GrammarPart::schema(Json::parse(R"({"type":"object","properties":{"x":{"type":"integer"}},"additionalProperties":false})")),
+                             GrammarPart::literal("}</call>")});
   const auto grammar = TokenGrammar::from_part(
-      GrammarPart::alternatives(
-          {GrammarPart::repeat(call, 1, 2),
-           GrammarPart::sequence({GrammarPart::token(special_token()), GrammarPart::json_object()})}),
+      GrammarPart::alternatives({GrammarPart::repeat(call, 1, 2), GrammarPart::sequence({GrammarPart::token(special_token()), GrammarPart::json_object()})}),
       tokens());
   EXPECT_TRUE(holds(grammar, R"(<call>{"name": "f", "arguments": {"x":1}}</call>)"));
-  EXPECT_TRUE(
-      holds(grammar, R"(<call>{"name": "f", "arguments": {"x":1}}</call><call>{"name": "f", "arguments": {}}</call>)"));
+  EXPECT_TRUE(holds(grammar, R"(<call>{"name": "f", "arguments": {"x":1}}</call><call>{"name": "f", "arguments": {}}</call>)"));
   EXPECT_FALSE(holds(grammar, R"({"x":1})"));
   GrammarMatcher m(grammar);
   EXPECT_TRUE(stands(mask_of(m), special_token()));
@@ -154,7 +135,7 @@ TEST(TokenGrammar, TextAroundSchemas) {
   EXPECT_TRUE(m.ended());
   EXPECT_FALSE(m.accept(end_token()));
   for (std::uint32_t word : mask_of(m)) EXPECT_EQ(word, 0u);
-  EXPECT_FALSE(copy.accept(end_token()));  // a copy goes its own way
+  EXPECT_FALSE(copy.accept(end_token()));                                               // a copy goes its own way
   EXPECT_TRUE(holds(TokenGrammar::from_part(GrammarPart::literal(""), tokens()), ""));  // the whole text may be empty
   EXPECT_THROW(TokenGrammar::from_part(GrammarPart::token(end_token()), tokens()), Error);
 }
@@ -201,21 +182,18 @@ TEST(SchemaNumbers, IntegersInARange) {
     SchemaWork work;
     const TextDfa dfa = integer_dfa(range, work);
     for (std::int64_t x = -1400; x <= 1400; ++x) {
-      const bool inside =
-          (!range.low || x >= *range.low) && (!range.high || x <= *range.high) && x % range.multiple == 0;
-      ASSERT_EQ(dfa.accepts_text(std::to_string(x)), inside) << x << " in " << range.low.value_or(-9999) << " .. "
-                                                             << range.high.value_or(9999) << " by " << range.multiple;
+      const bool inside = (!range.low || x >= *range.low) && (!range.high || x <= *range.high) && x % range.multiple == 0;
+      ASSERT_EQ(dfa.accepts_text(std::to_string(x)), inside)
+          << x << " in " << range.low.value_or(-9999) << " .. " << range.high.value_or(9999) << " by " << range.multiple;
     }
-    for (const char* text : {"", "-", "-0", "00", "01", "1.0", "1e1", "+1"})
-      ASSERT_FALSE(dfa.accepts_text(text)) << text;
+    for (const char* text : {"", "-", "-0", "00", "01", "1.0", "1e1", "+1"}) ASSERT_FALSE(dfa.accepts_text(text)) << text;
   }
 }
 
 TEST(SchemaNumbers, NumbersInARange) {
   RandomSequence draws(4, RandomStream::fuzz);
   const auto decimal = [&] {
-    const std::int64_t thousandths =
-        static_cast<std::int64_t>(draws.below(draws.below(2) ? 300000 : 30)) - (draws.below(2) ? 15 : 150000);
+    const std::int64_t thousandths = static_cast<std::int64_t>(draws.below(draws.below(2) ? 300000 : 30)) - (draws.below(2) ? 15 : 150000);
     return static_cast<double>(thousandths) / (draws.below(2) ? 1000 : 1);
   };
   int inside = 0;
@@ -239,16 +217,14 @@ TEST(SchemaNumbers, NumbersInARange) {
         return d > 0 || (d == 0 && !b->exclusive);
       };
       const bool want = ok(low, 1) && ok(high, -1);
-      ASSERT_EQ(dfa.accepts_text(text), want)
-          << text << " from " << (low ? low->value.dump() : "-") << " to " << (high ? high->value.dump() : "-");
+      ASSERT_EQ(dfa.accepts_text(text), want) << text << " from " << (low ? low->value.dump() : "-") << " to " << (high ? high->value.dump() : "-");
       inside += want;
     }
   }
   EXPECT_GT(inside, 1000);
   SchemaWork work;
   const TextDfa any = number_dfa(std::nullopt, std::nullopt, work);
-  for (const char* text : {"0", "-0", "-0.5", "1e5", "1.25E-300", "9.9e307", "123456789012345678"})
-    EXPECT_TRUE(any.accepts_text(text)) << text;
+  for (const char* text : {"0", "-0", "-0.5", "1e5", "1.25E-300", "9.9e307", "123456789012345678"}) EXPECT_TRUE(any.accepts_text(text)) << text;
   for (const char* text : {"", "-", ".5", "1.", "1e", "1e308", "9e999", "12e1", "01", "NaN", "1234567890123456789"})
     EXPECT_FALSE(any.accepts_text(text)) << text;
 }
@@ -278,8 +254,7 @@ TEST(SchemaPatterns, MatchAndRefuse) {
       EXPECT_EQ(e.code(), ErrorCode::invalid_argument) << pattern;
     }
   }
-  for (const char* pattern : {"(?=a)", "(?!a)", "(?<=a)", "(a)\\1", "\\bx", "\\p{L}", "(?i)a", "[]a]", "a{,3}", "\\Ax",
-                              "[[:alpha:]]", "a++"}) {
+  for (const char* pattern : {"(?=a)", "(?!a)", "(?<=a)", "(a)\\1", "\\bx", "\\p{L}", "(?i)a", "[]a]", "a{,3}", "\\Ax", "[[:alpha:]]", "a++"}) {
     try {
       automaton(pattern);
       ADD_FAILURE() << pattern;
@@ -361,7 +336,9 @@ TEST(TokenGrammar, MasksHaveASize) {
   const auto few = std::make_shared<const TokenBytes>(bytes, std::vector<std::int32_t>{end_token()}, kMost);
   std::vector<std::shared_ptr<const TokenGrammar>> all;
   for (int g = 0; g < 6; ++g) {
-    const Json schema = {{"type", "object"}, {"properties", {{fmt::format("a{}", g), {{"type", "string"}, {"maxLength", 40}}}, {"b", {{"type", "array"}, {"items", {{"type", "integer"}}}}}}}};
+    const Json schema = {
+        {"type", "object"},
+        {"properties", {{fmt::format("a{}", g), {{"type", "string"}, {"maxLength", 40}}}, {"b", {{"type", "array"}, {"items", {{"type", "integer"}}}}}}}};
     all.push_back(TokenGrammar::from_schema(schema, few));
     GrammarMatcher with_few(all.back()), with_many(TokenGrammar::from_schema(schema, tokens()));
     RandomSequence draws(static_cast<std::uint64_t>(g), RandomStream::fuzz);

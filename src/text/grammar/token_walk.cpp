@@ -50,20 +50,16 @@ void MaskStore::drop(Entries::iterator entry) {
 }
 
 MaskStore::Key MaskCache::key_of(const Stacks::Frame& f) const {
-  const Machine::Rule& rule =
-      machine_.rules[static_cast<std::size_t>(machine_.states[static_cast<std::size_t>(f.state)].rule)];
+  const Machine::Rule& rule = machine_.rules[static_cast<std::size_t>(machine_.states[static_cast<std::size_t>(f.state)].rule)];
   const auto most = static_cast<std::int64_t>(tokens_.longest());
-  return {id_, f.state, rule.calls ? f.depth : 0,
-          static_cast<std::int32_t>(std::clamp<std::int64_t>(rule.minimum - f.count, 0, most)),
-          static_cast<std::int32_t>(
-              rule.maximum == kNoMaximum ? most : std::clamp<std::int64_t>(rule.maximum - f.count, 0, most))};
+  return {id_, f.state, rule.calls ? f.depth : 0, static_cast<std::int32_t>(std::clamp<std::int64_t>(rule.minimum - f.count, 0, most)),
+          static_cast<std::int32_t>(rule.maximum == kNoMaximum ? most : std::clamp<std::int64_t>(rule.maximum - f.count, 0, most))};
 }
 
 // Every node below `node` that bytes lead to from the stack: on_token for each of its tokens, on_node(index, tops) for
 // it.
 template <class OnToken, class OnNode>
-void MaskCache::walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const OnToken& on_token,
-                     const OnNode& on_node) const {
+void MaskCache::walk(Stacks& stacks, std::int32_t top, std::uint32_t node, const OnToken& on_token, const OnNode& on_node) const {
   const std::vector<TokenBytes::Node>& nodes = tokens_.nodes();
   struct Level {
     std::vector<std::int32_t> tops;
@@ -149,8 +145,7 @@ void MaskCache::allowed(Stacks& stacks, std::int32_t top, std::span<std::uint32_
       for (std::uint32_t node : mask->exits)
         if (node != 0)
           walk(
-              stacks, frame.below, node, [&](std::int32_t token) { set_bit(words, token); },
-              [](std::uint32_t, const std::vector<std::int32_t>&) {});
+              stacks, frame.below, node, [&](std::int32_t token) { set_bit(words, token); }, [](std::uint32_t, const std::vector<std::int32_t>&) {});
     // Where the rule may end already here, the frame below may go on with any token.
     at = !mask->exits.empty() && mask->exits[0] == 0 ? frame.below : Stacks::kBottom;
   }

@@ -1,6 +1,6 @@
-// Which tokens a machine can say from a frame. The tokens that end within the frame's own rule (and what it calls)
-// depend on that frame alone: they are found once and kept. Where the rule ends inside a token, the frames below go on
-// from that place of the tree, each time anew: few tokens do that. All machines over the same tokens share one MaskStore, of a size.
+// Computes which tokens a machine accepts from a frame. The tokens that end within the frame's own rule (and rules it calls)
+// depend on that frame alone: they are computed once and cached. Where the rule ends inside a token, the frames below continue
+// from that node of the trie, each time anew: few tokens do that. All machines over the same tokens share one MaskStore, of bounded size.
 // Thread rule: MaskStore and MaskCache any thread (a lock); the functions one thread at a time.
 #pragma once
 #include <list>

@@ -33,9 +33,7 @@ const ordered_json* member(const ordered_json& object, const char* name) {
   return found == object.end() ? nullptr : &*found;
 }
 
-std::string quoted(std::string_view text) {
-  return ordered_json(std::string(text)).dump(-1, ' ', false, ordered_json::error_handler_t::replace);
-}
+std::string quoted(std::string_view text) { return ordered_json(std::string(text)).dump(-1, ' ', false, ordered_json::error_handler_t::replace); }
 }  // namespace
 
 ArgumentTypes::ArgumentTypes(const ordered_json& tools) {

@@ -9,9 +9,7 @@ namespace lockstep {
 
 bool is_text_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 
-std::size_t count_space(std::string_view text) {
-  return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_text_space) - text.begin());
-}
+std::size_t count_space(std::string_view text) { return static_cast<std::size_t>(std::find_if_not(text.begin(), text.end(), is_text_space) - text.begin()); }
 
 std::string name_in(std::string_view text) {
   constexpr std::size_t kMostNameBytes = 256;

@@ -1,8 +1,7 @@
-// Reads the calls of one block, as its text comes: what stands between <tool_call> and </tool_call>, say. A reader looks at the
-// text that is not read yet and takes one step: it uses some of it and says at most one thing. It never takes anything back.
-// Where it uses text it does not matter how the text was cut; where it waits for more it uses nothing.
-// Knows nothing of messages. One block, one thread.
+// Incrementally parses the tool calls of one block, such as the text between <tool_call> and </tool_call>.
 //   CallStep step = reader->step(text, ended); text.remove_prefix(step.used);
+// A step looks at the unread text, consumes some of it and reports at most one event; it never retracts one. Where it consumes text, the way the
+// text was cut does not matter; where it waits for more, it consumes nothing. Knows nothing of messages. One block, one thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -55,9 +54,9 @@ struct TagWords {
   std::string_view function, function_close, function_end;
   std::string_view parameter, parameter_close, parameter_end;
   std::string_view block_end;
-  std::string_view value = {};   // stands between parameter_close and the value, white space before it
-  bool newline_around = false;   // one newline on each side of a value is markup
-  bool string_flag = false;      // ` string="true">` or ` string="false">` or `>` stands there
+  std::string_view value = {};  // stands between parameter_close and the value, white space before it
+  bool newline_around = false;  // one newline on each side of a value is markup
+  bool string_flag = false;     // ` string="true">` or ` string="false">` or `>` stands there
 };
 std::unique_ptr<CallReader> make_tag_reader(const TagWords& words, const ArgumentTypes& types);
 

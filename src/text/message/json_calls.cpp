@@ -14,7 +14,7 @@ std::string decoded(const std::string& quoted) {
   return json.is_string() ? json.get<std::string>() : "";
 }
 
-// The name is told when the arguments begin: an object that has a name and no arguments is no call.
+// The name is emitted when the arguments begin: an object with a name and no arguments is no call.
 class JsonCall : public CallReader {
  public:
   CallStep step(std::string_view text, bool) override {
@@ -129,7 +129,8 @@ class JsonBlock : public CallReader {
         state_ = text[0] == ',' ? State::call : State::end;
         return {Kind::skipped, 1};
       case State::call:
-      case State::end: break;
+      case State::end:
+        break;
     }
     const Match match = match_word(text, end_);
     if (match == Match::yes) return {Kind::block_end, end_.size()};
@@ -152,13 +153,18 @@ class MarkedCalls : public CallReader {
   CallStep step(std::string_view text, bool ended) override {
     if (broken_) return {Kind::malformed};
     switch (state_) {
-      case State::title: return title(text);
-      case State::style: return style(text);
-      case State::fence: return fence(text);
-      case State::arguments: return arguments(text);
+      case State::title:
+        return title(text);
+      case State::style:
+        return style(text);
+      case State::fence:
+        return fence(text);
+      case State::arguments:
+        return arguments(text);
       case State::next:
       case State::fence_end:
-      case State::call_end: break;
+      case State::call_end:
+        break;
     }
     if (const std::size_t space = count_space(text); space > 0) return {Kind::skipped, space};
     if (text.empty()) return {ended && state_ == State::next && calls_ > 0 ? Kind::block_end : Kind::more};
@@ -202,7 +208,8 @@ class MarkedCalls : public CallReader {
     if (!words_.id_title) return named(name_in(title), used);
     std::string id(title);
     if (title.starts_with("functions.")) title.remove_prefix(10);
-    if (const std::size_t colon = title.rfind(':'); colon != std::string_view::npos && title.find_first_not_of("0123456789", colon + 1) == std::string_view::npos)
+    if (const std::size_t colon = title.rfind(':');
+        colon != std::string_view::npos && title.find_first_not_of("0123456789", colon + 1) == std::string_view::npos)
       title = title.substr(0, colon);
     return named(name_in(title), used, std::move(id));
   }

@@ -49,7 +49,8 @@ bool JsonScanner::feed(char c) {
       may_close_ = false;
       return true;
     case Next::inside:
-    case Next::nothing: break;
+    case Next::nothing:
+      break;
   }
   return false;
 }
@@ -114,14 +115,22 @@ bool JsonScanner::feed_number(char c) {
   };
   const bool e = c == 'e' || c == 'E';
   switch (number_) {
-    case Number::minus: return is_digit(c) && go(c == '0' ? Number::zero : Number::digits);
-    case Number::zero: return c == '.' ? go(Number::dot) : e && go(Number::e);
-    case Number::digits: return is_digit(c) || (c == '.' ? go(Number::dot) : e && go(Number::e));
-    case Number::dot: return is_digit(c) && go(Number::fraction);
-    case Number::fraction: return is_digit(c) || (e && go(Number::e));
-    case Number::e: return c == '+' || c == '-' ? go(Number::sign) : is_digit(c) && go(Number::exponent);
-    case Number::sign: return is_digit(c) && go(Number::exponent);
-    case Number::exponent: return is_digit(c);
+    case Number::minus:
+      return is_digit(c) && go(c == '0' ? Number::zero : Number::digits);
+    case Number::zero:
+      return c == '.' ? go(Number::dot) : e && go(Number::e);
+    case Number::digits:
+      return is_digit(c) || (c == '.' ? go(Number::dot) : e && go(Number::e));
+    case Number::dot:
+      return is_digit(c) && go(Number::fraction);
+    case Number::fraction:
+      return is_digit(c) || (e && go(Number::e));
+    case Number::e:
+      return c == '+' || c == '-' ? go(Number::sign) : is_digit(c) && go(Number::exponent);
+    case Number::sign:
+      return is_digit(c) && go(Number::exponent);
+    case Number::exponent:
+      return is_digit(c);
   }
   return false;
 }
@@ -148,13 +157,27 @@ void append_json_inside(std::string& out, std::string_view text) {
   for (const char c : text) {
     const auto byte = static_cast<unsigned char>(c);
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
       default:
         if (byte >= 0x20) {
           out += c;

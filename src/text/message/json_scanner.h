@@ -1,7 +1,8 @@
-// Reads JSON a character at a time and says whether it can still become a value, and where in it one is: for JSON that is passed
-// on before it is whole. Builds nothing. In strings it lets control characters stand, which models write and JSON forbids: who
-// passes them on escapes them (append_json_character). UTF-8 is not looked at. One text, one thread.
+// Scans JSON character by character: whether it can still become a value, and which part of one comes next; for JSON that is forwarded
+// before it is complete.
 //   JsonScanner scanner; for (char c : text) if (!scanner.feed(c)) break; if (scanner.done()) ...
+// Builds nothing. In strings it accepts control characters, which models write and JSON forbids: whoever
+// forwards them escapes them (append_json_character). UTF-8 is not checked. One text, one thread.
 #pragma once
 #include <cstdint>
 #include <string>

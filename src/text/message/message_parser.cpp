@@ -27,13 +27,15 @@ MessageParser::MessageParser(MessageFormat format, std::shared_ptr<const Argumen
 MessageDelta MessageParser::push(std::string_view text) {
   MessageDelta delta;
   pending_ += text;
-  while (advance(delta, false)) {}
+  while (advance(delta, false)) {
+  }
   return delta;
 }
 
 MessageDelta MessageParser::flush() {
   MessageDelta delta;
-  while (advance(delta, true)) {}
+  while (advance(delta, true)) {
+  }
   return delta;
 }
 
@@ -64,12 +66,19 @@ bool MessageParser::advance(MessageDelta& delta, bool ended) {
   skip();
   if (rest().empty() && state_ != State::call) return false;
   switch (state_) {
-    case State::start: return advance_start(ended);
-    case State::reasoning: return advance_reasoning(delta, ended);
-    case State::content: return advance_content(delta, ended);
-    case State::call: return advance_call(delta, ended);
-    case State::json_start: return advance_json_start(ended);
-    case State::over: drop(rest().size()); return false;
+    case State::start:
+      return advance_start(ended);
+    case State::reasoning:
+      return advance_reasoning(delta, ended);
+    case State::content:
+      return advance_content(delta, ended);
+    case State::call:
+      return advance_call(delta, ended);
+    case State::json_start:
+      return advance_json_start(ended);
+    case State::over:
+      drop(rest().size());
+      return false;
   }
   return false;
 }
@@ -172,13 +181,19 @@ bool MessageParser::advance_call(MessageDelta& delta, bool ended) {
   unsaid_ += text.substr(0, step.used);
   drop(step.used);
   switch (step.kind) {
-    case CallStep::Kind::skipped: return true;
+    case CallStep::Kind::skipped:
+      return true;
     case CallStep::Kind::more:
       if (!ended && text.size() == all.size() && unsaid_.size() + text.size() < kMostCallBytes) return false;
       break;
-    case CallStep::Kind::malformed: break;
-    case CallStep::Kind::name: begin_call(delta, std::move(step.text), std::move(step.id)); return true;
-    case CallStep::Kind::arguments: add_arguments(delta, std::move(step.text)); return true;
+    case CallStep::Kind::malformed:
+      break;
+    case CallStep::Kind::name:
+      begin_call(delta, std::move(step.text), std::move(step.id));
+      return true;
+    case CallStep::Kind::arguments:
+      add_arguments(delta, std::move(step.text));
+      return true;
     case CallStep::Kind::call_end:
       if (!told_) {
         told_ = true;

@@ -1,12 +1,11 @@
-// What a model wrote, taken apart as it streams: reasoning (<think>), content, tool calls in the model family's own format.
-// How the text is cut into pieces does not change what comes out in all, and nothing that came out is taken back.
-// The rule of calls: a call to a tool that was offered comes out as soon as its name is whole (in JSON: and its arguments begin), and
-// then its arguments as they come; a call to any other name, when it is whole. Where text that came out as a call turns out
-// malformed or ends, the call stays as it is, its arguments broken off, which is no JSON: nobody runs half a command by
-// mistake. What did not come out as a call comes out as content, so no word is lost: only markup and the white space beside
-// it go. At most kMostCallBytes wait. Knows no model and no API. Thread rule: one message, one thread.
+// Splits a model's output as it streams: reasoning (<think>), content, tool calls in the model family's own format.
 //   MessageParser parser(detect_message_format(chat.source()), tools, opened_reasoning);
 //   for (part : stream) send(parser.push(part)); send(parser.flush());
+// How the text is cut into pieces does not change the result, and nothing that was emitted is retracted. A call to an offered tool
+// is emitted as soon as its name is complete (in JSON: and its arguments begin), then its arguments as they come; a call to any other name, when it
+// is complete. If an emitted call turns out malformed or the text ends, its arguments stay incomplete, which is no JSON: nobody runs
+// half a command by mistake. What is not emitted as a call is emitted as content, so no word is lost: only markup and white space beside
+// it are dropped. At most kMostCallBytes are buffered. Knows no model and no API. Thread rule: one message, one thread.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -22,9 +21,9 @@
 namespace lockstep {
 
 struct ToolCallDelta {
-  std::size_t index = 0;      // of the call in its message
-  std::string id, name;       // in the first delta of a call; id: where the format has one
-  std::string arguments;      // a piece; all of a whole call's make one JSON object
+  std::size_t index = 0;  // of the call in its message
+  std::string id, name;   // in the first delta of a call; id: where the format has one
+  std::string arguments;  // a piece; all of a whole call's make one JSON object
 };
 
 struct MessageDelta {
@@ -81,10 +80,10 @@ class MessageParser {
   std::size_t front_ = 0;
   // In a block of calls.
   std::unique_ptr<CallReader> reader_;
-  std::string unsaid_;          // read, and not come out in any way
+  std::string unsaid_;  // read, and not come out in any way
   bool in_call_ = false, told_ = false;
-  ToolCallDelta held_;          // the call at hand, until it is told
-  std::size_t calls_ = 0;       // told
+  ToolCallDelta held_;     // the call at hand, until it is told
+  std::size_t calls_ = 0;  // told
 };
 
 }  // namespace lockstep

@@ -56,8 +56,10 @@ struct Sample {
 };
 const std::vector<Sample>& samples() {
   static const std::vector<Sample> rows = {
-      {MessageFormat::glm, "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"},
-      {MessageFormat::glm, "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>"},
+      {MessageFormat::glm,
+       "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Paris</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>"},
+      {MessageFormat::glm,
+       "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Paris</arg_value><arg_key>days</arg_key><arg_value>3</arg_value></tool_call>"},
       {MessageFormat::qwen, "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"days\": 3}}\n</tool_call>"},
       {MessageFormat::qwen,
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"},
@@ -66,7 +68,8 @@ const std::vector<Sample>& samples() {
       {MessageFormat::deepseek,
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>{\"city\": \"Paris\", \"days\": 3}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
       {MessageFormat::deepseek,
-       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Paris\", \"days\": 3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n{\"city\": \"Paris\", \"days\": "
+       "3}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
       {MessageFormat::deepseek,
        "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" string=\"true\">Paris</｜DSML｜parameter>\n"
        "<｜DSML｜parameter name=\"days\" string=\"false\">3</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>"},
@@ -74,7 +77,8 @@ const std::vector<Sample>& samples() {
        "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{\"city\": \"Paris\", \"days\": 3}<|tool_call_end|>"
        "<|tool_calls_section_end|>"},
       {MessageFormat::minimax,
-       "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\n<parameter name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>"},
+       "<minimax:tool_call>\n<invoke name=\"get_weather\">\n<parameter name=\"city\">Paris</parameter>\n<parameter "
+       "name=\"days\">3</parameter>\n</invoke>\n</minimax:tool_call>"},
       {MessageFormat::nemotron, "<TOOLCALL>[{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", \"days\": 3}}]</TOOLCALL>"},
       {MessageFormat::nemotron,
        "<tool_call>\n<function=get_weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>"},
@@ -168,7 +172,7 @@ TEST(MessageParser, JsonIsReadAsJsonIs) {
     EXPECT_TRUE(ordered_json::accept(json));
   }
   EXPECT_EQ(arguments("{\"a\": \"x\ny\"}"), R"({"a": "x\ny"})");  // a bare line feed, which models write
-  EXPECT_EQ(arguments(R"("{\"a\": 1}")"), R"({"a": 1})");           // as a text
+  EXPECT_EQ(arguments(R"("{\"a\": 1}")"), R"({"a": 1})");         // as a text
   for (const std::string json : {R"({"a": 01})", R"({"a": .5})", R"({"a": +1})", R"({"a": 1.})", R"({"a": tru})", R"({"a" 1})", R"({a: 1})", R"({"a": "\x"})",
                                  R"({"a": "\ud800"})", R"({"a": "\udc00"})", R"({"a": 1,})", R"({"a": [1,]})", R"({"a": [1})", R"({"a": -})", R"({"a": 1e})"}) {
     EXPECT_FALSE(ordered_json::accept(json)) << json;
@@ -179,7 +183,8 @@ TEST(MessageParser, JsonIsReadAsJsonIs) {
   const std::string deep = R"({"a": )" + std::string(600, '[') + std::string(600, ']') + "}";
   EXPECT_FALSE(ordered_json::accept(arguments(deep)));
   // Any order, other members, escapes in keys and names.
-  const Message message = stream(MessageFormat::qwen, R"(<tool_call>{"id": 7, "\u0061rguments": {"days": 3}, "x": [{"name": "no"}], "name": "get\u005fweather"}</tool_call>)");
+  const Message message =
+      stream(MessageFormat::qwen, R"(<tool_call>{"id": 7, "\u0061rguments": {"days": 3}, "x": [{"name": "no"}], "name": "get\u005fweather"}</tool_call>)");
   expect_call(message, 0, "get_weather", R"({"days": 3})");
   EXPECT_EQ(message.content, "");
 }
@@ -206,7 +211,8 @@ TEST(MessageParser, LlamaTakesSeveralCallsAndLeavesOtherJsonAlone) {
   ASSERT_EQ(two.calls.size(), 2u);
   expect_call(two, 1, "get_weather", R"({"city": "a}\"{"})");
   EXPECT_EQ(two.content, "");
-  for (const std::string& text : std::vector<std::string>{R"({"a": 1} and more)", R"({"name": 5, "parameters": {}})", "{broken", "<|python_tag|>print(1)", "text first " + call})
+  for (const std::string& text :
+       std::vector<std::string>{R"({"a": 1} and more)", R"({"name": 5, "parameters": {}})", "{broken", "<|python_tag|>print(1)", "text first " + call})
     EXPECT_EQ(parse(MessageFormat::llama, text).content, text);
 }
 
@@ -229,7 +235,8 @@ TEST(MessageParser, MalformedCallsComeOutAsTheyStood) {
       {MessageFormat::glm, "<tool_call>get_weath"},
       {MessageFormat::glm, "<tool_call>f<arg_key>a</arg_key></tool_call>"},
       {MessageFormat::glm, "<tool_call></tool_call>"},
-      {MessageFormat::kimi, "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{bad<|tool_call_end|><|tool_calls_section_end|>"},
+      {MessageFormat::kimi,
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{bad<|tool_call_end|><|tool_calls_section_end|>"},
       {MessageFormat::deepseek, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}"},
       {MessageFormat::minimax, "<minimax:tool_call><invoke name=\"f\"></minimax:tool_call>"},
       {MessageFormat::nemotron, "<TOOLCALL>[]</TOOLCALL>"},
@@ -245,7 +252,9 @@ TEST(MessageParser, AnEndMarkerInsideAJsonStringDoesNotEndTheCall) {
 
 TEST(MessageParser, SchemasSayWhatBareTextIs) {
   const auto value = [](const std::string& key, const std::string& text) {
-    return parse(MessageFormat::glm, "<tool_call>get_weather<arg_key>" + key + "</arg_key><arg_value>" + text + "</arg_value></tool_call>").calls.at(0).arguments;
+    return parse(MessageFormat::glm, "<tool_call>get_weather<arg_key>" + key + "</arg_key><arg_value>" + text + "</arg_value></tool_call>")
+        .calls.at(0)
+        .arguments;
   };
   EXPECT_EQ(value("city", "5"), R"({"city": "5"})");
   EXPECT_EQ(value("city", " a\nb\" "), R"({"city": " a\nb\" "})");
@@ -285,19 +294,72 @@ TEST(MessageFormat, NamesAndDetection) {
 
 // Pieces that make markers, near misses and white space likely.
 rc::Gen<std::string> model_text() {
-  static const std::vector<std::string> pieces = {
-      "{\"name\": \"get_weather\", \"arguments\": {\"city\": \"", "{\"name\": \"get_weather\", \"parameters\": {", "\"days\": 3", "}}", ",", "[", "]", "get_weather",
-      "<arg_key>city</arg_key>", "<arg_value>", "</arg_value>", "<function=get_weather>", "<parameter=city>\n", "<parameter=days>", "\n</parameter>",
-      "<invoke name=\"get_weather\">", "<parameter name=\"city\">", "<｜DSML｜function_calls>", "<｜DSML｜invoke name=\"get_weather\">", "</｜DSML｜invoke>",
-      "<｜DSML｜parameter name=\"city\" string=\"true\">", "</｜DSML｜parameter>", "</｜DSML｜function_calls>", "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>",
-      "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n", "\n```<｜tool▁call▁end｜>",
-      "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>", "<|tool_call_end|>", "{}",
-      "<think>", "</think>", "<tool_call>", "</tool_call>", "\n", " ", "a", "<", "</", "é", "{", "}", "\"", "\\", ";", "<|python_tag|>",
-      "{\"name\": \"f\", \"arguments\": {\"x\": 1}}", "{\"name\": \"f\", \"parameters\": {}}", "f<arg_key>a</arg_key><arg_value>1</arg_value>",
-      "<function=f>", "<parameter=p>", "</parameter>", "</function>", "<TOOLCALL>", "</TOOLCALL>", "[{\"name\": \"f\", \"arguments\": {}}]",
-      "<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"f\">", "</invoke>", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>",
-      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>",
-      "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>", "                                                                      "};
+  static const std::vector<std::string> pieces = {"{\"name\": \"get_weather\", \"arguments\": {\"city\": \"",
+                                                  "{\"name\": \"get_weather\", \"parameters\": {",
+                                                  "\"days\": 3",
+                                                  "}}",
+                                                  ",",
+                                                  "[",
+                                                  "]",
+                                                  "get_weather",
+                                                  "<arg_key>city</arg_key>",
+                                                  "<arg_value>",
+                                                  "</arg_value>",
+                                                  "<function=get_weather>",
+                                                  "<parameter=city>\n",
+                                                  "<parameter=days>",
+                                                  "\n</parameter>",
+                                                  "<invoke name=\"get_weather\">",
+                                                  "<parameter name=\"city\">",
+                                                  "<｜DSML｜function_calls>",
+                                                  "<｜DSML｜invoke name=\"get_weather\">",
+                                                  "</｜DSML｜invoke>",
+                                                  "<｜DSML｜parameter name=\"city\" string=\"true\">",
+                                                  "</｜DSML｜parameter>",
+                                                  "</｜DSML｜function_calls>",
+                                                  "<｜tool▁call▁begin｜>get_weather<｜tool▁sep｜>",
+                                                  "<｜tool▁call▁begin｜>function<｜tool▁sep｜>get_weather\n```json\n",
+                                                  "\n```<｜tool▁call▁end｜>",
+                                                  "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>",
+                                                  "<|tool_call_end|>",
+                                                  "{}",
+                                                  "<think>",
+                                                  "</think>",
+                                                  "<tool_call>",
+                                                  "</tool_call>",
+                                                  "\n",
+                                                  " ",
+                                                  "a",
+                                                  "<",
+                                                  "</",
+                                                  "é",
+                                                  "{",
+                                                  "}",
+                                                  "\"",
+                                                  "\\",
+                                                  ";",
+                                                  "<|python_tag|>",
+                                                  "{\"name\": \"f\", \"arguments\": {\"x\": 1}}",
+                                                  "{\"name\": \"f\", \"parameters\": {}}",
+                                                  "f<arg_key>a</arg_key><arg_value>1</arg_value>",
+                                                  "<function=f>",
+                                                  "<parameter=p>",
+                                                  "</parameter>",
+                                                  "</function>",
+                                                  "<TOOLCALL>",
+                                                  "</TOOLCALL>",
+                                                  "[{\"name\": \"f\", \"arguments\": {}}]",
+                                                  "<minimax:tool_call>",
+                                                  "</minimax:tool_call>",
+                                                  "<invoke name=\"f\">",
+                                                  "</invoke>",
+                                                  "<｜tool▁calls▁begin｜>",
+                                                  "<｜tool▁calls▁end｜>",
+                                                  "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{}<｜tool▁call▁end｜>",
+                                                  "<|tool_calls_section_begin|>",
+                                                  "<|tool_calls_section_end|>",
+                                                  "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+                                                  "                                                                      "};
   return rc::gen::map(rc::gen::container<std::vector<std::string>>(rc::gen::elementOf(pieces)), [](const std::vector<std::string>& parts) {
     std::string text;
     for (const std::string& part : parts) text += part;
@@ -345,7 +407,8 @@ RC_GTEST_PROP(MessageParserProperty, NothingIsLost, ()) {
 RC_GTEST_PROP(MessageParserProperty, NoWordIsLost, ()) {
   const auto format = message_format_by_name(*rc::gen::elementOf(message_format_names()));
   const std::string text = *model_text();
-  static const std::vector<std::string> marks = {"\"city\": \"", "<arg_value>", "<parameter=city>\n", "string=\"true\">", "name=\"city\">", "</tool_call>", "</invoke>", "\n```<", "Pa"};
+  static const std::vector<std::string> marks = {
+      "\"city\": \"", "<arg_value>", "<parameter=city>\n", "string=\"true\">", "name=\"city\">", "</tool_call>", "</invoke>", "\n```<", "Pa"};
   std::string with;
   int words = 0;
   for (std::size_t at = 0; at < text.size();) {
@@ -372,7 +435,8 @@ RC_GTEST_PROP(MessageParserProperty, WholeArgumentsAreAnObject, ()) {
 }
 // For clients that want one call: the message ends with it, wherever the text is cut.
 TEST(MessageParser, EndsWithTheFirstCall) {
-  const nlohmann::ordered_json tools = nlohmann::ordered_json::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}}])");
+  const nlohmann::ordered_json tools =
+      nlohmann::ordered_json::parse(R"([{"function": {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}}}}])");
   const std::string call = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
   for (const std::string& text : {"Hm. " + call + "\n" + call + " more", "Hm. " + call + call}) {
     for (std::size_t piece : {std::size_t{1}, std::size_t{7}, text.size()}) {

@@ -12,19 +12,26 @@ class TagCalls : public CallReader {
 
   CallStep step(std::string_view text, bool ended) override {
     switch (state_) {
-      case State::name: return name(text);
-      case State::key: return key(text);
-      case State::flag: return flag(text);
-      case State::text_begin: return text_begin(text, ended);
-      case State::text: return text_piece(text, ended);
-      case State::value: return value(text);
+      case State::name:
+        return name(text);
+      case State::key:
+        return key(text);
+      case State::flag:
+        return flag(text);
+      case State::text_begin:
+        return text_begin(text, ended);
+      case State::text:
+        return text_piece(text, ended);
+      case State::value:
+        return value(text);
       case State::call_end:
         state_ = State::next;
         ++calls_;
         return {Kind::call_end};
       case State::next:
       case State::parameters:
-      case State::value_mark: break;
+      case State::value_mark:
+        break;
     }
     if (const std::size_t space = count_space(text); space > 0) return {Kind::skipped, space};
     if (state_ == State::next) return next(text, ended);
@@ -144,8 +151,7 @@ class TagCalls : public CallReader {
     }
     state_ = State::parameters;
     const bool as_written = is_json_ && nlohmann::ordered_json::accept(given);
-    return {Kind::arguments, end + words_.parameter_end.size(),
-            opening() + (as_written ? std::string(trimmed(given)) : types_.value_json(tool_, key_, given))};
+    return {Kind::arguments, end + words_.parameter_end.size(), opening() + (as_written ? std::string(trimmed(given)) : types_.value_json(tool_, key_, given))};
   }
 
   TagWords words_;

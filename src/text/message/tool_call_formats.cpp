@@ -6,17 +6,38 @@
 
 namespace lockstep {
 namespace {
-constexpr TagWords kGlm{.parameter = "<arg_key>", .parameter_close = "</arg_key>", .parameter_end = "</arg_value>", .block_end = "</tool_call>", .value = "<arg_value>"};
-constexpr TagWords kQwenTags{.function = "<function=", .function_close = ">", .function_end = "</function>", .parameter = "<parameter=", .parameter_close = ">",
-                             .parameter_end = "</parameter>", .block_end = "</tool_call>", .newline_around = true};
-constexpr TagWords kMinimax{.function = "<invoke name=\"", .function_close = "\">", .function_end = "</invoke>", .parameter = "<parameter name=\"",
-                            .parameter_close = "\">", .parameter_end = "</parameter>", .block_end = "</minimax:tool_call>"};
-constexpr TagWords kDsml{.function = "<｜DSML｜invoke name=\"", .function_close = "\">", .function_end = "</｜DSML｜invoke>",
-                         .parameter = "<｜DSML｜parameter name=\"", .parameter_close = "\"", .parameter_end = "</｜DSML｜parameter>",
-                         .block_end = "</｜DSML｜function_calls>", .string_flag = true};
-constexpr MarkedWords kDeepseek{.begin = "<｜tool▁call▁begin｜>", .separator = "<｜tool▁sep｜>", .end = "<｜tool▁call▁end｜>", .block_end = "<｜tool▁calls▁end｜>", .fence = true};
-constexpr MarkedWords kKimi{.begin = "<|tool_call_begin|>", .separator = "<|tool_call_argument_begin|>", .end = "<|tool_call_end|>",
-                            .block_end = "<|tool_calls_section_end|>", .id_title = true};
+constexpr TagWords kGlm{
+    .parameter = "<arg_key>", .parameter_close = "</arg_key>", .parameter_end = "</arg_value>", .block_end = "</tool_call>", .value = "<arg_value>"};
+constexpr TagWords kQwenTags{.function = "<function=",
+                             .function_close = ">",
+                             .function_end = "</function>",
+                             .parameter = "<parameter=",
+                             .parameter_close = ">",
+                             .parameter_end = "</parameter>",
+                             .block_end = "</tool_call>",
+                             .newline_around = true};
+constexpr TagWords kMinimax{.function = "<invoke name=\"",
+                            .function_close = "\">",
+                            .function_end = "</invoke>",
+                            .parameter = "<parameter name=\"",
+                            .parameter_close = "\">",
+                            .parameter_end = "</parameter>",
+                            .block_end = "</minimax:tool_call>"};
+constexpr TagWords kDsml{.function = "<｜DSML｜invoke name=\"",
+                         .function_close = "\">",
+                         .function_end = "</｜DSML｜invoke>",
+                         .parameter = "<｜DSML｜parameter name=\"",
+                         .parameter_close = "\"",
+                         .parameter_end = "</｜DSML｜parameter>",
+                         .block_end = "</｜DSML｜function_calls>",
+                         .string_flag = true};
+constexpr MarkedWords kDeepseek{
+    .begin = "<｜tool▁call▁begin｜>", .separator = "<｜tool▁sep｜>", .end = "<｜tool▁call▁end｜>", .block_end = "<｜tool▁calls▁end｜>", .fence = true};
+constexpr MarkedWords kKimi{.begin = "<|tool_call_begin|>",
+                            .separator = "<|tool_call_argument_begin|>",
+                            .end = "<|tool_call_end|>",
+                            .block_end = "<|tool_calls_section_end|>",
+                            .id_title = true};
 
 // JSON or tags, as the first character says.
 class QwenReader : public CallReader {
@@ -86,36 +107,71 @@ MessageFormat detect_message_format(std::string_view source) {
 CallMarkup call_markup(MessageFormat format, std::string_view source) {
   const auto has = [&](std::string_view sign) { return source.find(sign) != std::string_view::npos; };
   const auto json = [](std::string begin, std::string between, std::string end, std::string name, std::string arguments, std::string behind) {
-    return CallMarkup{.begin = std::move(begin), .between = std::move(between), .end = std::move(end), .before_name = std::move(name), .before_arguments = std::move(arguments), .behind = std::move(behind)};
+    return CallMarkup{.begin = std::move(begin),
+                      .between = std::move(between),
+                      .end = std::move(end),
+                      .before_name = std::move(name),
+                      .before_arguments = std::move(arguments),
+                      .behind = std::move(behind)};
   };
   const std::string name = "{\"name\": \"", arguments = "\", \"arguments\": ";
-  // Who is told of tags writes tags.
+  // A model whose prompt describes tags writes tags.
   if ((format == MessageFormat::qwen || format == MessageFormat::nemotron) && has("<function="))
-    return {.between = "\n", .before_name = "<tool_call>\n<function=", .before_arguments = ">\n", .behind = "</function>\n</tool_call>",
-            .before_key = "<parameter=", .before_text = ">\n", .before_value = ">\n", .behind_value = "\n</parameter>\n"};
+    return {.between = "\n",
+            .before_name = "<tool_call>\n<function=",
+            .before_arguments = ">\n",
+            .behind = "</function>\n</tool_call>",
+            .before_key = "<parameter=",
+            .before_text = ">\n",
+            .before_value = ">\n",
+            .behind_value = "\n</parameter>\n"};
   if (format == MessageFormat::qwen) return json("<tool_call>\n", "\n</tool_call>\n<tool_call>\n", "\n</tool_call>", name, arguments, "}");
   if (format == MessageFormat::nemotron) return json("<TOOLCALL>[", ", ", "]</TOOLCALL>", name, arguments, "}");
   if (format == MessageFormat::glm) {
     const std::string line = has("</arg_key><arg_value>") ? "" : "\n";  // GLM-4.7 writes no new lines
-    return {.between = line, .before_name = "<tool_call>", .before_arguments = line, .behind = "</tool_call>", .before_key = "<arg_key>",
-            .before_text = "</arg_key>" + line + "<arg_value>", .before_value = "</arg_key>" + line + "<arg_value>", .behind_value = "</arg_value>" + line};
+    return {.between = line,
+            .before_name = "<tool_call>",
+            .before_arguments = line,
+            .behind = "</tool_call>",
+            .before_key = "<arg_key>",
+            .before_text = "</arg_key>" + line + "<arg_value>",
+            .before_value = "</arg_key>" + line + "<arg_value>",
+            .behind_value = "</arg_value>" + line};
   }
   if (format == MessageFormat::minimax)
-    return {.begin = "<minimax:tool_call>\n", .end = "</minimax:tool_call>", .before_name = "<invoke name=\"", .before_arguments = "\">", .behind = "\n</invoke>\n",
-            .before_key = "\n<parameter name=\"", .before_text = "\">", .before_value = "\">", .behind_value = "</parameter>"};
+    return {.begin = "<minimax:tool_call>\n",
+            .end = "</minimax:tool_call>",
+            .before_name = "<invoke name=\"",
+            .before_arguments = "\">",
+            .behind = "\n</invoke>\n",
+            .before_key = "\n<parameter name=\"",
+            .before_text = "\">",
+            .before_value = "\">",
+            .behind_value = "</parameter>"};
   if (format == MessageFormat::kimi)
-    return {.begin = "<|tool_calls_section_begin|>", .end = "<|tool_calls_section_end|>", .before_name = "<|tool_call_begin|>functions.",
-            .before_arguments = "<|tool_call_argument_begin|>", .behind = "<|tool_call_end|>", .numbered = true};
+    return {.begin = "<|tool_calls_section_begin|>",
+            .end = "<|tool_calls_section_end|>",
+            .before_name = "<|tool_call_begin|>functions.",
+            .before_arguments = "<|tool_call_argument_begin|>",
+            .behind = "<|tool_call_end|>",
+            .numbered = true};
   // V3 and R1 write a code fence, V3.1 does not.
   if (format == MessageFormat::deepseek && has("tool▁calls▁begin")) {
-    const std::string call = "<｜tool▁call▁begin｜>", separator = "<｜tool▁sep｜>", end = "<｜tool▁call▁end｜>", begin = "<｜tool▁calls▁begin｜>", last = "<｜tool▁calls▁end｜>";
+    const std::string call = "<｜tool▁call▁begin｜>", separator = "<｜tool▁sep｜>", end = "<｜tool▁call▁end｜>", begin = "<｜tool▁calls▁begin｜>",
+                      last = "<｜tool▁calls▁end｜>";
     if (has("```json")) return json(begin, "\n", last, call + "function" + separator, "\n```json\n", "\n```" + end);
     return json(begin, "", last, call, separator, end);
   }
   if (format == MessageFormat::deepseek)
-    return {.begin = "<｜DSML｜function_calls>\n", .end = "</｜DSML｜function_calls>", .before_name = "<｜DSML｜invoke name=\"", .before_arguments = "\">\n",
-            .behind = "</｜DSML｜invoke>\n", .before_key = "<｜DSML｜parameter name=\"", .before_text = "\" string=\"true\">",
-            .before_value = "\" string=\"false\">", .behind_value = "</｜DSML｜parameter>\n"};
+    return {.begin = "<｜DSML｜function_calls>\n",
+            .end = "</｜DSML｜function_calls>",
+            .before_name = "<｜DSML｜invoke name=\"",
+            .before_arguments = "\">\n",
+            .behind = "</｜DSML｜invoke>\n",
+            .before_key = "<｜DSML｜parameter name=\"",
+            .before_text = "\" string=\"true\">",
+            .before_value = "\" string=\"false\">",
+            .behind_value = "</｜DSML｜parameter>\n"};
   if (format == MessageFormat::llama) return json("", "; ", "", name, "\", \"parameters\": ", "}");
   return {};
 }

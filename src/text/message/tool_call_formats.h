@@ -1,6 +1,7 @@
-// How model families write tool calls: the markers around a block of calls, and who reads what stands inside. A format is a row
-// of the table in tool_call_formats.cpp. Knows nothing of messages. Constant tables; any thread.
+// How model families write tool calls: the markers around a block of calls, and the reader of its contents. A format is a row
+// of the table in tool_call_formats.cpp.
 //   MessageFormat format = detect_message_format(chat_template_source);
+// Knows nothing of messages. Constant tables; any thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -46,9 +47,9 @@ const ToolCallFormat& tool_call_format(MessageFormat format);
 // How a family writes calls, for who holds it to them: the text around a call's name and arguments, and around and between
 // calls. Arguments are a JSON object as it stands, or tags, one an argument.
 struct CallMarkup {
-  std::string begin, between, end;                    // <TOOLCALL>[  ,  ]</TOOLCALL>
-  std::string before_name, before_arguments, behind;  // {"name": "  ", "arguments":  }
-  bool numbered = false;                              // behind a name stand ":" and a number
+  std::string begin, between, end;                                  // <TOOLCALL>[  ,  ]</TOOLCALL>
+  std::string before_name, before_arguments, behind;                // {"name": "  ", "arguments":  }
+  bool numbered = false;                                            // behind a name stand ":" and a number
   std::string before_key, before_text, before_value, behind_value;  // <parameter=  >\n  >\n  \n</parameter>\n; of tags
   bool empty() const { return before_name.empty(); }
   bool tags() const { return !before_key.empty(); }

@@ -180,21 +180,31 @@ Value cycler_attribute(const Value& self, std::string_view name) {
 Value python_attribute(const Value& object, std::string_view name) {
   if (object.is_undefined()) fail_undefined(object);
   static const std::set<std::string_view> internal = {
-      "__class__", "__delattr__", "__dir__", "__doc__", "__eq__", "__format__", "__ge__", "__getattribute__", "__getstate__", "__gt__", "__hash__",
-      "__init__", "__init_subclass__", "__le__", "__lt__", "__ne__", "__new__", "__reduce__", "__reduce_ex__", "__repr__", "__setattr__",
-      "__sizeof__", "__str__", "__subclasshook__"};
+      "__class__",     "__delattr__", "__dir__",     "__doc__",           "__eq__",  "__format__",      "__ge__", "__getattribute__", "__getstate__",
+      "__gt__",        "__hash__",    "__init__",    "__init_subclass__", "__le__",  "__lt__",          "__ne__", "__new__",          "__reduce__",
+      "__reduce_ex__", "__repr__",    "__setattr__", "__sizeof__",        "__str__", "__subclasshook__"};
   if (object.is(Kind::name_space)) {
     if (const Value* found = object.as<NamespaceObject>().attributes.find(name)) return *found;
     return name == "__class__" ? unsafe(object, name) : Value();
   }
   if (internal.count(name)) return unsafe(object, name);
   switch (object.kind()) {
-    case Kind::text: return string_method(object, name);
-    case Kind::dict: return dict_attribute(object, name);
-    case Kind::list: case Kind::tuple: case Kind::range: return sequence_attribute(object, name);
-    case Kind::boolean: case Kind::integer: case Kind::real: return number_attribute(object, name);
-    case Kind::loop: return loop_attribute(object, name);
-    case Kind::cycler: return cycler_attribute(object, name);
+    case Kind::text:
+      return string_method(object, name);
+    case Kind::dict:
+      return dict_attribute(object, name);
+    case Kind::list:
+    case Kind::tuple:
+    case Kind::range:
+      return sequence_attribute(object, name);
+    case Kind::boolean:
+    case Kind::integer:
+    case Kind::real:
+      return number_attribute(object, name);
+    case Kind::loop:
+      return loop_attribute(object, name);
+    case Kind::cycler:
+      return cycler_attribute(object, name);
     case Kind::joiner:
       if (name == "sep") return object.as<JoinerObject>().separator;
       if (name == "used") return Value::of(object.as<JoinerObject>().used);
@@ -208,7 +218,8 @@ Value python_attribute(const Value& object, std::string_view name) {
         for (Value key; cursor.next(key);) dict.set(key, or_else(values[1], Value::none()));
         return Value::of(std::move(dict));
       });
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -244,8 +255,7 @@ Value get_item(const Value& object, const Value& index) {
   Value value = python_item(object, index);
   if (value.is(Kind::missing) && index.is(Kind::text)) value = python_attribute(object, index.text().view());
   if (!value.is(Kind::missing)) return value;
-  if (index.is(Kind::text))
-    return Value::undefined(fmt::format("'{}' object has no attribute '{}'", object.type_name(), utf8_excerpt(index.text().view())));
+  if (index.is(Kind::text)) return Value::undefined(fmt::format("'{}' object has no attribute '{}'", object.type_name(), utf8_excerpt(index.text().view())));
   return Value::undefined(fmt::format("{} object has no element {}", object.type_name(), utf8_excerpt(index.repr().view())));
 }
 
@@ -256,8 +266,7 @@ Value python_slice(const Value& object, const Value& start, const Value& stop, c
   const std::int64_t size = *object.length();
   const Value* parts[] = {&start, &stop, &step};
   for (const Value* part : parts)
-    if (!part->is(Kind::none) && !part->is_integral())
-      fail(ErrorCode::invalid_argument, "slice indices must be integers or None, not {}", part->type_name());
+    if (!part->is(Kind::none) && !part->is_integral()) fail(ErrorCode::invalid_argument, "slice indices must be integers or None, not {}", part->type_name());
   constexpr std::int64_t kFar = std::int64_t{1} << 40;
   const auto small = [&](const Value& v) { return static_cast<std::int64_t>(std::clamp<Integer>(v.integer(), -kFar, kFar)); };
   const std::int64_t by = step.is(Kind::none) ? 1 : small(step);

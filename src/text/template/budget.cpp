@@ -24,15 +24,13 @@ void RenderBudget::steps(std::size_t count) {
 void RenderBudget::bytes(std::size_t count) {
   if (!current_) return;
   if (count > current_->limits_.made_bytes - current_->made_)
-    fail(ErrorCode::resource_exhausted, "the chat template made more than {} bytes of strings and lists; that is the limit",
-         current_->limits_.made_bytes);
+    fail(ErrorCode::resource_exhausted, "the chat template made more than {} bytes of strings and lists; that is the limit", current_->limits_.made_bytes);
   current_->made_ += count;
 }
 
 void RenderBudget::check_value_depth(int depth) {
   if (current_ && depth > current_->limits_.value_depth)
-    fail(ErrorCode::resource_exhausted, "a value in the chat template is nested more than {} deep; that is the limit",
-         current_->limits_.value_depth);
+    fail(ErrorCode::resource_exhausted, "a value in the chat template is nested more than {} deep; that is the limit", current_->limits_.value_depth);
 }
 
 RenderBudget::Nested::Nested() {

@@ -1,7 +1,7 @@
-// What one rendering may use: evaluation steps, nesting, bytes of strings and lists made on the way, bytes of output.
+// Limits of one rendering: evaluation steps, nesting, bytes of strings and lists made on the way, bytes of output.
+//   RenderBudget budget(limits); ... RenderBudget::step(); RenderBudget::bytes(text.size());
 // Every operation of the template language charges the budget of its thread, so that `range(10**9)`, `'x' * 10**12` or a
 // macro that calls itself end in one clear error. Thread rule: one budget, one rendering, one thread.
-//   RenderBudget budget(limits); ... RenderBudget::step(); RenderBudget::bytes(text.size());
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +11,9 @@ namespace lockstep::jinja {
 struct TemplateLimits {
   std::size_t source_bytes = std::size_t{1} << 20;
   std::int64_t steps = 10'000'000;
-  int depth = 2500;       // nested evaluations: about 500 macro calls
-  std::size_t stack_bytes = std::size_t{4} << 20;  // the same in bytes: frames are larger in some builds
-  int value_depth = 400;  // lists in lists
+  int depth = 2500;                                 // nested evaluations: about 500 macro calls
+  std::size_t stack_bytes = std::size_t{4} << 20;   // the same in bytes: frames are larger in some builds
+  int value_depth = 400;                            // lists in lists
   std::size_t made_bytes = std::size_t{256} << 20;  // of all strings and lists made in one rendering
   std::size_t output_bytes = std::size_t{64} << 20;
 };

@@ -1,6 +1,6 @@
-// What a template finds ready: filters, tests, global functions, attributes and methods of values. Each group is one file
+// The built-ins of the template language: filters, tests, global functions, attributes and methods of values. Each group is one file
 // (filters_*.cpp, tests.cpp, globals.cpp, attributes.cpp, string_methods.cpp) with a table of names.
-// Knows the interpreter only as the one who calls back. Tables are constant; any thread.
+// Uses the interpreter only for callbacks. Tables are constant; any thread.
 #pragma once
 #include <functional>
 #include <map>

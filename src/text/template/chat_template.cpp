@@ -6,7 +6,6 @@
 #include <set>
 
 #include "base/bounded_json.h"
-#include "base/file.h"
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
 #include "text/template/scopes.h"
@@ -59,11 +58,11 @@ ChatTemplate ChatTemplate::from_source(std::string source, std::map<std::string,
 namespace {
 constexpr std::size_t kMostConfigBytes = std::size_t{64} << 20;
 
-std::optional<ordered_json> read_config(const std::filesystem::path& path) {
-  if (!std::filesystem::exists(path)) return {};
+std::optional<ordered_json> read_config(const FolderFiles& files, const std::string& name) {
+  if (!files.has(name)) return {};
   // Some models name thousands of tokens in one object.
-  ordered_json json = read_json_or_null(read_file(path, kMostConfigBytes), {.key_comparisons = 400'000'000});
-  if (!json.is_object()) fail(ErrorCode::corrupt_file, "{} is not a JSON object", path.string());
+  ordered_json json = read_json_or_null(files.read(name, kMostConfigBytes), {.key_comparisons = 400'000'000});
+  if (!json.is_object()) fail(ErrorCode::corrupt_file, "{} is not a JSON object", files.place(name));
   return json;
 }
 
@@ -77,31 +76,31 @@ void read_special_tokens(const ordered_json& config, std::map<std::string, std::
 }
 }  // namespace
 
-std::map<std::string, std::string> special_tokens_of(const std::filesystem::path& folder) {
+std::map<std::string, std::string> special_tokens_of(const FolderFiles& files) {
   std::map<std::string, std::string> tokens;
   for (const char* file : {"tokenizer_config.json", "special_tokens_map.json"})
-    if (const auto config = read_config(folder / file)) read_special_tokens(*config, tokens);
+    if (const auto config = read_config(files, file)) read_special_tokens(*config, tokens);
   return tokens;
 }
 
-std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::path& folder, const TemplateLimits& limits) {
+std::optional<ChatTemplate> ChatTemplate::from_folder(const FolderFiles& files, const TemplateLimits& limits) {
   auto state = std::make_shared<State>();
   state->limits = limits;
-  const auto config = read_config(folder / "tokenizer_config.json");
-  state->special_tokens = special_tokens_of(folder);
+  const auto config = read_config(files, "tokenizer_config.json");
+  state->special_tokens = special_tokens_of(files);
 
   const auto take = [&](std::string name, std::string source) {
-    auto compiled = with_context("reading the chat template of " + folder.string(), [&] { return compile(std::move(source), limits); });
+    auto compiled = with_context("reading the chat template of " + files.label(), [&] { return compile(std::move(source), limits); });
     (name == "tool_use" ? state->tool_use : state->main) = std::move(compiled);
   };
-  const auto path = folder / "chat_template.jinja", tool_path = folder / "additional_chat_templates" / "tool_use.jinja";
-  if (std::filesystem::exists(path)) {
-    take("default", read_file(path, limits.source_bytes));
-    if (std::filesystem::exists(tool_path)) take("tool_use", read_file(tool_path, limits.source_bytes));
+  const std::string own = "chat_template.jinja", of_tools = "additional_chat_templates/tool_use.jinja";
+  if (files.has(own)) {
+    take("default", files.read(own, limits.source_bytes));
+    if (files.has(of_tools)) take("tool_use", files.read(of_tools, limits.source_bytes));
     return ChatTemplate(std::move(state));
   }
   ordered_json found;
-  if (const auto json = read_config(folder / "chat_template.json"); json && json->contains("chat_template")) found = json->at("chat_template");
+  if (const auto json = read_config(files, "chat_template.json"); json && json->contains("chat_template")) found = json->at("chat_template");
   else if (config && config->contains("chat_template")) found = config->at("chat_template");
   if (found.is_null()) return {};
   if (found.is_string()) {
@@ -110,7 +109,7 @@ std::optional<ChatTemplate> ChatTemplate::from_folder(const std::filesystem::pat
   }
   const auto wrong = [&] {
     fail(ErrorCode::corrupt_file, "\"chat_template\" in {} is {}, allowed is a text, or a list of {{\"name\", \"template\"}} with one named default",
-         folder.string(), utf8_excerpt(found.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
+         files.label(), utf8_excerpt(found.dump(-1, ' ', false, ordered_json::error_handler_t::replace)));
   };
   if (!found.is_array()) wrong();
   for (const ordered_json& entry : found) {
@@ -128,8 +127,8 @@ constexpr std::string_view kContinueTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 // Templates build special tokens from roles ('<|' + role + '|>'), so a role that is one of these is no user's text.
 bool is_usual_role(const std::string& role) {
-  static const std::set<std::string> roles = {"system", "user", "assistant", "tool", "developer", "function", "ipython", "observation",
-                                              "model", "environment", "documents", "tools"};
+  static const std::set<std::string> roles = {"system",  "user",        "assistant", "tool",        "developer", "function",
+                                              "ipython", "observation", "model",     "environment", "documents", "tools"};
   return roles.count(role) > 0;
 }
 
@@ -165,8 +164,7 @@ Value message_value(const ordered_json& message) {
 
 // Marks the end of the last message's text with a tag, and returns that text.
 std::string tag_final_message(ordered_json& message, const std::string& source) {
-  if (!message.contains("content"))
-    fail(ErrorCode::invalid_argument, "continue_final_message is set, and the final message has no content to continue");
+  if (!message.contains("content")) fail(ErrorCode::invalid_argument, "continue_final_message is set, and the final message has no content to continue");
   if (source.find("content") == std::string::npos)
     fail(ErrorCode::invalid_argument, "continue_final_message is set, and the chat template does not read a message's content");
   ordered_json& content = message["content"];
@@ -196,7 +194,8 @@ Text cut_at_tag(const Text& text, const std::string& final_text) {
 
 RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const {
   if (!input.messages.is_array() || input.messages.empty())
-    fail(ErrorCode::invalid_argument, "messages is {}, allowed is a list of at least one message", input.messages.is_array() ? "empty" : input.messages.type_name());
+    fail(ErrorCode::invalid_argument, "messages is {}, allowed is a list of at least one message",
+         input.messages.is_array() ? "empty" : input.messages.type_name());
   if (!input.tools.is_null() && !input.tools.is_array()) fail(ErrorCode::invalid_argument, "tools is {}, allowed is a list", input.tools.type_name());
   if (!input.extra.is_null() && !input.extra.is_object())
     fail(ErrorCode::invalid_argument, "the template's extra variables are {}, allowed is an object", input.extra.type_name());

@@ -1,8 +1,8 @@
-// A model's chat template: messages and tools to the text of a prompt, the same text as transformers' apply_chat_template.
-// It remembers which parts of the prompt came from messages, tools and extras, so that what a user typed can be encoded
-// without ever becoming a special token. Roles of the usual names count as the template's own.
-// Knows no token ids. Thread rule: immutable; any thread renders.
+// A model's chat template: renders messages and tools to a prompt, the same text as transformers' apply_chat_template.
 //   const auto chat = ChatTemplate::from_folder("models/m"); std::string prompt = chat->render({.messages = messages});
+// It tracks which parts of the prompt came from messages, tools and extras, so that what a user typed can be encoded
+// without ever becoming a special token. Roles with the usual names count as the template's own.
+// Knows no token ids. Thread rule: immutable; any thread renders.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/folder_files.h"
 #include "text/template/budget.h"
 #include "text/template/text.h"
 
@@ -42,7 +43,10 @@ class ChatTemplate {
   static ChatTemplate from_source(std::string source, std::map<std::string, std::string> special_tokens = {}, const jinja::TemplateLimits& limits = {});
   // chat_template.jinja, or chat_template.json, or "chat_template" of tokenizer_config.json (a text, or several by name:
   // "tool_use" serves requests with tools, "default" the others), with that file's special tokens. None where there is none.
-  static std::optional<ChatTemplate> from_folder(const std::filesystem::path& folder, const jinja::TemplateLimits& limits = {});
+  static std::optional<ChatTemplate> from_folder(const FolderFiles& files, const jinja::TemplateLimits& limits = {});
+  static std::optional<ChatTemplate> from_folder(const std::filesystem::path& folder, const jinja::TemplateLimits& limits = {}) {
+    return from_folder(FolderOnDisk(folder), limits);
+  }
 
   // Errors: invalid_argument for what the template refuses (raise_exception: its words) or cannot do with these values;
   // resource_exhausted at a limit.

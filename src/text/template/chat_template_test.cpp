@@ -35,7 +35,8 @@ std::string repeated(const std::string& part, int count) {
 }
 
 TEST(ChatTemplate, RendersMessagesAndTokens) {
-  EXPECT_EQ(render("{{ bos_token }}{% for m in messages %}\n  {% if true %}\n{{ m.role }}: {{ m['content'] }}{% endif %}\n{% endfor %}{{ missing }}"), "<s>user: Hi");
+  EXPECT_EQ(render("{{ bos_token }}{% for m in messages %}\n  {% if true %}\n{{ m.role }}: {{ m['content'] }}{% endif %}\n{% endfor %}{{ missing }}"),
+            "<s>user: Hi");
 }
 
 TEST(ChatTemplate, ErrorsNameTheLine) {
@@ -44,7 +45,8 @@ TEST(ChatTemplate, ErrorsNameTheLine) {
   expect_error("{{ x|uper }}", ErrorCode::invalid_argument, "did you mean 'upper'");
   expect_error("{{ x is strng }}", ErrorCode::invalid_argument, "did you mean 'string'");
   expect_error("{% fro x in y %}", ErrorCode::invalid_argument, "did you mean 'for'");
-  expect_error("\n{{ raise_exception('roles must alternate') }}", ErrorCode::invalid_argument, "roles must alternate (while rendering the chat template, line 2)");
+  expect_error("\n{{ raise_exception('roles must alternate') }}", ErrorCode::invalid_argument,
+               "roles must alternate (while rendering the chat template, line 2)");
   expect_error("{{ nothing.at.all }}", ErrorCode::invalid_argument, "'nothing' is undefined");
   expect_error("{{ messages[0].content.x.y }}", ErrorCode::invalid_argument, "has no attribute 'x'");
   expect_error("{{ messages[0].content + 1 }}", ErrorCode::invalid_argument, "'str' and 'int'");
@@ -97,12 +99,16 @@ TEST(ChatTemplate, ReadingIsPaidFor) {
   };
   const std::string million = "{% set s = 'a' * 1000000 %}{% set t = 'a' * 500000 %}";
   const std::string loop = "{% for i in range(99999) %}{% for j in range(99) %}";
-  for (const char* read : {"s.count('ab')", "'b' in s", "s == 'a' * 1000000", "s.isalpha()", "{s: 1}", "s.find(t ~ 'b')", "s.rfind('b' ~ t)", "s.startswith(t)", "s is lower", "s|int"})
+  for (const char* read : {"s.count('ab')", "'b' in s", "s == 'a' * 1000000", "s.isalpha()", "{s: 1}", "s.find(t ~ 'b')", "s.rfind('b' ~ t)", "s.startswith(t)",
+                           "s is lower", "s|int"})
     expect_refused(million + loop + "{% set x = " + read + " %}{% endfor %}{% endfor %}");
   expect_refused("{% set s = 'é' * 1000000 %}" + loop + "{% set x = s[999999] %}{% endfor %}{% endfor %}");
   // Searches are linear, so these are over at once.
-  EXPECT_EQ(render(million + "{{ s.find('b' ~ t) }} {{ s.rfind(t ~ 'b') }} {{ s.rfind('b' ~ t) }} {{ s.split(t ~ 'b')|length }} {{ s.rsplit('b' ~ t)|length }}"), "-1 -1 -1 1 1");
-  EXPECT_EQ(render("{{ 'abcabc'.rfind('bc') }} {{ 'abc'.rfind('') }} {{ 'a-b-c'.rsplit('-', 1) }} {{ 'aXbX'.rpartition('X') }} {{ ('x' * 3000 ~ 'ab' ~ 'x' * 3000).rfind('ab') }}"),
+  EXPECT_EQ(
+      render(million + "{{ s.find('b' ~ t) }} {{ s.rfind(t ~ 'b') }} {{ s.rfind('b' ~ t) }} {{ s.split(t ~ 'b')|length }} {{ s.rsplit('b' ~ t)|length }}"),
+      "-1 -1 -1 1 1");
+  EXPECT_EQ(render("{{ 'abcabc'.rfind('bc') }} {{ 'abc'.rfind('') }} {{ 'a-b-c'.rsplit('-', 1) }} {{ 'aXbX'.rpartition('X') }} {{ ('x' * 3000 ~ 'ab' ~ 'x' * "
+                   "3000).rfind('ab') }}"),
             "4 3 ['a-b', 'c'] ('aXb', 'X', '') 3000");
   // Values that hold the same thing twice, sixty times over: a hash or a comparison would look at 2^60 of them.
   const auto doubled = [](const std::string& name, const std::string& open, const std::string& close) {
@@ -253,7 +259,8 @@ class TemplateFolder : public ::testing::Test {
 
 TEST_F(TemplateFolder, IsFoundInTransformersPlaces) {
   EXPECT_FALSE(ChatTemplate::from_folder(path_).has_value());
-  write("tokenizer_config.json", R"({"bos_token": {"content": "<B>"}, "eos_token": "<E>", "chat_template": "config{{ bos_token }}{{ eos_token }}{{ pad_token }}"})");
+  write("tokenizer_config.json",
+        R"({"bos_token": {"content": "<B>"}, "eos_token": "<E>", "chat_template": "config{{ bos_token }}{{ eos_token }}{{ pad_token }}"})");
   EXPECT_EQ(render_folder(), "config<B><E>");
   write("chat_template.json", R"({"chat_template": "json"})");
   EXPECT_EQ(render_folder(), "json");
@@ -262,7 +269,8 @@ TEST_F(TemplateFolder, IsFoundInTransformersPlaces) {
 }
 
 TEST_F(TemplateFolder, NamedTemplatesAndFaults) {
-  write("tokenizer_config.json", R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}, {"name": "rag", "template": "{{"}]})");
+  write("tokenizer_config.json",
+        R"({"chat_template": [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}, {"name": "rag", "template": "{{"}]})");
   EXPECT_EQ(render_folder(), "plain");
   EXPECT_EQ(render_folder(ordered_json::array()), "tools");
   for (const char* wrong : {R"({"chat_template": 5})", R"({"chat_template": [{"name": "other", "template": ""}]})", "[]", "{"}) {
@@ -284,17 +292,23 @@ TEST(ChatTemplate, RefusesWrongInput) {
 // --- what a template writes, the parser reads
 
 TEST(RoundTrip, ToolCallsComeBackFromEveryFamily) {
-  const ordered_json tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "get_weather", "description": "w", "parameters": {"type": "object",
+  const ordered_json tools =
+      ordered_json::parse(R"([{"type": "function", "function": {"name": "get_weather", "description": "w", "parameters": {"type": "object",
     "properties": {"city": {"type": "string", "description": "c"}, "days": {"type": "integer", "description": "d"}, "deep": {"type": "object", "description": "e"}}, "required": ["city"]}}}])");
   const ordered_json arguments = ordered_json::parse(R"({"city": "São \"Paulo\"\n2", "days": 3, "deep": {"a": [1, 2.5, null, true]}})");
   const ordered_json ask = {{"role", "user"}, {"content", "w?"}};
-  const ordered_json calling = {{"role", "assistant"}, {"content", ""},
+  const ordered_json calling = {{"role", "assistant"},
+                                {"content", ""},
                                 {"tool_calls", {{{"id", "call_1"}, {"type", "function"}, {"function", {{"name", "get_weather"}, {"arguments", arguments}}}}}}};
   const std::vector<std::tuple<std::string, MessageFormat, std::string>> families = {
-      {"real/GLM-4.6", MessageFormat::glm, ""},          {"real/Qwen-Qwen2.5-7B-Instruct", MessageFormat::qwen, "<|im_end|>"},
-      {"real/Qwen-Qwen3-0.6B", MessageFormat::qwen, "<|im_end|>"}, {"real/Qwen3-Coder", MessageFormat::qwen, "<|im_end|>"},
-      {"made/llama", MessageFormat::llama, "<|eot_id|>"}, {"made/kimi", MessageFormat::kimi, "<|im_end|>"},
-      {"made/minimax", MessageFormat::minimax, "[e~["},  {"made/nemotron", MessageFormat::nemotron, "<SPECIAL_12>"},
+      {"real/GLM-4.6", MessageFormat::glm, ""},
+      {"real/Qwen-Qwen2.5-7B-Instruct", MessageFormat::qwen, "<|im_end|>"},
+      {"real/Qwen-Qwen3-0.6B", MessageFormat::qwen, "<|im_end|>"},
+      {"real/Qwen3-Coder", MessageFormat::qwen, "<|im_end|>"},
+      {"made/llama", MessageFormat::llama, "<|eot_id|>"},
+      {"made/kimi", MessageFormat::kimi, "<|im_end|>"},
+      {"made/minimax", MessageFormat::minimax, "[e~["},
+      {"made/nemotron", MessageFormat::nemotron, "<SPECIAL_12>"},
   };
   for (const auto& [name, format, end] : families) {
     SCOPED_TRACE(name);

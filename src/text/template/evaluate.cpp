@@ -8,13 +8,16 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
   const RenderBudget::Nested nested;
   RenderBudget::step();
   switch (expr.type) {
-    case Type::constant: return expr.constant;
-    case Type::name: case Type::namespace_target: {
+    case Type::constant:
+      return expr.constant;
+    case Type::name:
+    case Type::namespace_target: {
       const Value& value = slot(expr.place, at);
       if (!value.is(Kind::missing)) return value;
       return Value::undefined(fmt::format("'{}' is undefined", utf8_excerpt(expr.name)));
     }
-    case Type::tuple: case Type::list: {
+    case Type::tuple:
+    case Type::list: {
       List items;
       items.reserve(expr.parts.size());
       for (const ExprPtr& part : expr.parts) items.push_back(evaluate(*part, at));
@@ -28,8 +31,10 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       }
       return Value::of(std::move(dict));
     }
-    case Type::call: return evaluate_call(expr, at, nullptr);
-    case Type::filter: return evaluate_filter(expr, at, nullptr);
+    case Type::call:
+      return evaluate_call(expr, at, nullptr);
+    case Type::filter:
+      return evaluate_filter(expr, at, nullptr);
     case Type::test: {
       const Value subject = evaluate(*expr.parts[0], at);
       Arguments arguments = evaluate_arguments(expr, at);
@@ -54,8 +59,10 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       line_ = expr.line;
       return python_slice(object, start, stop, step);
     }
-    case Type::slice: return Value::none();  // stands in an item alone
-    case Type::compare: return evaluate_compare(expr, at);
+    case Type::slice:
+      return Value::none();  // stands in an item alone
+    case Type::compare:
+      return evaluate_compare(expr, at);
     case Type::logical_and: {
       Value left = evaluate(*expr.parts[0], at);
       return left.truth() ? evaluate(*expr.parts[1], at) : left;
@@ -64,8 +71,11 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       Value left = evaluate(*expr.parts[0], at);
       return left.truth() ? left : evaluate(*expr.parts[1], at);
     }
-    case Type::logical_not: return Value::of(!evaluate(*expr.parts[0], at).truth());
-    case Type::negative: case Type::positive: return evaluate_unary(expr, at);
+    case Type::logical_not:
+      return Value::of(!evaluate(*expr.parts[0], at).truth());
+    case Type::negative:
+    case Type::positive:
+      return evaluate_unary(expr, at);
     case Type::binary: {
       const Value left = evaluate(*expr.parts[0], at), right = evaluate(*expr.parts[1], at);
       line_ = expr.line;
@@ -145,9 +155,9 @@ Value Interpreter::evaluate_call(const Expr& expr, Activation& at, const Value* 
 
 Value Interpreter::evaluate_filter(const Expr& expr, Activation& at, const Value* subject) {
   // In a chain without a subject, the innermost filter gets the block's text.
-  const Value value = expr.parts[0] ? (subject && expr.parts[0]->type == Expr::Type::filter ? evaluate_filter(*expr.parts[0], at, subject)
-                                                                                           : evaluate(*expr.parts[0], at))
-                                    : *subject;
+  const Value value = expr.parts[0]
+                          ? (subject && expr.parts[0]->type == Expr::Type::filter ? evaluate_filter(*expr.parts[0], at, subject) : evaluate(*expr.parts[0], at))
+                          : *subject;
   Arguments arguments = evaluate_arguments(expr, at);
   line_ = expr.line;
   return apply_filter(expr.name, value, arguments);
@@ -189,8 +199,10 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
       const auto recurse = loop->recurse;
       return recurse(values[0]);
     }
-    case Kind::undefined: fail_undefined(callee);
-    default: fail(ErrorCode::invalid_argument, "'{}' object is not callable", callee.type_name());
+    case Kind::undefined:
+      fail_undefined(callee);
+    default:
+      fail(ErrorCode::invalid_argument, "'{}' object is not callable", callee.type_name());
   }
 }
 

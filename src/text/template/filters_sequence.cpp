@@ -336,10 +336,26 @@ Value f_choose(Interpreter& interpreter, const Value& subject, Arguments& argume
 
 const Table<Filter>& sequence_filters() {
   static const Table<Filter> table = {
-      {"batch", f_batch}, {"dictsort", f_dictsort}, {"first", f_first}, {"groupby", f_groupby}, {"items", f_items}, {"join", f_join},
-      {"last", f_last}, {"list", f_list}, {"map", f_map}, {"max", f_max}, {"min", f_min}, {"reject", f_choose<false, false>},
-      {"rejectattr", f_choose<false, true>}, {"reverse", f_reverse}, {"select", f_choose<true, false>}, {"selectattr", f_choose<true, true>},
-      {"slice", f_slice}, {"sort", f_sort}, {"sum", f_sum}, {"unique", f_unique},
+      {"batch", f_batch},
+      {"dictsort", f_dictsort},
+      {"first", f_first},
+      {"groupby", f_groupby},
+      {"items", f_items},
+      {"join", f_join},
+      {"last", f_last},
+      {"list", f_list},
+      {"map", f_map},
+      {"max", f_max},
+      {"min", f_min},
+      {"reject", f_choose<false, false>},
+      {"rejectattr", f_choose<false, true>},
+      {"reverse", f_reverse},
+      {"select", f_choose<true, false>},
+      {"selectattr", f_choose<true, true>},
+      {"slice", f_slice},
+      {"sort", f_sort},
+      {"sum", f_sum},
+      {"unique", f_unique},
   };
   return table;
 }

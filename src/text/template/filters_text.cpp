@@ -280,11 +280,33 @@ Value f_attr(Interpreter&, const Value& subject, Arguments& arguments) {
 
 const Table<Filter>& text_filters() {
   static const Table<Filter> table = {
-      {"abs", f_abs}, {"attr", f_attr}, {"capitalize", f_capitalize}, {"center", f_center}, {"count", f_length}, {"d", f_default},
-      {"default", f_default}, {"e", f_escape}, {"escape", f_escape}, {"float", f_float}, {"forceescape", f_forceescape}, {"format", f_format},
-      {"indent", f_indent}, {"int", f_int}, {"length", f_length}, {"lower", f_lower}, {"replace", f_replace}, {"round", f_round}, {"safe", f_safe},
-      {"string", f_string}, {"title", f_title}, {"tojson", to_json}, {"trim", f_trim}, {"truncate", f_truncate}, {"upper", f_upper},
-      {"urlencode", f_urlencode}, {"wordcount", f_wordcount},
+      {"abs", f_abs},
+      {"attr", f_attr},
+      {"capitalize", f_capitalize},
+      {"center", f_center},
+      {"count", f_length},
+      {"d", f_default},
+      {"default", f_default},
+      {"e", f_escape},
+      {"escape", f_escape},
+      {"float", f_float},
+      {"forceescape", f_forceescape},
+      {"format", f_format},
+      {"indent", f_indent},
+      {"int", f_int},
+      {"length", f_length},
+      {"lower", f_lower},
+      {"replace", f_replace},
+      {"round", f_round},
+      {"safe", f_safe},
+      {"string", f_string},
+      {"title", f_title},
+      {"tojson", to_json},
+      {"trim", f_trim},
+      {"truncate", f_truncate},
+      {"upper", f_upper},
+      {"urlencode", f_urlencode},
+      {"wordcount", f_wordcount},
   };
   return table;
 }

@@ -87,9 +87,7 @@ double as_real(const Value& value) {
   return value.real();
 }
 
-Text first_characters(const Text& text, std::int64_t most) {
-  return most < 0 || most >= text.length() ? text : text.slice(0, text.byte_of(most));
-}
+Text first_characters(const Text& text, std::int64_t most) { return most < 0 || most >= text.length() ? text : text.slice(0, text.byte_of(most)); }
 
 std::int64_t read_number(std::string_view text, std::size_t& at) {
   std::int64_t value = 0;
@@ -141,12 +139,24 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
     Spec spec;
     for (bool more = true; more;) {
       switch (peek()) {
-        case '-': spec.align = '<'; break;
-        case '+': spec.sign = '+'; break;
-        case ' ': if (spec.sign != '+') spec.sign = ' '; break;
-        case '#': spec.alternate = true; break;
-        case '0': spec.zero = true; break;
-        default: more = false; continue;
+        case '-':
+          spec.align = '<';
+          break;
+        case '+':
+          spec.sign = '+';
+          break;
+        case ' ':
+          if (spec.sign != '+') spec.sign = ' ';
+          break;
+        case '#':
+          spec.alternate = true;
+          break;
+        case '0':
+          spec.zero = true;
+          break;
+        default:
+          more = false;
+          continue;
       }
       ++at;
     }
@@ -181,7 +191,9 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
     // A format from outside chooses what a number looks like.
     const bool foreign = value.foreign() || format.slice(begin, at).is_foreign();
     switch (type) {
-      case 's': case 'r': case 'a': {
+      case 's':
+      case 'r':
+      case 'a': {
         if (type == 'a') fail(ErrorCode::unsupported, "%a is not offered in chat templates");
         Text shown = type == 's' ? value.is(Kind::text) ? value.text() : value.str() : value.repr();
         if (markup) shown = html_escape(shown);
@@ -202,24 +214,36 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
         out.append(pad(Text(character, foreign || (value.is(Kind::text) && value.text().is_foreign())), spec, spec.align ? spec.align : '>'));
         break;
       }
-      case 'd': case 'i': case 'u': case 'x': case 'X': case 'o': {
+      case 'd':
+      case 'i':
+      case 'u':
+      case 'x':
+      case 'X':
+      case 'o': {
         const Integer integer = as_integer(value, type);
         const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : 10;
         std::string digits = digits_of(integer < 0 ? -integer : integer, base, type == 'X');
-        if (spec.precision > kMostDigits) fail(ErrorCode::resource_exhausted, "a number is formatted with {} digits, allowed is up to {}", spec.precision, kMostDigits);
+        if (spec.precision > kMostDigits)
+          fail(ErrorCode::resource_exhausted, "a number is formatted with {} digits, allowed is up to {}", spec.precision, kMostDigits);
         if (spec.precision > static_cast<std::int64_t>(digits.size())) digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
         std::string sign = sign_text(integer < 0, spec.sign);
         if (spec.alternate && base != 10) sign += type == 'x' ? "0x" : type == 'X' ? "0X" : "0o";
         out.append(number_text(sign, digits, spec, foreign));
         break;
       }
-      case 'e': case 'E': case 'f': case 'F': case 'g': case 'G': {
+      case 'e':
+      case 'E':
+      case 'f':
+      case 'F':
+      case 'g':
+      case 'G': {
         const double real = as_real(value);
         out.append(number_text(sign_text(std::signbit(real) && !std::isnan(real), spec.sign),
                                real_digits(std::fabs(real), type, spec.precision < 0 ? 6 : spec.precision, spec.alternate), spec, foreign));
         break;
       }
-      default: fail(ErrorCode::invalid_argument, "unsupported format character '{}'", utf8_excerpt(text.substr(at - 1, 1)));
+      default:
+        fail(ErrorCode::invalid_argument, "unsupported format character '{}'", utf8_excerpt(text.substr(at - 1, 1)));
     }
   }
   out.append_slice(format, start, text.size());
@@ -275,8 +299,7 @@ Spec parse_spec(const Text& spec_text) {
 
 Text format_value(const Value& value, const Text& spec_text, bool foreign) {
   if (spec_text.empty()) return value.str();
-  if (!value.is(Kind::text) && !value.is_number())
-    fail(ErrorCode::invalid_argument, "unsupported format string passed to {}.__format__", value.type_name());
+  if (!value.is(Kind::text) && !value.is_number()) fail(ErrorCode::invalid_argument, "unsupported format string passed to {}.__format__", value.type_name());
   Spec spec = parse_spec(spec_text);
   if (value.is(Kind::text)) {
     if ((spec.type && spec.type != 's') || spec.sign || spec.alternate || spec.group || spec.align == '=') bad_type(spec, value);

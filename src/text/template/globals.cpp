@@ -60,8 +60,7 @@ Value g_range(Interpreter&, Arguments& arguments) {
   for (const Integer part : {range->start, range->stop, range->step})
     if (part > kFar || part < -kFar) fail_integer_range();
   constexpr std::int64_t kMostItems = 100000;  // of jinja2's sandbox
-  if (range->size() > kMostItems)
-    fail(ErrorCode::invalid_argument, "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMostItems);
+  if (range->size() > kMostItems) fail(ErrorCode::invalid_argument, "Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", kMostItems);
   return Value::object(Kind::range, std::move(range));
 }
 

@@ -53,9 +53,15 @@ void Interpreter::enter(const Scope& scope, Activation& at) {
   for (const ScopeLoad& load : scope.loads) {
     Value& variable = at.slots[static_cast<std::size_t>(load.slot)];
     switch (load.how) {
-      case ScopeLoad::How::resolve: variable = resolve(load.name); break;
-      case ScopeLoad::How::alias: variable = Value(slot(load.from, at)); break;
-      case ScopeLoad::How::missing: variable = Value(); break;
+      case ScopeLoad::How::resolve:
+        variable = resolve(load.name);
+        break;
+      case ScopeLoad::How::alias:
+        variable = Value(slot(load.from, at));
+        break;
+      case ScopeLoad::How::missing:
+        variable = Value();
+        break;
     }
   }
 }
@@ -117,14 +123,19 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       }
       return execute(node.otherwise, at);
     }
-    case Type::for_loop: return execute_loop(node, at);
-    case Type::macro: slot(node.place, at) = make_macro(node, at); return Flow::normal;
+    case Type::for_loop:
+      return execute_loop(node, at);
+    case Type::macro:
+      slot(node.place, at) = make_macro(node, at);
+      return Flow::normal;
     case Type::call_block: {
       const Value caller = make_macro(node, at);
       print(evaluate_call(*node.expression, at, &caller));
       return Flow::normal;
     }
-    case Type::generation: generation(node, at); return Flow::normal;
+    case Type::generation:
+      generation(node, at);
+      return Flow::normal;
     case Type::set: {
       if (node.target->type == Expr::Type::namespace_target && !slot(node.target->place, at).is(Kind::name_space))
         fail(ErrorCode::invalid_argument, "cannot assign attribute on non-namespace object");
@@ -156,8 +167,10 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       leave(node.scope, at);
       return flow;
     }
-    case Type::break_loop: return Flow::break_loop;
-    case Type::continue_loop: return Flow::continue_loop;
+    case Type::break_loop:
+      return Flow::break_loop;
+    case Type::continue_loop:
+      return Flow::continue_loop;
   }
   return Flow::normal;
 }
@@ -226,8 +239,7 @@ Interpreter::Flow Interpreter::loop_over(const Statement& node, const Value& sou
     loop->iterable = iterable;
     loop->depth0 = depth;
     loop->rest = [cursor](Value& item) { return cursor->next(item); };
-    if (node.recursive)
-      loop->recurse = [this, &node, &outer, depth](const Value& inner) { return recurse_loop(node, inner, outer, depth + 1); };
+    if (node.recursive) loop->recurse = [this, &node, &outer, depth](const Value& inner) { return recurse_loop(node, inner, outer, depth + 1); };
     const Value shown = Value::object(Kind::loop, loop);
     own(shown);
     slot(node.loop_place, at) = shown;

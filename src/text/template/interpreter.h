@@ -1,6 +1,7 @@
 // Runs a parsed template: evaluates expressions, executes statements, calls macros, gathers output and the ranges of
-// `generation` blocks. One object is one rendering. Knows no chat. One thread.
+// `generation` blocks.
 //   Interpreter run(parsed, variables, unix_time); Rendering r = run.render(limits.output_bytes);
+// One object is one rendering. Knows no chat. One thread.
 #pragma once
 #include <memory>
 #include <vector>

@@ -17,11 +17,20 @@ class JsonWriter {
     const RenderBudget::Nested nested;
     RenderBudget::step();
     switch (value.kind()) {
-      case Kind::none: case Kind::boolean: case Kind::integer: case Kind::real: return out.append(scalar(value));
-      case Kind::text: return string(value.text());
-      case Kind::list: case Kind::tuple: return array(value.items());
-      case Kind::dict: return object(value.dict());
-      default: fail(ErrorCode::invalid_argument, "Object of type {} is not JSON serializable", value.type_name());
+      case Kind::none:
+      case Kind::boolean:
+      case Kind::integer:
+      case Kind::real:
+        return out.append(scalar(value));
+      case Kind::text:
+        return string(value.text());
+      case Kind::list:
+      case Kind::tuple:
+        return array(value.items());
+      case Kind::dict:
+        return object(value.dict());
+      default:
+        fail(ErrorCode::invalid_argument, "Object of type {} is not JSON serializable", value.type_name());
     }
   }
 
@@ -93,9 +102,17 @@ class JsonWriter {
       first = false;
       line();
       switch (key.kind()) {
-        case Kind::text: string(key.text()); break;
-        case Kind::none: case Kind::boolean: case Kind::integer: case Kind::real: string(scalar(key)); break;
-        default: fail(ErrorCode::invalid_argument, "keys must be str, int, float, bool or None, not {}", key.type_name());
+        case Kind::text:
+          string(key.text());
+          break;
+        case Kind::none:
+        case Kind::boolean:
+        case Kind::integer:
+        case Kind::real:
+          string(scalar(key));
+          break;
+        default:
+          fail(ErrorCode::invalid_argument, "keys must be str, int, float, bool or None, not {}", key.type_name());
       }
       out.append(colon);
       write(value);

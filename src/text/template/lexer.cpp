@@ -12,10 +12,20 @@ using Type = Token::Type;
 bool is_word(std::uint32_t c) {
   if (c < 0x80) return std::isalnum(static_cast<int>(c)) || c == '_';
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM: case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_NO: case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_PC: return true;
-    default: return false;
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -224,7 +234,9 @@ class Lexer {
     if (rest_[at_] == '0') {
       const char letter = static_cast<char>(peek(1) | 0x20);
       const auto good = [&](char c) {
-        return letter == 'x' ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : letter == 'o' ? c >= '0' && c <= '7' : letter == 'b' && (c == '0' || c == '1');
+        return letter == 'x'   ? std::isxdigit(static_cast<unsigned char>(c)) != 0
+               : letter == 'o' ? c >= '0' && c <= '7'
+                               : letter == 'b' && (c == '0' || c == '1');
       };
       const auto is_good = [&](std::size_t i) { return i < rest_.size() && good(rest_[i]); };
       std::size_t i = at_ + 2;

@@ -6,9 +6,7 @@
 
 namespace lockstep::jinja {
 
-void fail_integer_range() {
-  fail(ErrorCode::unsupported, "an integer in the chat template has more than 127 bits; larger ones are not offered");
-}
+void fail_integer_range() { fail(ErrorCode::unsupported, "an integer in the chat template has more than 127 bits; larger ones are not offered"); }
 
 std::string integer_text(Integer value) {
   if (value == 0) return "0";

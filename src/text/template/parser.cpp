@@ -13,8 +13,8 @@ Parser::Depth::Depth(Parser& parser) : parser_(parser) {
   constexpr int kMostNesting = 200;
   if (++parser_.depth_ > kMostNesting) {
     --parser_.depth_;
-    fail(ErrorCode::resource_exhausted, "chat template line {}: tags or parentheses are nested more than {} deep; that is the limit",
-         parser_.current().line, kMostNesting);
+    fail(ErrorCode::resource_exhausted, "chat template line {}: tags or parentheses are nested more than {} deep; that is the limit", parser_.current().line,
+         kMostNesting);
   }
 }
 
@@ -38,21 +38,28 @@ bool Parser::skip_op(std::string_view op) {
 
 std::string Parser::describe(const Token& token) {
   switch (token.type) {
-    case Type::data: return "template data / text";
-    case Type::block_begin: return "begin of statement block";
-    case Type::block_end: return "end of statement block";
-    case Type::variable_begin: return "begin of print statement";
-    case Type::variable_end: return "end of print statement";
-    case Type::integer: return "integer";
-    case Type::real: return "float";
-    case Type::eof: return "end of template";
-    default: return utf8_excerpt(token.text);
+    case Type::data:
+      return "template data / text";
+    case Type::block_begin:
+      return "begin of statement block";
+    case Type::block_end:
+      return "end of statement block";
+    case Type::variable_begin:
+      return "begin of print statement";
+    case Type::variable_end:
+      return "end of print statement";
+    case Type::integer:
+      return "integer";
+    case Type::real:
+      return "float";
+    case Type::eof:
+      return "end of template";
+    default:
+      return utf8_excerpt(token.text);
   }
 }
 
-void Parser::unexpected(std::string_view wanted) const {
-  fail_syntax(current().line, "expected {}, got '{}'", wanted, describe(current()));
-}
+void Parser::unexpected(std::string_view wanted) const { fail_syntax(current().line, "expected {}, got '{}'", wanted, describe(current())); }
 
 void Parser::expect_op(std::string_view op) {
   if (!skip_op(op)) unexpected(fmt::format("'{}'", op));

@@ -1,4 +1,4 @@
-// What the two halves of the parser share: the token stream and the nesting limit. parser.cpp has statements,
+// Shared by the two halves of the parser: the token stream and the nesting limit. parser.cpp has statements,
 // parser_expressions.cpp expressions. One parse, one thread.
 #pragma once
 #include "text/template/lexer.h"

@@ -379,10 +379,16 @@ ExprPtr Parser::test(ExprPtr subject) {
   node->parts.push_back(under(*node, std::move(subject)));
   const auto starts_argument = [&] {
     switch (current().type) {
-      case Type::string: case Type::integer: case Type::real: return true;
-      case Type::op: return is_op("[") || is_op("{");
-      case Type::name: return !is_name("else") && !is_name("or") && !is_name("and");
-      default: return false;
+      case Type::string:
+      case Type::integer:
+      case Type::real:
+        return true;
+      case Type::op:
+        return is_op("[") || is_op("{");
+      case Type::name:
+        return !is_name("else") && !is_name("or") && !is_name("and");
+      default:
+        return false;
     }
   };
   if (is_op("(")) {

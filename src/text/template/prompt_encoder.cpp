@@ -4,8 +4,6 @@ namespace lockstep {
 
 PromptEncoder::PromptEncoder(std::shared_ptr<const Tokenizer> tokenizer) : tokenizer_(std::move(tokenizer)) {}
 
-std::vector<std::int32_t> PromptEncoder::encode(const RenderedPrompt& prompt) const {
-  return tokenizer_->encode_guarded(prompt.text, prompt.untrusted);
-}
+std::vector<std::int32_t> PromptEncoder::encode(const RenderedPrompt& prompt) const { return tokenizer_->encode_guarded(prompt.text, prompt.untrusted); }
 
 }  // namespace lockstep

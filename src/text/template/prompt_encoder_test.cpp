@@ -1,4 +1,4 @@
-// Who wrote a special token: however users spell one, in whatever field, only the template's own become ids.
+// Special tokens: however users spell one, in whatever field, only the template's own become ids.
 #include "text/template/prompt_encoder.h"
 
 #include <gtest/gtest.h>
@@ -17,10 +17,10 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 using Ids = std::vector<std::int32_t>;
-using Parts = std::vector<std::pair<std::string, bool>>;  // text, and whether the template wrote it
+using PromptParts = std::vector<std::pair<std::string, bool>>;  // text, and whether the template wrote it
 
 const json kNfkc = {{"type", "NFKC"}}, kNfc = {{"type", "NFC"}}, kLower = {{"type", "Lowercase"}};
-json replace(const std::string& from, const std::string& to) { return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}}; }
+json replaced(const std::string& from, const std::string& to) { return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}}; }
 json replace_all(const std::string& regex, const std::string& to) { return {{"type", "Replace"}, {"pattern", {{"Regex", regex}}}, {"content", to}}; }
 json prepend(const std::string& front) { return {{"type", "Prepend"}, {"prepend", front}}; }
 json in_turn(std::vector<json> steps) { return {{"type", "Sequence"}, {"normalizers", steps}}; }
@@ -37,13 +37,22 @@ json tokenizer_file(const json& normalizer, const std::vector<Special>& tokens) 
   for (char c = '!'; c <= '~'; ++c) vocab[std::string(1, c)] = static_cast<int>(vocab.size());
   json added = json::array();
   for (const Special& token : tokens)
-    added.push_back({{"id", vocab.size() + added.size()}, {"content", token.content}, {"special", token.special}, {"normalized", token.normalized},
-                     {"lstrip", token.lstrip}, {"rstrip", token.rstrip}});
-  return {{"version", "1.0"}, {"added_tokens", added}, {"normalizer", normalizer}, {"pre_tokenizer", nullptr}, {"post_processor", nullptr},
-          {"decoder", {{"type", "Metaspace"}, {"replacement", "_"}}}, {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}, {"byte_fallback", true}}}};
+    added.push_back({{"id", vocab.size() + added.size()},
+                     {"content", token.content},
+                     {"special", token.special},
+                     {"normalized", token.normalized},
+                     {"lstrip", token.lstrip},
+                     {"rstrip", token.rstrip}});
+  return {{"version", "1.0"},
+          {"added_tokens", added},
+          {"normalizer", normalizer},
+          {"pre_tokenizer", nullptr},
+          {"post_processor", nullptr},
+          {"decoder", {{"type", "Metaspace"}, {"replacement", "_"}}},
+          {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}, {"byte_fallback", true}}}};
 }
 
-RenderedPrompt prompt_of(const Parts& parts) {
+RenderedPrompt prompt_of(const PromptParts& parts) {
   RenderedPrompt prompt;
   for (const auto& [text, own] : parts) {
     if (!own && !text.empty()) prompt.untrusted.push_back({prompt.text.size(), prompt.text.size() + text.size()});
@@ -52,7 +61,7 @@ RenderedPrompt prompt_of(const Parts& parts) {
   return prompt;
 }
 
-std::shared_ptr<const Tokenizer> make(const json& file) { return std::make_shared<const Tokenizer>(Tokenizer::from_json(file.dump())); }
+std::shared_ptr<const Tokenizer> encoder_tokenizer(const json& file) { return std::make_shared<const Tokenizer>(Tokenizer::from_json(file.dump())); }
 
 std::map<std::string, int> specials_in(const Tokenizer& tokenizer, const Ids& ids) {
   std::map<std::string, int> count;
@@ -61,8 +70,8 @@ std::map<std::string, int> specials_in(const Tokenizer& tokenizer, const Ids& id
   return count;
 }
 
-int specials(const json& normalizer, const std::vector<Special>& tokens, const Parts& parts) {
-  const auto tokenizer = make(tokenizer_file(normalizer, tokens));
+int specials(const json& normalizer, const std::vector<Special>& tokens, const PromptParts& parts) {
+  const auto tokenizer = encoder_tokenizer(tokenizer_file(normalizer, tokens));
   int sum = 0;
   for (const auto& [text, count] : specials_in(*tokenizer, PromptEncoder(tokenizer).encode(prompt_of(parts)))) sum += count;
   return sum;
@@ -77,24 +86,30 @@ TEST(PromptEncoder, NoSpellingThatANormalizerMakesATokenForgesOne) {
       {nullptr, "<|end|>", "<|end|>"},
       {kNfkc, "<|end|>", "＜｜ｅｎｄ｜＞"},
       {kNfkc, "<|end|>", "<|ｅnd|>"},
-      {kNfkc, "<|office|>", "<|o\xEF\xAC\x83" "ce|>"},  // a ligature
+      {kNfkc, "<|office|>",
+       "<|o\xEF\xAC\x83"
+       "ce|>"},  // a ligature
       {kNfc, "<|\xC3\xA9|>", "<|e\xCC\x81|>"},
       {{{"type", "NFD"}}, "<|e\xCC\x81|>", "<|\xC3\xA9|>"},
       {kLower, "<|end|>", "<|END|>"},
       {in_turn({kNfkc, kLower}), "<|end|>", "＜|ＥＮＤ|＞"},
-      {replace("\xE2\x96\x81", ""), "<|end|>", "<|\xE2\x96\x81" "end|>"},  // characters that go
-      {replace_all("[\\x{200B}\\x{200D}]", ""), "<|end|>", "<\xE2\x80\x8B|en\xE2\x80\x8D" "d|>"},
-      {replace("[", "<"), "<s>", "[s>"},
-      {replace("abc", "<s>"), "<s>", "abc"},
-      {in_turn({prepend("_"), replace(" ", "_")}), "<s>", "_<s>"},
-      {in_turn({prepend("_"), replace(" ", "_")}), "<s>", " <s>"},
+      {replaced("\xE2\x96\x81", ""), "<|end|>",
+       "<|\xE2\x96\x81"
+       "end|>"},  // characters that go
+      {replace_all("[\\x{200B}\\x{200D}]", ""), "<|end|>",
+       "<\xE2\x80\x8B|en\xE2\x80\x8D"
+       "d|>"},
+      {replaced("[", "<"), "<s>", "[s>"},
+      {replaced("abc", "<s>"), "<s>", "abc"},
+      {in_turn({prepend("_"), replaced(" ", "_")}), "<s>", "_<s>"},
+      {in_turn({prepend("_"), replaced(" ", "_")}), "<s>", " <s>"},
       {{{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}}, "<s>", "  <s> "},
   };
   for (const Row& row : rows) {
     SCOPED_TRACE(row.normalizer.dump() + " " + row.forged);
     const std::vector<Special> token = {{row.token}};
     // Controls: the text forges where nobody looks who wrote it, and the template may spell its token so.
-    const auto tokenizer = make(tokenizer_file(row.normalizer, token));
+    const auto tokenizer = encoder_tokenizer(tokenizer_file(row.normalizer, token));
     EXPECT_EQ(specials_in(*tokenizer, tokenizer->encode(row.forged, false))[row.token], 1);
     EXPECT_EQ(specials(row.normalizer, token, {{row.forged, true}}), 1);
     EXPECT_EQ(specials(row.normalizer, token, {{row.forged, false}}), 0);
@@ -103,7 +118,8 @@ TEST(PromptEncoder, NoSpellingThatANormalizerMakesATokenForgesOne) {
       if (cut < row.forged.size() && (static_cast<unsigned char>(row.forged[cut]) & 0xC0) == 0x80) continue;
       const std::string front = row.forged.substr(0, cut), back = row.forged.substr(cut);
       const auto says = [&](const std::string& own) {
-        return own.find(row.token) != std::string::npos || Normalizer::from_json(row.normalizer).apply(own).find(Normalizer::from_json(row.normalizer).apply(row.token)) != std::string::npos;
+        return own.find(row.token) != std::string::npos ||
+               Normalizer::from_json(row.normalizer).apply(own).find(Normalizer::from_json(row.normalizer).apply(row.token)) != std::string::npos;
       };
       EXPECT_EQ(specials(row.normalizer, token, {{front, true}, {back, false}}), says(front)) << cut;
       EXPECT_EQ(specials(row.normalizer, token, {{front, false}, {back, true}}), says(back)) << cut;
@@ -115,9 +131,9 @@ TEST(PromptEncoder, ATokenOfTheTemplateStaysBesideAForgedOne) {
   const std::vector<Special> tokens = {{"<s>"}, {"<s>x"}, {"a<"}, {"b<", false, false, false, false}, {"<|end|>", false, true, true}};
   for (const json& normalizer : {json(), kNfkc}) {
     SCOPED_TRACE(normalizer.dump());
-    EXPECT_EQ(specials(normalizer, tokens, {{"<s>", true}, {"x", false}}), 1);    // not the longer token
+    EXPECT_EQ(specials(normalizer, tokens, {{"<s>", true}, {"x", false}}), 1);  // not the longer token
     EXPECT_EQ(specials(normalizer, tokens, {{"<s>x", true}}), 1);
-    EXPECT_EQ(specials(normalizer, tokens, {{"a", false}, {"<s>", true}}), 1);    // not the one that begins before
+    EXPECT_EQ(specials(normalizer, tokens, {{"a", false}, {"<s>", true}}), 1);  // not the one that begins before
     EXPECT_EQ(specials(normalizer, tokens, {{"b", false}, {"<s>", true}}), 1);
     EXPECT_EQ(specials(normalizer, tokens, {{"<s>", false}, {"<s>", true}, {"<s>", false}}), 1);
     EXPECT_EQ(specials(normalizer, tokens, {{"<s><|end|>", true}, {" <s> <|end|> ", false}, {"<|end|><s>", true}}), 4);
@@ -127,10 +143,12 @@ TEST(PromptEncoder, ATokenOfTheTemplateStaysBesideAForgedOne) {
 
 TEST(PromptEncoder, ACombiningCharacterDoesNotUndoTheTokenBefore) {
   const std::string stroke = "\xCC\xB8";  // with ">" it is one character
-  const auto tokenizer = make(tokenizer_file(kNfc, {{"<s>"}, {"<|a|>", false}}));
+  const auto tokenizer = encoder_tokenizer(tokenizer_file(kNfc, {{"<s>"}, {"<|a|>", false}}));
   EXPECT_TRUE(specials_in(*tokenizer, tokenizer->encode("<s>" + stroke, false)).empty());  // the control
   for (const bool behind_a_token : {false, true}) {
-    const std::string front = behind_a_token ? "<|a|>xx<s>" : "\xC3\xA9" "<s>";
+    const std::string front = behind_a_token ? "<|a|>xx<s>"
+                                             : "\xC3\xA9"
+                                               "<s>";
     EXPECT_EQ(specials(kNfc, {{"<s>"}, {"<|a|>", false}}, {{front, true}, {stroke + "b", false}, {"<s>", true}, {stroke, false}}), 2 + behind_a_token);
   }
   EXPECT_EQ(specials(kNfc, {{"<s>"}}, {{"<s", true}, {">" + stroke, false}}), 0);
@@ -138,7 +156,7 @@ TEST(PromptEncoder, ACombiningCharacterDoesNotUndoTheTokenBefore) {
 
 // With normalized tokens and a prefix, white space that comes before a token is part of what is looked for.
 TEST(PromptEncoder, WhiteSpaceOfAMessageDoesNotUndoATokenBehindIt) {
-  const auto tokenizer = make(tokenizer_file(in_turn({prepend("_"), replace(" ", "_")}), {{"</s>"}}));
+  const auto tokenizer = encoder_tokenizer(tokenizer_file(in_turn({prepend("_"), replaced(" ", "_")}), {{"</s>"}}));
   const RenderedPrompt prompt = prompt_of({{"[", true}, {"Hello ", false}, {"</s>", true}});
   EXPECT_EQ(PromptEncoder(tokenizer).encode(prompt), tokenizer->encode(prompt.text, false));
   EXPECT_EQ(specials_in(*tokenizer, PromptEncoder(tokenizer).encode(prompt))["</s>"], 1);
@@ -152,14 +170,15 @@ TEST(PromptEncoder, MergesDoNotMakeASpecialToken) {
   file["added_tokens"] = {{{"id", vocab["<s>"]}, {"content", "<s>"}, {"special", true}, {"normalized", false}}};
   for (const bool whole : {false, true}) {
     file["model"]["ignore_merges"] = whole;
-    const auto tokenizer = make(file);
+    const auto tokenizer = encoder_tokenizer(file);
     const std::int32_t id = *tokenizer->token_id("<s>");
     const auto count = [&](const Ids& ids) { return std::count(ids.begin(), ids.end(), id); };
     EXPECT_EQ(count(tokenizer->encode("＜s＞", false)), 1);  // merged behind the normalizer: so does Hugging Face
     EXPECT_EQ(count(tokenizer->encode("<s>", false, false)), 0);
     EXPECT_EQ(count(tokenizer->encode_with_offsets("<s>", false, false).ids), 0);
     const PromptEncoder encoder(tokenizer);
-    for (const char* forged : {"<s>", "＜s＞", "a<s>b"}) EXPECT_EQ(count(encoder.encode(prompt_of({{"<s>", true}, {forged, false}, {"<s>", true}}))), 2) << forged;
+    for (const char* forged : {"<s>", "＜s＞", "a<s>b"})
+      EXPECT_EQ(count(encoder.encode(prompt_of({{"<s>", true}, {forged, false}, {"<s>", true}}))), 2) << forged;
   }
 }
 
@@ -169,7 +188,7 @@ TEST(PromptEncoder, AHostilePromptTakesNoLonger) {
   for (int i = 0; i < 1000; ++i) tokens.push_back({fmt::format("<|reserved_special_token_{}|>", i), i % 2 == 0});
   std::string text;
   while (text.size() < 200'000) text += fmt::format("some <b>words</b> <|reserved_special_token_{}|>", text.size() % 1000);
-  const auto tokenizer = make(tokenizer_file(kNfkc, tokens));
+  const auto tokenizer = encoder_tokenizer(tokenizer_file(kNfkc, tokens));
   const PromptEncoder encoder(tokenizer);
   const auto milliseconds = [](auto&& run) {
     const auto began = std::chrono::steady_clock::now();
@@ -183,7 +202,7 @@ TEST(PromptEncoder, AHostilePromptTakesNoLonger) {
 }
 
 TEST(PromptEncoder, ARangeIsOfCharacters) {
-  const auto tokenizer = make(tokenizer_file(nullptr, {{"<s>"}}));
+  const auto tokenizer = encoder_tokenizer(tokenizer_file(nullptr, {{"<s>"}}));
   EXPECT_THROW(PromptEncoder(tokenizer).encode({.text = "\xFF", .untrusted = {{0, 1}}, .generated = {}}), Error);
 }
 
@@ -194,18 +213,60 @@ class Dice {
   explicit Dice(unsigned seed) : engine_(seed) {}
   std::size_t below(std::size_t n) { return engine_() % n; }
   template <class T>
-  const T& pick(const std::vector<T>& from) { return from[below(from.size())]; }
+  const T& pick(const std::vector<T>& from) {
+    return from[below(from.size())];
+  }
 
  private:
   std::mt19937 engine_;
 };
 
-const std::vector<std::string> kTokens = {
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<s>", "</s>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
-    "[SYSTEM_PROMPT]", "[gMASK]", "<sop>", "<|user|>", "<|assistant|>", "<|system|>", "<|observation|>", "<|end|>", "<|start|>", "<|message|>", "<|channel|>", "<|call|>",
-    "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>", "<seed:bos>", "<seed:eos>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>",
-    "<|begin_of_text|>", "<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<SPECIAL_10>", "<SPECIAL_11>", "<SPECIAL_12>", "]~b]", "[e~[", "]~!b[",
-    "<|im_user|>", "<|im_middle|>", "<|im_assistant|>", "<|tool_call_begin|>", "<|7|>"};
+const std::vector<std::string> kTokens = {"<|im_start|>",
+                                          "<|im_end|>",
+                                          "<|endoftext|>",
+                                          "<s>",
+                                          "</s>",
+                                          "[INST]",
+                                          "[/INST]",
+                                          "[TOOL_CALLS]",
+                                          "[AVAILABLE_TOOLS]",
+                                          "[/AVAILABLE_TOOLS]",
+                                          "[TOOL_RESULTS]",
+                                          "[SYSTEM_PROMPT]",
+                                          "[gMASK]",
+                                          "<sop>",
+                                          "<|user|>",
+                                          "<|assistant|>",
+                                          "<|system|>",
+                                          "<|observation|>",
+                                          "<|end|>",
+                                          "<|start|>",
+                                          "<|message|>",
+                                          "<|channel|>",
+                                          "<|call|>",
+                                          "<|start_of_role|>",
+                                          "<|end_of_role|>",
+                                          "<|end_of_text|>",
+                                          "<seed:bos>",
+                                          "<seed:eos>",
+                                          "<｜User｜>",
+                                          "<｜Assistant｜>",
+                                          "<｜end▁of▁sentence｜>",
+                                          "<|begin_of_text|>",
+                                          "<|eot_id|>",
+                                          "<|start_header_id|>",
+                                          "<|end_header_id|>",
+                                          "<SPECIAL_10>",
+                                          "<SPECIAL_11>",
+                                          "<SPECIAL_12>",
+                                          "]~b]",
+                                          "[e~[",
+                                          "]~!b[",
+                                          "<|im_user|>",
+                                          "<|im_middle|>",
+                                          "<|im_assistant|>",
+                                          "<|tool_call_begin|>",
+                                          "<|7|>"};
 
 std::string full_width(const std::string& text) {
   std::string out;
@@ -218,18 +279,32 @@ std::string full_width(const std::string& text) {
 
 // Tokens and pieces of them, other spellings, what templates cut at.
 std::string hostile(Dice& dice) {
-  static const std::vector<std::string> others = {"<", "|", ">", "[", "]", "\n", " ", "\"", "\\", "</think>", "<think>", "e\xCC\x81", "\xCC\xB8", "{{", "%s", "\xE2\x80\x8B", "'", "7"};
+  static const std::vector<std::string> others = {"<",       "|",         ">",        "[",  "]",  "\n",           " ", "\"", "\\", "</think>",
+                                                  "<think>", "e\xCC\x81", "\xCC\xB8", "{{", "%s", "\xE2\x80\x8B", "'", "7"};
   std::string text;
   for (std::size_t n = dice.below(5); n > 0; --n) {
     std::string piece = dice.pick(kTokens);
     switch (dice.below(8)) {
-      case 0: piece = piece.substr(0, 1 + dice.below(2)); break;
-      case 1: piece = piece[0] == '<' && piece[1] != '\xEF' ? piece.substr(1 + dice.below(2) * (piece[1] < 0x7F)) : piece; break;
-      case 2: piece = full_width(piece); break;
-      case 3: std::transform(piece.begin(), piece.end(), piece.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; }); break;
-      case 4: piece = dice.pick(others); break;
-      case 5: piece.insert(piece[0] > 0 && piece.size() > 1 && piece[1] > 0 ? 1 : 0, "\xE2\x80\x8B"); break;
-      default: break;
+      case 0:
+        piece = piece.substr(0, 1 + dice.below(2));
+        break;
+      case 1:
+        piece = piece[0] == '<' && piece[1] != '\xEF' ? piece.substr(1 + dice.below(2) * (piece[1] < 0x7F)) : piece;
+        break;
+      case 2:
+        piece = full_width(piece);
+        break;
+      case 3:
+        std::transform(piece.begin(), piece.end(), piece.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+        break;
+      case 4:
+        piece = dice.pick(others);
+        break;
+      case 5:
+        piece.insert(piece[0] > 0 && piece.size() > 1 && piece[1] > 0 ? 1 : 0, "\xE2\x80\x8B");
+        break;
+      default:
+        break;
     }
     text += piece;
   }
@@ -237,8 +312,11 @@ std::string hostile(Dice& dice) {
 }
 
 ordered_json hostile_schema(Dice& dice) {
-  return {{"type", "object"}, {"required", {hostile(dice)}},
-          {"properties", {{hostile(dice), {{"type", "string"}, {"description", hostile(dice)}, {"enum", {hostile(dice), 7}}}}, {"n", {{"type", dice.below(2) ? "integer" : hostile(dice)}, {"default", 7}}}}}};
+  return {{"type", "object"},
+          {"required", {hostile(dice)}},
+          {"properties",
+           {{hostile(dice), {{"type", "string"}, {"description", hostile(dice)}, {"enum", {hostile(dice), 7}}}},
+            {"n", {{"type", dice.below(2) ? "integer" : hostile(dice)}, {"default", 7}}}}}};
 }
 
 ChatTemplateInput hostile_input(Dice& dice) {
@@ -267,7 +345,9 @@ ChatTemplateInput hostile_input(Dice& dice) {
   }
   if (dice.below(2))
     input.tools = {{{"type", "function"}, {"function", {{"name", hostile(dice)}, {"description", hostile(dice)}, {"parameters", hostile_schema(dice)}}}}};
-  if (dice.below(3) == 0) input.extra = {{"enable_thinking", dice.below(2) == 0}, {"reasoning_effort", hostile(dice)}, {"documents", {{{"title", hostile(dice)}, {"text", hostile(dice)}}}}};
+  if (dice.below(3) == 0)
+    input.extra = {
+        {"enable_thinking", dice.below(2) == 0}, {"reasoning_effort", hostile(dice)}, {"documents", {{{"title", hostile(dice)}, {"text", hostile(dice)}}}}};
   input.add_generation_prompt = dice.below(2);
   return input;
 }
@@ -283,7 +363,11 @@ TEST(PromptEncoder, NoFieldOfAnyTemplateForgesAToken) {
     json normalizer;
     bool normalized;
   };
-  const std::vector<Kind> kinds = {{nullptr, false}, {kNfkc, true}, {in_turn({kNfkc, kLower, replace_all("\\x{200B}", "")}), true}, {in_turn({prepend("_"), replace(" ", "_")}), true}, {kNfkc, false}};
+  const std::vector<Kind> kinds = {{nullptr, false},
+                                   {kNfkc, true},
+                                   {in_turn({kNfkc, kLower, replace_all("\\x{200B}", "")}), true},
+                                   {in_turn({prepend("_"), replaced(" ", "_")}), true},
+                                   {kNfkc, false}};
   std::vector<std::filesystem::path> files;
   for (const auto& file : std::filesystem::recursive_directory_iterator(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/templates"))
     if (file.path().extension() == ".jinja") files.push_back(file.path());
@@ -296,7 +380,7 @@ TEST(PromptEncoder, NoFieldOfAnyTemplateForgesAToken) {
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     std::vector<Special> tokens;
     for (const std::string& token : kTokens) tokens.push_back({token, kinds[k].normalized, token == "</s>", token == "<|end|>"});
-    const auto tokenizer = make(tokenizer_file(kinds[k].normalizer, tokens));
+    const auto tokenizer = encoder_tokenizer(tokenizer_file(kinds[k].normalizer, tokens));
     const Normalizer normalizer = Normalizer::from_json(kinds[k].normalizer);
     const PromptEncoder encoder(tokenizer);
     for (std::size_t f = 0; f < files.size(); ++f) {
@@ -341,15 +425,23 @@ TEST(PromptEncoder, NoFieldOfAnyTemplateForgesAToken) {
 // Harmless text has the ids that it has without a guard, whoever wrote it and whatever the normalizer joins at the borders.
 TEST(PromptEncoder, HarmlessTextHasTheIdsOfTheWholePrompt) {
   const std::vector<Special> tokens = {{"<s>", true}, {"</s>", true, true, true}, {"<|a|>", false}, {"<tool>", true, false, false, false}};
-  const std::vector<json> normalizers = {nullptr, kNfkc, kNfc, in_turn({prepend("_"), replace(" ", "_")}), replace_all("\\s+", " "), in_turn({kNfkc, kLower}), {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}}};
-  const std::vector<std::string> harmless = {"a", " ", "e", "\xCC\x81", "\xE6\x97\xA5", "  b ", "\n", "x<", "<tool>", "|>", "\xEF\xAC\x83"}, own = {"<s>", "</s>", "<|a|>", " ", "e", "user\n", "<tool>", ""};
+  const std::vector<json> normalizers = {nullptr,
+                                         kNfkc,
+                                         kNfc,
+                                         in_turn({prepend("_"), replaced(" ", "_")}),
+                                         replace_all("\\s+", " "),
+                                         in_turn({kNfkc, kLower}),
+                                         {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}}};
+  const std::vector<std::string> harmless = {"a", " ", "e", "\xCC\x81", "\xE6\x97\xA5", "  b ", "\n", "x<", "<tool>", "|>", "\xEF\xAC\x83"},
+                                 own = {"<s>", "</s>", "<|a|>", " ", "e", "user\n", "<tool>", ""};
   for (const json& normalizer : normalizers) {
-    const auto tokenizer = make(tokenizer_file(normalizer, tokens));
+    const auto tokenizer = encoder_tokenizer(tokenizer_file(normalizer, tokens));
     const PromptEncoder encoder(tokenizer);
     for (unsigned seed = 0; seed < 500; ++seed) {
       Dice dice(seed);
-      Parts parts;
-      for (std::size_t n = 1 + dice.below(12); n > 0; --n) parts.push_back(n % 2 ? Parts::value_type{dice.pick(harmless), false} : Parts::value_type{dice.pick(own), true});
+      PromptParts parts;
+      for (std::size_t n = 1 + dice.below(12); n > 0; --n)
+        parts.push_back(n % 2 ? PromptParts::value_type{dice.pick(harmless), false} : PromptParts::value_type{dice.pick(own), true});
       const RenderedPrompt prompt = prompt_of(parts);
       EXPECT_EQ(encoder.encode(prompt), tokenizer->encode(prompt.text, false)) << normalizer << " seed " << seed << " " << prompt.text;
     }

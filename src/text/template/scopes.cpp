@@ -127,17 +127,28 @@ void gather(Symbols& symbols, const Statement& node) {
       symbols.merge(branches);
       break;
     }
-    case Type::macro: symbols.store(node.name); break;
+    case Type::macro:
+      symbols.store(node.name);
+      break;
     case Type::set:
       gather(symbols, *node.expression);
       gather(symbols, *node.target);
       break;
-    case Type::for_loop: case Type::call_block: case Type::filter_block: gather(symbols, *node.expression); break;
+    case Type::for_loop:
+    case Type::call_block:
+    case Type::filter_block:
+      gather(symbols, *node.expression);
+      break;
     case Type::with:
       for (const ExprPtr& e : node.expressions) gather(symbols, *e);
       break;
-    case Type::set_block: gather(symbols, *node.target); break;
-    case Type::generation: case Type::break_loop: case Type::continue_loop: break;
+    case Type::set_block:
+      gather(symbols, *node.target);
+      break;
+    case Type::generation:
+    case Type::break_loop:
+    case Type::continue_loop:
+      break;
   }
 }
 
@@ -245,10 +256,17 @@ class Resolver {
       const int slot = symbols.function->slot(identifier);
       scope.slots.push_back(slot);
       switch (load.kind) {
-        case Symbols::Load::Kind::parameter: break;
-        case Symbols::Load::Kind::resolve: scope.loads.push_back({How::resolve, slot, {}, load.name}); break;
-        case Symbols::Load::Kind::alias: scope.loads.push_back({How::alias, slot, place(load.from, symbols.function), {}}); break;
-        case Symbols::Load::Kind::undefined: scope.loads.push_back({How::missing, slot, {}, {}}); break;
+        case Symbols::Load::Kind::parameter:
+          break;
+        case Symbols::Load::Kind::resolve:
+          scope.loads.push_back({How::resolve, slot, {}, load.name});
+          break;
+        case Symbols::Load::Kind::alias:
+          scope.loads.push_back({How::alias, slot, place(load.from, symbols.function), {}});
+          break;
+        case Symbols::Load::Kind::undefined:
+          scope.loads.push_back({How::missing, slot, {}, {}});
+          break;
       }
     }
     return scope;
@@ -316,7 +334,8 @@ class Resolver {
         node.scope = scope_of(inner);
         return;
       }
-      case Type::for_loop: return visit_loop(node, symbols, soft);
+      case Type::for_loop:
+        return visit_loop(node, symbols, soft);
       case Type::macro:
         visit_macro(node, symbols);
         node.place = place(node.name, symbols, node.line);
@@ -325,8 +344,11 @@ class Resolver {
         visit_macro(node, symbols);
         visit(*node.expression, symbols, soft);
         return;
-      case Type::generation: return visit_macro(node, symbols);
-      case Type::break_loop: case Type::continue_loop: return;
+      case Type::generation:
+        return visit_macro(node, symbols);
+      case Type::break_loop:
+      case Type::continue_loop:
+        return;
     }
   }
 

@@ -1,12 +1,13 @@
 // The special tokens that a model's folder names, template or not. Any thread.
 #pragma once
-#include <filesystem>
 #include <map>
 #include <string>
+
+#include "base/folder_files.h"
 
 namespace lockstep {
 
 // bos_token, eos_token, ... of tokenizer_config.json and special_tokens_map.json. Errors: corrupt_file.
-std::map<std::string, std::string> special_tokens_of(const std::filesystem::path& folder);
+std::map<std::string, std::string> special_tokens_of(const FolderFiles& files);
 
 }  // namespace lockstep

@@ -279,7 +279,8 @@ Value m_isdigit(Interpreter&, const Value& s, Arguments& a) { return all_of(s, a
 Value m_isnumeric(Interpreter&, const Value& s, Arguments& a) { return all_of(s, a, is_numeric); }
 Value m_isspace(Interpreter&, const Value& s, Arguments& a) { return all_of(s, a, is_python_space); }
 Value m_isascii(Interpreter&, const Value& s, Arguments& a) {
-  return all_of(s, a, [](std::uint32_t c) { return c < 0x80; }, true);
+  return all_of(
+      s, a, [](std::uint32_t c) { return c < 0x80; }, true);
 }
 Value m_isalnum(Interpreter&, const Value& s, Arguments& a) {
   return all_of(s, a, [](std::uint32_t c) { return is_alpha(c) || is_numeric(c); });
@@ -309,16 +310,53 @@ Value m_istitle(Interpreter&, const Value& self, Arguments& arguments) {
 
 const Table<Method>& methods() {
   static const Table<Method> table = {
-      {"capitalize", m_capitalize}, {"casefold", nullptr},   {"center", m_center},     {"count", m_count},           {"encode", nullptr},
-      {"endswith", m_endswith},     {"expandtabs", m_expandtabs}, {"find", m_find},    {"format", m_format},         {"format_map", m_format_map},
-      {"index", m_index},           {"isalnum", m_isalnum},  {"isalpha", m_isalpha},   {"isascii", m_isascii},       {"isdecimal", m_isdecimal},
-      {"isdigit", m_isdigit},       {"isidentifier", nullptr}, {"islower", m_islower}, {"isnumeric", m_isnumeric},   {"isprintable", nullptr},
-      {"isspace", m_isspace},       {"istitle", m_istitle},  {"isupper", m_isupper},   {"join", m_join},             {"ljust", m_ljust},
-      {"lower", m_lower},           {"lstrip", m_lstrip},    {"maketrans", nullptr},   {"partition", m_partition},   {"removeprefix", m_removeprefix},
-      {"removesuffix", m_removesuffix}, {"replace", m_replace}, {"rfind", m_rfind},    {"rindex", m_rindex},         {"rjust", m_rjust},
-      {"rpartition", m_rpartition}, {"rsplit", m_rsplit},    {"rstrip", m_rstrip},     {"split", m_split},           {"splitlines", m_splitlines},
-      {"startswith", m_startswith}, {"strip", m_strip},      {"swapcase", m_swapcase}, {"title", m_title},           {"translate", nullptr},
-      {"upper", m_upper},           {"zfill", m_zfill},
+      {"capitalize", m_capitalize},
+      {"casefold", nullptr},
+      {"center", m_center},
+      {"count", m_count},
+      {"encode", nullptr},
+      {"endswith", m_endswith},
+      {"expandtabs", m_expandtabs},
+      {"find", m_find},
+      {"format", m_format},
+      {"format_map", m_format_map},
+      {"index", m_index},
+      {"isalnum", m_isalnum},
+      {"isalpha", m_isalpha},
+      {"isascii", m_isascii},
+      {"isdecimal", m_isdecimal},
+      {"isdigit", m_isdigit},
+      {"isidentifier", nullptr},
+      {"islower", m_islower},
+      {"isnumeric", m_isnumeric},
+      {"isprintable", nullptr},
+      {"isspace", m_isspace},
+      {"istitle", m_istitle},
+      {"isupper", m_isupper},
+      {"join", m_join},
+      {"ljust", m_ljust},
+      {"lower", m_lower},
+      {"lstrip", m_lstrip},
+      {"maketrans", nullptr},
+      {"partition", m_partition},
+      {"removeprefix", m_removeprefix},
+      {"removesuffix", m_removesuffix},
+      {"replace", m_replace},
+      {"rfind", m_rfind},
+      {"rindex", m_rindex},
+      {"rjust", m_rjust},
+      {"rpartition", m_rpartition},
+      {"rsplit", m_rsplit},
+      {"rstrip", m_rstrip},
+      {"split", m_split},
+      {"splitlines", m_splitlines},
+      {"startswith", m_startswith},
+      {"strip", m_strip},
+      {"swapcase", m_swapcase},
+      {"title", m_title},
+      {"translate", nullptr},
+      {"upper", m_upper},
+      {"zfill", m_zfill},
   };
   return table;
 }

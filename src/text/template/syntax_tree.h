@@ -1,4 +1,4 @@
-// The tree of a parsed template: expressions and statements, with the variables' places once `resolve_scopes` has run.
+// The syntax tree of a parsed template: expressions and statements, with variables' slots once `resolve_scopes` has run.
 // Knows no values but constants. Immutable after that; any thread may evaluate it.
 #pragma once
 #include <memory>
@@ -35,8 +35,27 @@ struct Scope {
 
 struct Expr {
   enum class Type {
-    constant, name, namespace_target, tuple, list, dict, call, filter, test, attribute, item, slice, compare, logical_and, logical_or,
-    logical_not, negative, positive, binary, concat, condition,
+    constant,
+    name,
+    namespace_target,
+    tuple,
+    list,
+    dict,
+    call,
+    filter,
+    test,
+    attribute,
+    item,
+    slice,
+    compare,
+    logical_and,
+    logical_or,
+    logical_not,
+    negative,
+    positive,
+    binary,
+    concat,
+    condition,
   };
   enum class Context { load, store, param };
   Type type;
@@ -61,8 +80,8 @@ struct Statement {
   int line;
   // output: what is printed. with: values.
   std::vector<ExprPtr> expressions;
-  ExprPtr target;      // set, set_block, for_loop
-  ExprPtr expression;  // set: value; for_loop: what is iterated; condition: test; call_block: the call; filter_block, set_block: filter
+  ExprPtr target;                      // set, set_block, for_loop
+  ExprPtr expression;                  // set: value; for_loop: what is iterated; condition: test; call_block: the call; filter_block, set_block: filter
   ExprPtr filter_test, filter_target;  // for_loop: its `if`, and the target as that sees it
   bool recursive = false;
   Body body, otherwise;
@@ -74,11 +93,11 @@ struct Statement {
   std::vector<ExprPtr> defaults;
 
   // Filled by resolve_scopes.
-  Place place;        // of the macro
+  Place place;  // of the macro
   Scope scope, test_scope, else_scope;
-  bool extended = false;            // the loop has a variable `loop`
+  bool extended = false;  // the loop has a variable `loop`
   Place loop_place;
-  int function_slots = 0;           // a macro's or recursive loop's own variables
+  int function_slots = 0;  // a macro's or recursive loop's own variables
   std::vector<int> parameter_slots;
   int caller_slot = -1, kwargs_slot = -1, varargs_slot = -1;
   bool accesses_caller = false;

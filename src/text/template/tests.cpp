@@ -33,9 +33,7 @@ bool is_string(const Value& v) { return v.is(Kind::text); }
 bool is_mapping(const Value& v) { return v.is(Kind::dict); }
 bool is_sequence(const Value& v) { return v.is_undefined() || v.is(Kind::text) || v.is_sequence() || v.is(Kind::dict) || v.is(Kind::range); }
 bool is_iterable(const Value& v) { return Cursor::can_iterate(v); }
-bool is_callable(const Value& v) {
-  return v.is(Kind::function) || v.is(Kind::macro) || v.is_undefined() || v.is(Kind::joiner) || v.is(Kind::loop);
-}
+bool is_callable(const Value& v) { return v.is(Kind::function) || v.is(Kind::macro) || v.is_undefined() || v.is(Kind::joiner) || v.is(Kind::loop); }
 bool is_escaped(const Value& v) { return v.is(Kind::text) && v.text().markup(); }
 
 bool case_test(Interpreter& interpreter, const Value& subject, Arguments& arguments, std::string_view method) {
@@ -62,14 +60,44 @@ bool t_test(Interpreter&, const Value& s, Arguments& a) {
 
 const Table<Test>& tests() {
   static const Table<Test> table = {
-      {"odd", t_odd}, {"even", t_even}, {"divisibleby", t_divisibleby}, {"defined", plain<is_defined>}, {"undefined", plain<is_undefined>},
-      {"filter", t_filter}, {"test", t_test}, {"none", plain<is_none>}, {"boolean", plain<is_boolean>}, {"false", plain<is_false>},
-      {"true", plain<is_true>}, {"integer", plain<is_integer>}, {"float", plain<is_float>}, {"lower", t_lower}, {"upper", t_upper},
-      {"string", plain<is_string>}, {"mapping", plain<is_mapping>}, {"number", plain<is_number>}, {"sequence", plain<is_sequence>},
-      {"iterable", plain<is_iterable>}, {"callable", plain<is_callable>}, {"sameas", t_sameas}, {"escaped", plain<is_escaped>}, {"in", t_in},
-      {"==", comparing<'=', '='>}, {"eq", comparing<'=', '='>}, {"equalto", comparing<'=', '='>}, {"!=", comparing<'!', '='>},
-      {"ne", comparing<'!', '='>}, {">", comparing<'>'>}, {"gt", comparing<'>'>}, {"greaterthan", comparing<'>'>}, {">=", comparing<'>', '='>},
-      {"ge", comparing<'>', '='>}, {"<", comparing<'<'>}, {"lt", comparing<'<'>}, {"lessthan", comparing<'<'>}, {"<=", comparing<'<', '='>},
+      {"odd", t_odd},
+      {"even", t_even},
+      {"divisibleby", t_divisibleby},
+      {"defined", plain<is_defined>},
+      {"undefined", plain<is_undefined>},
+      {"filter", t_filter},
+      {"test", t_test},
+      {"none", plain<is_none>},
+      {"boolean", plain<is_boolean>},
+      {"false", plain<is_false>},
+      {"true", plain<is_true>},
+      {"integer", plain<is_integer>},
+      {"float", plain<is_float>},
+      {"lower", t_lower},
+      {"upper", t_upper},
+      {"string", plain<is_string>},
+      {"mapping", plain<is_mapping>},
+      {"number", plain<is_number>},
+      {"sequence", plain<is_sequence>},
+      {"iterable", plain<is_iterable>},
+      {"callable", plain<is_callable>},
+      {"sameas", t_sameas},
+      {"escaped", plain<is_escaped>},
+      {"in", t_in},
+      {"==", comparing<'=', '='>},
+      {"eq", comparing<'=', '='>},
+      {"equalto", comparing<'=', '='>},
+      {"!=", comparing<'!', '='>},
+      {"ne", comparing<'!', '='>},
+      {">", comparing<'>'>},
+      {"gt", comparing<'>'>},
+      {"greaterthan", comparing<'>'>},
+      {">=", comparing<'>', '='>},
+      {"ge", comparing<'>', '='>},
+      {"<", comparing<'<'>},
+      {"lt", comparing<'<'>},
+      {"lessthan", comparing<'<'>},
+      {"<=", comparing<'<', '='>},
       {"le", comparing<'<', '='>},
   };
   return table;

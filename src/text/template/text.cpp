@@ -54,8 +54,7 @@ void TextBuilder::mark(std::size_t begin, std::size_t end) {
 
 void TextBuilder::append(std::string_view bytes, bool foreign) {
   RenderBudget::bytes(bytes.size());
-  if (bytes_.size() + bytes.size() > most_)
-    fail(ErrorCode::resource_exhausted, "the chat template's output is longer than {} bytes; that is the limit", most_);
+  if (bytes_.size() + bytes.size() > most_) fail(ErrorCode::resource_exhausted, "the chat template's output is longer than {} bytes; that is the limit", most_);
   if (foreign) mark(bytes_.size(), bytes_.size() + bytes.size());
   bytes_.append(bytes);
 }
@@ -65,8 +64,7 @@ void TextBuilder::append_slice(const Text& text, std::size_t begin, std::size_t 
   append(text.view().substr(begin, end - begin));
   const auto& foreign = text.foreign();
   auto range = std::upper_bound(foreign.begin(), foreign.end(), begin, [](std::size_t at, const ByteRange& r) { return at < r.end; });
-  for (; range != foreign.end() && range->begin < end; ++range)
-    mark(start + std::max(range->begin, begin) - begin, start + std::min(range->end, end) - begin);
+  for (; range != foreign.end() && range->begin < end; ++range) mark(start + std::max(range->begin, begin) - begin, start + std::min(range->end, end) - begin);
 }
 
 Text TextBuilder::take() {
@@ -251,8 +249,12 @@ Text html_escape(const Text& text) {
     const std::string_view bytes = text.view();
     std::size_t start = 0;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
-      const char* entity = bytes[i] == '&' ? "&amp;" : bytes[i] == '<' ? "&lt;" : bytes[i] == '>' ? "&gt;"
-                           : bytes[i] == '\'' ? "&#39;" : bytes[i] == '"' ? "&#34;" : nullptr;
+      const char* entity = bytes[i] == '&'    ? "&amp;"
+                           : bytes[i] == '<'  ? "&lt;"
+                           : bytes[i] == '>'  ? "&gt;"
+                           : bytes[i] == '\'' ? "&#39;"
+                           : bytes[i] == '"'  ? "&#34;"
+                                              : nullptr;
       if (!entity) continue;
       builder.append_slice(text, start, i);
       builder.append(entity, text.slice(i, i + 1).is_foreign());

@@ -1,8 +1,8 @@
-// A string of the template language: UTF-8 bytes that count and slice in code points as Python's do, and that remember
-// which of them came from outside (messages, tools, extras) rather than from the template. Operations keep that memory:
+// A string of the template language: UTF-8 bytes, indexed by code points as in Python, each byte marked as
+// coming from outside (messages, tools, extras) or from the template. Operations propagate the marks:
 // a byte that may have come from outside is never reported as the template's own.
-// Knows no template. Thread rule: plain values. Growing one charges the thread's RenderBudget (budget.h).
 //   TextBuilder out; out.append("<|user|>"); out.append(content); Text text = out.take();
+// Knows no template. Thread rule: plain values. Growing one charges the thread's RenderBudget (budget.h).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -32,7 +32,7 @@ class Text {
   bool markup() const { return markup_; }
   void set_markup(bool markup) { markup_ = markup; }
 
-  std::int64_t length() const { return length_; }  // code points
+  std::int64_t length() const { return length_; }        // code points
   Text slice(std::size_t begin, std::size_t end) const;  // bytes, at character borders
   std::size_t byte_of(std::int64_t character) const;     // 0 <= character <= length
   std::size_t character_end(std::size_t byte) const;     // end of the character that begins there

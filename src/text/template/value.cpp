@@ -68,11 +68,16 @@ IteratorObject::~IteratorObject() = default;
 Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
   const RenderBudget::Nested nested;
   switch (json.type()) {
-    case nlohmann::ordered_json::value_t::boolean: return of(json.get<bool>()).marked(foreign);
-    case nlohmann::ordered_json::value_t::number_integer: return of(static_cast<Integer>(json.get<std::int64_t>())).marked(foreign);
-    case nlohmann::ordered_json::value_t::number_unsigned: return of(static_cast<Integer>(json.get<std::uint64_t>())).marked(foreign);
-    case nlohmann::ordered_json::value_t::number_float: return of(json.get<double>()).marked(foreign);
-    case nlohmann::ordered_json::value_t::string: return of(Text(utf8_lossy(json.get_ref<const std::string&>()), foreign));
+    case nlohmann::ordered_json::value_t::boolean:
+      return of(json.get<bool>()).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_integer:
+      return of(static_cast<Integer>(json.get<std::int64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_unsigned:
+      return of(static_cast<Integer>(json.get<std::uint64_t>())).marked(foreign);
+    case nlohmann::ordered_json::value_t::number_float:
+      return of(json.get<double>()).marked(foreign);
+    case nlohmann::ordered_json::value_t::string:
+      return of(Text(utf8_lossy(json.get_ref<const std::string&>()), foreign));
     case nlohmann::ordered_json::value_t::array: {
       List items;
       for (const auto& item : json) items.push_back(of_json(item, foreign));
@@ -83,7 +88,8 @@ Value Value::of_json(const nlohmann::ordered_json& json, bool foreign) {
       for (const auto& [key, value] : json.items()) dict.set(of(Text(utf8_lossy(key), foreign)), of_json(value, foreign));
       return of(std::move(dict));
     }
-    default: return none().marked(foreign);
+    default:
+      return none().marked(foreign);
   }
 }
 
@@ -93,38 +99,69 @@ const Dict& Value::dict() const { return as<DictObject>().dict; }
 
 bool Value::truth() const {
   switch (kind_) {
-    case Kind::missing: case Kind::undefined: case Kind::none: return false;
-    case Kind::boolean: return boolean_;
-    case Kind::integer: return integer_ != 0;
-    case Kind::real: return real_ != 0;
-    case Kind::iterator: case Kind::name_space: case Kind::macro: case Kind::function: case Kind::cycler: case Kind::joiner: return true;
-    default: return *length() != 0;
+    case Kind::missing:
+    case Kind::undefined:
+    case Kind::none:
+      return false;
+    case Kind::boolean:
+      return boolean_;
+    case Kind::integer:
+      return integer_ != 0;
+    case Kind::real:
+      return real_ != 0;
+    case Kind::iterator:
+    case Kind::name_space:
+    case Kind::macro:
+    case Kind::function:
+    case Kind::cycler:
+    case Kind::joiner:
+      return true;
+    default:
+      return *length() != 0;
   }
 }
 
 std::string_view Value::type_name() const {
   switch (kind_) {
-    case Kind::missing: case Kind::undefined: return "Undefined";
-    case Kind::none: return "NoneType";
-    case Kind::boolean: return "bool";
-    case Kind::integer: return "int";
-    case Kind::real: return "float";
-    case Kind::text: return text().markup() ? "Markup" : "str";
-    case Kind::list: return "list";
-    case Kind::tuple: return "tuple";
-    case Kind::dict: return "dict";
-    case Kind::range: return "range";
+    case Kind::missing:
+    case Kind::undefined:
+      return "Undefined";
+    case Kind::none:
+      return "NoneType";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
+    case Kind::text:
+      return text().markup() ? "Markup" : "str";
+    case Kind::list:
+      return "list";
+    case Kind::tuple:
+      return "tuple";
+    case Kind::dict:
+      return "dict";
+    case Kind::range:
+      return "range";
     case Kind::dict_view: {
       static constexpr std::string_view names[] = {"dict_keys", "dict_values", "dict_items"};
       return names[static_cast<int>(as<DictViewObject>().what)];
     }
-    case Kind::iterator: return "generator";
-    case Kind::name_space: return "Namespace";
-    case Kind::macro: return "Macro";
-    case Kind::function: return "function";
-    case Kind::loop: return "LoopContext";
-    case Kind::cycler: return "Cycler";
-    case Kind::joiner: return "Joiner";
+    case Kind::iterator:
+      return "generator";
+    case Kind::name_space:
+      return "Namespace";
+    case Kind::macro:
+      return "Macro";
+    case Kind::function:
+      return "function";
+    case Kind::loop:
+      return "LoopContext";
+    case Kind::cycler:
+      return "Cycler";
+    case Kind::joiner:
+      return "Joiner";
   }
   return "object";
 }
@@ -146,31 +183,44 @@ bool Value::hashable() const {
 std::size_t Value::hash() const {
   RenderBudget::step();
   switch (kind_) {
-    case Kind::boolean: case Kind::integer: return static_cast<std::size_t>(integer()) * 0x9E3779B97F4A7C15u;
+    case Kind::boolean:
+    case Kind::integer:
+      return static_cast<std::size_t>(integer()) * 0x9E3779B97F4A7C15u;
     case Kind::real:
       if (std::isfinite(real_) && std::fabs(real_) < 0x1p120 && real_ == std::trunc(real_)) return of(integer_of(real_)).hash();
       return std::hash<double>()(real_);
-    case Kind::text: RenderBudget::search(text().bytes().size()); return std::hash<std::string>()(text().bytes());
+    case Kind::text:
+      RenderBudget::search(text().bytes().size());
+      return std::hash<std::string>()(text().bytes());
     case Kind::tuple: {
       std::size_t sum = 0x345678;
       for (const Value& item : items()) sum = (sum ^ item.hash()) * 1000003;
       return sum;
     }
-    case Kind::none: return 7;
-    case Kind::undefined: return 9;
-    case Kind::range: return static_cast<std::size_t>(as<RangeObject>().size());
-    default: return std::hash<const void*>()(object_.get());
+    case Kind::none:
+      return 7;
+    case Kind::undefined:
+      return 9;
+    case Kind::range:
+      return static_cast<std::size_t>(as<RangeObject>().size());
+    default:
+      return std::hash<const void*>()(object_.get());
   }
 }
 
 bool Value::same_object(const Value& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::none: return true;
-    case Kind::boolean: return boolean_ == other.boolean_;
-    case Kind::integer: return integer_ == other.integer_ && integer_ >= -5 && integer_ <= 256;  // CPython's shared ones
-    case Kind::real: return false;
-    default: return object_ == other.object_;
+    case Kind::none:
+      return true;
+    case Kind::boolean:
+      return boolean_ == other.boolean_;
+    case Kind::integer:
+      return integer_ == other.integer_ && integer_ >= -5 && integer_ <= 256;  // CPython's shared ones
+    case Kind::real:
+      return false;
+    default:
+      return object_ == other.object_;
   }
 }
 
@@ -190,9 +240,15 @@ bool Value::equals(const Value& other) const {
   }
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::missing: case Kind::undefined: case Kind::none: return true;
-    case Kind::text: RenderBudget::search(text().bytes().size()); return text().bytes() == other.text().bytes();
-    case Kind::list: case Kind::tuple: {
+    case Kind::missing:
+    case Kind::undefined:
+    case Kind::none:
+      return true;
+    case Kind::text:
+      RenderBudget::search(text().bytes().size());
+      return text().bytes() == other.text().bytes();
+    case Kind::list:
+    case Kind::tuple: {
       const List &a = items(), &b = other.items();
       if (a.size() != b.size()) return false;
       for (std::size_t i = 0; i < a.size(); ++i)
@@ -212,7 +268,8 @@ bool Value::equals(const Value& other) const {
       const auto size = a.size();
       return size == b.size() && (size == 0 || (a.start == b.start && (size == 1 || a.step == b.step)));
     }
-    default: return object_ == other.object_;
+    default:
+      return object_ == other.object_;
   }
 }
 
@@ -301,8 +358,7 @@ const Value* Dict::find(std::string_view key) const {
 // --- arguments
 
 std::vector<Value> Arguments::bind(std::string_view who, std::initializer_list<std::string_view> names, std::size_t required, bool by_name) {
-  if (positional.size() > names.size())
-    fail(ErrorCode::invalid_argument, "{}() takes at most {} arguments ({} given)", who, names.size(), positional.size());
+  if (positional.size() > names.size()) fail(ErrorCode::invalid_argument, "{}() takes at most {} arguments ({} given)", who, names.size(), positional.size());
   std::vector<Value> values(positional);
   values.resize(names.size());
   for (auto& [name, value] : named) {

@@ -29,8 +29,24 @@ using List = std::vector<Value>;
 
 enum class Kind : std::uint8_t {
   missing,  // an argument that was not given, a variable that was never set: never seen by a template
-  undefined, none, boolean, integer, real, text, list, tuple, dict, range, dict_view, iterator,
-  name_space, macro, function, loop, cycler, joiner,
+  undefined,
+  none,
+  boolean,
+  integer,
+  real,
+  text,
+  list,
+  tuple,
+  dict,
+  range,
+  dict_view,
+  iterator,
+  name_space,
+  macro,
+  function,
+  loop,
+  cycler,
+  joiner,
 };
 
 struct Object {
@@ -77,9 +93,13 @@ class Value {
   const List& items() const;  // of a list or tuple
   const Dict& dict() const;
   template <class T>
-  T& as() const { return static_cast<T&>(*object_); }
+  T& as() const {
+    return static_cast<T&>(*object_);
+  }
   template <class T>
-  std::shared_ptr<T> shared() const { return std::static_pointer_cast<T>(object_); }
+  std::shared_ptr<T> shared() const {
+    return std::static_pointer_cast<T>(object_);
+  }
   const Object* identity() const { return object_.get(); }
   int depth() const { return object_ ? object_->depth : 0; }
 
@@ -122,7 +142,10 @@ class Dict {
   const Value* find(std::string_view key) const;
   const std::vector<std::pair<Value, Value>>& entries() const { return entries_; }
   std::size_t size() const { return entries_.size(); }
-  void clear() { entries_.clear(); index_.clear(); }
+  void clear() {
+    entries_.clear();
+    index_.clear();
+  }
 
  private:
   const std::pair<Value, Value>* locate(const Value& key) const;
@@ -173,7 +196,7 @@ struct LoopObject : Object {
   Value iterable;
   std::function<bool(Value&)> rest;  // what follows `after`
   std::int64_t index0 = -1;
-  Value after, current, before;      // missing where there is none
+  Value after, current, before;  // missing where there is none
   List changed;
   bool changed_called = false;
   std::optional<std::int64_t> known_length;
@@ -210,10 +233,10 @@ bool contains(const Value& container, const Value& item);  // Python's `in`
 
 // numbers.cpp
 std::string integer_text(Integer value);
-std::string real_text(double value);                     // Python's repr(float)
+std::string real_text(double value);                                    // Python's repr(float)
 std::optional<Integer> parse_integer(std::string_view text, int base);  // Python's int(text, base)
-std::optional<double> parse_real(std::string_view text);  // Python's float(text)
-Integer integer_of(double value);                         // truncated; invalid_argument for NaN, infinity, too large
+std::optional<double> parse_real(std::string_view text);                // Python's float(text)
+Integer integer_of(double value);                                       // truncated; invalid_argument for NaN, infinity, too large
 [[noreturn]] void fail_integer_range();
 
 // repr of a string with Python's quotes and escapes.

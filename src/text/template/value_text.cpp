@@ -9,9 +9,17 @@ namespace {
 bool printable(std::uint32_t c) {
   if (c < 0x7F) return c >= 0x20;
   switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_CC: case UTF8PROC_CATEGORY_CF: case UTF8PROC_CATEGORY_CS: case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN: case UTF8PROC_CATEGORY_ZL: case UTF8PROC_CATEGORY_ZP: case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -66,22 +74,30 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
   const RenderBudget::Nested nested;
   RenderBudget::step();
   switch (value.kind()) {
-    case Kind::missing: case Kind::undefined:
+    case Kind::missing:
+    case Kind::undefined:
       if (as_repr) out.append("Undefined");
       return;
-    case Kind::none: return out.append("None", value.foreign());
-    case Kind::boolean: return out.append(value.boolean() ? "True" : "False", value.foreign());
-    case Kind::integer: return out.append(integer_text(value.integer()), value.foreign());
-    case Kind::real: return out.append(real_text(value.real()), value.foreign());
+    case Kind::none:
+      return out.append("None", value.foreign());
+    case Kind::boolean:
+      return out.append(value.boolean() ? "True" : "False", value.foreign());
+    case Kind::integer:
+      return out.append(integer_text(value.integer()), value.foreign());
+    case Kind::real:
+      return out.append(real_text(value.real()), value.foreign());
     case Kind::text:
       if (!as_repr) return out.append(value.text());
       if (value.text().markup()) out.append("Markup(");
       quote(out, value.text());
       if (value.text().markup()) out.append(")");
       return;
-    case Kind::list: return write_items(out, value.items(), "[", "]", false);
-    case Kind::tuple: return write_items(out, value.items(), "(", ")", true);
-    case Kind::dict: return write_dict(out, value.dict());
+    case Kind::list:
+      return write_items(out, value.items(), "[", "]", false);
+    case Kind::tuple:
+      return write_items(out, value.items(), "(", ")", true);
+    case Kind::dict:
+      return write_dict(out, value.dict());
     case Kind::range: {
       const auto& range = value.as<RangeObject>();
       out.append("range(" + integer_text(range.start) + ", " + integer_text(range.stop));
@@ -105,7 +121,10 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
       out.append(name.empty() ? Text("anonymous") : quoted(Text(name)));
       return out.append(">");
     }
-    case Kind::function: case Kind::iterator: case Kind::cycler: case Kind::joiner:
+    case Kind::function:
+    case Kind::iterator:
+    case Kind::cycler:
+    case Kind::joiner:
       // Python shows an address here: no template means to.
       return out.append(fmt::format("<{} object>", value.type_name()));
   }
@@ -137,22 +156,42 @@ Text Value::repr() const {
 
 std::optional<std::int64_t> Value::length() const {
   switch (kind_) {
-    case Kind::missing: case Kind::undefined: return 0;
-    case Kind::text: return text().length();
-    case Kind::list: case Kind::tuple: return static_cast<std::int64_t>(items().size());
-    case Kind::dict: return static_cast<std::int64_t>(dict().size());
-    case Kind::range: return as<RangeObject>().size();
-    case Kind::dict_view: return static_cast<std::int64_t>(as<DictViewObject>().dict.dict().size());
-    case Kind::loop: return as<LoopObject>().length();
-    default: return {};
+    case Kind::missing:
+    case Kind::undefined:
+      return 0;
+    case Kind::text:
+      return text().length();
+    case Kind::list:
+    case Kind::tuple:
+      return static_cast<std::int64_t>(items().size());
+    case Kind::dict:
+      return static_cast<std::int64_t>(dict().size());
+    case Kind::range:
+      return as<RangeObject>().size();
+    case Kind::dict_view:
+      return static_cast<std::int64_t>(as<DictViewObject>().dict.dict().size());
+    case Kind::loop:
+      return as<LoopObject>().length();
+    default:
+      return {};
   }
 }
 
 bool Cursor::can_iterate(const Value& value) {
   switch (value.kind()) {
-    case Kind::missing: case Kind::undefined: case Kind::text: case Kind::list: case Kind::tuple: case Kind::dict: case Kind::range:
-    case Kind::dict_view: case Kind::iterator: case Kind::loop: return true;
-    default: return false;
+    case Kind::missing:
+    case Kind::undefined:
+    case Kind::text:
+    case Kind::list:
+    case Kind::tuple:
+    case Kind::dict:
+    case Kind::range:
+    case Kind::dict_view:
+    case Kind::iterator:
+    case Kind::loop:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -173,7 +212,8 @@ bool Cursor::next(Value& item) {
       at_ = end;
       return true;
     }
-    case Kind::list: case Kind::tuple:
+    case Kind::list:
+    case Kind::tuple:
       if (at_ >= source_.items().size()) return false;
       item = source_.items()[at_++];
       return true;
@@ -208,7 +248,8 @@ bool Cursor::next(Value& item) {
       item = Value::tuple({value, source_});
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -227,11 +268,13 @@ bool contains(const Value& container, const Value& item) {
     case Kind::text:
       if (!item.is(Kind::text)) fail(ErrorCode::invalid_argument, "'in <string>' requires string as left operand, not {}", item.type_name());
       return find_first(container.text().view(), item.text().view()) != std::string_view::npos;
-    case Kind::dict: return container.dict().find(item) != nullptr;
+    case Kind::dict:
+      return container.dict().find(item) != nullptr;
     case Kind::dict_view:
       if (container.as<DictViewObject>().what == DictViewObject::What::keys) return container.as<DictViewObject>().dict.dict().find(item) != nullptr;
       break;
-    default: break;
+    default:
+      break;
   }
   if (!Cursor::can_iterate(container)) fail(ErrorCode::invalid_argument, "argument of type '{}' is not iterable", container.type_name());
   Cursor cursor(container);

@@ -1,7 +1,7 @@
-// The entries of "added_tokens": texts that are found in the input before any splitting, special ones among them.
-// Knows ids but no merges. Thread rule: immutable once filled.
+// The entries of "added_tokens": texts that are matched in the input before any splitting, special ones among them.
 //   tokens.scan(text, /*normalized=*/false, parse_special, [&](size_t begin, size_t end) {...},
 //               [&](const AddedToken& token, size_t begin, size_t end) {...});
+// Knows ids but no merges. Thread rule: immutable once filled.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -19,9 +19,9 @@ struct AddedToken {
   bool single_word = false;  // found only where no word character touches it
   bool lstrip = false;       // swallows white space to its left
   bool rstrip = false;
-  bool normalized = false;   // looked for after normalising the text
-  bool special = false;      // left out of decoded text on request
-  std::string found_as;      // what is looked for and shown: the content, normalised when the token is
+  bool normalized = false;  // looked for after normalising the text
+  bool special = false;     // left out of decoded text on request
+  std::string found_as;     // what is looked for and shown: the content, normalised when the token is
 };
 
 class AddedTokens {
@@ -46,8 +46,7 @@ class AddedTokens {
   // With `written` only those special tokens count for which it says yes; a token of any kind that is not wholly written so
   // gives way to one that is and begins inside it, or to a shorter one. null: all are.
   using Written = std::function<bool(const AddedToken& token, std::size_t begin, std::size_t end)>;
-  void scan(std::string_view text, bool normalized, bool parse_special, const Written& written, const OnText& on_text,
-            const OnToken& on_token) const;
+  void scan(std::string_view text, bool normalized, bool parse_special, const Written& written, const OnText& on_text, const OnToken& on_token) const;
 
  private:
   class Trie;

@@ -49,8 +49,7 @@ void AlignedText::replace(std::span<const TextRange> matches, std::string_view c
   const auto copy = [&](std::size_t end) {
     changed.append(text, at, end - at);
     if (tracked) {
-      changed_origins.insert(changed_origins.end(), origins.begin() + static_cast<std::ptrdiff_t>(at),
-                             origins.begin() + static_cast<std::ptrdiff_t>(end));
+      changed_origins.insert(changed_origins.end(), origins.begin() + static_cast<std::ptrdiff_t>(at), origins.begin() + static_cast<std::ptrdiff_t>(end));
     }
   };
   for (const TextRange& match : matches) {

@@ -1,7 +1,7 @@
-// Parts of a text on their way to tokens, and where in the input each of their bytes came from: what a normalizer or a
-// pre-tokenizer changes keeps the alignment that Hugging Face's NormalizedString would have, so that offsets agree.
-// Knows no particular normalization. Thread rule: values; the arena belongs to one encoding.
+// A part of a text on its way to tokens, with the input position of each of its bytes: normalizers and
+// pre-tokenizers preserve the alignment of Hugging Face's NormalizedString, so that offsets agree.
 //   AlignedText t = AlignedText::of(piece, true); t.prepend("_"); Piece changed = arena.keep(std::move(t), piece.at);
+// Knows no particular normalization. Thread rule: values; the arena belongs to one encoding.
 #pragma once
 #include <cstdint>
 #include <deque>

@@ -143,7 +143,7 @@ std::optional<std::int32_t> Bpe::whole(std::string_view piece) const {
 }
 
 const std::vector<Bpe::Symbol>& Bpe::merge(std::string_view piece, const Barred* barred) const {
-  // A thread's own, so that a piece costs no allocation; given back when one long piece made it large.
+  // Thread-local, so that a piece costs no allocation; freed when one long piece made it large.
   thread_local std::vector<Symbol> symbols;
   if (symbols.capacity() > kMostKept) symbols = {};
   symbols.clear();
@@ -179,8 +179,7 @@ void Bpe::encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, s
   }
 }
 
-void Bpe::encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids,
-                               std::vector<std::uint32_t>* bytes) const {
+void Bpe::encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>* bytes) const {
   const auto put = [&](std::int32_t id, std::size_t size) {
     ids.push_back(id);
     if (bytes) bytes->push_back(static_cast<std::uint32_t>(size));

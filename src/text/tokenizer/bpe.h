@@ -29,12 +29,11 @@ class Bpe {
   // Appends the ids of `piece` (not empty). The pair of lowest rank merges first, among equals the leftmost, as in Hugging
   // Face's Word::merge_all. O(n log n). What the vocabulary lacks gives its bytes' tokens, the unknown token or nothing.
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const;
-  // Also the bytes of the piece that each token takes.
+  // Also returns how many bytes of the piece each token covers.
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>& bytes) const;
   // As if nothing merged into the tokens of `barred`; those that one character or byte stands for are left.
   using Barred = std::vector<bool>;  // by id
-  void encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids,
-                            std::vector<std::uint32_t>* bytes = nullptr) const;
+  void encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>* bytes = nullptr) const;
   // Those of `ids` that merging could write; empty where there are none.
   Barred makeable(const std::vector<std::int32_t>& ids) const;
 

@@ -58,8 +58,7 @@ void Bpe::read_vocabulary(const json& vocab) {
     }
     const auto id = value.get<std::int32_t>();
     if (!vocabulary_.add(token, id)) {
-      fail(ErrorCode::corrupt_file, "model.vocab gives id {} to both '{}' and '{}'", id, utf8_excerpt(vocabulary_.text_of(id)),
-           utf8_excerpt(token));
+      fail(ErrorCode::corrupt_file, "model.vocab gives id {} to both '{}' and '{}'", id, utf8_excerpt(vocabulary_.text_of(id)), utf8_excerpt(token));
     }
   }
 }

@@ -246,8 +246,7 @@ void read_stages(const json& value, const std::string& where, int depth, std::ve
   } else if (type == "Metaspace") {
     stages.push_back(std::make_unique<MetaspaceStage>(Metaspace::read(object)));
   } else {
-    fail(ErrorCode::unsupported, "{}.type is '{}', supported is ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence", where,
-         utf8_excerpt(type));
+    fail(ErrorCode::unsupported, "{}.type is '{}', supported is ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence", where, utf8_excerpt(type));
   }
   object.finish();
   if (stages.size() > kMaxStages) fail(ErrorCode::unsupported, "decoder has more than {} steps", kMaxStages);

@@ -1,8 +1,9 @@
-// The object "decoder" of a tokenizer.json: how the texts of tokens become text. ByteLevel, Replace, ByteFallback, Fuse,
-// Strip, Metaspace, or a Sequence. Works as a stream: parts come out as soon as no later token can change them, always
-// whole characters, and together they are the decoded text. Decoding a whole is the same stream, so the two never differ.
-// Knows texts, no ids. Thread rule: a Decoder is immutable; a stream belongs to one thread.
+// The "decoder" of a tokenizer.json, which turns tokens' texts into text: ByteLevel, Replace, ByteFallback, Fuse,
+// Strip, Metaspace, or a Sequence.
 //   Decoder::Stream s(decoder); for (text : token_texts) s.push(text, out); s.finish(out);
+// Works as a stream: parts come out as soon as no later token can change them, always
+// whole characters. Decoding a whole text is the same stream, so the two never differ.
+// Knows texts, no ids. Thread rule: a Decoder is immutable; a stream belongs to one thread.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

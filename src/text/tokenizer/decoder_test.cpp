@@ -1,4 +1,4 @@
-// Decoders as streams: what is certain comes at once, what is not waits, and the parts are the whole.
+// Streaming decoders: certain text comes at once, uncertain text waits, and the parts make the whole.
 #include "text/tokenizer/decoder.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,10 @@ TEST(Decoder, StripsTheFrontOfTheWholeTextOnly) {
 }
 
 TEST(Decoder, ARunOfByteTokensWaitsForItsEnd) {
-  EXPECT_EQ(parts(kLlama, {"<0xE4>", "<0xBD>", "<0xA0>", "a"}), (Parts{"", "", "", "\xE4\xBD\xA0" "a", ""}));
+  EXPECT_EQ(parts(kLlama, {"<0xE4>", "<0xBD>", "<0xA0>", "a"}), (Parts{"", "", "",
+                                                                       "\xE4\xBD\xA0"
+                                                                       "a",
+                                                                       ""}));
   // One broken byte makes all of its run U+FFFD, so the character before it was not certain.
   const std::string replaced = "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD";
   EXPECT_EQ(parts(kLlama, {"<0xE4>", "<0xBD>", "<0xA0>", "<0xFF>", "b"}), (Parts{"", "", "", "", replaced + "b", ""}));
@@ -72,12 +75,14 @@ TEST(Decoder, TokenBytesAreThoseInTheMiddleOfAText) {
   EXPECT_EQ(llama.token_bytes("<0xE4>"), "\xE4");
   EXPECT_EQ(Decoder::from_json({{"type", "Metaspace"}, {"replacement", "_"}}).token_bytes("_a"), " a");
   EXPECT_EQ(Decoder::from_json(strip(1, 0)).token_bytes("  a"), " a");
-  EXPECT_EQ(Decoder::byte_level().token_bytes("\xC4\xA0" "a"), " a");
+  EXPECT_EQ(Decoder::byte_level().token_bytes("\xC4\xA0"
+                                              "a"),
+            " a");
 }
 
 TEST(Decoder, PartsAreWholeCharacters) {
-  const std::vector<json> decoders = {kLlama, {{"type", "ByteLevel"}}, sequence({kFallback, kFuse, replace("_", " ")}),
-                                      sequence({{{"type", "ByteLevel"}}, strip(1, 1)})};
+  const std::vector<json> decoders = {
+      kLlama, {{"type", "ByteLevel"}}, sequence({kFallback, kFuse, replace("_", " ")}), sequence({{{"type", "ByteLevel"}}, strip(1, 1)})};
   const std::vector<std::string> tokens = {"_a", " ", "  ", "<0xE4>", "<0xBD>", "<0xFF>", "\xC3\xA6", "\xC2\xBD", "\xC4\xA0", "_", "\xE6\x97\xA5", "<0x41>"};
   EXPECT_TRUE(rc::check([&] {
     const json& decoder = *rc::gen::elementOf(decoders);

@@ -1,5 +1,5 @@
-// Text of a stream of tokens, as it becomes certain: never half a character, and all parts together are exactly what
-// Tokenizer::decode gives for the whole stream. Thread rule: one stream, one thread.
+// Incremental detokenization: emits text as it becomes certain, never half a character, and all parts together are exactly
+// Tokenizer::decode of the whole stream. Thread rule: one stream, one thread.
 //   Detokenizer d(tokenizer, true); for (id : ids) send(d.push(id)); send(d.flush());
 #pragma once
 #include <cstdint>

@@ -9,8 +9,7 @@ namespace lockstep {
 using nlohmann::json;
 
 std::string json_excerpt(const json& value) {
-  std::string text = value.is_structured() ? std::string(value.type_name())
-                                           : value.dump(-1, ' ', true, json::error_handler_t::replace);
+  std::string text = value.is_structured() ? std::string(value.type_name()) : value.dump(-1, ' ', true, json::error_handler_t::replace);
   if (text.size() > 60) text = text.substr(0, 57) + "...";
   return text;
 }
@@ -71,8 +70,7 @@ const json& JsonObject::object(const char* key) {
 void JsonObject::only(const char* key, const json& allowed) {
   const json& value = any(key);
   if (!value.is_null() && value != allowed) {
-    fail(ErrorCode::unsupported, "{} is {}, supported is {}", path(key), json_excerpt(value),
-         allowed.is_null() ? "null" : "null or " + json_excerpt(allowed));
+    fail(ErrorCode::unsupported, "{} is {}, supported is {}", path(key), json_excerpt(value), allowed.is_null() ? "null" : "null or " + json_excerpt(allowed));
   }
 }
 

@@ -1,7 +1,7 @@
-// Strict reading of one JSON object of a tokenizer.json: every key is asked for by name, and a key that nobody asked for is
-// refused by finish(), because an option that is ignored gives wrong ids without a word.
-// Knows no tokenizer. Thread-safe to construct anywhere; one object belongs to one thread.
+// Strict reading of one JSON object of a tokenizer.json: every key is read by name, and finish() refuses unread
+// keys, because a silently ignored option gives wrong ids.
 //   JsonObject object(json, "model"); const bool fuse = object.flag("fuse_unk", false); object.finish();
+// Knows no tokenizer. Thread-safe to construct anywhere; one object belongs to one thread.
 #pragma once
 #include <nlohmann/json.hpp>
 

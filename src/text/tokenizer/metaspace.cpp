@@ -21,8 +21,8 @@ Metaspace Metaspace::read(JsonObject& object) {
     fail(ErrorCode::unsupported, "{} is '{}', allowed is first, never, always", object.path("prepend_scheme"), utf8_excerpt(scheme));
   }
   if (!prefix && result.prepend != Prepend::never) {
-    fail(ErrorCode::corrupt_file, "{} is false and {} is '{}', allowed beside false is never", object.path("add_prefix_space"),
-         object.path("prepend_scheme"), scheme);
+    fail(ErrorCode::corrupt_file, "{} is false and {} is '{}', allowed beside false is never", object.path("add_prefix_space"), object.path("prepend_scheme"),
+         scheme);
   }
   result.split = object.flag("split", true);
   return result;

@@ -1,4 +1,4 @@
-// The settings of Metaspace, which a pre-tokenizer and a decoder share: the character that stands for a space, and when a
+// The settings of Metaspace, shared by a pre-tokenizer and a decoder: the character that stands for a space, and when a
 // text gets one in front. A plain value.
 #pragma once
 #include <string>

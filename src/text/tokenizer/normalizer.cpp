@@ -127,8 +127,8 @@ void read_steps(const json& value, const std::string& where, int depth, Steps& s
       read_steps(parts[i], fmt::format("{}.normalizers[{}]", where, i), depth + 1, steps);
     }
   } else {
-    fail(ErrorCode::unsupported, "{}.type is '{}', supported is NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence or null",
-         where, utf8_excerpt(type));
+    fail(ErrorCode::unsupported, "{}.type is '{}', supported is NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, Sequence or null", where,
+         utf8_excerpt(type));
   }
   object.finish();
   if (steps.size() > kMaxNormalizerSteps) fail(ErrorCode::unsupported, "normalizer has more than {} steps", kMaxNormalizerSteps);

@@ -1,7 +1,7 @@
-// The ids of short pieces of text, remembered: words come back. One table of fixed size a thread, shared by all
-// tokenizers; an entry names its owner by a number that is never used twice, and is found by its whole text.
-// Thread rule: each thread has its own.
+// A cache of the token ids of short pieces of text. One table of fixed size per thread, shared by all
+// tokenizers; an entry names its tokenizer by a number that is never reused, and is matched by its whole text.
 //   PieceCache& cache = PieceCache::of_this_thread(); if (!cache.find(owner, piece, ids)) { ...; cache.put(owner, piece, added); }
+// Thread rule: each thread has its own.
 #pragma once
 #include <array>
 #include <cstdint>

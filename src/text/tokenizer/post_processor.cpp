@@ -107,8 +107,7 @@ void PostProcessor::read_template(const json& value, const std::string& where) {
   steps_.push_back(std::move(step));
 }
 
-void PostProcessor::apply(std::vector<Token>& tokens, bool add_special,
-                          const std::function<std::string_view(std::int32_t)>& text_of) const {
+void PostProcessor::apply(std::vector<Token>& tokens, bool add_special, const std::function<std::string_view(std::int32_t)>& text_of) const {
   for (const Step& step : steps_) {
     if (step.trims) trim(tokens, step.prefix_space);
     if (!add_special) continue;

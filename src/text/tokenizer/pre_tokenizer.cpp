@@ -91,8 +91,7 @@ class MetaspaceStep : public PreTokenizer::Step {
     std::vector<TextRange> spaces;
     for (std::size_t at = text.text.find(' '); at != std::string::npos; at = text.text.find(' ', at + 1)) spaces.push_back({at, at + 1});
     text.replace(spaces, mark);
-    const bool wanted = settings_.prepend == Metaspace::Prepend::always ||
-                        (settings_.prepend == Metaspace::Prepend::first && piece.at == 0);
+    const bool wanted = settings_.prepend == Metaspace::Prepend::always || (settings_.prepend == Metaspace::Prepend::first && piece.at == 0);
     if (wanted && !text.text.starts_with(mark)) text.prepend(mark);
     const Piece marked = run.arena.keep(std::move(text), piece.at);
     if (!settings_.split) return run.pass(marked, next);
@@ -156,8 +155,8 @@ struct Reader {
       byte_level = true;
     } else {
       fail(ErrorCode::unsupported,
-           "{}.type is '{}', supported is Split, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace, ByteLevel, Sequence or null",
-           object.where(), utf8_excerpt(type));
+           "{}.type is '{}', supported is Split, Digits, Whitespace, WhitespaceSplit, Punctuation, Metaspace, ByteLevel, Sequence or null", object.where(),
+           utf8_excerpt(type));
     }
   }
 };
@@ -181,8 +180,6 @@ PreTokenizer PreTokenizer::of_pattern(std::string_view pattern) {
   return result;
 }
 
-void PreTokenizer::split(const Piece& piece, bool tracked, PieceArena& arena, Sink& sink) const {
-  Run{steps_, tracked, arena, sink}.pass(piece, 0);
-}
+void PreTokenizer::split(const Piece& piece, bool tracked, PieceArena& arena, Sink& sink) const { Run{steps_, tracked, arena, sink}.pass(piece, 0); }
 
 }  // namespace lockstep

@@ -128,22 +128,38 @@ class Translator {
     const char kind = peek(1);
     class_start_ = false;
     switch (kind) {
-      case 's': return replace(2, "\\p{White_Space}");
-      case 'S': return replace(2, "\\P{White_Space}");
-      case 'w': return replace(2, in_class_ ? kWord : fmt::format("[{}{}]", kWord, kBareWord));
+      case 's':
+        return replace(2, "\\p{White_Space}");
+      case 'S':
+        return replace(2, "\\P{White_Space}");
+      case 'w':
+        return replace(2, in_class_ ? kWord : fmt::format("[{}{}]", kWord, kBareWord));
       case 'W':
         if (in_class_) refuse("\\W inside a class");
         return replace(2, fmt::format("[^{}{}]", kWord, kBareWord));
-      case 'd': return replace(2, "\\p{Nd}");
-      case 'D': return replace(2, "\\P{Nd}");
+      case 'd':
+        return replace(2, "\\p{Nd}");
+      case 'D':
+        return replace(2, "\\P{Nd}");
       case 'p':
-      case 'P': return property();
-      case 'u': return codepoint();
+      case 'P':
+        return property();
+      case 'u':
+        return codepoint();
       case 'x':
-      case 'n': case 'r': case 't': case 'f': case 'a': case 'e': return copy(2);
-      case 'v': return replace(2, "\\x0b");
-      case '\0': refuse("a backslash at its end");
-      default: break;
+      case 'n':
+      case 'r':
+      case 't':
+      case 'f':
+      case 'a':
+      case 'e':
+        return copy(2);
+      case 'v':
+        return replace(2, "\\x0b");
+      case '\0':
+        refuse("a backslash at its end");
+      default:
+        break;
     }
     if (std::isalnum(static_cast<unsigned char>(kind))) refuse(fmt::format("the escape \\{}", kind));
     copy(2);
@@ -208,8 +224,8 @@ Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>())
   if (!utf8_valid(pattern)) fail(ErrorCode::invalid_argument, "pattern is not valid UTF-8");
   compiled_->pattern = pattern;
   const std::string translated = oniguruma_to_pcre2(pattern);
-  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(
-      pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
+  const std::unique_ptr<pcre2_compile_context, decltype(&pcre2_compile_context_free)> context(pcre2_compile_context_create(nullptr),
+                                                                                              &pcre2_compile_context_free);
   compiled_->limits = pcre2_match_context_create(nullptr);
   if (!context || !compiled_->limits) throw std::bad_alloc();
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
@@ -220,8 +236,7 @@ Regex::Regex(std::string_view pattern) : compiled_(std::make_unique<Compiled>())
   std::size_t offset = 0;
   // Ruby's ^ and $ always look at lines.
   const std::uint32_t options = PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C;
-  compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), options, &error,
-                                  &offset, context.get());
+  compiled_->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(), options, &error, &offset, context.get());
   if (!compiled_->code) {
     std::array<PCRE2_UCHAR, 256> text{};
     pcre2_get_error_message(error, text.data(), text.size());
@@ -254,16 +269,13 @@ bool Regex::find(std::string_view text, std::size_t from, TextRange& match) cons
   }
   if (found == PCRE2_ERROR_NOMATCH) return false;
   if (found < 0) {
-    fail(ErrorCode::resource_exhausted, "pattern '{}' gave up on a text of {} bytes (PCRE2 code {})", compiled_->pattern,
-         text.size(), found);
+    fail(ErrorCode::resource_exhausted, "pattern '{}' gave up on a text of {} bytes (PCRE2 code {})", compiled_->pattern, text.size(), found);
   }
   const std::size_t* range = pcre2_get_ovector_pointer(data.get());
   match = {range[0], range[1]};
   return true;
 }
 
-std::size_t Regex::next_character(std::string_view text, std::size_t at) {
-  return at < text.size() ? at + utf8_front(text.substr(at)).bytes : at + 1;
-}
+std::size_t Regex::next_character(std::string_view text, std::size_t at) { return at < text.size() ? at + utf8_front(text.substr(at)).bytes : at + 1; }
 
 }  // namespace lockstep

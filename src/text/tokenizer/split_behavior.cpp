@@ -27,8 +27,7 @@ Behavior read_behavior(JsonObject& object, const char* key, std::optional<Behavi
     if (candidate == name) return behavior;
     names.emplace_back(candidate);
   }
-  fail(ErrorCode::unsupported, "{} is '{}', allowed is {}{}", object.path(key), utf8_excerpt(name), fmt::join(names, ", "),
-       did_you_mean(name, names));
+  fail(ErrorCode::unsupported, "{} is '{}', allowed is {}{}", object.path(key), utf8_excerpt(name), fmt::join(names, ", "), did_you_mean(name, names));
 }
 
 std::vector<TextRange> join_segments(Behavior behavior, const std::vector<Segment>& segments) {

@@ -1,12 +1,12 @@
-// What becomes of the delimiters that a pattern finds in a text: removed, pieces of their own, or joined to a neighbour.
-// Knows no patterns. Thread-safe (pure functions).
+// What happens to the delimiters that a pattern matches in a text: removed, isolated as pieces, or merged with a neighbour.
 //   split_text(Behavior::isolated, text.size(), false, matches_of, [&](TextRange piece) { ... });
+// Knows no patterns. Thread-safe (pure functions).
 #pragma once
 #include <string>
 #include <vector>
 
-#include "text/tokenizer/json_object.h"
 #include "text/text_range.h"
+#include "text/tokenizer/json_object.h"
 
 namespace lockstep {
 

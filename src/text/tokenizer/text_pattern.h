@@ -1,6 +1,6 @@
-// {"Regex": ...} or {"String": ...} of a tokenizer.json: what Split and Replace look for.
-// Thread rule: immutable once read.
+// The pattern that Split and Replace of a tokenizer.json look for: {"Regex": ...} or {"String": ...}.
 //   const TextPattern p = TextPattern::from_json(object.object("pattern"), object.path("pattern"));
+// Thread rule: immutable once read.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

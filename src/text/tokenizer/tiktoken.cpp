@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/json_object.h"
+#include "text/tokenizer/split_patterns.h"
 #include "text/tokenizer/tokenizer_state.h"
 #include "text/utf8.h"
 
@@ -21,28 +22,6 @@ namespace {
 using Ranks = std::vector<std::pair<std::string, std::int32_t>>;
 
 constexpr std::size_t kMaxRanks = std::size_t{1} << 21, kMaxSpecials = 1 << 16, kMaxSpecialBytes = 256;
-
-#define LOCKSTEP_CONTRACTIONS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define LOCKSTEP_LETTERS_FIRST LOCKSTEP_CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+)"
-#define LOCKSTEP_REST R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"
-#define LOCKSTEP_UPPER R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M})"
-#define LOCKSTEP_LOWER R"([\p{Ll}\p{Lm}\p{Lo}\p{M})"
-#define LOCKSTEP_NO_HAN R"(&&[^\p{Han}]])"
-constexpr const char* kThreeDigits = LOCKSTEP_LETTERS_FIRST R"(|\p{N}{1,3}|)" LOCKSTEP_REST;  // Llama 3, GLM-4
-constexpr const char* kOneDigit = LOCKSTEP_LETTERS_FIRST R"(|\p{N}|)" LOCKSTEP_REST;          // Qwen
-constexpr const char* kLlama4 =
-    R"([^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER "]*" LOCKSTEP_LOWER "]+" LOCKSTEP_CONTRACTIONS R"(?|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER
-    "]+" LOCKSTEP_LOWER "]*" LOCKSTEP_CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kKimiPattern =
-    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER LOCKSTEP_NO_HAN "*" LOCKSTEP_LOWER LOCKSTEP_NO_HAN "+" LOCKSTEP_CONTRACTIONS
-    R"(?|[^\r\n\p{L}\p{N}]?)" LOCKSTEP_UPPER LOCKSTEP_NO_HAN "+" LOCKSTEP_LOWER LOCKSTEP_NO_HAN "*" LOCKSTEP_CONTRACTIONS
-    R"(?|\p{N}{1,3}|)" LOCKSTEP_REST;
-#undef LOCKSTEP_CONTRACTIONS
-#undef LOCKSTEP_LETTERS_FIRST
-#undef LOCKSTEP_REST
-#undef LOCKSTEP_UPPER
-#undef LOCKSTEP_LOWER
-#undef LOCKSTEP_NO_HAN
 
 using Specials = std::vector<std::pair<std::string, std::int32_t>>;
 
@@ -59,15 +38,14 @@ std::vector<std::string> numbered(std::vector<std::string> names, std::string_vi
 }
 
 std::vector<std::string> llama3_specials() {
-  return numbered({"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>",
-                   "<|finetune_right_pad_id|>", "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>",
-                   "<|python_tag|>", "<|image|>"},
+  return numbered({"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>", "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>",
+                   "<|step_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>", "<|image|>"},
                   "<|reserved_special_token_{}|>", 2, 245);
 }
 
 std::vector<std::string> llama4_specials() {
   std::vector<std::string> names = {"<|begin_of_text|>", "<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
-                                    "<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"};
+                                    "<|header_start|>",  "<|header_end|>",  "<|eom|>",        "<|eot|>",        "<|step|>"};
   names = numbered(std::move(names), "<|text_post_train_reserved_special_token_{}|>", 0, 5);
   for (const char* name : {"<|python_start|>", "<|python_end|>", "<|finetune_right_pad|>"}) names.emplace_back(name);
   names = numbered(std::move(names), "<|text_post_train_reserved_special_token_{}|>", 8, 68);
@@ -144,7 +122,7 @@ TiktokenSettings tiktoken_settings(const Ranks& ranks, const json& config) {
   const auto found = config.find("tokenizer_class");
   const std::string name = config.is_object() && found != config.end() && found->is_string() ? found->get<std::string>() : "";
   if (name == "QWenTokenizer") {
-    return {kOneDigit, behind_ranks(numbered({"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, "<|extra_{}|>", 0, 204), first), true, {}};
+    return {kSplitOneDigit, behind_ranks(numbered({"<|endoftext|>", "<|im_start|>", "<|im_end|>"}, "<|extra_{}|>", 0, 204), first), true, {}};
   }
   if (name == "TikTokenTokenizer") {
     const auto named = named_specials(config);
@@ -153,10 +131,10 @@ TiktokenSettings tiktoken_settings(const Ranks& ranks, const json& config) {
       const auto it = named.find(id);
       specials.emplace_back(it == named.end() ? fmt::format("<|reserved_token_{}|>", id) : it->second, id);
     }
-    return {kKimiPattern, std::move(specials), false, {}};
+    return {kSplitKimi, std::move(specials), false, {}};
   }
   if (name == "ChatGLM4Tokenizer") {
-    TiktokenSettings settings{kThreeDigits, {}, false, {}};
+    TiktokenSettings settings{kSplitThreeDigits, {}, false, {}};
     for (const auto& [id, content] : named_specials(config)) settings.specials.emplace_back(content, id);
     for (const char* start : {"[gMASK]", "<sop>"}) {
       const auto it = std::find_if(settings.specials.begin(), settings.specials.end(), [&](const auto& s) { return s.first == start; });
@@ -166,8 +144,8 @@ TiktokenSettings tiktoken_settings(const Ranks& ranks, const json& config) {
     return settings;
   }
   const bool llama = name.empty() || name == "PreTrainedTokenizerFast" || name == "PreTrainedTokenizer";
-  if (llama && first == 128000) return {kThreeDigits, behind_ranks(llama3_specials(), first), false, {first}};
-  if (llama && first == 200000) return {kLlama4, behind_ranks(llama4_specials(), first), false, {first}};
+  if (llama && first == 128000) return {kSplitThreeDigits, behind_ranks(llama3_specials(), first), false, {first}};
+  if (llama && first == 200000) return {kSplitLlama4, behind_ranks(llama4_specials(), first), false, {first}};
   fail(ErrorCode::unsupported,
        "a rank file of {} ranks with tokenizer_class '{}' has no known pattern, supported is QWenTokenizer, TikTokenTokenizer, ChatGLM4Tokenizer, "
        "or none with the 128000 ranks of Llama 3 or the 200000 of Llama 4; or a tokenizer.json",
@@ -177,7 +155,9 @@ TiktokenSettings tiktoken_settings(const Ranks& ranks, const json& config) {
 Tokenizer Tokenizer::from_tiktoken(std::string_view text, const TiktokenSettings& settings) {
   auto state = std::make_unique<State>(State{Bpe::from_ranks(read_ranks(text)),
                                              settings.nfc ? Normalizer::of(NormalForm::nfc) : Normalizer(),
-                                             PreTokenizer::of_pattern(settings.pattern), {}, PostProcessor::of_prefix(settings.prefix),
+                                             PreTokenizer::of_pattern(settings.pattern),
+                                             {},
+                                             PostProcessor::of_prefix(settings.prefix),
                                              Decoder::byte_level()});
   state->id_limit = state->bpe.vocabulary().id_limit();
   if (settings.specials.size() > kMaxSpecials) {

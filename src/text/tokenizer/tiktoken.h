@@ -1,6 +1,7 @@
-// Rank files of tiktoken: lines of base64 and a rank; and what the model families that ship them keep in Python code: the
-// splitting pattern and the special tokens. Knows no merging. Thread-safe (pure functions).
+// Reads rank files of tiktoken (lines of base64 and a rank), and supplies what the model families that ship them keep in Python code: the
+// splitting pattern and the special tokens.
 //   const auto settings = tiktoken_settings(ranks, config); Tokenizer::from_tiktoken(text, settings);
+// Knows no merging. Thread-safe (pure functions).
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

@@ -1,4 +1,4 @@
-// Rank files: their lines, their merging by definition, and the folders they come in. Real ones meet tiktoken in
+// Rank files: their lines, merging by definition, and the folders they come in. Real ones are compared with tiktoken in
 // tests/oracle.
 #include "text/tokenizer/tiktoken.h"
 
@@ -11,6 +11,7 @@
 #include <random>
 
 #include "base/error.h"
+#include "base/folder_files.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +43,7 @@ std::string ranks() {
 TiktokenSettings settings() { return {"\\s?\\p{L}+|\\S|\\s", {{"<|end|>", 300}, {"<|begin|>", 301}}, false, {301}}; }
 
 // tiktoken's rule: again and again the leftmost of the neighbours whose bytes together have the lowest rank.
-Ids merge_slowly(const std::string& piece) {
+Ids tiktoken_merge_slowly(const std::string& piece) {
   std::map<std::string, int> known;
   for (int byte = 0; byte < 256; ++byte) known[std::string(1, static_cast<char>(byte))] = byte;
   for (std::size_t i = 0; i < kWords.size(); ++i) known[kWords[i]] = 256 + static_cast<int>(i);
@@ -71,7 +72,7 @@ TEST(Tiktoken, MergesByDefinition) {
   for (int i = 0; i < 2000; ++i) {
     std::string piece;
     for (std::size_t n = 1 + random() % 60; piece.size() < n;) piece += "abc"[random() % 3];
-    EXPECT_EQ(tokenizer.encode(piece, false), merge_slowly(piece)) << piece;
+    EXPECT_EQ(tokenizer.encode(piece, false), tiktoken_merge_slowly(piece)) << piece;
   }
 }
 
@@ -93,7 +94,7 @@ TEST(Tiktoken, ComposesFirstWhenAsked) {
   EXPECT_EQ(Tokenizer::from_tiktoken(ranks(), settings()).encode("e\xCC\x81", false).size(), 3u);
 }
 
-void expect_error(ErrorCode code, const std::string& names, const std::function<void()>& work) {
+void expect_tiktoken_error(ErrorCode code, const std::string& names, const std::function<void()>& work) {
   try {
     work();
     ADD_FAILURE() << "no error that names " << names;
@@ -105,23 +106,23 @@ void expect_error(ErrorCode code, const std::string& names, const std::function<
 
 TEST(Tiktoken, RefusesByLine) {
   const auto read = [](const std::string& text) { return [text] { Tokenizer::from_tiktoken(text, settings()); }; };
-  expect_error(ErrorCode::corrupt_file, "no ranks", read(""));
-  expect_error(ErrorCode::corrupt_file, "line 257", read(ranks().insert(ranks().find(base64("ab")), "nonsense\n")));
-  expect_error(ErrorCode::corrupt_file, "line 1", read("YQ== x\n"));
-  expect_error(ErrorCode::corrupt_file, "line 1", read("YQ== -1\n"));
-  expect_error(ErrorCode::corrupt_file, "line 1", read("YQ= 1\n"));
-  expect_error(ErrorCode::corrupt_file, "line 1", read("Y*== 1\n"));
-  expect_error(ErrorCode::corrupt_file, "line 1", read("YQ== 99999999999999\n"));
-  expect_error(ErrorCode::corrupt_file, "twice", read(ranks() + line("ab", 290)));
-  expect_error(ErrorCode::corrupt_file, "twice", read(ranks() + line("abab", 256)));
-  expect_error(ErrorCode::corrupt_file, "lack the byte", read(line("a", 0)));
-  expect_error(ErrorCode::corrupt_file, "2000 bytes", read(ranks() + line(std::string(2000, 'a'), 290)));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "no ranks", read(""));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 257", read(ranks().insert(ranks().find(base64("ab")), "nonsense\n")));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 1", read("YQ== x\n"));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 1", read("YQ== -1\n"));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 1", read("YQ= 1\n"));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 1", read("Y*== 1\n"));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "line 1", read("YQ== 99999999999999\n"));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "twice", read(ranks() + line("ab", 290)));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "twice", read(ranks() + line("abab", 256)));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "lack the byte", read(line("a", 0)));
+  expect_tiktoken_error(ErrorCode::corrupt_file, "2000 bytes", read(ranks() + line(std::string(2000, 'a'), 290)));
   TiktokenSettings taken = settings();
   taken.specials.emplace_back("<|x|>", 256);
-  expect_error(ErrorCode::corrupt_file, "'<|x|>'", [&] { Tokenizer::from_tiktoken(ranks(), taken); });
+  expect_tiktoken_error(ErrorCode::corrupt_file, "'<|x|>'", [&] { Tokenizer::from_tiktoken(ranks(), taken); });
   taken = settings();
   taken.prefix = {299};
-  expect_error(ErrorCode::corrupt_file, "299", [&] { Tokenizer::from_tiktoken(ranks(), taken); });
+  expect_tiktoken_error(ErrorCode::corrupt_file, "299", [&] { Tokenizer::from_tiktoken(ranks(), taken); });
 }
 
 TEST(Tiktoken, DamagedFilesAreErrorsOrTokenizers) {
@@ -150,25 +151,25 @@ class Folder {
 
 TEST(Tiktoken, Folders) {
   const Folder folder;
-  EXPECT_FALSE(Tokenizer::in_folder(folder.path));
-  expect_error(ErrorCode::not_found, "tokenizer.json", [&] { Tokenizer::from_folder(folder.path); });
+  EXPECT_FALSE(Tokenizer::in_folder(FolderOnDisk(folder.path)));
+  expect_tiktoken_error(ErrorCode::not_found, "tokenizer.json", [&] { Tokenizer::from_folder(folder.path); });
   folder.write("tiktoken.model", ranks());
-  EXPECT_TRUE(Tokenizer::in_folder(folder.path));
-  expect_error(ErrorCode::unsupported, "267 ranks", [&] { Tokenizer::from_folder(folder.path); });
+  EXPECT_TRUE(Tokenizer::in_folder(FolderOnDisk(folder.path)));
+  expect_tiktoken_error(ErrorCode::unsupported, "267 ranks", [&] { Tokenizer::from_folder(folder.path); });
   folder.write("tokenizer_config.json", R"({"tokenizer_class":"TikTokenTokenizer","added_tokens_decoder":{"268":{"content":"[EOS]"}}})");
   const Tokenizer kimi = Tokenizer::from_folder(folder.path);
   EXPECT_EQ(kimi.token_id("[EOS]"), 268);
   EXPECT_EQ(kimi.token_text(269), "<|reserved_token_269|>");
   EXPECT_EQ(kimi.vocab_size(), 267 + 256);
   folder.write("tokenizer_config.json", R"({"tokenizer_class":"NewTokenizer"})");
-  expect_error(ErrorCode::unsupported, "'NewTokenizer'", [&] { Tokenizer::from_folder(folder.path); });
+  expect_tiktoken_error(ErrorCode::unsupported, "'NewTokenizer'", [&] { Tokenizer::from_folder(folder.path); });
   folder.write("tokenizer_config.json", R"({"tokenizer_class":"ChatGLM4Tokenizer","added_tokens_decoder":{"268":5}})");
-  expect_error(ErrorCode::corrupt_file, "added_tokens_decoder", [&] { Tokenizer::from_folder(folder.path); });
+  expect_tiktoken_error(ErrorCode::corrupt_file, "added_tokens_decoder", [&] { Tokenizer::from_folder(folder.path); });
   folder.write("tokenizer_config.json", "{");
-  expect_error(ErrorCode::corrupt_file, "not JSON", [&] { Tokenizer::from_folder(folder.path); });
+  expect_tiktoken_error(ErrorCode::corrupt_file, "not JSON", [&] { Tokenizer::from_folder(folder.path); });
   folder.write("tiktoken.model", "\x0A\x0E\x0A\x05<unk>");
   folder.write("tokenizer_config.json", "{}");
-  expect_error(ErrorCode::unsupported, "SentencePiece", [&] { Tokenizer::from_folder(folder.path); });
+  expect_tiktoken_error(ErrorCode::unsupported, "SentencePiece", [&] { Tokenizer::from_folder(folder.path); });
 }
 
 }  // namespace

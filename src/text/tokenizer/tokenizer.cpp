@@ -41,9 +41,7 @@ class CharacterIndex {
 class Encoder : public PreTokenizer::Sink {
  public:
   Encoder(const Tokenizer::State& state, bool parse_special, bool tracked)
-      : state_(state),
-        parse_special_(parse_special),
-        tracked_(tracked || state.pre_tokenizer.looks_at_origins(!state.normalizer.empty())) {}
+      : state_(state), parse_special_(parse_special), tracked_(tracked || state.pre_tokenizer.looks_at_origins(!state.normalizer.empty())) {}
   virtual ~Encoder() = default;
 
   void run(std::string_view text, const AddedTokens::Written& raw = nullptr) {
@@ -77,8 +75,7 @@ class Encoder : public PreTokenizer::Sink {
 
 class IdEncoder final : public Encoder {
  public:
-  IdEncoder(const Tokenizer::State& state, bool parse_special, std::vector<std::int32_t>& ids)
-      : Encoder(state, parse_special, false), ids_(ids) {}
+  IdEncoder(const Tokenizer::State& state, bool parse_special, std::vector<std::int32_t>& ids) : Encoder(state, parse_special, false), ids_(ids) {}
   void piece(const Piece& piece) override {
     if (parse_special_ || state_.mergeable_specials.empty()) state_.bpe.encode_piece(piece.text, ids_);
     else state_.bpe.encode_piece_without(state_.mergeable_specials, piece.text, ids_);
@@ -127,7 +124,8 @@ class GuardedEncoder final : public Encoder {
       const auto ends = [&](const AddedToken& t) {
         if (!t.special || !t.normalized || !before.ends_with(t.content)) return false;
         const std::size_t start = range->begin - t.content.size();
-        return trusted(start, range->begin) && state_.normalizer.apply(text_.substr(start, t.content.size() + first.bytes)).find(t.found_as) == std::string::npos;
+        return trusted(start, range->begin) &&
+               state_.normalizer.apply(text_.substr(start, t.content.size() + first.bytes)).find(t.found_as) == std::string::npos;
       };
       if (std::none_of(state_.added.all().begin(), state_.added.all().end(), ends)) continue;
       normalized(whole.part(begin, border));
@@ -167,8 +165,7 @@ class GuardedEncoder final : public Encoder {
 
 class OffsetEncoder final : public Encoder {
  public:
-  OffsetEncoder(const Tokenizer::State& state, bool parse_special, std::string_view text)
-      : Encoder(state, parse_special, true), index_(text) {}
+  OffsetEncoder(const Tokenizer::State& state, bool parse_special, std::string_view text) : Encoder(state, parse_special, true), index_(text) {}
 
   void piece(const Piece& piece) override {
     ids_.clear(), bytes_.clear();

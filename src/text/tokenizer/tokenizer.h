@@ -1,9 +1,9 @@
-// A BPE tokenizer as a Hugging Face tokenizer.json or a tiktoken rank file describes it: text to ids and back, the same ids,
-// offsets and text as the libraries `tokenizers` and `tiktoken` give. A construct of the file that is not offered is refused by name, never
-// ignored; "truncation" and "padding" are the exception: transformers overrides both on every call, and so do we.
-// Knows no chat template and no model. Thread rule: immutable once read; one object serves any number of threads.
+// A BPE tokenizer, read from a Hugging Face tokenizer.json or a tiktoken rank file: text to ids and back, with the same ids,
+// offsets and text as the libraries `tokenizers` and `tiktoken`.
 //   const Tokenizer t = Tokenizer::from_folder("models/countdown-glm");
 //   std::vector<std::int32_t> ids = t.encode("3,7,12=36:", true);
+// An unsupported construct of the file is refused by name, never ignored, except "truncation" and "padding": transformers overrides both on every
+// call, and so do we. Knows no chat template and no model. Thread rule: immutable once read; one object serves any number of threads.
 #pragma once
 #include <cstdint>
 #include <filesystem>
@@ -15,8 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "text/tokenizer/post_processor.h"
+#include "base/folder_files.h"
 #include "text/text_range.h"
+#include "text/tokenizer/post_processor.h"
 
 namespace lockstep {
 
@@ -30,7 +31,7 @@ struct TiktokenSettings {
 
 struct OffsetEncoding {
   std::vector<std::int32_t> ids;
-  std::vector<CharacterRange> offsets;  // one a token
+  std::vector<CharacterRange> offsets;  // one per token
 };
 
 class Tokenizer {
@@ -44,9 +45,10 @@ class Tokenizer {
   // The text of a rank file: lines of base64 and a rank.
   static Tokenizer from_tiktoken(std::string_view ranks, const TiktokenSettings& settings);
   // tokenizer.json, or else a rank file and its tokenizer_config.json.
+  static Tokenizer from_folder(const FolderFiles& files);
   static Tokenizer from_folder(const std::filesystem::path& folder);
   // Whether from_folder would find a file to read.
-  static bool in_folder(const std::filesystem::path& folder);
+  static bool in_folder(const FolderFiles& files);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
   ~Tokenizer();
@@ -55,7 +57,7 @@ class Tokenizer {
   // (often a token that begins it). parse_special: special tokens written out in `text` become their ids, as Hugging Face
   // does; false keeps them ordinary text, for input that must not forge them.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special, bool parse_special = true) const;
-  // The ids of encode(text, false) where nobody forges. A special token counts only where its text stands in `text` outside of
+  // The ids of encode(text, false) without forged tokens. A special token counts only where its text is in `text` outside of
   // `untrusted`, in full: text that others wrote never becomes one, nor part of one, also where the normalizer or merging would make it
   // one; and it never keeps a token from being found that was written beside it. `text` is valid UTF-8 (else
   // invalid_argument); `untrusted` are bytes of it, ascending and disjoint.

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/hub_name.h"
-#include "base/file.h"
 #include "text/tokenizer/tiktoken.h"
 #include "text/tokenizer/tokenizer.h"
 #include "text/utf8.h"
@@ -17,20 +16,19 @@ namespace fs = std::filesystem;
 namespace {
 constexpr std::size_t kMaxConfigBytes = std::size_t{16} << 20;
 
-fs::path rank_file(const fs::path& folder) {
-  std::error_code error;
+// The name of the folder's rank file; empty: it has none.
+std::string rank_file(const FolderFiles& files) {
   for (const char* name : {"tiktoken.model", "tokenizer.model", "qwen.tiktoken"}) {
-    if (fs::is_regular_file(folder / name, error)) return folder / name;
+    if (files.has(name)) return name;
   }
   return {};
 }
 
-nlohmann::json read_config(const fs::path& path) {
-  std::error_code error;
-  if (!fs::exists(path, error)) return nullptr;
-  return with_context(fmt::format("reading {}", path.string()), [&] {
+nlohmann::json read_config(const FolderFiles& files, const std::string& name) {
+  if (!files.has(name)) return nullptr;
+  return with_context(fmt::format("reading {}", files.place(name)), [&] {
     try {
-      return nlohmann::json::parse(read_file(path, kMaxConfigBytes));
+      return nlohmann::json::parse(files.read(name, kMaxConfigBytes));
     } catch (const nlohmann::json::exception& e) {
       fail(ErrorCode::corrupt_file, "the file is not JSON: {}", utf8_excerpt(e.what()));
     }
@@ -38,22 +36,23 @@ nlohmann::json read_config(const fs::path& path) {
 }
 }  // namespace
 
-bool Tokenizer::in_folder(const fs::path& folder) {
-  std::error_code error;
-  return fs::exists(folder / "tokenizer.json", error) || !rank_file(folder).empty();
-}
+bool Tokenizer::in_folder(const FolderFiles& files) { return files.has("tokenizer.json") || !rank_file(files).empty(); }
 
 Tokenizer Tokenizer::from_folder(const fs::path& folder) {
   refuse_hub_name(folder.string());
-  std::error_code error;
-  if (fs::exists(folder / "tokenizer.json", error)) return from_file(folder / "tokenizer.json");
-  const fs::path ranks = rank_file(folder);
+  return from_folder(FolderOnDisk(folder));
+}
+
+Tokenizer Tokenizer::from_folder(const FolderFiles& files) {
+  if (files.has("tokenizer.json"))
+    return with_context(fmt::format("reading {}", files.place("tokenizer.json")), [&] { return from_json(files.read("tokenizer.json", kMaxFileBytes)); });
+  const std::string ranks = rank_file(files);
   if (ranks.empty()) {
-    fail(ErrorCode::not_found, "'{}' holds no tokenizer.json, tiktoken.model, tokenizer.model or qwen.tiktoken", folder.string());
+    fail(ErrorCode::not_found, "'{}' holds no tokenizer.json, tiktoken.model, tokenizer.model or qwen.tiktoken", files.label());
   }
-  const nlohmann::json config = read_config(folder / "tokenizer_config.json");
-  return with_context(fmt::format("reading {}", ranks.string()), [&] {
-    const std::string text = read_file(ranks, kMaxFileBytes);
+  const nlohmann::json config = read_config(files, "tokenizer_config.json");
+  return with_context(fmt::format("reading {}", files.place(ranks)), [&] {
+    const std::string text = files.read(ranks, kMaxFileBytes);
     // A rank file is text; SentencePiece's model is a protobuf message, whose first byte is 0x0A.
     if (text.starts_with('\n')) fail(ErrorCode::unsupported, "the file is a SentencePiece model, supported is tokenizer.json or a rank file of tiktoken");
     return from_tiktoken(text, tiktoken_settings(read_ranks(text), config));

@@ -1,4 +1,4 @@
-// Inputs at their limits: deep and huge files, long texts of one character, offsets of what a normalizer changes.
+// Inputs at their limits: deep and huge files, long texts of one character, offsets of normalized text.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -31,11 +31,14 @@ json by_characters() {
           {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"_ a", "a b"}}, {"unk_token", "<unk>"}, {"byte_fallback", true}, {"fuse_unk", true}}}};
 }
 
-Tokenizer make(const json& value) { return Tokenizer::from_json(value.dump()); }
+Tokenizer limited_tokenizer(const json& value) { return Tokenizer::from_json(value.dump()); }
 
 TEST(TokenizerOffsets, OfPrependedReplacedAndFallenBackCharacters) {
-  const Tokenizer t = make(by_characters());
-  const OffsetEncoding got = t.encode_with_offsets("a \xE6\x97\xA5" "b", false);
+  const Tokenizer t = limited_tokenizer(by_characters());
+  const OffsetEncoding got = t.encode_with_offsets(
+      "a \xE6\x97\xA5"
+      "b",
+      false);
   EXPECT_EQ(got.ids, (Ids{*t.token_id("_a"), *t.token_id("_"), *t.token_id("<0xE6>"), *t.token_id("<0x97>"), *t.token_id("<0xA5>"), *t.token_id("b")}));
   EXPECT_EQ(got.offsets, (Offsets{{0, 1}, {1, 2}, {2, 3}, {2, 3}, {2, 3}, {3, 4}}));
 }
@@ -43,8 +46,11 @@ TEST(TokenizerOffsets, OfPrependedReplacedAndFallenBackCharacters) {
 TEST(TokenizerOffsets, OfComposedAndCompatibleCharacters) {
   json file = by_characters();
   file["normalizer"] = {{"type", "NFKC"}};
-  const Tokenizer t = make(file);
-  const OffsetEncoding composed = t.encode_with_offsets("e\xCC\x81" "c", false);
+  const Tokenizer t = limited_tokenizer(file);
+  const OffsetEncoding composed = t.encode_with_offsets(
+      "e\xCC\x81"
+      "c",
+      false);
   EXPECT_EQ(composed.ids, (Ids{*t.token_id("\xC3\xA9"), *t.token_id("c")}));
   EXPECT_EQ(composed.offsets, (Offsets{{0, 1}, {2, 3}}));
   const OffsetEncoding apart = t.encode_with_offsets("\xE3\x8E\x8F", false);  // one character that is "kg"
@@ -58,7 +64,7 @@ TEST(TokenizerLimits, SpecialTokensKeepTheirNames) {
   json file = by_characters();
   const auto id = static_cast<std::int32_t>(file["model"]["vocab"].size());
   file["added_tokens"] = {{{"id", id}, {"content", "<s>"}, {"special", true}, {"normalized", true}}};
-  const Tokenizer t = make(file);
+  const Tokenizer t = limited_tokenizer(file);
   EXPECT_EQ(t.token_text(id), "<s>");
   EXPECT_EQ(t.token_id("<s>"), id);
   EXPECT_EQ(t.decode(Ids{*t.token_id("a"), id}, true), "a");
@@ -66,7 +72,11 @@ TEST(TokenizerLimits, SpecialTokensKeepTheirNames) {
 }
 
 TEST(TokenizerOffsets, OfBrokenBytesCountReplacementCharacters) {
-  const OffsetEncoding got = make(by_characters()).encode_with_offsets("\xFF\xFF" "a", false);
+  const OffsetEncoding got = limited_tokenizer(by_characters())
+                                 .encode_with_offsets(
+                                     "\xFF\xFF"
+                                     "a",
+                                     false);
   ASSERT_EQ(got.ids.size(), 8u);  // "_", six byte tokens of two U+FFFD, "a"
   EXPECT_EQ(got.offsets.back(), (CharacterRange{2, 3}));
 }
@@ -100,13 +110,13 @@ TEST(TokenizerLimits, AMegabyteOfOneCharacter) {
     json whole = pipeline["tokenizer"];
     whole["model"]["vocab"] = fixture["vocab"];
     whole["model"]["merges"] = fixture["merges"];
-    all.push_back(make(whole));
+    all.push_back(limited_tokenizer(whole));
   }
-  all.push_back(make(by_characters()));
+  all.push_back(limited_tokenizer(by_characters()));
   json metaspace = by_characters();
   metaspace["normalizer"] = {{"type", "NFC"}};
   metaspace["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"prepend_scheme", "first"}};
-  all.push_back(make(metaspace));
+  all.push_back(limited_tokenizer(metaspace));
   ASSERT_EQ(all.size(), 6u);
   const auto start = std::chrono::steady_clock::now();
   for (const std::string unit : {" ", "\n", "a", "1", "!", "<", "\xE6\x97\xA5", "\xCC\x81", "\xFF", "\xEA\xB0\x80"}) {
@@ -122,7 +132,7 @@ TEST(TokenizerLimits, AMegabyteOfOneCharacter) {
 }
 
 TEST(TokenizerLimits, TextAboveTheLimitIsRefused) {
-  const Tokenizer t = make(by_characters());
+  const Tokenizer t = limited_tokenizer(by_characters());
   try {
     t.encode(std::string(Tokenizer::kMaxTextBytes + 1, 'a'), false);
     FAIL();
@@ -161,9 +171,9 @@ TEST(TokenizerLimits, DeepAndOddFilesAreErrors) {
 TEST(TokenizerLimits, UnknownTokenThatIsMissingIsToldAtOnce) {
   json file = by_characters();
   file["model"]["unk_token"] = "<nowhere>";
-  EXPECT_NO_THROW(make(file));  // every byte has a token
+  EXPECT_NO_THROW(limited_tokenizer(file));  // every byte has a token
   file["model"]["vocab"].erase("<0xE6>");
-  EXPECT_THROW(make(file), Error);
+  EXPECT_THROW(limited_tokenizer(file), Error);
 }
 
 // Each step may make hundreds of characters of one; together they would never end.
@@ -179,12 +189,12 @@ TEST(TokenizerLimits, ANormalizerThatMakesMuchOfLittleEnds) {
       EXPECT_EQ(e.code(), ErrorCode::resource_exhausted) << e.what();
     }
   };
-  const Tokenizer t = make(file);
+  const Tokenizer t = limited_tokenizer(file);
   EXPECT_EQ(t.encode("bcb", false).size(), 3u);
   expect_refused([&] { t.encode("aa", false); });
   expect_refused([&] { t.encode_with_offsets("aa", false); });
   file["added_tokens"] = {{{"id", file["model"]["vocab"].size()}, {"content", "<a>"}, {"special", true}, {"normalized", true}}};
-  expect_refused([&] { make(file); });
+  expect_refused([&] { limited_tokenizer(file); });
 }
 }  // namespace
 }  // namespace lockstep

@@ -50,8 +50,8 @@ void read_added_tokens(const json& values, Tokenizer::State& state) {
     }
     const std::int32_t expected = state.bpe.id_of(token.content).value_or(std::max(vocabulary.size(), largest + 1));
     if (token.id != expected) {
-      fail(ErrorCode::corrupt_file, "{}.id is {} for '{}', allowed is {} (its id in the vocabulary, or the next free one)", where,
-           token.id, utf8_excerpt(token.content), expected);
+      fail(ErrorCode::corrupt_file, "{}.id is {} for '{}', allowed is {} (its id in the vocabulary, or the next free one)", where, token.id,
+           utf8_excerpt(token.content), expected);
     }
     if (const std::string_view taken = vocabulary.text_of(expected); !taken.empty() && taken != token.content) {
       fail(ErrorCode::corrupt_file, "{}.id {} is taken by '{}'", where, expected, utf8_excerpt(taken));
@@ -85,7 +85,9 @@ Tokenizer Tokenizer::from_json(std::string_view text) {
   PreTokenizer pre_tokenizer = PreTokenizer::from_json(object.any("pre_tokenizer"));
   const bool byte_level = pre_tokenizer.byte_level();
   auto state = std::make_unique<State>(State{Bpe::from_json(object.object("model"), byte_level),
-                                             Normalizer::from_json(object.any("normalizer")), std::move(pre_tokenizer), {},
+                                             Normalizer::from_json(object.any("normalizer")),
+                                             std::move(pre_tokenizer),
+                                             {},
                                              PostProcessor::from_json(object.any("post_processor")),
                                              Decoder::from_json(object.any("decoder"))});
   state->id_limit = state->bpe.vocabulary().id_limit();

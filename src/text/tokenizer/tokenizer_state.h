@@ -1,4 +1,4 @@
-// What a Tokenizer consists of; for the files of this folder alone.
+// The parts of a Tokenizer; for the files of this folder only.
 // Thread rule: immutable once read.
 #pragma once
 #include "text/tokenizer/added_tokens.h"

@@ -96,10 +96,10 @@ TEST(Tokenizer, AgreesWithHuggingFaceOnEveryCodePoint) {
 
 // Bytes of all kinds, half of them from pieces that form characters.
 rc::Gen<std::string> any_bytes() {
-  const auto piece = rc::gen::oneOf(
-      rc::gen::arbitrary<std::string>(), rc::gen::string<std::string>(),
-      rc::gen::elementOf(std::vector<std::string>{"\xC3\xA9", "\xE6\x97\xA5", "\xF0\x9F\x99\x82", "\xF0\x9F", "\xE6", "\xED\xA0\x80",
-                                                  "\xC0\x80", "\xFF", " ", "  ", "\n", "<s>", "word", "tail", "<mask>", "12", "the"}));
+  const auto piece =
+      rc::gen::oneOf(rc::gen::arbitrary<std::string>(), rc::gen::string<std::string>(),
+                     rc::gen::elementOf(std::vector<std::string>{"\xC3\xA9", "\xE6\x97\xA5", "\xF0\x9F\x99\x82", "\xF0\x9F", "\xE6", "\xED\xA0\x80", "\xC0\x80",
+                                                                 "\xFF", " ", "  ", "\n", "<s>", "word", "tail", "<mask>", "12", "the"}));
   return rc::gen::map(rc::gen::container<std::vector<std::string>>(piece), [](const std::vector<std::string>& pieces) {
     std::string all;
     for (const std::string& p : pieces) all += p;
@@ -159,7 +159,9 @@ TEST(Detokenizer, HoldsACharacterUntilItIsWhole) {
   EXPECT_EQ(detokenizer.push(0x99), "");
   EXPECT_EQ(detokenizer.push(0x82), "\xF0\x9F\x99\x82");
   EXPECT_EQ(detokenizer.push(0xE6), "");
-  EXPECT_EQ(detokenizer.push('a'), "\xEF\xBF\xBD" "a");  // what never became a character is certain now
+  EXPECT_EQ(detokenizer.push('a'),
+            "\xEF\xBF\xBD"
+            "a");  // what never became a character is certain now
   EXPECT_EQ(detokenizer.push(0xC3), "");
   EXPECT_EQ(detokenizer.flush(), "\xEF\xBF\xBD");
 }
@@ -250,14 +252,10 @@ struct Refusal {
 };
 
 TEST(Tokenizer, RefusesByName) {
-  const auto added = [](json token) {
-    return [token](json& t) { t["added_tokens"].push_back(token); };
-  };
+  const auto added = [](json token) { return [token](json& t) { t["added_tokens"].push_back(token); }; };
   const auto n = static_cast<int>(fixture()["vocab"].size());
   const auto split = [](const char* pattern) {
-    return [pattern](json& t) {
-      t["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}};
-    };
+    return [pattern](json& t) { t["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}}; };
   };
   const std::vector<Refusal> refusals = {
       {"no model", [](json& t) { t.erase("model"); }, ErrorCode::corrupt_file, "model is null"},
@@ -269,19 +267,41 @@ TEST(Tokenizer, RefusesByName) {
       {"id twice", [](json& t) { t["model"]["vocab"]["zzzz"] = 5; }, ErrorCode::corrupt_file, "id 5"},
       {"negative id", [](json& t) { t["model"]["vocab"]["zzzz"] = -1; }, ErrorCode::corrupt_file, "zzzz"},
       {"huge id", [](json& t) { t["model"]["vocab"]["zzzz"] = 1ull << 40; }, ErrorCode::corrupt_file, "zzzz"},
-      {"merge of unknown", [](json& t) { t["model"]["merges"].push_back({"q", "nope"}); }, ErrorCode::corrupt_file, "'nope'"},
-      {"merge to unknown", [](json& t) { t["model"]["merges"].push_back({"q", "z"}); }, ErrorCode::corrupt_file, "'qz'"},
+      {"merge of unknown",
+       [](json& t) {
+         t["model"]["merges"].push_back({"q", "nope"});
+       },
+       ErrorCode::corrupt_file, "'nope'"},
+      {"merge to unknown",
+       [](json& t) {
+         t["model"]["merges"].push_back({"q", "z"});
+       },
+       ErrorCode::corrupt_file, "'qz'"},
       {"three-part merge", [](json& t) { t["model"]["merges"] = {"a b c"}; }, ErrorCode::corrupt_file, "merges[0]"},
-      {"scripts", [](json& t) { t["pre_tokenizer"] = {{"type", "UnicodeScripts"}}; }, ErrorCode::unsupported, "'UnicodeScripts'"},
-      {"long mark", [](json& t) { t["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "ab"}}; }, ErrorCode::corrupt_file, "one character"},
+      {"scripts",
+       [](json& t) {
+         t["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
+       },
+       ErrorCode::unsupported, "'UnicodeScripts'"},
+      {"long mark",
+       [](json& t) {
+         t["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "ab"}};
+       },
+       ErrorCode::corrupt_file, "one character"},
       {"two prefixes",
-       [](json& t) { t["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}, {"prepend_scheme", "first"}}; },
+       [](json& t) {
+         t["pre_tokenizer"] = {{"type", "Metaspace"}, {"replacement", "_"}, {"add_prefix_space", false}, {"prepend_scheme", "first"}};
+       },
        ErrorCode::corrupt_file, "add_prefix_space"},
       {"step behind ByteLevel",
-       [](json& t) { t["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {t["pre_tokenizer"], {{"type", "Digits"}, {"individual_digits", true}}}}}; },
+       [](json& t) {
+         t["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {t["pre_tokenizer"], {{"type", "Digits"}, {"individual_digits", true}}}}};
+       },
        ErrorCode::unsupported, "behind ByteLevel"},
       {"behaviour",
-       [](json& t) { t["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Isolate"}, {"invert", false}}; },
+       [](json& t) {
+         t["pre_tokenizer"] = {{"type", "Split"}, {"pattern", {{"String", "a"}}}, {"behavior", "Isolate"}, {"invert", false}};
+       },
        ErrorCode::unsupported, "did you mean 'Isolated'"},
       {"bad pattern", split("(a"), ErrorCode::invalid_argument, "'(a' does not compile"},
       {"nested class", split("[a[b]]"), ErrorCode::unsupported, "a class inside a class"},
@@ -289,10 +309,22 @@ TEST(Tokenizer, RefusesByName) {
       {"verb", split("(*ANY)a"), ErrorCode::unsupported, "verb"},
       {"hexadecimal escape of Ruby", split("\\h"), ErrorCode::unsupported, "\\h"},
       {"possessive interval", split("a{1,2}+"), ErrorCode::unsupported, "interval"},
-      {"normalizer", [](json& t) { t["normalizer"] = {{"type", "Precompiled"}}; }, ErrorCode::unsupported, "'Precompiled'"},
-      {"decoder", [](json& t) { t["decoder"] = {{"type", "WordPiece"}}; }, ErrorCode::unsupported, "'WordPiece'"},
+      {"normalizer",
+       [](json& t) {
+         t["normalizer"] = {{"type", "Precompiled"}};
+       },
+       ErrorCode::unsupported, "'Precompiled'"},
+      {"decoder",
+       [](json& t) {
+         t["decoder"] = {{"type", "WordPiece"}};
+       },
+       ErrorCode::unsupported, "'WordPiece'"},
       {"no decoder", [](json& t) { t["decoder"] = nullptr; }, ErrorCode::unsupported, "decoder is null"},
-      {"post-processor", [](json& t) { t["post_processor"] = {{"type", "BertProcessing"}}; }, ErrorCode::unsupported, "'BertProcessing'"},
+      {"post-processor",
+       [](json& t) {
+         t["post_processor"] = {{"type", "BertProcessing"}};
+       },
+       ErrorCode::unsupported, "'BertProcessing'"},
       {"added id with a gap", added({{"id", n + 7}, {"content", "<x>"}}), ErrorCode::corrupt_file, "next free"},
       {"added id taken", added({{"id", 65}, {"content", "<x>"}}), ErrorCode::corrupt_file, "allowed is"},
       {"empty added token", added({{"id", n}, {"content", ""}}), ErrorCode::corrupt_file, "added_tokens[0].content"},
@@ -314,10 +346,8 @@ TEST(Tokenizer, RefusesByName) {
 
 TEST(Tokenizer, EndlessBacktrackingIsAnError) {
   json changed = plain();
-  changed["pre_tokenizer"] = {{"type", "Sequence"},
-                              {"pretokenizers",
-                               {{{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}},
-                                changed["pre_tokenizer"]}}};
+  changed["pre_tokenizer"] = {
+      {"type", "Sequence"}, {"pretokenizers", {{{"type", "Split"}, {"pattern", {{"Regex", "(a|aa)+$"}}}, {"behavior", "Isolated"}}, changed["pre_tokenizer"]}}};
   const Tokenizer tokenizer = make(changed);
   try {
     tokenizer.encode(std::string(200, 'a') + "b", false);

@@ -18,15 +18,13 @@ constexpr std::uint32_t kSyllableCount = kLeadCount * kVowelCount * kTailCount;
 bool composes(NormalForm form) { return form == NormalForm::nfc || form == NormalForm::nfkc; }
 bool compatible(NormalForm form) { return form == NormalForm::nfkc || form == NormalForm::nfkd; }
 
-int combining_class(std::uint32_t c) {
-  return c < 0x300 ? 0 : utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class;
-}
+int combining_class(std::uint32_t c) { return c < 0x300 ? 0 : utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class; }
 
 // The full decomposition; the character itself when there is none.
 std::size_t decompose(NormalForm form, std::uint32_t c, std::array<utf8proc_int32_t, 32>& out) {
   const int options = UTF8PROC_DECOMPOSE | (compatible(form) ? UTF8PROC_COMPAT : 0);
-  const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out.data(), out.size(),
-                                                         static_cast<utf8proc_option_t>(options), nullptr);
+  const utf8proc_ssize_t count =
+      utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), out.data(), out.size(), static_cast<utf8proc_option_t>(options), nullptr);
   if (count < 0 || count > static_cast<utf8proc_ssize_t>(out.size())) {
     fail(ErrorCode::internal, "decomposing U+{:04X} failed: {}", c, utf8proc_errmsg(count));
   }

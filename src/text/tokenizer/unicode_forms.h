@@ -1,7 +1,7 @@
-// Unicode normalization forms, character by character and with the changes that alignments need: the order in which
+// Unicode normalization forms, character by character, reporting the changes that alignments need in the order in which
 // Hugging Face's normalizers report replaced, removed and inserted characters. Tables are utf8proc's (Unicode 14).
-// Thread-safe (pure functions).
 //   if (!is_normal(NormalForm::nfc, text)) text = normalize(NormalForm::nfc, text);
+// Thread-safe (pure functions).
 #pragma once
 #include <cstdint>
 #include <string>

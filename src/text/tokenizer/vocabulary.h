@@ -1,6 +1,6 @@
-// Texts and their ids, both ways, in a few flat arrays: one hash probe, no allocation a look-up.
-// Knows nothing of what the texts mean. Thread rule: immutable once filled.
+// A map between token texts and ids, both ways, in a few flat arrays: one hash probe and no allocation per look-up.
 //   Vocabulary v; v.add("the", 5); v.id_of("the") == 5; v.text_of(5) == "the";
+// Thread rule: immutable once filled.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,13 +16,13 @@ class Vocabulary {
   Vocabulary();
   // False when the text or the id is taken already. `text` is not empty, `id` is not negative.
   bool add(std::string_view text, std::int32_t id);
-  std::int32_t id_of(std::string_view text) const;       // kNone when absent
-  std::string_view text_of(std::int32_t id) const {      // empty when no text has the id
+  std::int32_t id_of(std::string_view text) const;   // kNone when absent
+  std::string_view text_of(std::int32_t id) const {  // empty when no text has the id
     if (id < 0 || id >= id_limit()) return {};
     const Span& span = spans_[static_cast<std::size_t>(id)];
     return {texts_.data() + span.begin, span.bytes};
   }
-  std::int32_t size() const { return size_; }                                                   // entries; ids may have gaps
+  std::int32_t size() const { return size_; }                                         // entries; ids may have gaps
   std::int32_t id_limit() const { return static_cast<std::int32_t>(spans_.size()); }  // largest id + 1
 
  private:

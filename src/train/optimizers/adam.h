@@ -1,4 +1,4 @@
-// One AdamW step (kernels/optimizer) as numbers for the kernel: bias corrections of its place in the run, and what is the same for all
+// The numbers of one AdamW step for the kernel (kernels/optimizer): bias corrections of the step, and hyperparameters shared by all
 // parameters. Plain values.
 //   const AdamStep step(adam, 1); backend.launch(&KernelTable::adamw, step.of(master, m, v, next, {}, gradient, norm, true));
 #pragma once

@@ -1,4 +1,4 @@
-// The optimizer adamw: all parameters by AdamW.
+// The optimizer adamw: AdamW for all parameters.
 #include "train/optimizers/adam.h"
 #include "train/optimizers/filed_step.h"
 
@@ -9,7 +9,8 @@ class AdamWStepper final : public Stepper {
  public:
   explicit AdamWStepper(const StepSettings& settings) : settings_(settings), step_(settings.adam, settings.step) {}
   void move(const Parameter&, const ParameterRole& role, const StepViews& v) override {
-    launch_adamw(settings_.backend, settings_.file, step_.of(v.master, v.moments[0], v.moments[1], v.master_out, v.compute_out, v.gradient, settings_.norm, role.decays));
+    launch_adamw(settings_.backend, settings_.file,
+                 step_.of(v.master, v.moments[0], v.moments[1], v.master_out, v.compute_out, v.gradient, settings_.norm, role.decays));
   }
 
  private:
@@ -19,7 +20,7 @@ class AdamWStepper final : public Stepper {
 }  // namespace
 
 OptimizerFamily adamw() {
-  return {"adamw", false, [](const ParameterRole&) { return KeptState{.moments = 2}; },
+  return {"adamw", false, [](const ParameterRole&) { return MomentSpec{.moments = 2}; },
           [](const StepSettings& settings) -> std::unique_ptr<Stepper> { return std::make_unique<AdamWStepper>(settings); }};
 }
 

@@ -11,15 +11,15 @@ namespace {
 constexpr std::int64_t kStrip = std::int64_t{1} << 18;  // elements: a megabyte of each of the state's parts
 constexpr std::int64_t kPieces = 8;                     // of a strip, that threads copy
 
-// Part of a flat view; none of none.
+// Part of a flat view; no view if there is none.
 View part(const View& v, std::int64_t begin, std::int64_t count) { return v ? v.column_range(begin, count) : v; }
 
 struct Staged {
   View filed, buffer;
 };
 
-void copy_in_pieces(Backend& backend, const std::shared_ptr<FileMemory>& file, const std::vector<Staged>& parts, void (FileMemory::*copy)(const View&, const View&) const,
-                    bool to_file) {
+void copy_in_pieces(Backend& backend, const std::shared_ptr<FileMemory>& file, const std::vector<Staged>& parts,
+                    void (FileMemory::*copy)(const View&, const View&) const, bool to_file) {
   backend.stream().enqueue([&threads = backend.device().threads(), file, parts, copy, to_file] {
     threads.run(static_cast<std::int64_t>(parts.size()) * kPieces, [&](std::int64_t i) {
       const Staged& one = parts[static_cast<std::size_t>(i / kPieces)];
@@ -33,7 +33,8 @@ void copy_in_pieces(Backend& backend, const std::shared_ptr<FileMemory>& file, c
 
 void launch_adamw(Backend& backend, const std::shared_ptr<FileMemory>& file, const AdamW& step) {
   const View state[] = {step.master, step.m, step.v};
-  if (!file || std::none_of(std::begin(state), std::end(state), [&](const View& v) { return file->holds(v); })) return backend.launch(&KernelTable::adamw, step);
+  if (!file || std::none_of(std::begin(state), std::end(state), [&](const View& v) { return file->holds(v); }))
+    return backend.launch(&KernelTable::adamw, step);
   const std::int64_t size = step.m.size();
   std::vector<Buffer> buffers;
   for (std::size_t i = 0; i < std::size(state); ++i)
@@ -56,7 +57,7 @@ void launch_adamw(Backend& backend, const std::shared_ptr<FileMemory>& file, con
     backend.launch(&KernelTable::adamw, strip);
     copy_in_pieces(backend, file, staged, &FileMemory::store, true);
   }
-  backend.stream().synchronize();  // what the file refuses is this step's error
+  backend.stream().synchronize();  // a file error is then this step's error
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
-// An AdamW step whose state may lie in a file (tensor/file_memory.h). What lies there is stepped in strips: each is read into a buffer that
-// the caches hold, stepped, and written back, so that the state never stands in this process's memory and costs no page faults. AdamW
-// works on elements alone: no bit changes.
+// An AdamW step whose state may be in a file (tensor/file_memory.h). State in a file is updated in strips: each is read into a buffer that fits
+// the caches, updated, and written back, so that the state is never in this process's memory as a whole and costs no page faults.
 //   launch_adamw(backend, file, step.of(...));
+// AdamW is elementwise, so no bit changes.
 #pragma once
 #include <memory>
 

@@ -25,8 +25,10 @@ void Muon::orthogonalise(std::vector<float>& values, std::int64_t rows, std::int
   const Buffer segment = device.upload(segments, rows, 1, MemoryCategory::workspace);
   const std::int64_t packed = (cols + 15) / 16 * 16 * cols;
   Buffer z = device.upload(values, rows, cols, MemoryCategory::workspace), next = device.allocate(DType::f32, rows, cols, MemoryCategory::workspace);
-  const Buffer gram = device.allocate_zero(DType::f32, 1, packed, MemoryCategory::workspace), plain = device.allocate(DType::f32, cols, cols, MemoryCategory::workspace),
-               square = device.allocate(DType::f32, cols, cols, MemoryCategory::workspace), polynomial = device.allocate(DType::f32, 1, packed, MemoryCategory::workspace);
+  const Buffer gram = device.allocate_zero(DType::f32, 1, packed, MemoryCategory::workspace),
+               plain = device.allocate(DType::f32, cols, cols, MemoryCategory::workspace),
+               square = device.allocate(DType::f32, cols, cols, MemoryCategory::workspace),
+               polynomial = device.allocate(DType::f32, 1, packed, MemoryCategory::workspace);
   const auto weight = [&](const Buffer& buffer) { return PackedWeight{buffer.view(), cols, cols}; };
   std::vector<float> a(static_cast<std::size_t>(cols * cols));
   for (int step = 0; step < kSteps; ++step) {

@@ -1,10 +1,9 @@
-// Muon (Jordan et al. 2024), for matrices: momentum, then the orthogonal matrix nearest to it, by five Newton-Schulz steps. Every order is
-// fixed (docs/numerics.md, "Muon"): the products are kernels/linear's, the rest is element by element on the host. Per matrix W [N, K]:
+// Muon (Jordan et al. 2024), for matrices: momentum, then the nearest orthogonal matrix by five Newton-Schulz steps. Per matrix W [N, K]:
 //   g' = g factor; m = fma(beta, m, (1 - beta) g'); u = fma(beta, m, (1 - beta) g')                              (Nesterov)
 //   Z = u or its transpose, [max(N, K), min(N, K)], divided by max(||Z||, 1e-7)
 //   five times: A = Z^T Z, C = fma(c, A A, b A) + a I, Z = Z C;  (a, b, c) = (3.4445, -4.7750, 2.0315)
 //   master' = master - rate Z, rate = learning_rate sqrt(max(1, N / K))
-// One thread at a time.
+// Every order is fixed (docs/numerics.md, "Optimizer"): products are kernels/linear's, the rest is elementwise on the host. One thread at a time.
 //   Muon muon(backend, {.learning_rate = 0.02f}); muon.step(parameter, {master, momentum, next, {}, gradient});
 #pragma once
 #include "kernels/backend.h"
@@ -31,7 +30,7 @@ class Muon {
   Muon(Backend& backend, const MuonParameters& parameters) : backend_(backend), parameters_(parameters) {}
   // Each item of the parameter is a matrix of its own.
   void step(const Parameter& parameter, const MuonViews& views);
-  // AdamW steps the rest (vectors, embedding, head): this times Muon's learning rate is its own. 3e-4 to 0.02, as Jordan's.
+  // AdamW updates the rest (vectors, embedding, head) at this times Muon's learning rate. 3e-4 to 0.02, as Jordan's.
   static constexpr double kAdamRate = 0.015;
 
  private:

@@ -20,7 +20,8 @@ Matrix times(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t i
   Matrix out(static_cast<std::size_t>(rows * cols));
   for (std::int64_t i = 0; i < rows; ++i)
     for (std::int64_t k = 0; k < inner; ++k)
-      for (std::int64_t j = 0; j < cols; ++j) out[static_cast<std::size_t>(i * cols + j)] += a[static_cast<std::size_t>(i * inner + k)] * b[static_cast<std::size_t>(k * cols + j)];
+      for (std::int64_t j = 0; j < cols; ++j)
+        out[static_cast<std::size_t>(i * cols + j)] += a[static_cast<std::size_t>(i * inner + k)] * b[static_cast<std::size_t>(k * cols + j)];
   return out;
 }
 Matrix transposed(const Matrix& a, std::int64_t rows, std::int64_t cols) {
@@ -85,7 +86,9 @@ TEST(Muon, IsNewtonSchulzOfTheMomentum) {
     const double beta = 0.9, factor = 0.5, rate = 0.02 * std::sqrt(std::max(1.0, double(outputs) / inputs));
     const MuonState got = c.run({.threads = 2}, {0.02, 0.9f, 0.5f});
     for (std::int64_t g = 0; g < count; ++g) {
-      const auto value = [&](const std::vector<float>& values, std::int64_t n, std::int64_t k) { return static_cast<double>(values[static_cast<std::size_t>(c.parameter.offset(g, n, k))]); };
+      const auto value = [&](const std::vector<float>& values, std::int64_t n, std::int64_t k) {
+        return static_cast<double>(values[static_cast<std::size_t>(c.parameter.offset(g, n, k))]);
+      };
       Matrix w(static_cast<std::size_t>(outputs * inputs)), m(w.size());
       const auto each = [&](const auto& f) {
         for (std::int64_t n = 0; n < outputs; ++n)
@@ -137,7 +140,7 @@ TEST(Muon, BitsDependOnTheMatrixAlone) {
 TEST(Muon, TheRestOfAModelIsAdamWs) {
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = {sequences(m.model->vocabulary)[0]};
+    const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary)[0]};
     const auto stepped = [&](OptimizerFamily optimizer, double rate) {
       Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 600);
       Trainer trainer(runtime, m.masters, {.accumulate = true, .optimizer = optimizer});
@@ -152,7 +155,8 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
     for (std::size_t i = 0; i < muon.size(); ++i) {
       const Parameter& p = m.model->manifest().parameters()[i];
       if (!p.trained || p.indexer) continue;
-      const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied && static_cast<ParameterId>(i) != m.model->head;
+      const bool matrix =
+          p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1 && !p.tied && static_cast<ParameterId>(i) != m.model->facts().head;
       EXPECT_EQ(bits_of(muon[i]) == bits_of(adam[i]), !matrix) << p.name;
       (matrix ? matrices : rest) += 1;
     }

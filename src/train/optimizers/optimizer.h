@@ -1,7 +1,7 @@
-// What an optimizer is: which moments it keeps of a parameter, and one step of it. A new one is a file beside this one and a row in
-// optimizers.cpp; trainers of weights and of adapters, state files, checkpoints and memory plans know no more of it than its row.
-// Plain values. A stepper is used by one thread.
+// The interface of an optimizer: which moments it has per parameter, and one step of it.
 //   const OptimizerFamily& dimuon = *optimizer_named("dimuon"); dimuon.begin(step)->move(parameter, role, views);
+// A new one is a file beside this one and a row in optimizers.cpp; trainers of weights and adapters, state files, checkpoints and memory plans
+// use only its row. Plain values. A stepper is used by one thread.
 #pragma once
 #include <memory>
 #include <string>
@@ -18,43 +18,43 @@ class FileMemory;
 
 struct AdamParameters {
   double learning_rate = 1e-3, beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
-  double weight_decay = 0;       // decoupled; of matrices, not of norms and biases
-  double max_norm = 1.0;         // 0: no clipping
+  double weight_decay = 0;      // decoupled; of matrices, not of norms and biases
+  double max_norm = 1.0;        // 0: no clipping
   double router_bias_rate = 0;  // u: b_e += u sign(mean load - load_e); 0: frozen
   double gradient_scale = 1;    // above 0, at most 1: of every gradient, before its norm and the clip
   bool group_norms = false;     // OptimResult::group_norms is wanted
 };
 
-// What an optimizer may go by beside a parameter's shape.
+// What an optimizer may use besides a parameter's shape.
 struct ParameterRole {
   bool decays = true;  // weight decay reaches it: a matrix of the whole model
   bool hidden = true;  // a matrix between hidden states: no norm or bias, no embedding, not the head
 };
 
-// What is kept of a parameter beside its master.
-struct KeptState {
+// The moments of a parameter.
+struct MomentSpec {
   static constexpr int kMostMoments = 2;
-  int moments = 0;     // f32, one number a weight each, +0 before the first step
-  bool whole = false;  // a step reads all of it at once; else strip by strip, where it lies in a file (filed_step.h)
+  int moments = 0;     // f32, one number per weight, +0 before the first step
+  bool whole = false;  // a step reads the whole moment at once; else in strips, if it is in a file (filed_step.h)
 };
 
 // One parameter's values at a step: f32 and flat, of the rows that this rank steps.
 struct StepViews {
   View master;
-  View moments[KeptState::kMostMoments];  // as many as are kept; updated in place
-  View master_out;                        // may be `master`
-  View compute_out;                       // f32 or bf16: the next version's compute copy; none when master_out is it
+  View moments[MomentSpec::kMostMoments];  // as many as MomentSpec says; updated in place
+  View master_out;                         // may be `master`
+  View compute_out;                        // f32 or bf16: the next version's compute copy; none when master_out is it
   View gradient;
 };
 
 // What is the same for all parameters of a step.
 struct StepSettings {
   Backend& backend;
-  AdamParameters adam;  // max_norm as AdamW's kernel clips by it (gradient_norm.h)
-  std::int64_t step;    // from 1
-  View norm;            // f32 [1, 1]: what that kernel compares with max_norm
-  float factor;         // of every gradient: its scale and the clip in one
-  std::shared_ptr<FileMemory> file;  // where state that lies there is read and written in strips; null: in its place
+  AdamParameters adam;               // max_norm as AdamW's kernel clips by it (gradient_norm.h)
+  std::int64_t step;                 // from 1
+  View norm;                         // f32 [1, 1]: what that kernel compares with max_norm
+  float factor;                      // of every gradient: its scale and the clip in one
+  std::shared_ptr<FileMemory> file;  // the file of state that is read and written in strips; null: updated in place
 };
 
 class Stepper {
@@ -65,15 +65,17 @@ class Stepper {
 
 struct OptimizerFamily {
   std::string_view name;
-  bool whole_matrices = false;  // it works on whole matrices: one rank alone
-  KeptState (*keeps)(const ParameterRole& role);
+  bool whole_matrices = false;  // it needs whole matrices: a single rank only
+  MomentSpec (*moments)(const ParameterRole& role);
   std::unique_ptr<Stepper> (*begin)(const StepSettings& settings);
+  // Parameters that it leaves to AdamW get this share of its learning rate, and of AdamW's settings beta1 alone.
+  double adamw_share = 1;
 };
 
 // AdamW (adamw.cpp); the first row.
 OptimizerFamily adamw();
 const std::vector<OptimizerFamily>& optimizer_families();
-// Null: there is none of this name.
+// Null: unknown name.
 const OptimizerFamily* optimizer_named(std::string_view name);
 
 }  // namespace lockstep

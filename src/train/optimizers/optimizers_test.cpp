@@ -37,7 +37,7 @@ class MomentumStepper final : public Stepper {
 };
 
 OptimizerFamily planted_momentum() {
-  return {"momentum", false, [](const ParameterRole&) { return KeptState{.moments = 1, .whole = true}; },
+  return {"momentum", false, [](const ParameterRole&) { return MomentSpec{.moments = 1, .whole = true}; },
           [](const StepSettings& settings) -> std::unique_ptr<Stepper> { return std::make_unique<MomentumStepper>(settings); }};
 }
 
@@ -55,7 +55,7 @@ TrainerState momentum_steps(const TrainBench& bench, const TrainerOptions& given
   Runtime runtime({.threads = 1}, bench.model, profile_by_name(profile), 600);
   Trainer trainer(runtime, bench.masters, options);
   if (from) trainer.restore(*from);
-  const std::vector<TrainSequence> data = {sequences(bench.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(bench.model->facts().vocabulary, 1)[0]};
   for (int step = 0; step < steps; ++step) {
     trainer.forward_backward(data, {});
     trainer.optim_step({.learning_rate = kRate, .max_norm = 0});
@@ -79,7 +79,8 @@ TEST(Optimizers, OneThatIsPlantedNeedsItsRowAlone) {
       const TrainerState want = momentum_steps(bench, {}, profile, 3), early = momentum_steps(bench, {}, profile, 1);
       expect_equal_states(manifest, momentum_steps(bench, {}, profile, 2, &early), want, "restored");
       expect_equal_states(manifest, momentum_steps(bench, {.optimizer_folder = folder.path, .release_state = true}, profile, 3), want, "in a file");
-      for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {2, 1, 1}}) expect_equal_states(manifest, momentum_steps(bench, {.ranks = ranks}, profile, 3), want, ranks.text());
+      for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {2, 1, 1}})
+        expect_equal_states(manifest, momentum_steps(bench, {.ranks = ranks}, profile, 3), want, ranks.text());
       // The first step is w - rate g, and the momentum is g; what it does not keep is told as zeros.
       for (std::size_t i = 0; i < early.masters.size(); ++i) {
         if (early.first_moments[i].empty()) continue;
@@ -95,7 +96,7 @@ TEST(Optimizers, OneThatIsPlantedNeedsItsRowAlone) {
 TEST(Optimizers, OneThatIsPlantedTrainsAdaptersToo) {
   const OptimizersFolder folder;
   const TrainBench m(kLlama);
-  const std::vector<TrainSequence> data = {sequences(m.model->vocabulary, 1)[0]};
+  const std::vector<TrainSequence> data = {sequences(m.model->facts().vocabulary, 1)[0]};
   const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 4});
   const WeightImages start = initial_adapter(*layout, 1);
   const auto steps = [&](const TrainerOptions& options, int count) {
@@ -120,7 +121,7 @@ TEST(Optimizers, AreFoundByName) {
   for (const OptimizerFamily& family : optimizer_families()) {
     EXPECT_TRUE(names.insert(family.name).second) << family.name;
     ASSERT_EQ(optimizer_named(family.name), &family);
-    for (const bool hidden : {false, true}) EXPECT_LE(family.keeps({.hidden = hidden}).moments, KeptState::kMostMoments);
+    for (const bool hidden : {false, true}) EXPECT_LE(family.moments({.hidden = hidden}).moments, MomentSpec::kMostMoments);
   }
   EXPECT_EQ(names, (std::set<std::string_view>{"adamw", "dimuon"}));
   EXPECT_EQ(optimizer_named("adam"), nullptr);

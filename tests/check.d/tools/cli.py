@@ -21,7 +21,7 @@ def commands():
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score"]}
+    kinds = {"train": ["sft", "rl", "preference"], "snapshot": ["push", "pull", "show", "diff", "verify", "squash", "prune"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [[name] for name in commands() if name not in kinds]
 
 
@@ -100,7 +100,8 @@ with check("words-of-other-programs"):
     known = set().union(*has.values())
     assert len(options) > 30 and {"--" + ours for ours in options.values()} <= known, {"--" + ours for ours in options.values()} - known
     for words, names in has.items():
-        assert not any("--" + foreign in names and "--" + ours in names for foreign, ours in options.items()), words
+        both = [foreign for foreign, ours in options.items() if "--" + foreign in names and "--" + ours in names]
+        assert both == (["dtype"] if words == "convert" else []), (words, both)  # convert writes files, whose numbers have a type
     for words, foreign, ours in ((["serve"], "--max-model-len", "--context"), (["serve"], "--tensor-parallel-size", "--ranks"), (["chat"], "--temp", "--temperature"),
                                  (["train", "sft"], "--lr", "--learning-rate"), (["train", "sft"], "--num_train_epochs", "--epochs"), (["train", "sft"], "--lora-rank", "--adapter-rank")):
         refused(*words, foreign, "1", status=2, words=[f"unknown option '{foreign}'", ours])

@@ -112,8 +112,8 @@ with check("what-is-a-model-elsewhere"):
     (pickled / "model.safetensors").rename(pickled / "pytorch_model.bin")
     for words in (["generate", "--prompt", "x"], ["info"], ["plan"], ["serve", "--port", "0"], ["chat"], ["train", "sft", "--data", "x", "--runs", TMP / "elsewhere"]):
         named = lambda model: [*words, model] if words == ["info"] else [*words, "--model", model]  # noqa: B023, E731
-        refused(*named(gguf / "model-Q4_0.gguf"), status=1, words=["is a GGUF file", "a model is a folder", "take the model's safetensors"])
-        refused(*named(gguf), status=1, words=["holds GGUF files", "take the model's safetensors"])
+        refused(*named(gguf / "model-Q4_0.gguf"), status=1, words=["model-Q4_0.gguf' is truncated"])
+        refused(*named(gguf), status=1, words=["holds GGUF files", "name the file", str(gguf / "model-Q4_0.gguf")])
         refused(*named(MODEL / "model.safetensors"), status=1, words=["is a file", "a model is a folder"])
         refused(*named(adapter), status=1, words=["is an adapter, no model", f"--adapter NAME={adapter}"])
         if words != ["plan"]:  # which reads no weights
@@ -150,4 +150,4 @@ with check("no-error-is-internal"):
         else:
             outcome = finish(start(*words), timeout=120)
             assert outcome.returncode in (1, 2) and len(outcome.errors) == 1, str(outcome)
-        assert not re.search(r"internal|fault of lockstep|filesystem error|\[json\.exception", outcome.stderr), str(outcome)
+        assert not re.search(r"internal|bug in lockstep|filesystem error|\[json\.exception", outcome.stderr), str(outcome)

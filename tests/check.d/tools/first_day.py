@@ -28,6 +28,7 @@ SHORTER = [
     (r"^train sft --config", "--set steps=1 --set warmup=0 --no-page"),
     (r"^train sft .*--resume", "--no-page"),
     (r"^train sft", "--epochs 1 --no-page"),
+    (r"^train preference", "--no-page"),
     (r"^eval countdown(?!.*--n)", "--n 20"),
     (r"^parity .*--fuzz", "--fuzz 2"),
     (r"^demo --quick", "--no-page"),
@@ -56,13 +57,18 @@ PLACEHOLDERS = {"DIR": "chatty", "OUT/bf16": "chatty", "MODEL": "chatty", "TEXT"
 def furnish(folder):
     """The files that the examples name: those a user would have."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(ROOT / "models/countdown-glm", folder / "chatty")
+    for name in ("chatty", "step-1", "step-2"):
+        shutil.copytree(ROOT / "models/countdown-glm", folder / name)
     (folder / "chatty/chat_template.jinja").write_text(TEMPLATE)
+    shutil.copyfile(ROOT / "tests/fuzz/corpus/gguf_fuzz/bpe", folder / "model.gguf")
     (folder / "template.jinja").write_text(TEMPLATE)
     (folder / "chat_template.jinja").write_text(TEMPLATE)
     lines = lambda *objects: "".join(json.dumps(o) + "\n" for o in objects)  # noqa: E731
     for name in ("my.jsonl", "data.jsonl"):
         (folder / name).write_text(lines(*[PROBLEM] * 8))
+    prompt, right = PROBLEM["prompt"], PROBLEM["completion"]
+    (folder / "pairs.jsonl").write_text(lines(*[{"prompt": prompt, "chosen": right, "rejected": right[::-1]}] * 8))
+    (folder / "labels.jsonl").write_text(lines(*[{"prompt": prompt, "completion": right, "label": True}] * 8))
     (folder / "sequences.jsonl").write_text(lines({"tokens": [1, 5, 7, 9]}, {"tokens": [1, 6, 3]}))
     (folder / "rollouts.jsonl").write_text(lines({"tokens": [1, 5, 7, 9], "weights": [0, 1, 1], "advantages": [0, 1, 1], "logprobs": [0, -1, -1]}))
     (folder / "chat.json").write_text(json.dumps([{"role": "user", "content": "3 7 12=48:"}]))
@@ -168,7 +174,7 @@ def help_examples(place):
         if name == "help":
             continue
         text = said(name, "--help")
-        kinds = {"train": ["sft", "rl"]}.get(name) or (re.findall(r"^  ([a-z]+)  ", text, re.M) if text.startswith("usage:") else [])
+        kinds = {"train": ["sft", "rl", "preference"]}.get(name) or (re.findall(r"^  ([a-z]+)  ", text, re.M) if text.startswith("usage:") else [])
         found[name] = examples(text)
         for kind in kinds:
             found[f"{name} {kind}"] = examples(said(name, kind, "--help"))

@@ -46,6 +46,8 @@ def check(name):
         first, *rest = str(error).splitlines() or [type(error).__name__]
         for line in rest:
             print(f"  {line}")
+        if told := [line.strip() for line in rest if "error: " in line]:  # what the program itself said
+            first += f" ({told[-1]})"
         print(f"FAIL {name} {first}", flush=True)
     else:
         print(f"PASS {name}", flush=True)

@@ -85,6 +85,18 @@ def the_end_names_the_way_to_skipped_tests(folder):
     assert "--oracle" not in printed.getvalue()
 
 
+def the_end_shows_again_what_failed(folder):
+    script = Path(folder) / "stand_in.sh"
+    script.write_text("echo of the first; echo PASS first; echo why it failed; echo FAIL second 'in one line'; echo of the third; echo PASS third\n")
+    tally, printed = run_checks.Tally(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        run_checks.run_script(script, tally, dict(os.environ), 60)
+        middle = len(printed.getvalue())
+        tally.close()
+    end = [line.strip() for line in printed.getvalue()[middle:].splitlines()]
+    assert end == ["failed:", "script/stand_in/second: in one line", "| why it failed", "2 passed, 1 failed, 0 skipped"], end
+
+
 def the_readme_counts_what_is_skipped(folder):
     said, count = re.search(r"skips those in Python, more than (\d+)", (ROOT / "README.md").read_text()), len(run_checks.oracle_names())
     assert said and int(said[1]) <= count <= 1.25 * int(said[1]), f"README says {said and said[1]}, and {count} tests in Python are skipped on a bare machine"
@@ -171,7 +183,8 @@ def the_parts_are_those_of_the_tree(folder):
     assert meant(turns) == {part.name for part in night.PARTS if part.in_turn}, f"docs/ci.md says that {turns} take turns"
 
 
-CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests, the_readme_counts_what_is_skipped,
+CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
+          the_end_shows_again_what_failed, the_readme_counts_what_is_skipped,
           a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 

@@ -29,9 +29,10 @@ LAYOUTS = [{"ranks": ranks, "optimizer_state": state}
                                 ("ep=2", "memory"), ("dp=3", "file"), ("tp=3", "memory")]]
 STEPS = 5
 # (place, which pass): with a checkpoint after every step, passes beyond the first are in the middle of the run. A checkpoint is a
-# folder with two files, then the file `latest`; the run's config.json is the first file of all.
-PLACES = [("file.written", 1), ("file.renamed", 1), ("checkpoint:write", 1), ("checkpoint:write", 3), ("checkpoint:fsync", 2),
-          ("file.written", 6), ("file.synced", 7), ("file.renamed", 7), ("folder.written", 2), ("folder.synced", 2),
+# folder with two files, then the file `latest`; the mark of the run is the first file of all (base/output_path.h), config.json the next; the
+# second mark is the export's.
+PLACES = [("mark.opened", 1), ("mark.opened", 2), ("file.written", 1), ("file.renamed", 1), ("checkpoint:write", 1), ("checkpoint:write", 3),
+          ("checkpoint:fsync", 2), ("file.written", 6), ("file.synced", 7), ("file.renamed", 7), ("folder.written", 2), ("folder.synced", 2),
           ("folder.renamed", 2), ("checkpoint:rename", 2)]
 PLACES_OF_RL = [("checkpoint:write", 2), ("file.synced", 7), ("folder.synced", 2), ("checkpoint:rename", 2)]
 

@@ -1,0 +1,49 @@
+// Writes a completion as Fireworks does: text, rows of tokens with both log-probabilities, and with the end the ids of all of them, usage, and how
+// long each part took, by which the package's sampler opens and closes its window of requests. A stream has the same in parts.
+// One answer (of one choice), one thread.
+//   FireworksWriter writer(&tokenizer, {.id = request_id, .model = "m", .rows = true});
+#pragma once
+#include <chrono>
+
+#include "api/openai/answer_writer.h"
+#include "host/routing_matrix.h"
+
+namespace lockstep {
+
+struct FireworksShape {
+  std::string id, model;  // as the request has them
+  bool rows = false, top_logprobs = false, routing_matrices = false, kept_tokens = false;
+  bool raw_output = false, token_ids = false, perf_metrics = false;
+  ExpertShape experts = {};
+  std::chrono::steady_clock::time_point came = {};  // before it waited to be read
+  std::int64_t open = 0;                            // requests under way when it came, with it
+};
+
+class FireworksWriter : public AnswerWriter {
+ public:
+  // `tokenizer`: null: tokens have no text; outlives this object.
+  FireworksWriter(const Tokenizer* tokenizer, FireworksShape shape) : tokenizer_(tokenizer), shape_(std::move(shape)) {}
+  std::string_view id_prefix() const override { return "cmpl-"; }
+  void set_head(const AnswerHead& head) override { created_ = head.created; }
+  void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
+  void append_end(std::string& out, const AnswerUsage& usage) override;
+  // With "status_code", by which the package knows what to ask for again.
+  void append_failure(std::string& out, const Error& error) override;
+  std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
+  HeaderList headers() const override;
+
+ private:
+  void append_choice(std::string& out, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt);
+  void append_row(std::string& out, const AnswerToken& token) const;
+  void append_usage(std::string& out, const AnswerUsage& usage);
+  void measure(const AnswerUsage& usage);
+
+  const Tokenizer* tokenizer_;
+  FireworksShape shape_;
+  std::int64_t created_ = 0;
+  std::vector<std::int32_t> ids_;  // so far, with those of the prompt that came first
+  std::string last_event_;         // of a stream: the one that ends the choice, without its closing brace
+  HeaderList metrics_;             // names and values as the package's ServerMetrics reads them
+};
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Takes the text of one choice apart into reasoning, content and tool calls, in pieces of any size. Knows no wire format. One choice, one thread.
+//   parser->push("<think>hm", delta); ... parser->flush(delta);
+#pragma once
+#include <string_view>
+
+#include "api/openai/answer.h"
+
+namespace lockstep {
+
+class AnswerParser {
+ public:
+  virtual ~AnswerParser() = default;
+  virtual void push(std::string_view text, ChoiceDelta& delta) = 0;
+  virtual void flush(ChoiceDelta& delta) = 0;
+  // The message has ended, whatever follows.
+  virtual bool over() const { return false; }
+};
+
+}  // namespace lockstep

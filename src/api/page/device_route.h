@@ -1,0 +1,21 @@
+// Who has the device and who waits for it, and why: what /metrics tells, as JSON for the page.
+//   GET /api/device   {"shares": {class: percent}, "used": [{"class", "key", "seconds"}], "waiting": [{"class", "key", "seconds" or "count", "why"}],
+//                      "pieces": [{"kind", "count", "longest", "longest_stretch"}]}
+// Any thread.
+//   add_device_route(routes, {service, executor, [trainers] { return trainers->waiting_reasons().models_waiting(); }});
+#pragma once
+#include "api/routes.h"
+#include "serving/serving.h"
+
+namespace lockstep {
+
+struct DeviceSources {
+  std::shared_ptr<GenerationService> service;
+  std::shared_ptr<Executor> executor;
+  // Models that wait for a place in memory, by the key's name; empty: nothing trains here.
+  std::function<std::map<std::string, std::int64_t>()> models_waiting = {};
+};
+
+void add_device_route(Routes& routes, DeviceSources sources);
+
+}  // namespace lockstep

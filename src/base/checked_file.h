@@ -1,0 +1,84 @@
+// A file of blocks that are read back exactly as they were written, or not at all: each has its length and its hash (XXH3-64 with its number)
+// before it, and the last says how many there were. So a flipped bit, a block in another's place and a file cut short are errors, found before
+// a value of that block is used. It is put in its place by commit() alone; whether it is synced to the disk is for the folder that it is in
+// (AtomicFolder syncs all of its files). Gives way between blocks (base/give_way.h). Knows nothing of what is in it. One thread at a time.
+//   CheckedWriter out(path); out.write(values.data(), bytes); out.commit();   CheckedReader in(path); in.read(values.data(), bytes); in.finish();
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <type_traits>
+#include <vector>
+
+#include "base/file.h"
+
+namespace lockstep {
+
+class CheckedWriter {
+ public:
+  // Errors, of all: io, with the system's word (disk full, ...).
+  explicit CheckedWriter(std::filesystem::path path);
+  ~CheckedWriter();
+  CheckedWriter(const CheckedWriter&) = delete;
+  CheckedWriter& operator=(const CheckedWriter&) = delete;
+  void write(const void* data, std::size_t bytes);
+  template <class T>
+  void value(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    write(&value, sizeof(T));
+  }
+  template <class T>
+  void values(const std::vector<T>& values) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    value(static_cast<std::uint64_t>(values.size()));
+    write(values.data(), values.size() * sizeof(T));
+  }
+  void commit();
+
+ private:
+  void put(const void* data, std::size_t bytes);
+
+  std::filesystem::path path_, partial_;
+  int descriptor_ = -1;
+  std::uint64_t blocks_ = 0;
+};
+
+class CheckedReader {
+ public:
+  // Errors: not_found, io.
+  explicit CheckedReader(const std::filesystem::path& path);
+  ~CheckedReader();
+  CheckedReader(const CheckedReader&) = delete;
+  CheckedReader& operator=(const CheckedReader&) = delete;
+  // The next block, which must have so many bytes. Errors: corrupt_file, io.
+  void read(void* data, std::size_t bytes);
+  template <class T>
+  T value() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    read(&value, sizeof(T));
+    return value;
+  }
+  // As CheckedWriter::values: at most as many as the file can hold. Error corrupt_file.
+  template <class T>
+  std::vector<T> values() {
+    const auto count = value<std::uint64_t>();
+    check_count(count, sizeof(T));
+    std::vector<T> values(count);
+    read(values.data(), count * sizeof(T));
+    return values;
+  }
+  // There is no further block. Error corrupt_file.
+  void finish();
+  // Error corrupt_file, that says so of this file.
+  [[noreturn]] void refuse(const std::string& what) const;
+
+ private:
+  void take(void* data, std::size_t bytes);
+  void check_count(std::uint64_t count, std::size_t element) const;
+
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+  std::uint64_t bytes_ = 0, blocks_ = 0, at_ = 0, asked_ = 0;
+};
+
+}  // namespace lockstep

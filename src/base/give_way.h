@@ -1,0 +1,45 @@
+// How copies and files give way to more urgent work (base/pause_point.h): a block at a time, on the thread that copies, reads or writes. Whoever
+// does so holds no lock that the more urgent work takes. On a thread without a pause point it costs nothing.
+//   each_block(data, bytes, [&](const char* block, std::size_t size) { hash.update(block, size); give_way(); });
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <future>
+
+#include "base/pause_point.h"
+
+namespace lockstep {
+
+// Of the pieces that this thread runs; null, as on most threads: none.
+inline thread_local PausePoint* thread_pause_point = nullptr;
+
+inline void give_way() {
+  if (thread_pause_point) thread_pause_point->pause();
+}
+
+// What is copied, hashed, read or written between two calls of give_way(): about a millisecond.
+inline constexpr std::size_t kBlockToGiveWay = std::size_t{1} << 20;
+
+template <class F>
+void each_block(const void* data, std::size_t bytes, const F& f) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    const std::size_t size = std::min(bytes, kBlockToGiveWay);
+    f(next, size);
+    next += size;
+    bytes -= size;
+  }
+}
+
+// Runs what waits for a disk and cannot be divided, on a thread of its own where this one may give way meanwhile. Its error is the caller's.
+template <class F>
+void give_way_during(const F& waits) {
+  if (!thread_pause_point) return waits();
+  std::future<void> done = std::async(std::launch::async, waits);
+  do give_way();  // once at least, however fast the disk is
+  while (done.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready);
+  done.get();
+}
+
+}  // namespace lockstep

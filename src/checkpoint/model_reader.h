@@ -1,0 +1,77 @@
+// Reads a model's weights from its files, a tensor at a time: straight into the compute copies of a profile, or all of them in fp32. What the files
+// hold is checked when they are opened (names, shapes, types), the values when they are read.
+//   const auto reader = ModelReader::open("models/countdown-glm");
+//   const auto weights = reader->weight_set(runtime.backend, runtime.profile, 0);
+// Knows no family: names and shapes come from the manifest. Several threads may read; weight_set belongs to the one that has the backend.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "checkpoint/stored_tensor.h"
+#include "model/model.h"
+#include "model/weights.h"
+
+namespace lockstep {
+
+// How weights of one kind are stored, and which profiles compute with them as they are.
+struct StoredFormat {
+  StoredType type;
+  bool few_bits = false;
+  std::vector<std::string> exact_under;  // of few bits; study profiles left out
+};
+
+// A matrix as compressed-tensors packs it (numerics/int4_words.h).
+struct PackedMatrix {
+  std::vector<std::uint32_t> words;
+  std::vector<Bf16> scales;
+};
+
+class ModelReader {
+ public:
+  // model.safetensors, else the shards of model.safetensors.index.json; or a GGUF file. Errors: those of load_model_folder (checkpoint/model_folder.h)
+  // that need no values.
+  static std::shared_ptr<const ModelReader> open(const std::filesystem::path& path, const ModelOptions& options = {});
+  // `label` stands for the path in messages.
+  ModelReader(std::string label, std::shared_ptr<const Model> model, ModelFiles files);
+
+  const std::shared_ptr<const Model>& model() const { return model_; }
+  DType file_dtype() const;                                         // bf16: every tensor is BF16 but those that stay fp32 in a bf16 file; else f32
+  const std::vector<std::string>& notes() const { return notes_; }  // what was passed over
+  std::string format() const { return files_.format(); }            // "safetensors", "GGUF version 3"
+  std::vector<StoredFormat> kinds() const;
+  // One line for each kind of few bits of which this profile computes with other numbers than the files'.
+  std::vector<std::string> rounded_again(const Profile& profile) const;
+
+  // In the order of the manifest.
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  // All values, row-major. Errors: corrupt_file for one that is not finite.
+  void read(const StoredTensor& tensor, std::vector<float>& values) const;
+  // `take(values)` for some rows after others.
+  void read_rows(const StoredTensor& tensor, const std::function<void(std::span<const float>)>& take) const;
+  WeightImages masters() const;
+  // The compute copies, with the bits of make_weight_set(masters()). Beside them a few parts of a tensor are in memory, one a thread.
+  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
+  std::string weights_sha256() const;
+
+  // Whether this profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
+  bool packs(const StoredTensor& tensor, const Profile& profile) const;
+  PackedMatrix read_packed(const StoredTensor& tensor, const Profile& profile) const;
+  // The numbers that this profile's kernels compute with, row-major; those that are no integers of few bits as they are stored, for the writer to round.
+  void read_computed(const StoredTensor& tensor, const Profile& profile, std::vector<float>& values) const;
+
+ private:
+  void check_aliases(std::set<std::string>& used) const;
+  void check_names(const std::set<std::string>& used, const std::vector<std::string>& missing);
+
+  std::string label_;
+  std::shared_ptr<const Model> model_;
+  ModelFiles files_;
+  std::vector<StoredTensor> tensors_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace lockstep

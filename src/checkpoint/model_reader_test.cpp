@@ -1,0 +1,162 @@
+// Reading by tensor: the compute copies have the bits of those made of fp32 images of all, under every profile and on every backend, and little
+// is in memory beside them.
+#include "checkpoint/model_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/file.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/model_export.h"
+#include "checkpoint/safetensors_test_tools.h"
+#include "model/low_bit_weights.h"
+#include "model/runtime.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+// A latent attention (whose kv_b is cut in two, one half transposed) beside experts; and a tied table.
+constexpr const char* kConfigs[] = {"glm_moe_dsa/sharing", "llama/scaled"};
+
+std::unique_ptr<Model> golden_model(const std::string& name) {
+  return make_model(read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden" / name / "config.json"));
+}
+
+std::vector<std::vector<std::uint8_t>> bytes_of(Backend& backend, const WeightSet& weights) {
+  std::vector<std::vector<std::uint8_t>> bytes;
+  for (const Buffer& buffer : weights.parameters) {
+    if (buffer.view().dtype == DType::u8) {
+      bytes.push_back(backend.stream().read_bytes(buffer.view()).get());
+      continue;
+    }
+    const std::vector<float> values = backend.stream().read(buffer.view()).get();
+    const auto* begin = reinterpret_cast<const std::uint8_t*>(values.data());
+    bytes.emplace_back(begin, begin + values.size() * sizeof(float));
+  }
+  return bytes;
+}
+
+class ModelReaderTest : public testing::Test {
+ protected:
+  fs::path write(const Model& model) {
+    const fs::path path = folder_.path() / fmt::format("m{}", ++written_);
+    save_model_folder(path, model, initial_weights(model.manifest(), 3, 0.1), {.dtype = DType::f32});
+    return path;
+  }
+  TemporaryFolder folder_;
+  int written_ = 0;
+};
+
+TEST_F(ModelReaderTest, ComputeCopiesAreThoseOfTheImages) {
+  // Of gpt_oss: all experts in one tensor, transposed, gate and up in turn, with a bias each.
+  for (const char* name : {kConfigs[0], kConfigs[1], "gpt_oss/window"}) {
+    const std::shared_ptr<const Model> model = golden_model(name);
+    const auto reader = ModelReader::open(write(*model));
+    const WeightImages masters = reader->masters();
+    for (const Profile& profile : profiles()) {
+      if (profile.weight_bits & kLowBitExperts && model->facts().expert_count == 0) continue;
+      for (const BackendOptions& options : {BackendOptions{.threads = 3}, BackendOptions{.kind = BackendKind::deferred, .threads = 2}}) {
+        Runtime runtime(options, reader->model(), profile);
+        const auto read = reader->weight_set(runtime.backend, profile, 4);
+        const auto made = make_weight_set(runtime.backend, model->manifest(), masters, profile, 4);
+        EXPECT_EQ(read->version, 4u);
+        EXPECT_EQ(bytes_of(runtime.backend, *read), bytes_of(runtime.backend, *made)) << name << " under " << profile.name;
+        for (std::size_t i = 0; i < read->parameters.size(); ++i) {
+          const View &a = read->parameters[i].view(), &b = made->parameters[i].view();
+          EXPECT_TRUE(a.rows == b.rows && a.cols == b.cols && a.dtype == b.dtype) << model->manifest().parameters()[i].name;
+        }
+      }
+    }
+    EXPECT_EQ(reader->weights_sha256(), weights_sha256(model->manifest(), masters));
+  }
+}
+
+// A folder of a model with long matrices is cut into several parts.
+TEST_F(ModelReaderTest, LargeTensorsComeInParts) {
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama/scaled/config.json");
+  config["vocab_size"] = 9001;
+  const std::shared_ptr<const Model> model = make_model(config);
+  const fs::path path = write(*model);
+  const auto reader = ModelReader::open(path);
+  ASSERT_GT(9001 * model->facts().hidden, 1 << 18);
+  for (const char* name : {"cpu-bf16w", "cpu-fp8-base", "cpu-int4-base", "cpu-int8w"}) {
+    const Profile& profile = profile_by_name(name);
+    Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+    EXPECT_EQ(bytes_of(runtime.backend, *reader->weight_set(runtime.backend, profile, 0)),
+              bytes_of(runtime.backend, *make_weight_set(runtime.backend, model->manifest(), reader->masters(), profile, 0)))
+        << name;
+  }
+}
+
+// What a profile of int4 computes with, written and read: the same bytes in memory and in the file again; of a latent attention too, whose cut
+// matrices no folder packs.
+TEST_F(ModelReaderTest, PackedFoldersAreFixedPoints) {
+  for (const char* config : kConfigs)
+    for (const char* name : {"cpu-int4-base", "cpu-int4-experts"}) {
+      const std::shared_ptr<const Model> model = golden_model(config);
+      const Profile& profile = profile_by_name(name);
+      const auto reader = ModelReader::open(write(*model));
+      const fs::path packed = folder_.path() / fmt::format("packed{}", written_), again = folder_.path() / fmt::format("again{}", written_);
+      if (profile.weight_bits & kLowBitExperts && model->facts().expert_count == 0) {
+        expect_error(ErrorCode::unsupported, {"the model has none"}, [&] { export_model_folder(packed, *reader, {.packed = &profile}, Overwrite::no); });
+        continue;
+      }
+      export_model_folder(packed, *reader, {.packed = &profile}, Overwrite::no);
+      const auto of_packed = ModelReader::open(packed);
+      EXPECT_TRUE(std::any_of(of_packed->tensors().begin(), of_packed->tensors().end(), [](const StoredTensor& t) { return t.holds_int4(); }));
+      Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+      EXPECT_EQ(bytes_of(runtime.backend, *of_packed->weight_set(runtime.backend, profile, 0)),
+                bytes_of(runtime.backend, *reader->weight_set(runtime.backend, profile, 0)))
+          << config << " under " << name;
+      export_model_folder(again, *of_packed, {.packed = &profile}, Overwrite::no);
+      for (const char* file : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(packed / file, 1 << 26), read_file(again / file, 1 << 26)) << file;
+      EXPECT_TRUE(of_packed->rounded_again(profile).empty());
+      const Profile& plain = profile_by_name("cpu-bf16w");
+      ASSERT_EQ(of_packed->rounded_again(plain).size(), 1u);
+      EXPECT_NE(of_packed->rounded_again(plain)[0].find("INT4, groups of 32 are rounded again under cpu-bf16w"), std::string::npos);
+    }
+  // The experts of gpt_oss are no matrices of their own: nothing of its folder would be packed.
+  const Profile& experts = profile_by_name("cpu-int4-experts");
+  const auto fused = ModelReader::open(write(*golden_model("gpt_oss/window")));
+  expect_error(ErrorCode::unsupported, {"'cpu-int4-experts'", "no matrix"},
+               [&] { export_model_folder(folder_.path() / "fused", *fused, {.packed = &experts}, Overwrite::no); });
+  EXPECT_FALSE(fs::exists(folder_.path() / "fused"));
+  const Profile& fp8 = profile_by_name("cpu-fp8-base");
+  const auto reader = ModelReader::open(write(*golden_model(kConfigs[0])));
+  expect_error(ErrorCode::unsupported, {"'cpu-fp8-base'", "cpu-int4-base"},
+               [&] { export_model_folder(folder_.path() / "fp8", *reader, {.packed = &fp8}, Overwrite::no); });
+}
+
+// Scales of one byte are read, and written as bf16, which has all of them.
+TEST_F(ModelReaderTest, ScalesInE4m3AreWrittenAsBf16) {
+  const Profile& profile = profile_by_name("cpu-int4-base");
+  const fs::path packed = folder_.path() / "packed", again = folder_.path() / "again";
+  export_model_folder(packed, *ModelReader::open(write(*golden_model("llama/scaled"))), {.packed = &profile}, Overwrite::no);
+  std::string header = "{", data;
+  {
+    const SafetensorsFile file = SafetensorsFile::open(packed / "model.safetensors");
+    for (const SafetensorsTensor& t : file.tensors()) {
+      const bool scales = t.name.ends_with("_scale");
+      std::string bytes(static_cast<std::size_t>(scales ? t.elements() : static_cast<std::int64_t>(t.end - t.begin)), '\x38');  // 1 in E4M3
+      if (!scales) file.read_bytes(t, {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()});
+      header +=
+          fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header.size() > 1 ? "," : "", t.name,
+                      safetensors_type_name(scales ? SafetensorsType::f8_e4m3 : t.type), fmt::join(t.shape, ","), data.size(), data.size() + bytes.size());
+      data += bytes;
+    }
+  }
+  header += "}";
+  const std::uint64_t length = header.size();
+  write_file_atomic(packed / "model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+  const auto reader = ModelReader::open(packed);
+  ASSERT_TRUE(std::any_of(reader->tensors().begin(), reader->tensors().end(),
+                          [](const StoredTensor& t) { return t.holds_int4() && t.scale_type() == SafetensorsType::f8_e4m3; }));
+  export_model_folder(again, *reader, {.packed = &profile}, Overwrite::no);
+  EXPECT_EQ(ModelReader::open(again)->masters(), reader->masters());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// One tensor of the manifest as files hold it: as numbers (of its own, or part of a tensor of all experts), or in few bits beside its scales. It
+// is read by rows, so that no one needs all of it at once.
+//   numbers  F32, BF16 or F16; what a GGUF file decodes to
+//   fp8      E4M3 and a scale a block of 128 x 128 (`scale_inv`, by which numbers are multiplied); blocks are counted from 0 in each matrix,
+//            of a tensor of all experts in each expert's rows of it
+//   int4     words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors packs them
+//   mxfp4    of a tensor [experts, inputs, outputs], as gpt-oss has it: its transpose in groups of 32 inputs (numerics/mxfp4.h), blocks [experts,
+//            outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32]
+//   StoredTensor::find(files, manifest, file, used)->read(0, file.rows(), values);
+// Several threads may read.
+#pragma once
+#include <optional>
+#include <set>
+
+#include "checkpoint/model_files.h"
+#include "model/manifest.h"
+#include "numerics/element.h"
+#include "numerics/profile.h"
+
+namespace lockstep {
+
+enum class StoredAs : std::uint8_t { numbers, fp8, int4, mxfp4 };
+
+class StoredTensor {
+ public:
+  // Empty when no file has it. Adds the names of the tensors that hold it to `used`. Errors: corrupt_file for a wrong shape or missing scales;
+  // unsupported for a dtype of scales that is no floating-point number.
+  static std::optional<StoredTensor> find(const ModelFiles& files, const Manifest& manifest, const FileTensor& file, std::set<std::string>& used);
+
+  const FileTensor& file() const { return *file_; }
+  StoredAs as() const { return as_; }
+  // How it is stored, for reports: "BF16"; "INT4, groups of 32".
+  std::string type_name() const;
+  double bits_a_weight() const;  // scales included
+  SafetensorsType type() const { return values_.tensor->type; }
+
+  // Reads of so many rows, from a multiple of them on, decode nothing twice.
+  std::int64_t rows_together() const { return as_ == StoredAs::mxfp4 ? file_->shape[1] : 1; }
+  // Rows [row, row + rows) in fp32: what is stored in few bits is `number scale`, rounded once. Errors: corrupt_file for what is not finite.
+  void read(std::int64_t row, std::int64_t rows, float* values) const;
+  // Of int4: whether its scales are bf16 numbers, as int4 profiles have them; then its words and scales as they are. Errors: those of read.
+  bool holds_int4() const { return as_ == StoredAs::int4 && scales_fit_; }
+  void read_int4(std::int64_t row, std::int64_t rows, std::uint32_t* words, Bf16* scales) const;
+  // Of int4: the types of its scales and its shape in the file.
+  SafetensorsType scale_type() const { return scales_.tensor->type; }
+  SafetensorsType shape_type() const { return shape_type_; }
+
+  // Whether this profile computes with other numbers than those stored in few bits, since it has no place for them.
+  bool is_rounded(const Manifest& manifest, const Profile& profile) const;
+
+ private:
+  StoredTensor(const FileTensor& file, ModelFiles::Found values)
+      : file_(&file), values_(values), rows_(file.shape.size() > 2 ? file.shape[file.shape.size() - 2] : file.rows()) {}
+  void find_block_scales(const ModelFiles& files, const std::string& matrix, std::vector<std::int64_t> shape, std::set<std::string>& used);
+  void find_packed(const ModelFiles& files, std::set<std::string>& used);
+  void find_mxfp4(const ModelFiles& files, std::set<std::string>& used);
+  void read_mxfp4(std::int64_t row, std::int64_t rows, float* values) const;
+  void read_scales(std::int64_t first, std::span<float> scales) const;
+  void scale_blocks(std::int64_t row, std::int64_t rows, float* values) const;
+  bool block_begins(const Piece& piece) const;
+
+  const FileTensor* file_;
+  StoredAs as_ = StoredAs::numbers;
+  ModelFiles::Found values_, scales_{};
+  std::int64_t first_row_ = 0;  // of `values_`, seen as rows of the last dimension
+  std::int64_t rows_;           // of the matrix in which blocks are counted
+  SafetensorsType shape_type_ = SafetensorsType::i64;
+  bool scales_fit_ = true;  // int4: they are bf16 numbers; fp8: powers of two that E4M3 quantisers keep; mxfp4: such ones
+};
+
+// Error corrupt_file where they differ.
+void check_tensor_shape(const TensorFile& file, const SafetensorsTensor& tensor, const std::vector<std::int64_t>& shape);
+
+}  // namespace lockstep

@@ -1,0 +1,160 @@
+// `lockstep train preference`, and one command a loss (`train dpo`, `train kto`, ...): learning from which of two answers is better.
+#include <cstdio>
+
+#include "api/openai/chat_messages.h"
+#include "base/signals.h"
+#include "cli/common_options.h"
+#include "cli/live_page.h"
+#include "cli/train_command.h"
+#include "cli/trained_options.h"
+#include "jobs/preference_job.h"
+#include "runs/training_state.h"
+
+namespace lockstep {
+namespace {
+
+// The names of the losses that take an option.
+std::string losses_with(PreferenceOption option) {
+  std::vector<std::string> names;
+  for (const PreferenceRow& row : preference_rows())
+    if (row.options & option) names.emplace_back(row.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+void add_loss_options(OptionTable& table, PreferenceSettings& s, const std::string& fixed_loss) {
+  if (fixed_loss.empty()) table.choice("loss", &s.loss, preference_names(), "The loss (docs/preferences.md)");
+  else s.loss = fixed_loss;
+  const auto without = [&s](PreferenceOption option) { return [&s, option] { return (preference_row(s.loss).options & option) == 0; }; };
+  table.number("beta", &s.beta, 1e-6, 1e6, "X", "How strongly rewards differ: of log-ratios, or of log-probabilities; unless it is said, simpo has 2");
+  table.number("label-smoothing", &s.label_smoothing, 0, 0.499, "X",
+               fmt::format("Share of pairs whose answers are taken to be swapped ({})", losses_with(kLabelSmoothing)));
+  table.refused("with a --loss without it", without(kLabelSmoothing));
+  table.number("gamma", &s.gamma, 0, 1e6, "X", fmt::format("The margin of rewards that is aimed at ({})", losses_with(kGamma)));
+  table.refused("with a --loss without it", without(kGamma));
+  table.number("alpha", &s.alpha, 0, 1e6, "X", fmt::format("Weight of the chosen answer's own likelihood ({})", losses_with(kAlpha)));
+  table.refused("with a --loss without it", without(kAlpha));
+  table.number("desirable-weight", &s.desirable_weight, 0, 1e6, "X", fmt::format("Weight of answers with label true ({})", losses_with(kLabelWeights)));
+  table.number("undesirable-weight", &s.undesirable_weight, 0, 1e6, "X", fmt::format("Weight of answers with label false ({})", losses_with(kLabelWeights)));
+  table.refused("with a --loss without it", without(kLabelWeights), {"desirable-weight", "undesirable-weight"});
+  table.after_reading([&table, &s] {
+    if (!table.given("beta")) s.beta = preference_row(s.loss).beta;
+  });
+}
+
+nlohmann::ordered_json json_of(const PreferenceFigures& f) { return {{"loss", f.loss}, {"accuracy", f.accuracy}, {"margin", f.margin()}}; }
+
+}  // namespace
+
+int train_preference(const Arguments& arguments, const std::string& fixed_loss) {
+  PreferenceJob job;
+  PreferenceConfig& c = job.config;
+  RunSettings& run = c.run;
+  if (!fixed_loss.empty()) run.name = fixed_loss;
+  LivePage page;
+  std::string fork;
+  bool json = false;
+  std::optional<std::int64_t> epochs, steps, batch;
+  const std::string kind = fixed_loss.empty() ? "preference" : fixed_loss, command = "lockstep train " + kind;
+  OptionTable table(
+      "train " + kind,
+      "Learns from preferences: pairs of a chosen and a rejected answer, or (kto) answers with a label. What training starts from is the reference. "
+      "Writes runs/NAME: config.json, reference.json, metrics.jsonl, checkpoints, export.",
+      {fmt::format("{} --model DIR --data pairs.jsonl --name {}-run", command, kind),
+       fmt::format("{} --model DIR --data pairs.jsonl --name {}-adapter --adapter-rank 16", command, kind)});
+  add_runtime_options(table, c.runtime);
+  add_ranks_option(table, &c.runtime.ranks);
+  table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
+  table.kept_folder("runs", &run.runs, "Folder of runs");
+  table.input("data", &job.data, "FILE",
+              "JSONL (docs/preferences.md): {\"prompt\" or \"messages\", \"chosen\", \"rejected\"}; for kto also {\"prompt\", \"completion\", \"label\"}");
+  add_loss_options(table, c.preference, fixed_loss);
+  add_reading_options(table, job.end_token, job.chat_template);
+  table.seed("seed", &c.seed, "Seed of the data order");
+  table.integer("epochs", &epochs, 1, 1 << 20, "N", "Passes over the data", "1; with --steps: as many as those take");
+  table.integer("steps", &steps, 1, std::int64_t{1} << 40, "N", "Optimizer steps, instead of --epochs", "as --epochs says");
+  table.integer("batch", &batch, 1, 1 << 20, "N", "Pairs or answers per step", "32; with little data an eighth of it");
+  table.input("eval", &job.eval, "FILE", "Evaluate on these lines (as --data); they are not trained");
+  table.number("eval-share", &job.eval_share, 0, 0.9, "X", "Hold out this share of --data for evaluation, chosen by the seed",
+               "0.1 from 20 lines on, with --eval 0");
+  table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
+  table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, a pair is two; 0: all; less memory, the same bits");
+  table.flag("checkpoint-activations", &c.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
+  table.choice("optimizer-state", &c.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
+  table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate", "a tenth of train sft's");
+  add_schedule_options(table, c.asked);
+  add_adamw_options(table, c, 10);
+  add_trained_options(table, c.trained);
+  table.seed("init-seed", &c.init_seed, "Seed of an adapter's initial weights");
+  table.refused("without --adapter-rank", [&c] { return c.trained.rank == 0; });
+  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
+  table.integer("keep-last", &run.keep_last, 0, 1000000, "N", "Checkpoints to keep, 0: all");
+  table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Number format of the exported model");
+  table.refused("with --adapter-rank, which exports fp32", [&c] { return c.trained.rank > 0; });
+  table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
+  table.flag("quiet", &run.quiet, "No progress");
+  table.flag("resume", &run.resume, "Resume an existing run to the same bits; more --steps are allowed, changes of its mathematics are refused");
+  table.command_line_only();
+  table.text("fork", &fork, "NAME", kForkHelp);
+  table.command_line_only();
+  page.add_options(table);
+  add_json_option(table, &json);
+  table.accept_config();
+  if (!table.parse(arguments)) return kExitOk;
+  if (job.data.empty()) throw UsageError("--data is needed: a file of pairs");
+  if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
+  if (!job.eval.empty() && job.eval_share.value_or(0) > 0) throw UsageError("at most one of --eval and --eval-share is allowed");
+  c.overwrite = table.overwrite();
+  job.reading = {chat_messages, chat_tools};
+  c.asked.epochs = epochs.value_or(0);
+  c.asked.steps = steps.value_or(0);
+  c.asked.batch = batch.value_or(0);
+  c.asked.adapter = c.trained.rank > 0;
+  c.asked.optimizer = c.trained.optimizer;
+  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
+  run.quiet = run.quiet || json;
+  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
+  run.resolved = resolved_json(table);
+  run.resolved["name"] = run.name;
+  run.resolved["loss"] = c.preference.loss;
+  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
+  run.resume_line = resume_line(kind, arguments);
+  std::unique_ptr<HttpServer> page_server;
+  run.on_start = [&] {
+    page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr);
+    install_interrupt_handlers();  // until here there is nothing to save
+  };
+  run.stop = interrupt_token();
+  const PreferenceSummary summary = run_preference_job(job);
+  if (summary.interrupted) {
+    std::fprintf(stderr, "interrupted at step %lld; saved. To go on:\n  %s\n", static_cast<long long>(summary.steps), run.resume_line.c_str());
+    return 128 + interrupt_signal();
+  }
+  page_server.reset();
+  const std::string report = write_report_beside(std::filesystem::path(run.runs) / run.name);
+  if (json) {
+    nlohmann::ordered_json out{{"steps", summary.steps},
+                               {"tokens", summary.tokens},
+                               {"last", summary.was_finished ? nlohmann::ordered_json() : json_of(summary.last)},
+                               {"seconds", summary.seconds},
+                               {"weights_sha256", summary.weights_sha256},
+                               {"export", summary.exported},
+                               {"report", report}};
+    if (summary.eval_before) out["eval_before"] = json_of(*summary.eval_before);
+    if (summary.eval_now) out["eval"] = json_of(*summary.eval_now);
+    std::printf("%s\n", out.dump().c_str());
+    return kExitOk;
+  }
+  if (!summary.was_finished)
+    std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens),
+                summary.seconds, summary.last.loss);
+  std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
+  if (summary.eval_before && summary.eval_now)
+    std::printf("held out: accuracy %.3f before, %.3f now; margin %.4g before, %.4g now\n", summary.eval_before->accuracy, summary.eval_now->accuracy,
+                summary.eval_before->margin(), summary.eval_now->margin());
+  if (c.trained.rank > 0)
+    std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", c.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
+  else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
+  return kExitOk;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+// What is in the folders of checkpoints: our own files, and weights as other programs keep them: PEFT's folder of an adapter, a Hugging Face folder of
+// all parameters; and adapters that the server has by name, as if they were checkpoints. Records are Checkpoints'.
+//   files.write(on, record, trained, precision); ... fresh.restore(files.read(on, record, fresh.manifest()), true);
+#pragma once
+#include "checkpoint/model_folder.h"
+#include "checkpoint/training_checkpoint.h"
+#include "host/checkpoints.h"
+#include "host/memory_room.h"
+
+namespace lockstep {
+
+class CheckpointFiles {
+ public:
+  CheckpointFiles(TrainingCommons& commons, Checkpoints& checkpoints, MemoryRoom& memory) : commons_(commons), checkpoints_(checkpoints), memory_(memory) {}
+
+  // Error invalid_argument: written under another numerics profile than this server's.
+  void check_profile_of(const CheckpointRecord& record) const;
+  // Errors: invalid_argument for weights that an adapter was merged into, corrupt_file, not_found.
+  TrainingCheckpoint read(const OnExecutor& on, const CheckpointRecord& from, const Manifest& manifest) const;
+  SamplerWeights weights(const OnExecutor& on, const CheckpointRecord& from) const;
+  // Of a folder with our own files, which `settings` describe.
+  SamplerWeights read_weights(const OnExecutor& on, const std::filesystem::path& folder, const ModelSettings& settings) const;
+  // Before an adapter is merged into whole weights in this precision. Errors: invalid_argument, unsupported.
+  void check_merge(const ModelSettings& settings, const std::string& precision) const;
+  // The folder of `record`, which says what is to be written of the model: our own files, or others'. `bytes` of the result are those of its files.
+  // Returns what lies in the folder beside them, of a checkpoint that this one replaces. Errors: io.
+  std::vector<std::filesystem::path> write(const OnExecutor& on, CheckpointRecord& record, TrainedModel& trained, const std::string& precision) const;
+  // A sampler's checkpoint as others read it: a Hugging Face folder in fp32 (merged_base: as it is), of an adapter a PEFT folder. Returns the digest
+  // of the numerics profile that it was written under; empty: not known. Another thread than the executor's.
+  std::string write_for_others(const CheckpointRecord& record, const std::filesystem::path& folder) const;
+
+ private:
+  TrainingCheckpoint read_own(const CheckpointRecord& from, const Manifest& manifest) const;
+  void write_external(const CheckpointRecord& record, const WeightImages& masters) const;
+  void write_merged(const CheckpointRecord& record, const WeightImages& adapter, const std::string& precision) const;
+  NamedAdapter adapter_named(const std::string& name) const;
+  // How whole weights are written for others: with the base's tokenizer where it has one.
+  SaveOptions folder_options(DType dtype) const;
+
+  TrainingCommons& commons_;
+  Checkpoints& checkpoints_;
+  MemoryRoom& memory_;
+};
+
+}  // namespace lockstep

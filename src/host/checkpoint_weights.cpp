@@ -1,0 +1,34 @@
+#include "host/checkpoint_weights.h"
+
+#include "checkpoint/adapter_folder.h"
+#include "checkpoint/model_reader.h"
+
+namespace lockstep {
+
+CheckpointWeights::CheckpointWeights(TrainingCommons& commons, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
+    : commons_(commons), checkpoints_(checkpoints), files_(files), memory_(memory), cache_(commons.base->executor, commons.options.sampler_bytes) {}
+
+SamplerWeights CheckpointWeights::of_checkpoint(const std::string& owner, const std::string& path) {
+  const CheckpointRecord from = checkpoints_.find(owner, path, "sampler_weights");
+  const auto read = [&](const OnExecutor& on) {
+    return memory_.sampled(on, owner, from.settings, fmt::format("the weights of {}", from.path()), [&] { return files_.weights(on, from); });
+  };
+  if (from.kind == "external_weights") return run_on(*commons_.base->executor, WorkClass::training, read).get();  // an adapter by name is in memory
+  return cache_.get(fmt::format("{} {}", from.path(), from.created), read);
+}
+
+SamplerWeights CheckpointWeights::of_promoted(const PromotedModel& model) {
+  return cache_.get(fmt::format("{} {} {}", model.owner, model.name, model.created), [&](const OnExecutor& on) {
+    Runtime& runtime = commons_.runtime();
+    const Manifest& manifest = commons_.base_manifest();
+    const std::filesystem::path folder = promoted_folder(commons_, model);
+    check_profile_of(commons_, model);
+    return memory_.sampled(on, model.owner, model.settings, fmt::format("the promoted model '{}'", model.name), [&]() -> SamplerWeights {
+      if (!model.adapter()) return {ModelReader::open(folder)->weight_set(runtime.backend, runtime.profile, 0)};
+      const LoadedAdapter loaded = load_adapter_folder(folder, manifest);
+      return {commons_.base->weights, make_adapter(runtime.backend, loaded.layout, loaded.images, 0)};
+    });
+  });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// Losses that clients traced to here (losses/custom_loss.h), each of one session: in the store before anyone may name it, until its session is
+// removed. Under a lock of its own. Any thread.
+//   const std::string request = losses.create(owner, session, 0, document, encode); ... losses.find(owner, session, batch.loss)->run(...);
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "base/guarded.h"
+#include "host/loss_inputs.h"
+#include "host/training_commons.h"
+#include "losses/custom_loss.h"
+
+namespace lockstep {
+
+class Sessions;
+
+class CustomLosses {
+ public:
+  // Those of the store are there again.
+  CustomLosses(TrainingCommons& commons, Sessions& sessions);
+
+  // Whether clients' losses run here.
+  bool run_here() const { return commons_.options.custom_losses; }
+  // `document`: {"name", "inputs", "graph"}. The request's result is the loss's id, which a batch's loss "custom" names as loss_id.
+  // Errors: not_found, cancelled, resource_exhausted; what is wrong in the document is the request's result.
+  std::string create(const std::string& owner, const std::string& session, std::int64_t number, const TrainingJson& document,
+                     const Encode<std::string>& encode);
+  // Errors: invalid_argument, not_found.
+  std::shared_ptr<const CustomLoss> find(const std::string& owner, const std::string& session, const LossRequest& wanted) const;
+  void remove_of(const std::string& session);
+
+ private:
+  struct OwnedLoss {
+    std::string owner, session;
+    std::shared_ptr<const CustomLoss> loss;
+  };
+
+  TrainingCommons& commons_;
+  Sessions& sessions_;
+  Guarded<std::map<std::string, OwnedLoss>> losses_;  // by id
+};
+
+}  // namespace lockstep

@@ -1,0 +1,54 @@
+// Training that gives way to live streams between its kernels, and streams that run in the middle of it, have the bits that each has alone.
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "host/training_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+struct Bits {
+  std::vector<std::string> training;
+  std::vector<std::vector<std::int32_t>> streams;
+};
+
+Bits run(bool training, bool streams, bool gives_way) {
+  TrainingBench bench;
+  if (gives_way) bench.base->opened.runtime->backend.set_pause_point(bench.base->executor);
+  Bits bits;
+  std::thread client([&] {
+    if (!streams) return;
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      std::promise<Generation> done;
+      bench.generation->generate(
+          {.prompt = {1, 2, 3}, .sampling = {.temperature = 1, .seed = seed, .max_tokens = 40}}, [](const GeneratedToken&) { return true; },
+          [&](Generation&& g) { done.set_value(std::move(g)); });
+      std::vector<std::int32_t>& tokens = bits.streams.emplace_back();
+      for (const GeneratedToken& token : done.get_future().get().tokens) tokens.push_back(token.id);
+    }
+  });
+  if (training) {
+    const std::string session = bench.session();
+    for (const std::int64_t rank : {0, 4}) {
+      const std::string id = bench.model(session, rank, rank);
+      for (std::int64_t sequence = 1; sequence <= 4; sequence += 2) {
+        bits.training.push_back(bench.result(bench.batch(id, sequence, training_batch(static_cast<std::uint64_t>(sequence), 6, 40))).bytes);
+        bits.training.push_back(bench.result(bench.step(id, sequence + 1)).bytes);
+      }
+    }
+  }
+  client.join();
+  return bits;
+}
+
+TEST(GiveWay, NeitherTrainingNorStreamsHaveOtherBits) {
+  const Bits training = run(true, false, false), streams = run(false, true, false), both = run(true, true, true);
+  EXPECT_EQ(both.training, training.training);
+  EXPECT_EQ(both.streams, streams.streams);
+  EXPECT_EQ(both.training.size(), 8u);
+  EXPECT_NE(both.training[0], both.training[2]);  // a control: a step between them is seen
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// Whether a training service takes work. Whoever submits some holds an entry until it is where the service waits for it; who stops the service
+// closes the intake, and knows then that all that was let in is there. Waits for no lock. Any thread.
+//   const Intake::Entry entry = intake.enter(); entry.check(); queue.submit(...);      if (intake.close()) wait_for(queue);
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+class Intake {
+ public:
+  class Entry {
+   public:
+    ~Entry() { --intake_.inside_; }
+    Entry(const Entry&) = delete;
+    Entry& operator=(const Entry&) = delete;
+    // Error cancelled: the service stops. `remedy` (not empty) is what may be done.
+    void check(const char* remedy = "") const {
+      if (closed_) fail(ErrorCode::cancelled, "the server stops{}", remedy);
+    }
+    bool is_open() const { return !closed_; }
+
+   private:
+    friend class Intake;
+    explicit Entry(Intake& intake) : intake_(intake), closed_((++intake.inside_, intake.closed_.load())) {}
+    Intake& intake_;
+    const bool closed_;
+  };
+
+  Entry enter() { return Entry(*this); }
+  bool closed() const { return closed_; }
+  // Once whoever found it open has left. False, at once: it is closed already. Nobody inside may call it.
+  bool close() {
+    if (closed_.exchange(true)) return false;
+    while (inside_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return true;
+  }
+
+ private:
+  std::atomic<std::int64_t> inside_{0};
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,193 @@
+#include "host/memory_room.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "checkpoint/training_checkpoint.h"
+#include "tensor/memory_pool.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::int64_t kMostResultBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kMostMetadata = std::int64_t{256} << 20;
+constexpr std::int64_t kIdleBytes = std::int64_t{64} << 20;  // a host's images that are larger take the place of what lies idle in pools
+
+struct TrainingRemedy {
+  const char *category, *remedy;
+};
+constexpr TrainingRemedy kTrainingRemedies[] = {
+    {"models", "those that do not run go to disk by themselves"},
+    {"gradients", "they go to disk with their models"},
+    {"kept forwards", "they go by themselves (--reuse-megabytes)"},
+    {"samplers", "those that no request uses go by themselves (--sampler-megabytes)"},
+};
+}  // namespace
+
+std::int64_t most_result_bytes(const TrainingBase& base) { return base.ledger ? std::min(kMostResultBytes, base.ledger->total() / 16) : kMostResultBytes; }
+std::int64_t most_metadata_bytes(const TrainingBase& base) {
+  return base.ledger && base.ledger->total() < MemoryLedger::kUnlimited ? std::min(kMostMetadata, base.ledger->total() / 64) : kMostMetadata;
+}
+
+TurnRoom& TurnRoom::operator=(TurnRoom&& other) noexcept {
+  if (this == &other) return *this;
+  leave();
+  memory_ = std::exchange(other.memory_, nullptr);
+  model_ = other.model_;
+  bytes_ = other.bytes_;
+  return *this;
+}
+
+void TurnRoom::leave() noexcept {
+  if (!memory_) return;
+  memory_->turn_used_ -= bytes_;
+  memory_->turn_extra_.try_resize(std::max<std::int64_t>(0, memory_->turn_used_ - memory_->turn_reserve_.bytes()));  // it shrinks
+  const auto busy = std::find(memory_->busy_.begin(), memory_->busy_.end(), model_);
+  memory_->busy_.erase(busy);
+  memory_ = nullptr;
+}
+
+MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
+  TrainingBase& base = *commons_.base;
+  if (!base.ledger) base.ledger = std::make_shared<MemoryLedger>();
+  MemoryLedger& ledger = *base.ledger;
+  for (const TrainingRemedy& one : kTrainingRemedies) ledger.describe(one.category, one.remedy);
+  limited_ = ledger.total() < MemoryLedger::kUnlimited;
+  turn_extra_ = ledger.claim("turns", {}, 0, "turns");
+  base_room_ = ledger.claim("base", {}, 0, "the base");
+  if (!limited_) return;
+  planner_ = std::make_unique<ModelMemoryPlanner>(base);
+  writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + (std::int64_t{1} << 20), "room to write a model down");
+  records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints");
+  results_ = ledger.claim("results", {}, most_result_bytes(base), "results that wait for their clients");
+  std::int64_t turn = 0;
+  std::vector<ModelSettings> kinds(1);
+  kinds[0].rank = 32;
+  if (base.opened.runtime->profile.weight_bits == 0) kinds.emplace_back();  // all parameters move
+  for (const ModelSettings& kind : kinds) {
+    const ModelMemory& memory = planner_->of(kind);
+    turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});
+  }
+  turn_reserve_ = ledger.claim("turns", {}, std::min(turn, ledger.free() / 3), "a turn of training");
+  log_info("memory", {{"megabytes", ledger.total() >> 20}, {"for_models_megabytes", ledger.free() >> 20}, {"turn_megabytes", turn_reserve_.bytes() >> 20}});
+}
+
+void MemoryRoom::add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable) {
+  sources_.push_back({std::move(free_one), std::move(movable)});
+}
+
+const ModelMemory& MemoryRoom::figures(const OnExecutor&, const ModelSettings& settings) {
+  static const ModelMemory none;
+  return limited_ ? planner_->of(settings) : none;
+}
+
+bool MemoryRoom::free_some(const OnExecutor& on) {
+  return std::any_of(sources_.begin(), sources_.end(), [&](const Source& source) { return source.free_one(on); });
+}
+
+void MemoryRoom::grow(const OnExecutor& on, MemoryLedger::Claim& claim, std::int64_t bytes, const std::string& what) {
+  if (!limited_ || claim.try_resize(bytes)) return;
+  MemoryLedger& ledger = *commons_.base->ledger;
+  std::int64_t movable = ledger.held("kept forwards") + ledger.held("samplers");
+  for (const Source& source : sources_)
+    if (source.movable) movable += source.movable(on);
+  const std::int64_t more = bytes - claim.bytes();
+  while (more <= ledger.free() + movable && free_some(on)) {
+    if (claim.try_resize(bytes)) return trim_pooled_memory();
+  }
+  if (!claim.try_resize(bytes)) ledger.refuse(more, what);
+}
+
+MemoryLedger::Claim MemoryRoom::claim(const OnExecutor& on, const char* category, const std::string& owner, std::int64_t bytes, const std::string& what) {
+  MemoryLedger::Claim claim = commons_.base->ledger->claim(category, owner, 0, what);
+  grow(on, claim, bytes, what);
+  return claim;
+}
+
+MemoryLedger::Claim MemoryRoom::of_model(const OnExecutor& on, const HostedModel& model, const ModelSettings& settings) {
+  return claim(on, "models", model.owner, figures(on, settings).resting, fmt::format("model '{}'", model.id));
+}
+
+TurnRoom MemoryRoom::turn(const OnExecutor& on, const HostedModel* model, std::int64_t bytes, const std::string& what) {
+  if (!limited_) return {};
+  TurnRoom room;
+  busy_.push_back(model);
+  room.memory_ = this;
+  room.model_ = model;
+  grow(on, turn_extra_, std::max<std::int64_t>(0, turn_used_ + bytes - turn_reserve_.bytes()), what);
+  turn_used_ += room.bytes_ = bytes;
+  return room;
+}
+
+TurnRoom MemoryRoom::reading(const OnExecutor& on, const ModelSettings& settings, const std::string& what) {
+  const std::int64_t bytes = figures(on, settings).reading;
+  TurnRoom room = turn(on, nullptr, bytes, what);
+  if (bytes > kIdleBytes) trim_pooled_memory();
+  return room;
+}
+
+TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::vector<TrainSequence>& all, std::size_t begin, std::size_t& end,
+                           bool gradient) {
+  if (!limited_) return {};
+  const ModelSettings settings = model.settings();
+  const ModelMemory& memory = figures(on, settings);
+  ModelWork& work = model.work.at(on);
+  const bool own_pass = settings.rank == 0 && !settings.base_only;
+  for (;;) {
+    const TrainSequence *first = all.data() + begin, *last = all.data() + end;
+    const std::int64_t rows = memory_rows(first, last);
+    const std::int64_t bytes =
+        (gradient ? memory.turn : memory.forward).bytes(rows) + kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary);
+    const bool cut = end - begin > 1;
+    const std::int64_t beyond = turn_used_ + bytes - turn_reserve_.bytes() - turn_extra_.bytes();
+    if (cut && rows > commons_.options.tokens_a_step && beyond > commons_.base->ledger->free()) {  // smaller turns before others make room
+      end = begin + (end - begin) / 2;
+      continue;
+    }
+    try {
+      const std::string what = fmt::format("a turn of {} tokens of model '{}'", rows, model.id);
+      TurnRoom room = turn(on, &model, bytes, what);
+      // What stays of a turn for the next one: of whole models each its own, of adapters the base's.
+      std::int64_t& most = own_pass ? work.most_rows : base_rows_;
+      if (rows > most) {
+        grow(on, own_pass ? work.room : base_room_, (own_pass ? memory.resting : 0) + memory.pass.bytes(rows), what);
+        most = rows;
+      }
+      return room;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::resource_exhausted || !cut) throw;
+      end = begin + (end - begin) / 2;
+    }
+  }
+}
+
+MemoryLedger::Claim MemoryRoom::writing(const ModelSettings& settings, const std::string& what) {
+  if (!limited_) return {};
+  return run_on(*commons_.base->executor, WorkClass::training,
+                [&](const OnExecutor& on) {
+                  const std::int64_t bytes = figures(on, settings).reading;
+                  MemoryLedger::Claim room = claim(on, "writing", {}, bytes, what);
+                  if (bytes > kIdleBytes) trim_pooled_memory();
+                  return room;
+                })
+      .get();
+}
+
+SamplerWeights MemoryRoom::sampled(const OnExecutor& on, const std::string& owner, const ModelSettings& settings, const std::string& what,
+                                   const std::function<SamplerWeights()>& read) {
+  MemoryLedger::Claim room = claim(on, "samplers", owner, figures(on, settings).weights, what);
+  const TurnRoom images = reading(on, settings, what);
+  return hold(read(), std::move(room));
+}
+
+SamplerWeights MemoryRoom::hold(SamplerWeights weights, MemoryLedger::Claim&& room) const {
+  if (!limited_) return weights;
+  if (weights.adapter) weights.adapter = with_claim(std::move(weights.adapter), std::move(room));
+  else weights.weights = with_claim(std::move(weights.weights), std::move(room));
+  return weights;
+}
+
+bool MemoryRoom::is_busy(const OnExecutor&, const HostedModel& model) const { return std::find(busy_.begin(), busy_.end(), &model) != busy_.end(); }
+
+}  // namespace lockstep

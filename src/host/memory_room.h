@@ -1,0 +1,86 @@
+// Room for what a training service holds: claimed on the base's ledger before it is taken, by the planner's figures. Where there is none, what can
+// come again makes room: kept forwards, then weights that are sampled, then models with their gradients; all of these are on disk, or made again.
+// What runs stays. Errors resource_exhausted come from the ledger, with what would free memory.
+//   MemoryLedger::Claim room = memory.of_model(on, model, settings); const TurnRoom turn = memory.turn(on, &model, bytes, "a step");
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/memory_ledger.h"
+#include "host/hosted_model.h"
+#include "host/model_memory.h"
+#include "host/training_commons.h"
+
+namespace lockstep {
+
+class MemoryRoom;
+
+// Memory for as long as something runs: of the room that is always there for turns, and beyond it of what is free. It ends in a step of the executor, too.
+class TurnRoom {
+ public:
+  TurnRoom() = default;
+  TurnRoom(TurnRoom&& other) noexcept { *this = std::move(other); }
+  TurnRoom& operator=(TurnRoom&& other) noexcept;
+  ~TurnRoom() { leave(); }
+  void leave() noexcept;
+
+ private:
+  friend class MemoryRoom;
+  MemoryRoom* memory_ = nullptr;
+  const HostedModel* model_ = nullptr;  // it stays in memory meanwhile
+  std::int64_t bytes_ = 0;
+};
+
+class MemoryRoom {
+ public:
+  // Claims what is there from the beginning to the end: room to write any model down, to take one turn, and for results that wait.
+  explicit MemoryRoom(TrainingCommons& commons);
+
+  // Something that can come again; asked in the order of adding, before any room is claimed. `free_one`: false: there is nothing left of it.
+  // `movable`: bytes of it that the ledger does not tell apart.
+  void add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable = {});
+
+  bool limited() const { return limited_; }
+  const ModelMemory& figures(const OnExecutor& on, const ModelSettings& settings);  // zeros without a limit
+  // Claims grow where there is room, or sources make some.
+  void grow(const OnExecutor& on, MemoryLedger::Claim& claim, std::int64_t bytes, const std::string& what);
+  MemoryLedger::Claim claim(const OnExecutor& on, const char* category, const std::string& owner, std::int64_t bytes, const std::string& what);
+  MemoryLedger::Claim of_model(const OnExecutor& on, const HostedModel& model, const ModelSettings& settings);
+  TurnRoom turn(const OnExecutor& on, const HostedModel* model, std::int64_t bytes, const std::string& what);
+  TurnRoom reading(const OnExecutor& on, const ModelSettings& settings, const std::string& what);
+  // Of a piece's turn. Fewer sequences, where so many do not fit; the error is of one alone.
+  TurnRoom piece(const OnExecutor& on, HostedModel& model, const std::vector<TrainSequence>& all, std::size_t begin, std::size_t& end, bool gradient);
+  // All images at once, for another thread than the executor's, which waits for it.
+  MemoryLedger::Claim writing(const ModelSettings& settings, const std::string& what);
+  // Weights to sample from, read in room of their own.
+  SamplerWeights sampled(const OnExecutor& on, const std::string& owner, const ModelSettings& settings, const std::string& what,
+                         const std::function<SamplerWeights()>& read);
+  SamplerWeights hold(SamplerWeights weights, MemoryLedger::Claim&& room) const;  // room goes with the weights
+  bool is_busy(const OnExecutor& on, const HostedModel& model) const;             // it has a turn's room
+
+ private:
+  friend class TurnRoom;
+  struct Source {
+    std::function<bool(const OnExecutor&)> free_one;
+    std::function<std::int64_t(const OnExecutor&)> movable;
+  };
+  bool free_some(const OnExecutor& on);
+
+  TrainingCommons& commons_;
+  bool limited_ = false;
+  // The executor's.
+  std::vector<Source> sources_;
+  std::unique_ptr<ModelMemoryPlanner> planner_;  // null: the ledger has no limit
+  MemoryLedger::Claim writing_, records_, results_, turn_reserve_, turn_extra_, base_room_;
+  std::int64_t turn_used_ = 0, base_rows_ = 0;
+  std::vector<const HostedModel*> busy_;  // by the rooms of what runs
+};
+
+// Of results that wait for their clients.
+std::int64_t most_result_bytes(const TrainingBase& base);
+// Of user_metadata and tags, of all.
+std::int64_t most_metadata_bytes(const TrainingBase& base);
+
+}  // namespace lockstep

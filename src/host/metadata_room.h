@@ -1,0 +1,39 @@
+// How much clients' own data (user_metadata, tags) may take in memory: of one thing, of one key's things, of all. Registries count theirs under
+// their own locks. Any thread.
+//   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(...);
+//   const auto held = room.hold(owner, record.user_metadata.bytes()); records.add(record);   // nobody else is let in meanwhile
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "host/kept_json.h"
+#include "host/key_limit.h"
+
+namespace lockstep {
+
+class MetadataRoom {
+ public:
+  using Count = std::function<void(const std::string& owner, std::int64_t bytes)>;
+  // Calls `count` for each thing of its registry.
+  using Source = std::function<void(const Count& count)>;
+
+  MetadataRoom(std::int64_t most_of_one, const KeyLimit& all) : most_of_one_(most_of_one), all_(all) {}
+  // Before anything else is called.
+  void add_source(Source source) { sources_.push_back(std::move(source)); }
+  // Error invalid_argument: `field` is larger than what is kept of one thing.
+  void check(const std::string& field, const KeptJson& value) const;
+  // Before `more` bytes of an owner are kept; others are held up until the result goes, so that what was counted stays true. Of a little, which the
+  // limits on things hold, nothing is counted, and nobody is held up. Error resource_exhausted.
+  [[nodiscard]] std::unique_lock<std::mutex> hold(const std::string& owner, std::int64_t more);
+
+ private:
+  const std::int64_t most_of_one_;
+  const KeyLimit all_;
+  std::vector<Source> sources_;
+  std::mutex mutex_;  // of who counts and then adds
+};
+
+}  // namespace lockstep

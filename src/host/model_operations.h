@@ -1,0 +1,60 @@
+// What clients do with the models that they train: each call takes its place in its model's order (host/model_lanes.h), runs on the executor when its
+// turn has come, and is answered at once with a request id (host/futures.h). Errors of a call itself are those of ModelLanes::submit; what goes wrong
+// in its turn is its request's result. Any thread.
+//   const std::string request = operations.forward_backward(owner, model, 1, batch, encode);
+#pragma once
+#include <string>
+
+#include "host/checkpoint_files.h"
+#include "host/control_plane.h"
+#include "host/custom_losses.h"
+#include "host/model_lanes.h"
+#include "host/retention.h"
+#include "host/samplers.h"
+#include "host/training_requests.h"
+
+namespace lockstep {
+
+class ModelOperations {
+ public:
+  struct Registries {
+    ModelLanes& lanes;
+    Models& models;
+    CustomLosses& custom_losses;
+    Checkpoints& checkpoints;
+    CheckpointFiles& files;
+    Samplers& samplers;
+    const ControlPlane& control;
+    Retention& retention;
+  };
+  ModelOperations(const OperationTools& tools, const Registries& registries) : tools_(tools), commons_(tools.commons), to_(registries) {}
+
+  std::string forward_backward(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
+  // A forward that tells the `top_k` likeliest tokens of every row too, 1 to SamplingParameters::kMaxTopLogprobs.
+  std::string forward_top_k(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, std::int64_t top_k,
+                            Encode<TrainingOutput> encode);
+  std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request,
+                         Encode<OptimizerOutput> encode);
+  std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
+  // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
+  std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
+  std::string load(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& path, bool optimizer,
+                   Encode<ModelRecord> encode);
+  // An adapter's weights, and nothing else, into a model of the same rank: a promoted adapter's name, or a checkpoint of an adapter.
+  // Matrices that it lacks begin anew.
+  std::string load_adapter(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& from, Encode<ModelRecord> encode);
+
+ private:
+  std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch,
+                                      Encode<TrainingOutput> encode);
+  CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
+  void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
+  // The model has other numbers now: it is found again where it was lost. Its record is in the store when this returns.
+  ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);
+
+  const OperationTools& tools_;
+  TrainingCommons& commons_;
+  const Registries to_;
+};
+
+}  // namespace lockstep

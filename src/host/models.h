@@ -1,0 +1,63 @@
+// The models that clients train: whose they are, how many there may be, their records in the store. Its lock is of the map alone, and is held for no
+// disk but that of a record; each model has a lock of its own (host/hosted_model.h). Owners do not see each other's. Any thread.
+//   const std::shared_ptr<HostedModel> model = models.at(owner, id); model->record();
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/guarded.h"
+#include "host/acknowledged_numbers.h"
+#include "host/hosted_model.h"
+#include "host/recent_texts.h"
+#include "host/training_commons.h"
+
+namespace lockstep {
+
+class Models {
+ public:
+  // Those of the store are there again.
+  explicit Models(TrainingCommons& commons);
+
+  // Error not_found; of one that could not be made, with the reason.
+  std::shared_ptr<HostedModel> at(const std::string& owner, const std::string& id) const;
+  ModelRecord find(const std::string& owner, const std::string& id) const { return at(owner, id)->record(); }
+  std::vector<ModelRecord> all(const std::string& owner) const;  // newest first
+  // Anyone's. Null: there is none.
+  std::shared_ptr<HostedModel> any(const std::string& id) const;
+  std::vector<std::shared_ptr<HostedModel>> every() const;
+  std::vector<std::shared_ptr<HostedModel>> of_session(const std::string& session) const;
+
+  // Before one more is made. Error resource_exhausted.
+  void check_room(const std::string& owner) const;
+  // Errors: resource_exhausted, already_exists.
+  void add(const std::shared_ptr<HostedModel>& model);
+  // Its record, numbers and state on disk go, too.
+  void remove(const HostedModel& model);
+  // The reason is all that is left of it.
+  void remove_unmade(const HostedModel& model, const std::string& why);
+  // The store syncs it to the disk: nobody who calls this holds a lock.
+  void keep(const ModelRecord& record);
+  // An operation's number is answered for; errors: io. Under the model's lock.
+  void acknowledge(const HostedModel& model, ModelState& state, std::int64_t sequence);
+  // Whether there are gradients that no step has taken, before their client is told of the first; errors: io. Under the model's lock.
+  void note_gradients(const HostedModel& model, bool open) { acknowledged_.note_gradients(folder_of_id(model.id), open); }
+  std::filesystem::path folder(const HostedModel& model) const;  // of its state, while it is not in memory
+  void each_metadata(const MetadataRoom::Count& count) const;
+
+ private:
+  struct State {
+    explicit State(const KeyLimit& unmade) : unmade(unmade) {}
+    std::map<std::string, std::shared_ptr<HostedModel>> models;
+    RecentTexts unmade;  // model -> why it could not be made
+  };
+  void check_room(const State& state, const std::string& owner) const;
+
+  TrainingCommons& commons_;
+  AcknowledgedNumbers acknowledged_;
+  Guarded<State> state_;
+};
+
+}  // namespace lockstep

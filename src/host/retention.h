@@ -1,0 +1,48 @@
+// What nobody came back for goes: sessions that were not heard from, with their models, samplers and custom losses, and snapshots without a
+// name that were not sampled; models of silent sessions leave memory. Checkpoints stay until they are deleted or expire. Times are of a clock that
+// nobody sets; a restart begins them anew. Any thread, but where a function takes the executor's proof.
+//   retention.look();   // whoever comes in
+#pragma once
+#include <chrono>
+#include <set>
+#include <string>
+
+#include "host/custom_losses.h"
+#include "host/model_life.h"
+
+namespace lockstep {
+
+class Retention {
+ public:
+  struct Registries {
+    Sessions& sessions;
+    Models& models;
+    ModelLife& model_life;
+    Resting& resting;
+    Samplers& samplers;
+    Checkpoints& checkpoints;
+    CustomLosses& custom_losses;
+  };
+  Retention(TrainingCommons& commons, const Registries& registries) : commons_(commons), to_(registries) {}
+
+  // Whoever comes in looks whether it is time, unless another does: then who comes next does. The work is done where models are changed and written, so
+  // that nobody writes meanwhile. Waits for nobody.
+  void look();
+  // Models of sessions that have finished or are silent leave memory, one at a time.
+  void rest_silent();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Looked {
+    Clock::time_point swept = Clock::now(), for_silent = Clock::now();
+  };
+  bool remove_forgotten(const OnExecutor& on);  // true: there may be more
+  void remove_session(const SessionRecord& session);
+
+  TrainingCommons& commons_;
+  const Registries to_;
+  Guarded<Looked> looked_;
+  OfExecutor<std::set<std::string>> unloading_;  // models of forgotten sessions
+};
+
+}  // namespace lockstep

@@ -1,0 +1,263 @@
+#include "host/samplers.h"
+
+#include <algorithm>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/hash.h"
+#include "checkpoint/training_checkpoint.h"
+#include "host/weight_cache.h"
+
+namespace lockstep {
+
+Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
+    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory) {
+  std::map<std::string, Sampler> samplers;
+  commons_.store->each("sampler",
+                       [&](const std::string& id, const std::string& document) { samplers[id].record = sampler_record(TrainingJson::parse(document)); });
+  const auto state = state_.lock();
+  state->samplers = std::move(samplers);
+}
+
+Samplers::Sampler& Samplers::State::at(const std::string& owner, const std::string& id) {
+  const auto found = samplers.find(id);
+  if (found == samplers.end() || found->second.record.owner != owner)
+    fail(ErrorCode::not_found, "there is no sampler '{}'; snapshots without a name go when they were not sampled for long (--sampler-hours)", id);
+  return found->second;
+}
+
+std::string Samplers::add(SamplerRecord record, SamplerWeights weights) {
+  const auto state = state_.lock();
+  const KeyLimit limit = commons_.limit_of(commons_.options.max_samplers);
+  if (const auto all = static_cast<std::int64_t>(state->samplers.size()); all >= limit.share()) {  // fewer are not counted one by one
+    const auto own = std::count_if(state->samplers.begin(), state->samplers.end(), [&](const auto& one) { return one.second.record.owner == record.owner; });
+    limit.check_room(all, own, "samplers", "those of old sessions go (--session-days)");
+  }
+  record.id = fmt::format("{}:sample:{}", record.session, hex64(random_bits()));
+  const bool own_weights = weights.adapter || (weights.weights && weights.weights != commons_.base->weights);
+  record.snapshot = own_weights && record.model_path.empty() && record.inflight_model.empty();
+  commons_.store->put("sampler", record.id, to_json(record).dump());
+  Sampler& sampler = state->samplers[record.id];
+  sampler.record = record;
+  sampler.weights = std::move(weights);
+  sampler.used = ++state->clock;
+  return record.id;
+}
+
+std::string Samplers::create(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model,
+                             const std::string& path) {
+  sessions_.find(owner, session);
+  commons_.intake.enter().check();
+  {
+    const auto state = state_.lock();
+    if (const auto same = state->by_number.find({session, number}); same != state->by_number.end()) return same->second;
+    sessions_.check_takes_work(session);
+  }
+  SamplerRecord record;
+  record.session = session;
+  record.owner = owner;
+  record.base_model = base_model;
+  if (!path.empty()) {
+    const CheckpointRecord from = checkpoints_.find(owner, path);
+    record.model_path = from.path();
+    record.settings = from.settings;
+    record.settings.user_metadata = {};
+    record.base_model = from.settings.base_model;
+  } else {
+    commons_.check_base(base_model);
+  }
+  const std::string id = add(record, {});
+  const auto state = state_.lock();
+  return state->by_number.emplace(std::pair(session, number), id).first->second;
+}
+
+SamplerRecord Samplers::find(const std::string& owner, const std::string& id) const {
+  const auto state = state_.lock();
+  return state->at(owner, id).record;
+}
+
+bool Samplers::contains(const std::string& id) const {
+  const auto state = state_.lock();
+  return state->samplers.contains(id);
+}
+
+std::vector<SamplerRecord> Samplers::all(const std::string& owner, const std::string& session) const {
+  const auto state = state_.lock();
+  std::vector<SamplerRecord> out;
+  for (const auto& [id, sampler] : state->samplers)
+    if (sampler.record.owner == owner && sampler.record.session == session) out.push_back(sampler.record);
+  return out;
+}
+
+std::int64_t Samplers::join(const std::string& owner, const std::string& id) {
+  const auto state = state_.lock();
+  return ++state->at(owner, id).joined;
+}
+
+void Samplers::use(const std::string& owner, const std::string& id) {
+  const auto state = state_.lock();
+  Sampler& sampler = state->at(owner, id);
+  sampler.used_at = Clock::now();
+  sessions_.hear(owner, sampler.record.session);
+}
+
+SamplerWeights Samplers::weights(const std::string& owner, const std::string& id) {
+  SamplerRecord record;
+  {
+    const auto state = state_.lock();
+    Sampler& sampler = state->at(owner, id);
+    sampler.used = ++state->clock;
+    sampler.used_at = Clock::now();
+    record = sampler.record;
+    sessions_.hear(owner, record.session);
+    if (sampler.weights.weights) return sampler.weights;
+    if (!record.inflight_model.empty()) {
+      const auto newest = state->inflight.find(record.inflight_model);
+      if (newest == state->inflight.end()) fail(ErrorCode::not_found, "the model of sampler '{}' is not there any more", id);
+      return newest->second;
+    }
+    if (record.snapshot && !record.spilled)
+      fail(ErrorCode::not_found, "the weights of sampler '{}' went down with a server that was killed; what is to outlive that is saved with a name", id);
+    if (record.model_path.empty() && !record.spilled) return {commons_.base->weights};
+  }
+  std::optional<CheckpointRecord> from;
+  if (!record.spilled) from = checkpoints_.find(owner, record.model_path);
+  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::rollouts, [&](const OnExecutor& on) {
+                                return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
+                                                       [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
+                              }).get();
+  {
+    const auto state = state_.lock();
+    const auto found = state->samplers.find(id);                                                         // it may be removed meanwhile
+    if (found != state->samplers.end() && !found->second.weights.weights) found->second.weights = read;  // another may have been faster
+  }
+  run_on(*commons_.base->executor, WorkClass::rollouts, [this](const OnExecutor& on) { spill(on); }).get();
+  return read;
+}
+
+void Samplers::set_inflight(const OnExecutor&, const std::string& model, SamplerWeights weights) {
+  const auto state = state_.lock();
+  std::swap(state->inflight[model], weights);
+}
+
+void Samplers::drop_inflight(const OnExecutor&, const std::string& model) {
+  const auto state = state_.lock();
+  state->inflight.erase(model);
+}
+
+// --- memory and disk
+
+std::int64_t Samplers::bytes_held() const {
+  const auto state = state_.lock();
+  std::int64_t bytes = 0;
+  for (const auto& [id, sampler] : state->samplers)
+    if (sampler.weights.weights && sampler.record.inflight_model.empty()) bytes += bytes_of(sampler.weights);
+  return bytes;
+}
+
+void Samplers::spill(const OnExecutor& on, std::int64_t most_bytes) {
+  struct Held {
+    std::uint64_t used = 0;
+    SamplerWeights weights;
+    SamplerRecord record;
+  };
+  std::vector<Held> held;
+  std::int64_t bytes = 0;
+  {
+    const auto state = state_.lock();
+    for (const auto& [id, sampler] : state->samplers)
+      if (sampler.weights.weights && sampler.record.inflight_model.empty()) {
+        held.push_back({sampler.used, sampler.weights, sampler.record});
+        bytes += bytes_of(sampler.weights);
+      }
+  }
+  std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.used < b.used; });
+  for (const Held& one : held) {
+    if (bytes <= most_bytes) return;
+    bytes -= bytes_of(one.weights);
+    write(on, one.weights, one.record);
+  }
+}
+
+bool Samplers::spill_oldest(const OnExecutor& on) {
+  const std::int64_t bytes = bytes_held();
+  if (bytes == 0) return false;
+  spill(on, commons_.intake.closed() ? 0 : bytes - 1);
+  return bytes_held() < bytes;
+}
+
+void Samplers::spill_one(const OnExecutor& on, const std::string& id) {
+  SamplerWeights weights;
+  SamplerRecord record;
+  {
+    const auto state = state_.lock();
+    const auto found = state->samplers.find(id);
+    if (found == state->samplers.end() || !found->second.weights.weights) return;
+    weights = found->second.weights;
+    record = found->second.record;
+  }
+  write(on, weights, record);
+}
+
+// A snapshot that is on disk nowhere is written, a parameter at a time; then its memory goes.
+void Samplers::write(const OnExecutor&, const SamplerWeights& weights, const SamplerRecord& record) {
+  Runtime& runtime = commons_.runtime();
+  if (record.model_path.empty() && !record.spilled) {
+    const AdapterWeights* adapter = weights.adapter.get();
+    const Manifest& manifest = adapter ? adapter->layout->manifest() : commons_.base_manifest();
+    const std::vector<Buffer>& parameters = adapter ? adapter->parameters : weights.weights->parameters;
+    TrainingCheckpoint rest;
+    rest.profile_digest = runtime.profile.digest();
+    std::filesystem::create_directories(folder(record.id));
+    // Weights that a trainer moves are numbers, never packed.
+    save_checkpoint(folder(record.id), manifest, rest,
+                    {[](StatePart part, std::size_t) { return part == StatePart::master; },
+                     [&](StatePart, std::size_t i) { return runtime.backend.stream().read(parameters[i].view()).get(); }},
+                    {.keep_last = 1});
+  }
+  const auto state = state_.lock();
+  const auto found = state->samplers.find(record.id);
+  if (found == state->samplers.end()) return;  // removed meanwhile
+  Sampler& sampler = found->second;
+  sampler.record.spilled = sampler.record.model_path.empty();
+  commons_.store->put("sampler", record.id, to_json(sampler.record).dump());
+  sampler.weights = {};
+}
+
+void Samplers::clear(const OnExecutor&) {
+  const auto state = state_.lock();
+  for (auto& [id, sampler] : state->samplers) sampler.weights = {};
+  state->inflight.clear();
+}
+
+// --- retention
+
+// Looks and removes under one lock, so that whoever comes back in between is heard.
+std::vector<SamplerRecord> Samplers::remove_forgotten(const OnExecutor&, std::size_t most) {
+  std::vector<SamplerRecord> gone;
+  const auto state = state_.lock();
+  for (auto at = state->samplers.begin(); at != state->samplers.end() && gone.size() < most;) {
+    const Sampler& sampler = at->second;
+    const double idle = std::chrono::duration<double>(Clock::now() - sampler.used_at).count();
+    const bool forgotten = sessions_.is_silent(sampler.record.session, commons_.options.session_seconds);
+    if (!forgotten && (!sampler.record.is_snapshot() || idle < commons_.options.sampler_seconds)) {
+      ++at;
+      continue;
+    }
+    commons_.store->remove("sampler", at->first);
+    std::erase_if(state->by_number, [&](const auto& one) { return one.second == at->first; });
+    commons_.numbers.forget(at->first);
+    gone.push_back(sampler.record);
+    at = state->samplers.erase(at);
+  }
+  return gone;
+}
+
+std::set<std::string> Samplers::sessions() const {
+  const auto state = state_.lock();
+  std::set<std::string> out;
+  for (const auto& [id, sampler] : state->samplers) out.insert(sampler.record.session);
+  return out;
+}
+
+}  // namespace lockstep

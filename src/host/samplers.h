@@ -1,0 +1,81 @@
+// Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
+// model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
+// same bits. Under a lock of its own. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
+//   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
+#pragma once
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/guarded.h"
+#include "host/checkpoint_files.h"
+#include "host/memory_room.h"
+#include "host/sessions.h"
+
+namespace lockstep {
+
+class Samplers {
+ public:
+  // Those of the store are there again.
+  Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory);
+
+  // Of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
+  std::string create(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path);
+  // Of a model's weights at this moment, which no checkpoint holds; null: a model's inflight saves. Returns its id. Error resource_exhausted.
+  std::string add(SamplerRecord record, SamplerWeights weights);
+  // Errors not_found: it may be removed at any time (host/retention.h).
+  SamplerRecord find(const std::string& owner, const std::string& id) const;
+  bool contains(const std::string& id) const;  // anyone's
+  std::vector<SamplerRecord> all(const std::string& owner, const std::string& session) const;
+  std::int64_t join(const std::string& owner, const std::string& id);  // 1, 2, ...
+  void use(const std::string& owner, const std::string& id);           // it, and its session, is heard
+  // Another thread than the executor's, which reads them where they are on disk.
+  SamplerWeights weights(const std::string& owner, const std::string& id);
+
+  // Of a model's inflight saves the newest; none any more.
+  void set_inflight(const OnExecutor& on, const std::string& model, SamplerWeights weights);
+  void drop_inflight(const OnExecutor& on, const std::string& model);
+
+  // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
+  void spill(const OnExecutor& on, std::int64_t most_bytes);
+  void spill(const OnExecutor& on) { spill(on, commons_.intake.closed() ? 0 : commons_.options.sampler_bytes); }
+  void spill_one(const OnExecutor& on, const std::string& id);
+  bool spill_oldest(const OnExecutor& on);  // false: there was none
+  void clear(const OnExecutor& on);         // of memory: the server stops
+
+  // Up to `most` of those that nobody came back for: their sessions are forgotten, or they are snapshots that were not sampled for long.
+  std::vector<SamplerRecord> remove_forgotten(const OnExecutor& on, std::size_t most);
+  std::set<std::string> sessions() const;  // that have one
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sampler {
+    SamplerRecord record;
+    SamplerWeights weights;  // null: on disk, or the base's
+    std::uint64_t used = 0;  // order
+    Clock::time_point used_at = Clock::now();
+    std::int64_t joined = 0;
+  };
+  struct State {
+    std::map<std::string, Sampler> samplers;
+    std::map<std::pair<std::string, std::int64_t>, std::string> by_number;  // session, number
+    std::map<std::string, SamplerWeights> inflight;                         // by model
+    std::uint64_t clock = 0;
+    Sampler& at(const std::string& owner, const std::string& id);
+  };
+  std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
+  std::int64_t bytes_held() const;
+  void write(const OnExecutor& on, const SamplerWeights& weights, const SamplerRecord& record);
+
+  TrainingCommons& commons_;
+  Sessions& sessions_;
+  Checkpoints& checkpoints_;
+  CheckpointFiles& files_;
+  MemoryRoom& memory_;
+  mutable Guarded<State> state_;
+};
+
+}  // namespace lockstep

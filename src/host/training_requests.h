@@ -1,0 +1,57 @@
+// What clients ask of models and checkpoints, as a wire has decoded it. Plain values.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/training_records.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+
+// `from` not empty: a checkpoint's path; settings then come from it, but for what is told beside it.
+struct CreateModel {
+  std::string session;
+  std::int64_t number = 0;
+  ModelSettings settings;
+  std::string from;
+  bool with_optimizer = false;
+};
+
+// What gradients are divided by: tokens or sequences that a gradient came from, of all forward_backward calls since the last step.
+enum class GradientDivisor { none, loss_tokens, sequences };
+enum class GradientNorms { off, basic, detailed };
+
+struct OptimizerRequest {
+  AdamParameters adam;              // of dimuon: learning_rate, beta1, max_norm
+  std::string optimizer = "adamw";  // must be the model's
+  GradientDivisor divisor = GradientDivisor::none;
+  GradientNorms norms = GradientNorms::off;
+};
+
+struct OptimizerOutput {
+  std::uint64_t version = 0;
+  std::vector<std::pair<std::string, double>> metrics;
+};
+
+struct SaveRequest {
+  std::string kind = "weights", name;
+  bool overwrite = false;
+  std::optional<double> ttl_seconds;
+  TrainingJson user_metadata = TrainingJson::object();
+  // Of a sampler's: base, delta, merged_base (an adapter folded into whole weights); empty: not said.
+  std::string type;
+  std::string precision;  // of merged_base: source (the base's, also where it is empty), bf16
+};
+
+// A copy of a checkpoint, in a session's model slot or (session empty) in a run of its own.
+struct CopyRequest {
+  std::string source, session, idempotency_key;
+  std::string project;  // of a run of its own
+  std::int64_t number = 0;
+  std::optional<double> ttl_seconds;
+};
+
+}  // namespace lockstep

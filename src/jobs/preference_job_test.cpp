@@ -1,0 +1,168 @@
+// Runs that learn from preferences: they learn, go on to the same bits, keep their reference, and say what is wrong with a line.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "jobs/preference_job.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class PreferenceJobs : public testing::Test {
+ protected:
+  PreferenceJobs() { fs::create_directories(root_); }
+  ~PreferenceJobs() override { fs::remove_all(root_); }
+  // 24 prompts; the chosen answer repeats its number, the rejected one is another's.
+  std::string pairs() {
+    std::string text;
+    for (int i = 0; i < 24; ++i)
+      text += fmt::format("{{\"prompt\":\"{} {} {}=9:\",\"chosen\":\"{}+{}=9\",\"rejected\":\"{}-{}=9\"}}\n", i + 1, i + 2, i + 3, i + 1, i + 2, i + 2, i + 3);
+    return file("pairs.jsonl", text);
+  }
+  std::string file(const std::string& name, const std::string& text) {
+    write_file_atomic(root_ / name, text);
+    return (root_ / name).string();
+  }
+  PreferenceJob job(const std::string& name, const std::string& loss, const std::string& data) {
+    PreferenceJob made;
+    made.config.run.name = name;
+    made.config.run.runs = root_.string();
+    made.config.run.quiet = true;
+    made.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
+    made.config.runtime.threads = 1;
+    made.config.preference.loss = loss;
+    made.config.preference.beta = preference_row(loss).beta;
+    made.config.asked.steps = 6;
+    made.config.asked.batch = 6;
+    made.config.asked.warmup = 0;
+    made.config.asked.learning_rate = 3e-4;
+    made.config.eval_every = 6;
+    made.data = data;
+    return made;
+  }
+  static std::string refusal(const PreferenceJob& job) {
+    try {
+      run_preference_job(job);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  }
+  fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_preferences_" + std::to_string(::getpid()));
+};
+
+TEST_F(PreferenceJobs, EveryLossLearnsAndGoesOnToTheSameBits) {
+  const std::string data = pairs();
+  for (const PreferenceRow& row : preference_rows()) {
+    const std::string loss(row.name);
+    const PreferenceSummary whole = run_preference_job(job(loss + "-whole", loss, data));
+    ASSERT_FALSE(whole.interrupted) << loss;
+    ASSERT_TRUE(whole.eval_before && whole.eval_now) << loss;
+    EXPECT_LT(whole.eval_now->loss, whole.eval_before->loss) << loss;
+    EXPECT_GT(whole.eval_now->margin(), whole.eval_before->margin()) << loss;
+    EXPECT_EQ(fs::exists(root_ / (loss + "-whole") / "reference.json"), row.reference) << loss;
+    // Before anything is learned the weights are their own reference.
+    if (row.reference && row.pairs) {
+      EXPECT_EQ(whole.eval_before->margin(), 0) << loss;
+    }
+
+    StopSource source;
+    PreferenceJob parts = job(loss + "-parts", loss, data);
+    parts.config.micro_batch = 4;  // a forward for the scores and another for the gradient
+    parts.config.run.stop = source.token();
+    parts.config.run.on_step = [&](std::int64_t step) {
+      if (step == 3) source.stop();
+    };
+    EXPECT_TRUE(run_preference_job(parts).interrupted) << loss;
+    parts.config.run.resume = true;
+    parts.config.run.stop = {};
+    parts.config.micro_batch = 0;
+    EXPECT_EQ(run_preference_job(parts).weights_sha256, whole.weights_sha256) << loss;
+  }
+}
+
+// Held-out answers are told apart after some steps, from even chances.
+TEST_F(PreferenceJobs, HeldOutPairsAreToldApart) {
+  std::string text;
+  for (int i = 0; i < 200; ++i) {
+    const int a = 3 + i % 40, b = 1 + i * 7 % 30, c = 2 + i * 11 % 23;
+    text += fmt::format("{{\"prompt\":\"{} {} {}={}:\",\"chosen\":\"{}+{}={}\",\"rejected\":\"{}+{}={}\"}}\n", a, b, c, a + b, a, b, a + b, b, c, a + b);
+  }
+  for (const std::string loss : {"dpo", "kto", "simpo", "orpo"}) {
+    PreferenceJob learns = job(loss + "-learns", loss, file("made.jsonl", text));
+    const bool labels = !preference_row(loss).pairs;  // a batch of them says less
+    learns.config.asked.steps = labels ? 60 : 40;
+    learns.config.asked.batch = labels ? 32 : 8;
+    learns.config.asked.learning_rate = 1e-3;
+    const PreferenceSummary summary = run_preference_job(learns);
+    EXPECT_LE(summary.eval_before->accuracy, 0.8) << loss;
+    EXPECT_GE(summary.eval_now->accuracy, 0.9) << loss;
+  }
+}
+
+TEST_F(PreferenceJobs, AnAdapterLearnsOverItsFrozenBase) {
+  PreferenceJob adapter = job("adapter", "dpo", pairs());
+  adapter.config.trained.rank = 4;
+  adapter.config.asked.learning_rate = 3e-3;
+  const PreferenceSummary summary = run_preference_job(adapter);
+  EXPECT_GT(summary.eval_now->margin(), 0);
+  EXPECT_TRUE(fs::exists(fs::path(summary.exported) / "adapter_config.json"));
+  adapter.config.run.name = "packed";
+  adapter.config.runtime.profile = "cpu-int4-base";
+  EXPECT_GT(run_preference_job(adapter).eval_now->margin(), 0);
+}
+
+TEST_F(PreferenceJobs, WithoutItsReferenceARunDoesNotGoOn) {
+  StopSource source;
+  PreferenceJob parts = job("parts", "dpo", pairs());
+  parts.config.run.stop = source.token();
+  parts.config.run.on_step = [&](std::int64_t) { source.stop(); };
+  run_preference_job(parts);
+  parts.config.run.resume = true;
+  parts.config.run.stop = {};
+  const std::string kept = read_file(root_ / "parts/reference.json", 1 << 20);
+  fs::remove(root_ / "parts/reference.json");
+  EXPECT_NE(refusal(parts).find("reference.json"), std::string::npos) << refusal(parts);
+  for (const char* other : {"{\"train\":[[1,2]]}", "{\"train\":[[1,2]],\"train_digest\":7}"}) {
+    write_file_atomic(root_ / "parts/reference.json", other);
+    EXPECT_NE(refusal(parts).find("of other data"), std::string::npos) << refusal(parts);
+  }
+  write_file_atomic(root_ / "parts/reference.json", kept);
+  EXPECT_EQ(refusal(parts), "accepted");
+}
+
+TEST_F(PreferenceJobs, ALineThatIsNoPairIsNamed) {
+  for (const auto& [line, words] :
+       std::vector<std::pair<std::string, std::string>>{{R"({"prompt":"1 2=3:","chosen":"1"})", "must have 'chosen' and 'rejected'"},
+                                                        {R"({"prompt":"1 2=3:","chosen":"1","rejectd":"2"})", "rejected"},
+                                                        {R"({"prompt":"1 2=3:","chosen":"1","rejected":2})", "'rejected' is number"},
+                                                        {R"({"chosen":"1","rejected":"2"})", "whole conversations"},
+                                                        {R"({"prompt":"1 2=3:","completion":"1","label":true})", "must have 'chosen' and 'rejected'"},
+                                                        {R"({"prompt":[{"role":7,"content":"1"}],"chosen":"1","rejected":"2"})", "message"},
+                                                        {R"([1])", "is array"}}) {
+    const std::string why = refusal(job("bad", "dpo", file("bad.jsonl", line + "\n")));
+    EXPECT_NE(why.find(words), std::string::npos) << why;
+    EXPECT_NE(why.find("line 1"), std::string::npos) << why;
+  }
+  EXPECT_NE(refusal(job("bad", "kto", file("bad.jsonl", "{\"prompt\":\"1 2=3:\",\"completion\":\"1\",\"label\":1}\n"))).find("allowed is true or false"),
+            std::string::npos);
+  EXPECT_NE(refusal(job("bad", "dpo", file("bad.jsonl", "\n"))).find("has no lines"), std::string::npos);
+  EXPECT_FALSE(fs::exists(root_ / "bad"));
+}
+
+TEST_F(PreferenceJobs, LabelsAndPairsAreTheSameForKto) {
+  std::string labels;
+  for (int i = 0; i < 8; ++i) labels += fmt::format("{{\"prompt\":\"{} 2=9:\",\"completion\":\"{}\",\"label\":{}}}\n", i, i, i % 2 == 0);
+  PreferenceJob kto = job("kto", "kto", file("labels.jsonl", labels));
+  kto.eval = pairs();
+  const PreferenceSummary summary = run_preference_job(kto);
+  EXPECT_EQ(summary.steps, 6);
+  EXPECT_TRUE(summary.eval_now.has_value());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+#include "model/compute_copy.h"
+
+#include <algorithm>
+
+#include "model/low_bit_weights.h"
+#include "numerics/int4_words.h"
+
+namespace lockstep {
+
+namespace {
+std::int64_t panels_of(std::int64_t rows) { return (rows + 15) / 16; }
+
+// Encodes panels [panels of rows][inputs][16] as the profile has this parameter.
+std::vector<std::uint8_t> quantised(const Parameter& p, const Profile& profile, std::int64_t rows, const std::vector<float>& panels) {
+  const int bits = weight_bits(p, profile);
+  if (is_low_bit_format(bits)) {
+    const LowBitShape shape{rows, p.inputs, low_bit_format_of(bits)};
+    std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.bytes()));
+    encode_panels(panels.data(), shape, bytes.data(), 0, shape.panels());
+    return bytes;
+  }
+  const QuantisedShape shape{rows, p.inputs, bits};
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(shape.bytes()));
+  quantise_panels(panels.data(), shape, bytes.data(), 0, shape.panels());
+  return bytes;
+}
+
+ConvertedPart converted(const Parameter& p, const Profile& profile, ConvertedPart part) {
+  if (compute_dtype(p, profile) != DType::u8) return part;
+  part.bytes = quantised(p, profile, part.rows, part.numbers);
+  part.numbers = {};
+  return part;
+}
+}  // namespace
+
+Buffer allocate_compute_copy(Backend& backend, const Parameter& p, const Profile& profile) {
+  const DType dtype = compute_dtype(p, profile);
+  if (dtype != DType::u8) return allocate_parameter(backend, p, dtype, MemoryCategory::weights);
+  return backend.device().allocate(DType::u8, p.count, item_bytes(p, profile), MemoryCategory::weights);
+}
+
+ConvertedPart convert_rows(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const float* values) {
+  ConvertedPart part{.item = item, .row = row, .rows = rows};
+  if (p.layout == ParameterLayout::table) {
+    part.numbers.assign(values, values + rows * p.inputs);
+    return part;
+  }
+  part.numbers.assign(static_cast<std::size_t>(panels_of(rows) * p.inputs * 16), 0.0f);
+  for (std::int64_t n = 0; n < rows; ++n) {
+    float* to = part.numbers.data() + n / 16 * p.inputs * 16 + n % 16;
+    for (std::int64_t k = 0; k < p.inputs; ++k) to[k * 16] = values[n * p.inputs + k];
+  }
+  return converted(p, profile, std::move(part));
+}
+
+ConvertedPart convert_transposed(const Parameter& p, const Profile& profile, std::int64_t item, const float* values) {
+  ConvertedPart part{.item = item, .row = 0, .rows = p.outputs};
+  part.numbers.assign(static_cast<std::size_t>(p.item_size()), 0.0f);
+  for (std::int64_t k = 0; k < p.inputs; ++k)
+    for (std::int64_t n = 0; n < p.outputs; ++n) part.numbers[static_cast<std::size_t>(p.offset(0, n, k))] = values[k * p.outputs + n];
+  return converted(p, profile, std::move(part));
+}
+
+bool computes_with_int4(const Parameter& p, const Profile& profile) { return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::int4; }
+
+ConvertedPart convert_int4(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint32_t* words,
+                           const Bf16* scales) {
+  ConvertedPart part{.item = item, .row = row, .rows = rows};
+  const QuantisedShape shape{rows, p.inputs, 4};
+  part.bytes.resize(static_cast<std::size_t>(LowBitShape{rows, p.inputs, low_bit_format_of(weight_bits(p, profile))}.bytes()));
+  words_to_panels(words, scales, shape, part.bytes.data());
+  return part;
+}
+
+void write_part(Backend& backend, const Parameter& p, const Profile& profile, const Buffer& copy, const ConvertedPart& part) {
+  const View& whole = copy.view();
+  if (p.layout == ParameterLayout::table) {
+    backend.stream().write(whole.row_range(part.item * p.outputs + part.row, part.rows), part.numbers);
+  } else if (whole.dtype != DType::u8) {
+    backend.stream().write(whole.column_range(part.item * p.item_size() + part.row * p.inputs, static_cast<std::int64_t>(part.numbers.size())), part.numbers);
+  } else {
+    const std::int64_t panel = item_bytes(p, profile) / panels_of(p.outputs);
+    backend.stream().write(whole.block(part.item, 1, part.row / 16 * panel, static_cast<std::int64_t>(part.bytes.size())), part.bytes);
+  }
+}
+
+}  // namespace lockstep

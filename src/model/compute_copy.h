@@ -1,0 +1,33 @@
+// The compute copy of a parameter, made of parts, so that no fp32 image of all of it is needed: an item's rows are converted (rounded to bf16,
+// quantised, or taken as they are stored) by any thread, then written to the buffer by the one that has the stream. The bits are those of
+// make_compute_copy (model/weights.h).
+//   Buffer copy = allocate_compute_copy(backend, parameter, profile);
+//   write_part(backend, parameter, profile, copy, convert_rows(parameter, profile, item, row, 128, values));
+#pragma once
+#include "model/weights.h"
+
+namespace lockstep {
+
+// Parts begin at multiples of this many rows: whole panels, and whole blocks of fp8.
+inline constexpr std::int64_t kPartRows = 128;
+
+struct ConvertedPart {
+  std::int64_t item = 0, row = 0, rows = 0;
+  std::vector<float> numbers;       // in the buffer's layout; of parameters in f32 and bf16
+  std::vector<std::uint8_t> bytes;  // of quantised ones
+};
+
+Buffer allocate_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile);
+
+// Rows [row, row + rows) of an item; `values` [rows][inputs].
+ConvertedPart convert_rows(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const float* values);
+// A whole item, whose file has it transposed: `values` [inputs][outputs].
+ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, const float* values);
+// Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that computes with int4: nothing is rounded.
+bool computes_with_int4(const Parameter& parameter, const Profile& profile);
+ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
+                           const std::uint32_t* words, const Bf16* scales);
+
+void write_part(Backend& backend, const Parameter& parameter, const Profile& profile, const Buffer& copy, const ConvertedPart& part);
+
+}  // namespace lockstep

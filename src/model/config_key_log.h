@@ -1,0 +1,37 @@
+// Notes which keys of config.json a family asks for while it is made, whatever the config holds: what it reads, and which values alone it
+// allows of others. So pages and catalogs list a family's keys without a second list of them.
+//   ConfigKeyLog log; make_model(config); for (const auto& [key, use] : log.keys()) ...
+// Of the objects inside a config (rope_parameters, quantization_config) nothing is noted. One log a thread at a time.
+#pragma once
+#include <map>
+
+#include "model/config_reader.h"
+
+namespace lockstep {
+
+struct ConfigKeyUse {
+  bool read = false;          // its value decides something
+  std::vector<Json> allowed;  // the values alone that are not refused (absent and null never are); empty: any that makes sense
+};
+
+class ConfigKeyLog {
+ public:
+  ConfigKeyLog();
+  ~ConfigKeyLog();
+  ConfigKeyLog(const ConfigKeyLog&) = delete;
+  const std::map<std::string, ConfigKeyUse>& keys() const { return keys_; }
+
+  // For readers: the log of this thread, if one is there and `config` is a whole config.json.
+  static ConfigKeyLog* of(const Json& config);
+  void read(const std::string& key) { keys_[key].read = true; }
+  void allow(const std::string& key, const std::vector<Json>& values) { keys_[key].allowed = values; }
+
+ private:
+  std::map<std::string, ConfigKeyUse> keys_;
+  ConfigKeyLog* outer_;
+};
+
+// Refuses any value of `key` but the one that other keys decide ('num_experts' beside 'n_routed_experts'): read, and checked.
+void must_equal(const ConfigReader& config, const std::string& key, const Json& value);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Which parameters of a model a profile holds in 4 or 8 bits (integers or a low-bit format, numerics/low_bit.h), and their bytes. Knows no kernel.
+//   const WeightBytes bytes = weight_bytes(model->manifest(), profile);
+#pragma once
+#include "model/weights.h"
+#include "numerics/low_bit.h"
+
+namespace lockstep {
+
+// Bytes of one item of a parameter whose weight_bits (model/weights.h) is not 0.
+std::int64_t item_bytes(const Parameter& parameter, const Profile& profile);
+// Layout of one item in a low-bit format.
+LowBitShape low_bit_shape(const Parameter& parameter, const Profile& profile);
+// Errors: unsupported for a profile that quantises experts alone and a model without experts.
+void check_low_bit(const Manifest& manifest, const Profile& profile);
+// Bytes of the compute copies, equal to what the memory accounts report: of all parameters, and of those in 4 or 8 bits.
+struct WeightBytes {
+  std::int64_t all = 0, few_bits = 0;
+};
+WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile);
+
+}  // namespace lockstep

@@ -1,0 +1,21 @@
+// Names of the tensors in which files hold a matrix of few bits, given the name of the matrix in the manifest (model/manifest.h):
+// `model.layers.0.mlp.up_proj.weight` stands in `model.layers.0.mlp.up_proj.weight_packed` and its neighbours.
+//   INT4 (compressed-tensors, `pack-quantized`)   weight_packed, weight_scale, weight_shape
+//   MXFP4 (gpt-oss), all experts in one tensor     gate_up_proj_blocks, gate_up_proj_scales
+//   FP8 (blocks of 128 x 128)                      the matrix itself, and weight_scale_inv (Manifest::block_scales_of)
+#pragma once
+#include <string>
+
+namespace lockstep {
+
+struct PackedNames {
+  std::string numbers, scales, shape;
+  explicit PackedNames(const std::string& matrix) : numbers(matrix + "_packed"), scales(matrix + "_scale"), shape(matrix + "_shape") {}
+};
+
+struct Mxfp4Names {
+  std::string blocks, scales;
+  explicit Mxfp4Names(const std::string& experts) : blocks(experts + "_blocks"), scales(experts + "_scales") {}
+};
+
+}  // namespace lockstep

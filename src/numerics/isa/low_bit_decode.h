@@ -1,0 +1,14 @@
+// Vector decoding of low-bit weights (numerics/low_bit.h), 16 values at once, for the instruction sets that have it; the others decode
+// element by element. Every step is exact except the product with the scale, which is rounded once, the same on every instruction set.
+//   e4m3      of 16 codes, unscaled            nibbles   of 16 words, 4 bits each from bit `shift` on, less 8
+//   exponents 2^(byte - 127) of 16 bytes       halves    16 bf16
+#pragma once
+
+namespace lockstep {
+
+template <class V>
+struct LowBitDecode {
+  static constexpr bool kVectors = false;
+};
+
+}  // namespace lockstep

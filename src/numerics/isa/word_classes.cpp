@@ -1,0 +1,120 @@
+#include "numerics/isa/word_classes.h"
+
+#include <immintrin.h>
+
+#include <bit>
+
+namespace lockstep {
+namespace {
+constexpr int kBytes = 32;  // of a vector
+
+__m256i load(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
+std::uint64_t bits_of(__m256i bytes) { return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes)); }
+
+// A bit for each of 64 words that are equal.
+std::uint64_t equal_bytes(const char* a, const char* b) {
+  return bits_of(_mm256_cmpeq_epi8(load(a), load(b))) | bits_of(_mm256_cmpeq_epi8(load(a + kBytes), load(b + kBytes))) << 32;
+}
+std::uint64_t equal_halves(const char* a, const char* b) {
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 2; ++i, a += 2 * kBytes, b += 2 * kBytes) {
+    const __m256i both = _mm256_packs_epi16(_mm256_cmpeq_epi16(load(a), load(b)), _mm256_cmpeq_epi16(load(a + kBytes), load(b + kBytes)));
+    bits |= bits_of(_mm256_permute4x64_epi64(both, 0xd8)) << (32 * i);  // packs works within 128 bits
+  }
+  return bits;
+}
+std::uint64_t equal_words(const char* a, const char* b) {
+  std::uint64_t bits = 0;
+  for (int i = 0; i < 8; ++i)
+    bits |= static_cast<std::uint64_t>(_mm256_movemask_ps(_mm256_castsi256_ps(_mm256_cmpeq_epi32(load(a + kBytes * i), load(b + kBytes * i))))) << (8 * i);
+  return bits;
+}
+
+// Fields of 32 words as bytes.
+__m256i fields_1(const char* at, __m128i shift, __m256i mask) { return _mm256_and_si256(_mm256_srl_epi16(load(at), shift), mask); }
+__m256i fields_2(const char* at, __m128i shift, __m256i mask) {
+  const __m256i a = _mm256_and_si256(_mm256_srl_epi16(load(at), shift), mask), b = _mm256_and_si256(_mm256_srl_epi16(load(at + kBytes), shift), mask);
+  return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8);
+}
+__m256i fields_4(const char* at, __m128i shift, __m256i mask) {
+  const auto field = [&](int i) { return _mm256_and_si256(_mm256_srl_epi32(load(at + kBytes * i), shift), mask); };
+  const __m256i mixed = _mm256_packus_epi16(_mm256_packs_epi32(field(0), field(1)), _mm256_packs_epi32(field(2), field(3)));
+  return _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+}  // namespace
+
+void difference_masks(const void* a, const void* b, int width, std::int64_t blocks, std::uint64_t* to) {
+  const auto *x = static_cast<const char*>(a), *y = static_cast<const char*>(b);
+  const int bytes = 64 * width;
+  for (std::int64_t block = 0; block < blocks; ++block, x += bytes, y += bytes) {
+    // Most blocks are equal: that is found by fewer operations.
+    __m256i any = _mm256_setzero_si256();
+    for (int i = 0; i < bytes; i += kBytes) any = _mm256_or_si256(any, _mm256_xor_si256(load(x + i), load(y + i)));
+    if (_mm256_testz_si256(any, any)) to[block] = 0;
+    else to[block] = ~(width == 1 ? equal_bytes(x, y) : width == 2 ? equal_halves(x, y) : equal_words(x, y));
+  }
+}
+
+void word_classes(const void* words, const WordField& field, int low, int most, std::int64_t count, std::uint8_t* to) {
+  const auto* at = static_cast<const char*>(words);
+  const __m128i shift = _mm_cvtsi32_si128(field.shift);
+  const __m256i lowest = _mm256_set1_epi8(static_cast<char>(low)), highest = _mm256_set1_epi8(static_cast<char>(most));
+  const __m256i mask = field.width == 1   ? _mm256_set1_epi8(static_cast<char>(field.mask))
+                       : field.width == 2 ? _mm256_set1_epi16(static_cast<short>(field.mask))
+                                          : _mm256_set1_epi32(field.mask);
+  const auto all = [&](auto fields) {
+    for (std::int64_t i = 0; i < count; i += 32, at += 32 * field.width)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm256_min_epu8(_mm256_subs_epu8(fields(at, shift, mask), lowest), highest));
+  };
+  if (field.width == 1) all([](auto... x) { return fields_1(x...); });
+  else if (field.width == 2) all([](auto... x) { return fields_2(x...); });
+  else all([](auto... x) { return fields_4(x...); });
+}
+
+void count_classes(const std::uint8_t* group, int classes, std::int32_t* counts) {
+  const __m256i v0 = load(group), v1 = load(group + 32), v2 = load(group + 64), v3 = load(group + 96), v4 = load(group + 128), v5 = load(group + 160),
+                v6 = load(group + 192), v7 = load(group + 224);
+  for (int c = 0; c < classes; ++c) {
+    const __m256i wanted = _mm256_set1_epi8(static_cast<char>(c));
+    const auto is = [&](__m256i v) { return _mm256_cmpeq_epi8(v, wanted); };  // -1 where it is
+    const auto sum = [](__m256i a, __m256i b) { return _mm256_add_epi8(a, b); };
+    const __m256i found = sum(sum(sum(is(v0), is(v1)), sum(is(v2), is(v3))), sum(sum(is(v4), is(v5)), sum(is(v6), is(v7))));  // -8 to 0
+    const __m256i sums = _mm256_sad_epu8(_mm256_sub_epi8(_mm256_setzero_si256(), found), _mm256_setzero_si256());
+    const __m128i halves = _mm_add_epi64(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+    counts[c] = _mm_cvtsi128_si32(_mm_add_epi64(halves, _mm_unpackhi_epi64(halves, halves)));
+  }
+}
+
+namespace {
+std::uint64_t class_mask(const std::uint8_t* block, int c) {
+  const __m256i wanted = _mm256_set1_epi8(static_cast<char>(c));
+  return bits_of(_mm256_cmpeq_epi8(load(block), wanted)) | bits_of(_mm256_cmpeq_epi8(load(block + kBytes), wanted)) << 32;
+}
+}  // namespace
+
+int class_rank(const std::uint8_t* group, int c, int end) {
+  int rank = 0;
+  for (; end >= 64; end -= 64, group += 64) rank += std::popcount(class_mask(group, c));
+  return end > 0 ? rank + std::popcount(class_mask(group, c) & ((std::uint64_t{1} << end) - 1)) : rank;
+}
+
+int class_place(const std::uint8_t* group, int c, int rank) {
+  int place = 0;
+  std::uint64_t mask = class_mask(group, c);
+  for (int here = std::popcount(mask); rank >= here; here = std::popcount(mask)) {
+    rank -= here;
+    place += 64;
+    mask = class_mask(group + place, c);
+  }
+  for (int half = 32; half >= 8; half /= 2) {
+    const int low = std::popcount(mask & ((std::uint64_t{1} << half) - 1));
+    const bool above = rank >= low;
+    rank -= above ? low : 0;
+    mask >>= above ? half : 0;
+    place += above ? half : 0;
+  }
+  for (; rank > 0; --rank) mask &= mask - 1;
+  return place + std::countr_zero(mask);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,158 @@
+// Adapters over a frozen low-bit base: the trainer's log-probabilities are the sampler's, and everything has the bits of a base that holds the
+// decoded numbers. What cannot be done is refused.
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/engine_test_tools.h"
+#include "model/low_bit_weights.h"
+#include "parity/engine_ways.h"
+#include "train/adapter_trainer.h"
+#include "train/train_test_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct LowBitPlant {
+  Runtime runtime;
+  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<FrozenBase> base;
+  std::unique_ptr<AdapterTrainer> trainer;
+
+  LowBitPlant(const TrainBench& m, const Profile& profile, const WeightImages& images, const BackendOptions& backend = {.threads = 2})
+      : runtime(backend, m.model, profile, 256),
+        weights(make_weight_set(runtime.backend, m.model->manifest(), images, runtime.profile, 1)),
+        base(std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{})) {
+    const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 5, .alpha = 7, .unembedding = true});
+    trainer = std::make_unique<AdapterTrainer>(base, layout, initial_adapter(*layout, 3));
+  }
+  WeightImages images() { return weight_images(runtime.backend, runtime.model->manifest(), *weights, runtime.profile); }
+};
+
+// cpu-bf16w with weights that keep every bit: what a low-bit base decodes to needs more than bf16 (int4).
+const Profile& decoded_profile() {
+  static const Profile profile{"decoded", "", false, true, false, 8, true};
+  return profile;
+}
+
+struct LowBitOutcome {
+  std::vector<double> losses;
+  std::vector<std::uint64_t> hashes;  // of gradients and of the adapter after each step
+  std::vector<std::vector<float>> scores;
+  bool operator==(const LowBitOutcome&) const = default;
+};
+
+std::vector<TrainSequence> low_bit_data(const TrainBench& m) {
+  std::vector<TrainSequence> data;
+  for (const std::uint64_t seed : {1u, 2u, 3u}) {
+    RandomSequence draws(seed, RandomStream::fuzz);
+    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->facts().vocabulary)));
+  }
+  return data;
+}
+
+LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>& data, int steps) {
+  LowBitOutcome out;
+  for (int step = 0; step < steps; ++step) {
+    out.losses.push_back(plant.trainer->forward_backward(data, {}).loss);
+    out.hashes.push_back(plant.trainer->gradient_hash());
+    plant.trainer->optim_step({.learning_rate = 0.02});
+    out.hashes.push_back(plant.trainer->master_hash());
+  }
+  out.scores = plant.trainer->score(data);
+  return out;
+}
+
+std::vector<std::string> low_bit_profiles(const TrainBench& m) {
+  std::vector<std::string> names;
+  for (const Profile& p : profiles())
+    if (is_low_bit_format(p.weight_bits) && (!(p.weight_bits & kLowBitExperts) || m.model->facts().experts_a_token > 0)) names.push_back(p.name);
+  return names;
+}
+
+TEST(LowBitBase, TrainingHasTheBitsOfTheDecodedBaseAndTheLossFalls) {
+  for (const char* config : {kGlm, kLlama, kQwen}) {
+    const TrainBench m(config);
+    const std::vector<TrainSequence> data = low_bit_data(m);
+    LowBitPlant plain(m, profile_by_name("cpu-bf16w"), m.masters);
+    const LowBitOutcome before = train_low_bit(plain, data, 1);
+    const std::vector<std::string> names = low_bit_profiles(m);
+    EXPECT_EQ(names.size(), m.model->facts().experts_a_token > 0 ? 6u : 3u);
+    for (const std::string& name : names) {
+      SCOPED_TRACE(std::string(m.model->family()) + " " + name);
+      LowBitPlant encoded(m, profile_by_name(name), m.masters);
+      const WeightImages decoded = encoded.images();
+      const LowBitOutcome got = train_low_bit(encoded, data, 3);
+      LowBitPlant twin(m, decoded_profile(), decoded);
+      EXPECT_TRUE(train_low_bit(twin, data, 3) == got);
+      EXPECT_LT(got.losses.back(), got.losses.front());
+      EXPECT_NE(got.hashes[0], before.hashes[0]) << "the control: the weights before they were encoded have other bits";
+      // The base is what it was, and encoding what was decoded gives the same base.
+      EXPECT_EQ(encoded.images(), decoded);
+      LowBitPlant again(m, profile_by_name(name), decoded);
+      EXPECT_EQ(again.images(), decoded);
+      if (m.model->facts().experts_a_token == 0) {
+        LowBitPlant narrow(m, profile_by_name(name), m.masters, {.isa = InstructionSet::scalar, .threads = 1});
+        EXPECT_TRUE(train_low_bit(narrow, data, 3) == got);
+      }
+    }
+  }
+}
+
+TEST(LowBitBase, EveryWayToScoreHasTheTrainersBits) {
+  for (const char* config : {kGlm, kLlama, kQwen}) {
+    const TrainBench m(config);
+    for (const std::string& name : low_bit_profiles(m)) {
+      LowBitPlant plant(m, profile_by_name(name), m.masters, {.kind = name == "cpu-fp8-base" ? BackendKind::deferred : BackendKind::cpu, .threads = 2});
+      train_low_bit(plant, low_bit_data(m), 2);
+      Engine engine(plant.runtime, plant.weights, {.page_size = 4});
+      RandomSequence draws(9, RandomStream::fuzz);
+      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->facts().vocabulary);
+      const std::vector<TrainSequence> data{TrainSequence::next_token(tokens)};
+      const std::vector<float> adapted = plant.trainer->score(data)[0], alone = plant.base->score(data)[0];
+      EXPECT_GT(different_bits(adapted, alone), 10u) << "the control";
+      for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2, .adapter = plant.trainer->weights()}), adapted), 0u)
+            << name << ", " << score_kind_name(way);
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2}), alone), 0u) << name << ", " << score_kind_name(way);
+      }
+    }
+  }
+}
+
+TEST(LowBitBase, MemoryAccountsSayTheLowBitBytes) {
+  const TrainBench m(kLlama);
+  const auto bytes_of = [&](const char* name) {
+    Backend backend({.threads = 1});
+    const Profile& profile = profile_by_name(name);
+    const auto set = make_weight_set(backend, m.model->manifest(), m.masters, profile, 1);
+    const std::int64_t bytes = backend.device().memory().current(MemoryCategory::weights);
+    EXPECT_EQ(bytes, weight_bytes(m.model->manifest(), profile).all) << name;
+    return static_cast<double>(bytes);
+  };
+  const double bf16 = bytes_of("cpu-bf16w");
+  EXPECT_LT(bytes_of("cpu-int4-base"), 0.31 * bf16);  // 264 inputs are 8.25 groups, and there are norms
+  EXPECT_LT(bytes_of("cpu-fp8-base"), 0.53 * bf16);
+  EXPECT_LT(bytes_of("cpu-mxfp8-base"), 0.53 * bf16);
+}
+
+TEST(LowBitBase, OnlyAdaptersTrainAndRanksAreRefused) {
+  const TrainBench m(kLlama);
+  const std::vector<TrainSequence> data = low_bit_data(m);
+  LowBitPlant plant(m, profile_by_name("cpu-mxfp8-base"), m.masters);
+  Trainer whole(plant.runtime, m.masters, {});
+  EXPECT_EQ(whole.score(data), plant.base->score(data));
+  try {
+    whole.forward_backward(data, {});
+    FAIL() << "all parameters of a low-bit base trained";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("adapters"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(Engine(plant.runtime, plant.weights, {.ranks = {2, 1, 1}}), Error);
+  EXPECT_THROW(Runtime({.threads = 1}, m.model, profile_by_name("cpu-fp8-experts"), 64), Error) << "it has no experts";
+  LowBitPlant other(m, profile_by_name("cpu-fp8-base"), m.masters);
+  EXPECT_THROW(Engine(plant.runtime, other.weights, {}), Error) << "weights of another format";
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+// Compares the log-probabilities of sampled tokens under every sampling setting with those of the training forward over the same kept sets.
+#include <algorithm>
+#include <bit>
+
+#include "parity/parity_run.h"
+
+namespace lockstep {
+
+namespace {
+// Allows every third token or so, others at every token of the completion: as a schema does, a mask a token.
+class ScatteredMask : public TokenConstraint {
+ public:
+  ScatteredMask(std::uint64_t seed, std::int64_t vocabulary) : seed_(seed), vocabulary_(vocabulary) {}
+  void allowed(std::span<std::uint32_t> words) override {
+    RandomSequence draws(seed_, RandomStream::fuzz, static_cast<std::uint64_t>(accepted_));
+    for (std::int64_t t = 0; t < vocabulary_; ++t)
+      if (draws.below(3) == 0 || t == 0) words[static_cast<std::size_t>(t / 32)] |= 1u << (t % 32);
+  }
+  void accept(std::int32_t) override { ++accepted_; }
+  void truncate(std::int64_t count) override { accepted_ = count; }
+
+ private:
+  std::uint64_t seed_;
+  std::int64_t vocabulary_, accepted_ = 0;
+};
+
+std::vector<Request> sampled_requests(const ParityScene& scene, std::uint64_t item) {
+  RandomSequence draws = scene.draws(item);
+  const std::int64_t vocabulary = scene.model.model->facts().vocabulary;
+  std::vector<Request> requests;
+  for (const bool mask : {false, true})
+    for (const bool filters : {false, true})
+      for (int i = 0; i < 2; ++i) {
+        const std::int64_t prompt = 1 + draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(scene.longest - 1, 12)));
+        Request& r = requests.emplace_back(Request{.prompt = scene.random_tokens(draws, prompt), .kept_tokens = true});
+        SamplingParameters& s = r.sampling;
+        s.temperature = 0.3f + 1.2f * static_cast<float>(draws.uniform());
+        s.seed = draws.next();
+        s.max_tokens = static_cast<std::int32_t>(std::min<std::int64_t>(scene.longest - prompt, 10));
+        if (mask) s.constraint = std::make_shared<ScatteredMask>(s.seed, vocabulary);
+        if (!filters) continue;
+        if (i == 0) s.top_k = 2 + static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(std::min<std::int64_t>(vocabulary, 60))));
+        else s.top_p = 0.5f + 0.45f * static_cast<float>(draws.uniform());
+        if (draws.below(2)) s.min_p = 0.02f;
+      }
+  return requests;
+}
+}  // namespace
+
+void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item) {
+  const std::vector<Request> requests = sampled_requests(scene, item);
+  const std::vector<Generation> generations = bench.engine->generate(requests);
+  std::vector<TrainSequence> data, plain;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    TrainSequence& d = data.emplace_back();
+    d.tokens = requests[i].prompt;
+    d.temperature = requests[i].sampling.temperature;
+    d.targets.assign(d.tokens.size() - 1, -1);
+    d.kept_tokens.resize(d.tokens.size() - 1);
+    for (const GeneratedToken& t : generations[i].tokens) {
+      d.tokens.push_back(t.id);
+      d.targets.push_back(t.id);
+      d.kept_tokens.push_back(t.kept);
+    }
+    d.tokens.pop_back();
+    d.weights.assign(d.tokens.size(), 1.0f);
+    plain.push_back(d);
+    plain.back().kept_tokens.clear();
+  }
+  const std::vector<std::vector<float>> got = bench.trainer->score(data), uncut = bench.trainer->score(plain);
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    const std::vector<GeneratedToken>& tokens = generations[i].tokens;
+    for (std::size_t t = 0; t < tokens.size(); ++t) {
+      const std::size_t row = requests[i].prompt.size() - 1 + t;
+      const auto expected = std::bit_cast<std::uint32_t>(tokens[t].sampling_logprob), bits = std::bit_cast<std::uint32_t>(got[i][row]);
+      if (tokens[t].kept.cut()) {
+        ++scene.counters["kept_set_tokens"];
+        scene.counters["kept_set_control"] += std::bit_cast<std::uint32_t>(uncut[i][row]) != expected;
+      }
+      ++scene.report.tokens;
+      if (bits == expected) continue;
+      const SamplingParameters& s = requests[i].sampling;
+      scene.mismatch([&] {
+        return ParityMismatch{"sampling log-probability",
+                              -1,
+                              {static_cast<std::int64_t>(row)},
+                              expected,
+                              bits,
+                              fmt::format("training against sampling at temperature {}, top_k {}, top_p {}, min_p {}{}, {} tokens kept, on {}", s.temperature,
+                                          s.top_k, s.top_p, s.min_p, s.constraint ? ", a mask" : "", tokens[t].kept.count, bench.place.text())};
+      });
+    }
+    ++scene.report.comparisons;
+  }
+}
+
+}  // namespace lockstep

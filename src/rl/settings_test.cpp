@@ -1,0 +1,101 @@
+#include "rl/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+
+TEST(RlSettings, EveryFieldIsChecked) {
+  EXPECT_NO_THROW(check(RlSettings{}));
+  const auto refused = [](auto&& change) {
+    RlSettings s;
+    change(s);
+    EXPECT_THROW(check(s), Error);
+  };
+  refused([](RlSettings& s) { s.rollouts = 1; });
+  refused([](RlSettings& s) { s.advantages = "mean"; });
+  refused([](RlSettings& s) { s.loss = "cross_entropy"; });
+  refused([](RlSettings& s) { s.loss_config = {"clip_hihg_threshold=2"}; });
+  refused([](RlSettings& s) { s.averaging = "mean"; });
+  refused([](RlSettings& s) { s.redraws = -1; });
+  refused([](RlSettings& s) { s.overlong_tokens = s.max_tokens + 1; });
+  refused([](RlSettings& s) { s.overlong_penalty = std::nan(""); });
+  refused([](RlSettings& s) { s.epochs = 0; });
+  refused([](RlSettings& s) { s.mini_batches = s.problems + 1; });
+  refused([](RlSettings& s) { s.stop_kl = -1; });
+  refused([](RlSettings& s) { s.importance_cap = 2, s.epochs = 2; });
+  refused([](RlSettings& s) { s.steps = 0; });
+  refused([](RlSettings& s) { s.warmup = s.steps + 1; });
+  refused([](RlSettings& s) { s.temperature = 0; });
+  refused([](RlSettings& s) { s.top_k = -1; });
+  refused([](RlSettings& s) { s.top_p = 0; });
+  refused([](RlSettings& s) { s.top_p = 1.5; });
+  refused([](RlSettings& s) { s.min_p = std::nan(""); });
+  refused([](RlSettings& s) { s.clip_low = std::nan(""); });
+  refused([](RlSettings& s) { s.beta2 = 1; });
+  refused([](RlSettings& s) { s.eps = 0; });
+  refused([](RlSettings& s) { s.share_prompts = "forwards"; });
+}
+
+TEST(RlSettings, SharingOfPromptsIsDescribedWhereItChangesBits) {
+  RlSettings s;
+  const std::string before = describe(s);
+  s.share_prompts = "off";
+  EXPECT_EQ(describe(s), before);
+  s.share_prompts = "backward";
+  EXPECT_EQ(describe(s), before + " share_prompts backward");
+  try {
+    share_prompts_by_name("forwad");
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("did you mean 'forward'"), std::string::npos) << e.what();
+  }
+}
+
+TEST(RlSettings, OneRolloutIsEnoughWhereTheEstimatorNeedsNoGroup) {
+  RlSettings s;
+  s.rollouts = 1;
+  try {
+    check(s);
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("rollouts is 1, the advantages mean-only need at least 2"), std::string::npos) << e.what();
+  }
+  s.advantages = "batch-whitened";
+  EXPECT_NO_THROW(check(s));
+  s.redraws = 1;
+  EXPECT_THROW(check(s), Error);
+}
+
+// The description of the settings that published hashes are of is what it was before there were algorithms.
+TEST(RlSettings, WhatIsAsItWasHasNoWord) {
+  RlSettings s;
+  EXPECT_EQ(
+      describe(s),
+      "environment countdown steps 150 problems 32 rollouts 8 max_tokens 16 temperature 1 advantages mean-only clip 0.2 0.28 learning_rate 0.00015 linear "
+      "warmup 10 adamw 0.95 0.999 1e-08 weight_decay 0 max_norm 1 seed 1");
+  const std::string before = describe(s);
+  const auto changes = [&](auto&& change) {
+    RlSettings other;
+    change(other);
+    EXPECT_NE(describe(other), before);
+  };
+  changes([](RlSettings& o) { o.top_k = 40; });
+  changes([](RlSettings& o) { o.top_p = 0.9; });
+  changes([](RlSettings& o) { o.min_p = 0.1; });
+  changes([](RlSettings& o) { o.loss = "gspo"; });
+  changes([](RlSettings& o) { o.loss_config = {"eps_clip_c=3"}; });
+  changes([](RlSettings& o) { o.averaging = "sum"; });
+  changes([](RlSettings& o) { o.redraws = 1; });
+  changes([](RlSettings& o) { o.overlong_tokens = 1; });
+  changes([](RlSettings& o) { o.epochs = 2; });
+  changes([](RlSettings& o) { o.mini_batches = 2; });
+  changes([](RlSettings& o) { o.stop_kl = 0.1; });
+}
+
+}  // namespace
+}  // namespace lockstep

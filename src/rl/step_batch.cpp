@@ -1,0 +1,105 @@
+#include "rl/step_batch.h"
+
+#include <algorithm>
+
+#include "rl/advantages/advantages.h"
+
+namespace lockstep {
+namespace {
+// Problems of redraws are numbered from here on, so that no step's own are among them.
+constexpr std::uint64_t kRedrawn = std::uint64_t{1} << 40;
+
+// Problem `slot` of the step in its `draw`-th drawing.
+std::uint64_t problem_index(const RlSettings& settings, std::int64_t number, std::size_t slot, std::int64_t draw) {
+  return static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(settings.problems) + slot + static_cast<std::uint64_t>(draw) * kRedrawn;
+}
+
+std::vector<RolloutGroup> draw_groups(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number,
+                                      const std::vector<std::size_t>& slots, std::int64_t draw) {
+  std::vector<Problem> problems;
+  for (const std::size_t slot : slots) problems.push_back(environment.problem(Split::train, settings.seed, problem_index(settings, number, slot, draw)));
+  const auto seed_of = [&](std::size_t i) { return derived_seed(settings.seed, SeedUse::rollouts, problem_index(settings, number, slots[i], draw)); };
+  return source.sample(problems,
+                       {.samples = settings.rollouts,
+                        .temperature = settings.temperature,
+                        .max_tokens = settings.max_tokens,
+                        .top_k = settings.top_k,
+                        .top_p = settings.top_p,
+                        .min_p = settings.min_p,
+                        .kept_tokens = true},
+                       seed_of);
+}
+
+void count(const RolloutGroup& group, StepBatch& batch) {
+  for (const Rollout& r : group.rollouts) {
+    batch.reward += r.reward;
+    batch.pass_at_1 += r.reward >= 1;
+    batch.ended += r.ended;
+    batch.tokens += std::ssize(r.tokens);
+    ++batch.rollouts;
+  }
+}
+
+void add_data(StepBatch& batch, const RlSettings& settings) {
+  std::vector<RewardGroup> rewards;
+  for (const RolloutGroup& group : batch.groups) {
+    RewardGroup& shaped = rewards.emplace_back();
+    for (const Rollout& r : group.rollouts) {
+      shaped.rewards.push_back(r.reward + overlong_punishment(std::ssize(r.tokens), settings));
+      shaped.tokens.push_back(std::ssize(r.tokens));
+    }
+  }
+  const std::vector<std::vector<float>> advantages = estimate_advantages(settings.advantages, rewards);
+  const bool declare = share_prompts_by_name(settings.share_prompts) == SharePrompts::backward;
+  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+    const RolloutGroup& group = batch.groups[g];
+    batch.begins.push_back(batch.data.size());
+    for (std::size_t j = 0; j < group.rollouts.size(); ++j) {
+      batch.data.push_back(policy_datum(group.prompt, group.rollouts[j], advantages[g][j]));
+      // The last token of the prompt has a target, each rollout its own.
+      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
+        batch.data.back().prefix_group = static_cast<std::int64_t>(g);
+        batch.data.back().shared_prefix = shared;
+      }
+    }
+  }
+  batch.begins.push_back(batch.data.size());
+}
+}  // namespace
+
+double overlong_punishment(std::int64_t tokens, const RlSettings& settings) {
+  const std::int64_t over = tokens - (settings.max_tokens - settings.overlong_tokens);
+  if (settings.overlong_tokens == 0 || over <= 0) return 0;
+  return 0 - settings.overlong_penalty * (static_cast<double>(over) / static_cast<double>(settings.overlong_tokens));
+}
+
+StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number) {
+  StepBatch batch;
+  std::vector<RolloutGroup> newest(static_cast<std::size_t>(settings.problems));  // by slot
+  std::vector<std::size_t> slots(newest.size());
+  for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = i;
+  for (std::int64_t draw = 0; draw <= settings.redraws && !slots.empty(); ++draw) {
+    if (draw > 0) batch.redrawn += std::ssize(slots);
+    std::vector<RolloutGroup> groups = draw_groups(environment, source, settings, number, slots, draw);
+    std::vector<std::size_t> equal;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      count(groups[i], batch);
+      if (all_equal(groups[i].rewards())) equal.push_back(slots[i]);
+      newest[slots[i]] = std::move(groups[i]);
+    }
+    slots = std::move(equal);
+  }
+  double solved = 0;
+  for (const RolloutGroup& group : newest) solved += std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.reward >= 1; });
+  batch.pass_at_group = solved / static_cast<double>(newest.size());
+  batch.zero_spread = static_cast<double>(slots.size()) / static_cast<double>(newest.size());
+  for (double* sum : {&batch.reward, &batch.pass_at_1, &batch.ended}) *sum /= static_cast<double>(batch.rollouts);
+  for (RolloutGroup& group : newest) {
+    if (settings.redraws > 0 && all_equal(group.rewards())) ++batch.dropped;
+    else batch.groups.push_back(std::move(group));
+  }
+  add_data(batch, settings);
+  return batch;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+#include "runs/policy_loss.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "train/losses.h"
+
+namespace lockstep {
+
+std::vector<std::string> policy_loss_names() {
+  std::vector<std::string> names;
+  for (const LossRow& row : loss_rows())
+    if (is_policy(row.kind)) names.emplace_back(row.name);
+  return names;
+}
+
+std::vector<std::string> averaging_names() { return {"token_mean", "sequence_token_mean", "sequence_token_sum", "sequence_token_sum_norm", "sum"}; }
+
+bool loss_clips(std::string_view name) {
+  for (const LossRow& row : loss_rows()) {
+    if (row.name != name) continue;
+    const std::vector<std::string> options = loss_option_names(row);
+    return std::find(options.begin(), options.end(), "clip_low_threshold") != options.end();
+  }
+  return false;
+}
+
+LossOptions loss_options(const PolicyLoss& loss) {
+  const std::vector<std::string> names = policy_loss_names();
+  if (std::find(names.begin(), names.end(), loss.name) == names.end())
+    fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", loss.name, fmt::join(names, ", "), did_you_mean(loss.name, names));
+  LossConfig config{{"averaging", loss.averaging}};
+  if (loss.averaging == "sequence_token_sum_norm") config.emplace_back("length_norm", loss.length_norm);
+  for (auto& [name, value] : read_loss_config(loss.options)) config.emplace_back(std::move(name), std::move(value));
+  LossOptions options = loss_by_name(loss.name, config);
+  if (loss_clips(loss.name)) {
+    options.parameters.clip_low = 1.0f - loss.clip_low;
+    options.parameters.clip_high = 1.0f + loss.clip_high;
+  }
+  options.normaliser = loss.normaliser;
+  return options;
+}
+
+void check_policy_loss(const PolicyLoss& loss) { loss_options(loss); }
+
+}  // namespace lockstep

@@ -1,0 +1,22 @@
+// The loss of reinforcement learning by name: any policy loss of train/losses.h, with its options as the command line spells them.
+//   check_policy_loss({.name = "gspo", .clip_low = 3e-4f, .clip_high = 4e-4f});
+// Pure functions.
+#pragma once
+#include <string_view>
+
+#include "runs/trainer_port.h"
+
+namespace lockstep {
+
+struct LossOptions;
+
+// Errors invalid_argument: an unknown loss, or one that takes no advantages; those of loss_by_name.
+LossOptions loss_options(const PolicyLoss& loss);
+void check_policy_loss(const PolicyLoss& loss);  // the same errors
+// Losses that weigh log-probabilities by advantages, and the ways to average (the values of their option `averaging`).
+std::vector<std::string> policy_loss_names();
+std::vector<std::string> averaging_names();
+// Whether the loss bounds its ratio by clip_low and clip_high.
+bool loss_clips(std::string_view name);
+
+}  // namespace lockstep

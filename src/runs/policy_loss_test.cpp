@@ -1,0 +1,63 @@
+#include "runs/policy_loss.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "train/losses.h"
+
+namespace lockstep {
+namespace {
+
+std::string refusal(const PolicyLoss& loss) {
+  try {
+    check_policy_loss(loss);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+// The loss that published hashes were trained with.
+TEST(PolicyLoss, TheDefaultIsClippedOverAllTokens) {
+  const LossOptions options = loss_options({});
+  const LossParameters plain;
+  EXPECT_EQ(options.kind, LossKind::policy);
+  EXPECT_EQ(options.averaging, LossAveraging::token_mean);
+  EXPECT_EQ(options.ratio_level, RatioLevel::token);
+  EXPECT_EQ(options.parameters.clip_low, plain.clip_low);
+  EXPECT_EQ(options.parameters.clip_high, plain.clip_high);
+  EXPECT_EQ(options.parameters.log_ratio_low, plain.log_ratio_low);
+  EXPECT_EQ(options.parameters.log_ratio_high, plain.log_ratio_high);
+  EXPECT_EQ(options.parameters.anchor, RatioAnchor::sampler);
+  EXPECT_EQ(options.parameters.kl_coefficient, 0.0f);
+}
+
+TEST(PolicyLoss, EveryLossWithEveryAveraging) {
+  for (const std::string& name : policy_loss_names())
+    for (const std::string& averaging : averaging_names())
+      EXPECT_EQ(refusal({.name = name, .averaging = averaging, .length_norm = 16}), "accepted") << name << averaging;
+  EXPECT_NE(refusal({.averaging = "sequence_token_sum_norm"}).find("reading the option length_norm"), std::string::npos);  // divided by what?
+}
+
+TEST(PolicyLoss, ClippingAndOptions) {
+  const LossOptions options = loss_options({.name = "gspo", .clip_low = 0.25f, .clip_high = 0.5f, .options = {"seq_ratio_log_cap=5"}, .normaliser = 7});
+  EXPECT_EQ(options.ratio_level, RatioLevel::sequence_mean);
+  EXPECT_EQ(options.parameters.clip_low, 0.75f);
+  EXPECT_EQ(options.parameters.clip_high, 1.5f);
+  EXPECT_EQ(options.parameters.log_ratio_high, 5.0f);
+  EXPECT_EQ(options.normaliser, 7);
+  EXPECT_TRUE(loss_clips("cispo"));
+  EXPECT_FALSE(loss_clips("reinforce"));
+  EXPECT_EQ(loss_options({.name = "reinforce", .clip_low = 0.25f}).parameters.clip_low, loss_by_name("reinforce").parameters.clip_low);
+}
+
+TEST(PolicyLoss, WhatIsNoneIsNamed) {
+  EXPECT_NE(refusal({.name = "gpso"}).find("did you mean 'gspo'"), std::string::npos);
+  EXPECT_NE(refusal({.name = "cross_entropy"}).find("allowed are importance_sampling, ppo"), std::string::npos);
+  EXPECT_NE(refusal({.options = {"beta"}}).find("allowed is KEY=VALUE"), std::string::npos);
+  EXPECT_NE(refusal({.options = {"eps_clip=3"}}).find("did you mean 'eps_clip_c'"), std::string::npos);
+  EXPECT_NE(refusal({.averaging = "tokens"}).find("allowed is sum, token_mean"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// Losses over pairs of answers to one prompt, and over single answers with a label (KTO): values, derivatives and rewards, as functions of each
+// answer's log-probability under what is trained and under a reference. In double and without libm; formulas and sources: docs/preferences.md.
+//   const PreferenceValue v = preference_loss({.loss = "dpo", .beta = 0.1}, chosen, rejected);
+//   gradient of the loss by each log-probability of the chosen answer: v.chosen_slope * weight of the token
+// A new one is a row here and a case in preference_loss. Pure functions.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// One answer: sums over its trained tokens.
+struct AnswerScore {
+  double logprob = 0;    // of weight * log-probability, under what is trained
+  double reference = 0;  // the same under the reference; 0 where the loss has none
+  double weight = 0;     // of the weights: the number of tokens where each is 1; above 0
+};
+
+// Which settings a loss takes, in the order of PreferenceSettings.
+enum PreferenceOption : unsigned { kBeta = 1, kLabelSmoothing = 2, kGamma = 4, kAlpha = 8, kLabelWeights = 16 };
+
+struct PreferenceRow {
+  std::string_view name, formula;
+  bool reference;    // it compares with a reference
+  bool pairs;        // of a chosen and a rejected answer; else single ones with a label
+  unsigned options;  // of PreferenceOption
+  double beta;       // the default
+};
+const std::vector<PreferenceRow>& preference_rows();
+std::vector<std::string> preference_names();
+// Error invalid_argument for an unknown name, with the nearest.
+const PreferenceRow& preference_row(std::string_view name);
+
+struct PreferenceSettings {
+  std::string loss = "dpo";
+  double beta = 0.1;                                    // above 0
+  double label_smoothing = 0.1;                         // cdpo, robust: the share of labels that are wrong, 0 to below 0.5
+  double gamma = 0.5;                                   // simpo: the margin that is aimed at
+  double alpha = 1;                                     // cpo: of the chosen answer's likelihood
+  double desirable_weight = 1, undesirable_weight = 1;  // kto
+};
+// invalid_argument with the setting, the value and what is allowed.
+void check(const PreferenceSettings& settings);
+
+struct PreferenceValue {
+  double loss = 0;
+  double chosen_slope = 0, rejected_slope = 0;    // of the loss by AnswerScore::logprob
+  double chosen_reward = 0, rejected_reward = 0;  // what the loss compares, times beta
+};
+// A loss over pairs.
+PreferenceValue preference_loss(const PreferenceSettings& settings, const AnswerScore& chosen, const AnswerScore& rejected);
+
+// KTO. `shift`: what an answer is compared with, kto_shift of the batch. The single answer stands as the chosen one.
+PreferenceValue labelled_loss(const PreferenceSettings& settings, const AnswerScore& answer, bool desirable, double shift);
+// max(0, the mean of logprob - reference) over answers to other prompts; without gradient. 0 for none.
+double kto_shift(const std::vector<AnswerScore>& mismatched);
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+#include "runs/preferences/preference_step.h"
+
+#include "base/error.h"
+
+namespace lockstep {
+
+AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference) {
+  AnswerScore score;
+  score.reference = reference;
+  for (std::size_t i = 0; i < answer.weights.size(); ++i) {
+    if (answer.targets[i] < 0 || answer.weights[i] == 0) continue;
+    score.logprob += static_cast<double>(answer.weights[i]) * static_cast<double>(logprobs[i]);
+    score.weight += static_cast<double>(answer.weights[i]);
+  }
+  return score;
+}
+
+PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const std::vector<std::size_t>& places,
+                                 const std::vector<ReferenceScores>& references, bool pairs) {
+  PreferenceBatch batch;
+  batch.pairs = pairs;
+  for (const std::size_t place : places) {
+    const PreferenceItem& item = items[place];
+    batch.trained.push_back(item.chosen);
+    (pairs ? batch.trained : batch.mismatched).push_back(item.rejected);
+    batch.references.push_back(references.empty() ? ReferenceScores{} : references[place]);
+    batch.desirable.push_back(item.desirable);
+  }
+  return batch;
+}
+
+namespace {
+void weigh_answer(TrainSequence& answer, double slope) {
+  for (float& weight : answer.weights) weight = static_cast<float>(-slope * static_cast<double>(weight));
+}
+
+// One where the first is higher, half where they are equal.
+double told_apart(double higher, double lower) { return higher > lower ? 1 : higher == lower ? 0.5 : 0; }
+
+PreferenceFigures of_pairs(const PreferenceSettings& settings, PreferenceBatch& batch, const std::vector<std::vector<float>>& logprobs, bool weigh) {
+  PreferenceFigures sum;
+  const auto count = static_cast<double>(batch.references.size());
+  for (std::size_t i = 0; i < batch.references.size(); ++i) {
+    TrainSequence &c = batch.trained[2 * i], &r = batch.trained[2 * i + 1];
+    const AnswerScore chosen = answer_score(c, logprobs[2 * i], batch.references[i].chosen);
+    const AnswerScore rejected = answer_score(r, logprobs[2 * i + 1], batch.references[i].rejected);
+    const PreferenceValue v = preference_loss(settings, chosen, rejected);
+    sum.loss += v.loss;
+    sum.accuracy += told_apart(v.chosen_reward, v.rejected_reward);
+    sum.chosen_reward += v.chosen_reward, sum.rejected_reward += v.rejected_reward;
+    sum.chosen_logprob += chosen.logprob, sum.rejected_logprob += rejected.logprob;
+    if (weigh) weigh_answer(c, v.chosen_slope / count), weigh_answer(r, v.rejected_slope / count);
+  }
+  for (double* one : {&sum.loss, &sum.accuracy, &sum.chosen_reward, &sum.rejected_reward, &sum.chosen_logprob, &sum.rejected_logprob}) *one /= count;
+  return sum;
+}
+
+PreferenceFigures of_labels(const PreferenceSettings& settings, PreferenceBatch& batch, const std::vector<std::vector<float>>& logprobs,
+                            const std::vector<std::vector<float>>& mismatched, bool weigh) {
+  PreferenceFigures sum;
+  const auto count = static_cast<double>(batch.references.size());
+  std::vector<AnswerScore> others;
+  for (std::size_t i = 0; i < batch.mismatched.size(); ++i) others.push_back(answer_score(batch.mismatched[i], mismatched[i], batch.references[i].rejected));
+  sum.shift = kto_shift(others);
+  std::vector<double> good, bad;  // rewards
+  for (std::size_t i = 0; i < batch.references.size(); ++i) {
+    const bool desirable = batch.desirable[i];
+    const AnswerScore answer = answer_score(batch.trained[i], logprobs[i], batch.references[i].chosen);
+    const PreferenceValue v = labelled_loss(settings, answer, desirable, sum.shift);
+    sum.loss += v.loss / count;
+    (desirable ? good : bad).push_back(v.chosen_reward);
+    (desirable ? sum.chosen_logprob : sum.rejected_logprob) += answer.logprob;
+    if (weigh) weigh_answer(batch.trained[i], v.chosen_slope / count);
+  }
+  for (const double g : good)
+    for (const double b : bad) sum.accuracy += told_apart(g, b);
+  const auto goods = static_cast<double>(good.size()), bads = static_cast<double>(bad.size());
+  sum.accuracy = goods * bads > 0 ? sum.accuracy / (goods * bads) : 0.5;
+  for (const double g : good) sum.chosen_reward += g / goods;
+  for (const double b : bad) sum.rejected_reward += b / bads;
+  if (goods > 0) sum.chosen_logprob /= goods;
+  if (bads > 0) sum.rejected_logprob /= bads;
+  return sum;
+}
+}  // namespace
+
+PreferenceFigures preference_figures(const PreferenceSettings& settings, PreferenceBatch& batch, const std::vector<std::vector<float>>& trained,
+                                     const std::vector<std::vector<float>>& mismatched, bool weigh) {
+  return batch.pairs ? of_pairs(settings, batch, trained, weigh) : of_labels(settings, batch, trained, mismatched, weigh);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// What a batch of preferences means for each of its tokens: scores of answers, losses, and weights whose cross-entropy has the loss's gradient.
+// Pure functions on the host.
+//   PreferenceBatch batch = preference_batch(items, places, references, true);
+//   const PreferenceFigures f = preference_figures(settings, batch, trainer.score(batch.trained), {}, true);
+//   trainer.forward_backward(batch.trained, sum_of_losses);
+#pragma once
+#include "runs/preferences/preference_data.h"
+#include "runs/preferences/preference_losses.h"
+#include "runs/preferences/preference_run.h"
+
+namespace lockstep {
+
+// Under the reference; 0 and 0 where the loss has none.
+struct ReferenceScores {
+  double chosen = 0, rejected = 0;
+};
+
+AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference);
+
+// Of some items: what is trained, and (KTO) what is only scored.
+struct PreferenceBatch {
+  std::vector<TrainSequence> trained;     // pairs: chosen and rejected in turns; answers with labels
+  std::vector<TrainSequence> mismatched;  // of answers with labels
+  std::vector<ReferenceScores> references;
+  std::vector<bool> desirable;
+  bool pairs = true;
+};
+PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const std::vector<std::size_t>& places,
+                                 const std::vector<ReferenceScores>& references, bool pairs);
+
+// The figures of a batch with these log-probabilities of its sequences. With `weigh` the weights of its trained sequences become the loss's
+// derivatives: sum(-weight * logprob) has the gradient of the mean loss.
+PreferenceFigures preference_figures(const PreferenceSettings& settings, PreferenceBatch& batch, const std::vector<std::vector<float>>& trained,
+                                     const std::vector<std::vector<float>>& mismatched, bool weigh);
+
+}  // namespace lockstep

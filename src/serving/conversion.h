@@ -1,0 +1,20 @@
+// Writes any model that can be read (a GGUF file, a Hugging Face folder in whatever it is stored as) as a Hugging Face folder.
+//   convert_model("model.gguf", "out", DType::f32, Overwrite::no);
+// Knows no command line. Any thread.
+#pragma once
+#include <string>
+
+#include "base/output_path.h"
+#include "numerics/profile.h"
+#include "tensor/dtype.h"
+
+namespace lockstep {
+
+// config.json, the weights in `dtype` (f32 keeps every value; bf16 rounds to nearest even), and what the model has of tokenizer, chat template
+// and generation_config.json. A tensor is in memory at a time. Errors: those of ModelReader and export_model_folder.
+void convert_model(const std::string& from, const std::string& to, DType dtype, Overwrite overwrite);
+// What a profile computes with, as a folder (SaveOptions::packed): under it the folder has the bits of the model that was read, and a folder that holds
+// just that is written again byte for byte. Errors: those, and unsupported for a profile that no folder holds.
+void pack_model(const std::string& from, const std::string& to, const Profile& profile, Overwrite overwrite);
+
+}  // namespace lockstep

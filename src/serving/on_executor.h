@@ -1,0 +1,41 @@
+// Proof that the caller is a step of an executor (serving/executor.h): what must run there takes one as a parameter, so that a call from another
+// thread does not compile. Made where a step begins, by the two below and by lanes of steps (host/training_queue.h); never copied or kept.
+//   void rest(const OnExecutor& on, Model& model);
+//   run_on(*executor, WorkClass::training, [&](const OnExecutor& on) { rest(on, model); }).get();
+#pragma once
+#include "base/error.h"
+#include "serving/executor.h"
+
+namespace lockstep {
+
+class OnExecutor {
+ public:
+  // Error internal: the caller is no step of it.
+  explicit OnExecutor(const Executor& executor) {
+    if (!executor.inside()) fail(ErrorCode::internal, "work of the executor was called on another thread");
+  }
+  OnExecutor(const OnExecutor&) = delete;
+  OnExecutor& operator=(const OnExecutor&) = delete;
+};
+
+// Executor::run, whose call is given the proof.
+template <class Whose, class F>
+auto run_on(Executor& executor, const Whose& whose, F work) {
+  return executor.run(whose, [&executor, work = std::move(work)]() mutable {
+    const OnExecutor on(executor);
+    return work(on);
+  });
+}
+
+// A value that the executor's steps alone reach.
+template <class T>
+class OfExecutor {
+ public:
+  T& at(const OnExecutor&) { return value_; }
+  const T& at(const OnExecutor&) const { return value_; }
+
+ private:
+  T value_{};
+};
+
+}  // namespace lockstep

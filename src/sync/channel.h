@@ -1,0 +1,34 @@
+// A channel: a small record in a store that says which snapshot is the current one. Its text is canonical JSON,
+//   {"sequence":7,"target":"<id>","transition":"staged"}
+// Numbers go up by one with every change, so that an older or a repeated signal is seen as such. Changed by compare and swap alone.
+//   const Channel now = read_channel_record(store, "chat").value();   move_channel(store, "chat", id);
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "sync/store.h"
+
+namespace lockstep {
+
+inline constexpr std::size_t kMostChannelBytes = 4096;
+
+struct Channel {
+  std::uint64_t sequence = 0;
+  std::string target;                    // a snapshot's id
+  std::string transition = "immediate";  // or "staged": all followers at once, when the last one has it
+};
+
+bool is_channel_name(std::string_view name);
+std::string channel_text(const Channel& channel);
+// Error corrupt_file for anything that channel_text does not write.
+Channel parse_channel(std::string_view text);
+// Nothing when there is no such channel.
+std::optional<Channel> read_channel_record(const Store& store, const std::string& name);
+// Points the channel at a snapshot and gives the record that then stands. When it already does, nothing is written. With `expected`, the channel
+// must point there (empty: must not be): otherwise, and when another moves it at the same time over and over, error already_exists.
+Channel move_channel(Store& store, const std::string& name, const std::string& target, const std::string& transition = "immediate",
+                     const std::optional<std::string>& expected = std::nullopt);
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// Classes of a tensor's elements by their exponent before a change, and a walk over them. Small weights change more often than large ones, for a
+// step of one size passes more of their roundings: within a class the chance is about the same, and gaps between changes are short numbers to
+// write (sparse_codec.h).
+//   const ClassChoice choice = choose_classes(kind, old, n);  ClassScan scan(kind, choice, old, n);  while (scan.next_chunk()) ...
+// Thread: one each.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "numerics/isa/word_classes.h"
+#include "sync/element.h"
+
+namespace lockstep {
+
+inline constexpr int kMostClasses = 16;
+
+// Class 0: exponents up to `low`; then one an exponent; the last one: all from low + count - 1.
+struct ClassChoice {
+  int low = 0, count = 1;
+};
+
+// From a fixed sample of the old values: the highest class begins at the highest exponent that at least 1 in 256 of the sampled elements have.
+ClassChoice choose_classes(const ElementKind& kind, const void* old_words, std::int64_t elements);
+
+// Words at any address: tensors in files are not aligned.
+std::uint32_t word_of(const void* words, int width, std::int64_t i);
+void put_word(void* words, int width, std::int64_t i, std::uint32_t word);
+
+class ClassScan {
+ public:
+  static constexpr int kChunk = 4096;  // elements; a multiple of kClassGroup
+
+  // `old_words` must outlive this. The words of a chunk are read before next_chunk returns, so a caller may change these in place.
+  ClassScan(const ElementKind& kind, const ClassChoice& choice, const void* old_words, std::int64_t elements);
+  bool next_chunk();                             // false at the end
+  std::int64_t first() const { return first_; }  // element
+  int size() const { return size_; }             // at most kChunk
+  int groups() const { return (size_ + kClassGroup - 1) / kClassGroup; }
+  // The classes of 256 elements; those beyond the end have none that counts.
+  const std::uint8_t* group(int g) const { return classes_.data() + g * kClassGroup; }
+  // Which elements of this chunk differ in another text: to[0 to 63], a bit each.
+  void differences(const void* new_words, std::uint64_t* to) const;
+
+ private:
+  // Words of this chunk as a whole number of 64: of the last ones a copy filled with zeros.
+  const char* whole(const void* words, std::vector<char>& copy) const;
+  ElementKind kind_;
+  ClassChoice choice_;
+  const char* words_;
+  std::int64_t elements_, first_ = 0;
+  int size_ = 0;
+  std::array<std::uint8_t, kChunk> classes_{};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// The manifest of a snapshot: what its files and tensors are, by digest, and where their bytes stand in a store. Its text is canonical JSON (sorted
+// keys, no spaces), and the text's SHA-256 is the snapshot's id. docs/weight-sync.md has every field.
+//   const SnapshotManifest manifest = read_manifest(text);   const std::string text = manifest_text(manifest);
+// Knows no store. A manifest is data from strangers: read_manifest refuses whatever it does not know. Pure functions.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sync/folder_tensors.h"
+#include "sync/tensor_codec.h"
+
+namespace lockstep {
+
+inline constexpr int kManifestVersion = 1;
+inline constexpr std::size_t kMostManifestBytes = std::size_t{256} << 20;
+inline constexpr std::size_t kMostSnapshotFiles = 1000;
+inline constexpr std::size_t kMostSnapshotFileBytes = std::size_t{256} << 20;  // they are held whole
+
+// A small file of the model beside its tensors, an object of its own: config.json, tokenizer.json, ...
+struct SnapshotFile {
+  std::string name, sha256;
+  std::uint64_t bytes = 0;
+};
+
+struct SnapshotTensor {
+  TensorShape shape;
+  TensorCodec codec = TensorCodec::full;
+  std::string base;    // XXH3-128 of the parent's tensor, row-major; empty for `full`
+  std::string result;  // of this one
+  std::string object;  // SHA-256 of the object that holds the payload; empty when the payload is
+  std::uint64_t offset = 0, bytes = 0;
+};
+
+struct SnapshotManifest {
+  std::string parent;   // id; empty: none
+  std::string profile;  // digest (numerics/profile.h, 16 digits) of the numerics profile whose compute copy the values are; empty: not said
+  std::vector<SnapshotFile> files;
+  std::vector<SnapshotTensor> tensors;  // sorted by name
+  const SnapshotTensor* find(std::string_view name) const;
+  const SnapshotFile* file(std::string_view name) const;
+  std::uint64_t full_bytes() const;     // of all tensors
+  std::uint64_t payload_bytes() const;  // that this snapshot's objects hold for tensors
+};
+
+// SHA-256 over what the snapshot is, whatever way led there: files, and names, types, shapes and results of tensors. Two snapshots of one content
+// (a chain's end, and its squash) have one.
+std::string content_digest(const SnapshotManifest& manifest);
+
+std::string manifest_text(const SnapshotManifest& manifest);
+// Errors: corrupt_file for anything that manifest_text does not write; unsupported for another version.
+SnapshotManifest read_manifest(std::string_view text);
+
+// Whether a text is so many lower-case hexadecimal digits: 64 of a SHA-256, 32 of an XXH3-128.
+bool is_digest(std::string_view text, std::size_t digits);
+
+}  // namespace lockstep

@@ -1,0 +1,143 @@
+#include "sync/snapshot.h"
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "sync/channel.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kShortestPrefix = 6;
+
+std::string short_id(const std::string& id) { return id.substr(0, 12); }
+std::string digest_of(const std::string& bytes) { return xxh3_128_hex(bytes.data(), bytes.size()); }
+}  // namespace
+
+std::string find_snapshot(const Store& store, const std::string& name) {
+  if (is_digest(name, 64)) {
+    if (store.size(StoredKind::manifest, name)) return name;
+    fail(ErrorCode::not_found, "snapshot {} is not in '{}'; `lockstep snapshot show {}` lists what is", name, store.label(), store.label());
+  }
+  if (is_channel_name(name))
+    if (const auto channel = read_channel_record(store, name)) return channel->target;
+  std::vector<std::string> found;
+  if (name.size() >= kShortestPrefix && is_digest(name, name.size()))
+    for (const std::string& id : store.list(StoredKind::manifest))
+      if (id.starts_with(name)) found.push_back(id);
+  if (found.size() == 1) return found.front();
+  if (found.size() > 1) fail(ErrorCode::not_found, "{} snapshots of '{}' begin with '{}'; write more digits", found.size(), store.label(), name);
+  fail(ErrorCode::not_found, "'{}' is no snapshot and no channel of '{}'; allowed are an id, its first digits ({} or more), or a channel's name{}",
+       name.substr(0, 80), store.label(), kShortestPrefix, did_you_mean(name, store.channels()));
+}
+
+Snapshot load_snapshot(const Store& store, const std::string& id) {
+  return with_context(fmt::format("reading snapshot {}", short_id(id)), [&] {
+    const auto bytes = store.size(StoredKind::manifest, id);
+    if (!bytes) fail(ErrorCode::not_found, "snapshot {} is not in '{}'", id, store.label());
+    if (*bytes > kMostManifestBytes) fail(ErrorCode::corrupt_file, "the manifest has {} bytes, allowed are {}", *bytes, kMostManifestBytes);
+    const std::string text = store.read(StoredKind::manifest, id, 0, *bytes);
+    if (const std::string digest = sha256_hex(text); digest != id)
+      fail(ErrorCode::corrupt_file, "the manifest of snapshot {} in '{}' has the SHA-256 {}; push the snapshot again, or copy its manifest from another store",
+           id, store.label(), digest);
+    return Snapshot{id, read_manifest(text)};
+  });
+}
+
+std::string read_snapshot_file(const Store& store, const std::string& id, const SnapshotFile& file) {
+  const auto bytes = store.size(StoredKind::object, file.sha256);
+  if (!bytes)
+    fail(ErrorCode::not_found, "snapshot {}: the object {} of file '{}' is not in '{}'; push the snapshot again", short_id(id), file.sha256, file.name,
+         store.label());
+  const std::string text = *bytes == file.bytes ? store.read(StoredKind::object, file.sha256, 0, file.bytes) : std::string();
+  if (const std::string digest = sha256_hex(text); *bytes != file.bytes || digest != file.sha256)
+    fail(ErrorCode::corrupt_file, "snapshot {}: file '{}' has {} bytes with the SHA-256 {} in '{}', expected {} with {}; push the snapshot again", short_id(id),
+         file.name, *bytes, *bytes == file.bytes ? digest : "(not read)", store.label(), file.bytes, file.sha256);
+  return text;
+}
+
+SnapshotChain::SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local) : store_(store) {
+  snapshots_.push_back(load_snapshot(store, id));
+  if (!local) return;
+  local_.emplace(*local);
+  local_label_ = local->string();
+}
+
+const Snapshot& SnapshotChain::link(std::size_t index) const {
+  const std::lock_guard lock(mutex_);
+  while (snapshots_.size() <= index) {
+    const Snapshot& child = snapshots_.back();
+    const std::string parent = child.manifest.parent;
+    if (!store_.size(StoredKind::manifest, parent))
+      fail(ErrorCode::not_found, "snapshot {} needs its parent {}, which is not in '{}'{}; push the parent there, or give a folder with its weights (--base)",
+           short_id(child.id), parent, store_.label(), local_ ? fmt::format(", and '{}' holds other weights", local_label_) : std::string());
+    snapshots_.push_back(load_snapshot(store_, parent));
+  }
+  return snapshots_[index];
+}
+
+std::uint64_t SnapshotChain::fetched() const {
+  const std::lock_guard lock(mutex_);
+  return fetched_;
+}
+
+std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
+  const std::string& name = wanted.shape.name;
+  // From the newest link back to one that needs none before it.
+  struct Step {
+    const Snapshot* snapshot;
+    const SnapshotTensor* tensor;
+  };
+  std::vector<Step> steps;
+  std::string bytes, local_digest;
+  bool begun = false;
+  if (local_)
+    if (const TensorShape* here = local_->find(name); here && here->type == wanted.shape.type && here->shape == wanted.shape.shape) {
+      bytes = local_->read(*here);
+      local_digest = digest_of(bytes);
+      begun = local_digest == wanted.result;
+    }
+  for (std::size_t i = 0; !begun; ++i) {
+    const Snapshot& snapshot = link(i);
+    const SnapshotTensor* tensor = i == 0 ? &wanted : snapshot.manifest.find(name);
+    const auto before = [&] { return short_id(steps.back().snapshot->id); };
+    if (!tensor || tensor->shape.type != wanted.shape.type || tensor->shape.shape != wanted.shape.shape)
+      fail(ErrorCode::corrupt_file, "snapshot {} changes tensor {}, {} of shape {}, and its parent {} has no such tensor; push snapshot {} again", before(),
+           quoted_name(name), safetensors_type_name(wanted.shape.type), shape_text(wanted.shape.shape), short_id(snapshot.id), before());
+    if (i > 0 && tensor->result != steps.back().tensor->base)
+      fail(ErrorCode::corrupt_file, "snapshot {}: tensor {} is made from {}, and its parent {} has {}; push snapshot {} again", before(), quoted_name(name),
+           steps.back().tensor->base, short_id(snapshot.id), tensor->result, before());
+    steps.push_back({&snapshot, tensor});
+    begun = tensor->codec == TensorCodec::full || (!local_digest.empty() && tensor->base == local_digest);
+  }
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    const auto& [snapshot, tensor] = *step;
+    if (tensor->codec == TensorCodec::same) continue;
+    std::string payload;
+    if (tensor->bytes > 0) {
+      if (!store_.size(StoredKind::object, tensor->object))
+        fail(ErrorCode::not_found, "snapshot {}: the object {} of tensor {} is not in '{}'; push the snapshot again", short_id(snapshot->id), tensor->object,
+             quoted_name(name), store_.label());
+      payload = store_.read(StoredKind::object, tensor->object, tensor->offset, tensor->bytes);
+      const std::lock_guard lock(mutex_);
+      fetched_ += tensor->bytes;
+    }
+    std::string digest;
+    if (tensor->codec == TensorCodec::full) {
+      bytes = std::move(payload);
+      digest = digest_of(bytes);
+    } else {
+      try {
+        decode_tensor(tensor->codec, tensor->shape.type, payload, bytes, bytes);
+        digest = digest_of(bytes);
+      } catch (const Error& e) {
+        digest = fmt::format("none ({})", e.message());
+      }
+    }
+    if (digest != tensor->result)
+      fail(ErrorCode::corrupt_file,
+           "snapshot {}: tensor {} has the digest {}, expected {}; its object {} in '{}' is damaged: push the snapshot again, or pull from another store",
+           short_id(snapshot->id), quoted_name(name), digest, tensor->result, tensor->object, store_.label());
+  }
+  return bytes;
+}
+
+}  // namespace lockstep

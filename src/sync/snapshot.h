@@ -1,0 +1,56 @@
+// Reads snapshots out of a store: manifests by id, and tensors along the chain of their parents, every digest on the way compared.
+//   SnapshotChain chain(store, find_snapshot(store, "chat"));   bytes = chain.tensor(chain.manifest().tensors[0]);
+// Any thread.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sync/folder_tensors.h"
+#include "sync/manifest.h"
+#include "sync/store.h"
+
+namespace lockstep {
+
+struct Snapshot {
+  std::string id;
+  SnapshotManifest manifest;
+};
+
+// The id that a name means: an id, the only one that begins with these (at least 6) digits, or where a channel points. Error not_found.
+std::string find_snapshot(const Store& store, const std::string& name);
+// Errors: not_found; corrupt_file when the manifest's text has another SHA-256 than its name; those of read_manifest.
+Snapshot load_snapshot(const Store& store, const std::string& id);
+// A small file of a snapshot, its SHA-256 compared. Errors: not_found, corrupt_file.
+std::string read_snapshot_file(const Store& store, const std::string& id, const SnapshotFile& file);
+
+class SnapshotChain {
+ public:
+  // `local`: a Hugging Face folder of any snapshot of the chain, or of one like it: a tensor whose digest is one of the chain's is not fetched.
+  // Parents are loaded when they are needed. Error not_found.
+  SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local = std::nullopt);
+  const std::string& id() const { return snapshots_.front().id; }
+  const SnapshotManifest& manifest() const { return snapshots_.front().manifest; }
+  // The row-major bytes of a tensor of manifest(). Errors: corrupt_file, naming snapshot, tensor, both digests and what heals it; not_found for a
+  // parent or an object that is not in the store.
+  std::string tensor(const SnapshotTensor& tensor) const;
+  // Payload bytes that were read for tensors so far.
+  std::uint64_t fetched() const;
+
+ private:
+  const Snapshot& link(std::size_t index) const;  // 0: the newest
+  const Store& store_;
+  std::optional<FolderTensors> local_;
+  std::string local_label_;
+  mutable std::mutex mutex_;
+  mutable std::deque<Snapshot> snapshots_;
+  mutable std::uint64_t fetched_ = 0;
+};
+
+}  // namespace lockstep

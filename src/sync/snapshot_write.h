@@ -1,0 +1,47 @@
+// Makes snapshots: of a Hugging Face folder, and of two snapshots of a store (squash). One writer of a store at a time.
+//   const Written written = push_folder(*store, "export", {.parent = id, .written = [&](const Written& now) { move_channel(*store, "chat", now.id); }});
+// Objects come first, then the manifest, then the channel: a kill leaves the old snapshot current, and bytes that the next writer clears away.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "sync/snapshot.h"
+
+namespace lockstep {
+
+// `tensors` more are done, which have so many bytes.
+using TensorProgress = std::function<void(std::int64_t tensors, std::uint64_t bytes)>;
+
+struct Written {
+  std::string id, content;
+  std::uint64_t full_bytes = 0, payload_bytes = 0, file_bytes = 0;  // file_bytes: of small files that the store had not
+  std::map<std::string, std::int64_t> codecs;                       // tensors of each
+  std::int64_t changed_elements = 0, elements = 0;                  // of tensors that were compared
+};
+
+struct PushOptions {
+  std::string parent;                          // id; empty: none, all tensors whole
+  std::optional<std::filesystem::path> local;  // a folder with the parent's weights, so that these are not read from the store
+  std::string profile;                         // name of a numerics profile, or empty
+  int threads = 2;
+  std::function<void(std::size_t tensors, std::uint64_t bytes)> begin = {};  // what there is to do
+  TensorProgress progress = {};
+  // Called by push_folder while nobody else may write: what points at the snapshot now is there before anybody prunes.
+  std::function<void(const Written& now)> written = {};
+};
+
+// The small files of a model that travel with its tensors.
+extern const std::vector<std::string> kSnapshotFiles;
+
+// Errors: not_found, corrupt_file (folder, parent); invalid_argument when config.json is that of another model than the parent's; io.
+Written push_folder(Store& store, const std::filesystem::path& folder, const PushOptions& options);
+
+// A snapshot with the content of `to` whose parent is `from`, or that has none when `from` is empty. Every result is compared with `to`'s.
+// Its payloads are those that a push of `to` with this parent would make.
+Written squash_snapshots(Store& store, const std::string& from, const std::string& to, const PushOptions& options);
+
+}  // namespace lockstep

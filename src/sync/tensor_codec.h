@@ -1,0 +1,30 @@
+// One tensor of a snapshot as bytes: against the parent's tensor (`same`, `sparse`, `planes`) or by itself (`full`), whichever is smallest.
+//   const EncodedTensor encoded = encode_tensor(SafetensorsType::bf16, old_bytes, new_bytes);
+//   decode_tensor(encoded.codec, SafetensorsType::bf16, encoded.payload, old_bytes, to);
+// The same pair gives the same codec and bytes on every machine. A payload is data from strangers: every number in it is checked. Pure functions.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "checkpoint/tensor_file.h"
+
+namespace lockstep {
+
+enum class TensorCodec : std::uint8_t { same, sparse, planes, full };
+std::string_view codec_name(TensorCodec codec);
+std::optional<TensorCodec> codec_named(std::string_view name);
+
+struct EncodedTensor {
+  TensorCodec codec = TensorCodec::full;
+  std::string payload;        // empty for `same`, and for `full`, whose payload is the tensor itself
+  std::int64_t changed = -1;  // elements; -1: not counted
+};
+// Row-major bytes as in a safetensors file. Without old ones, or with as many bytes as the new ones have not: `full`.
+EncodedTensor encode_tensor(SafetensorsType type, std::optional<std::string_view> old_bytes, std::string_view new_bytes);
+
+// Writes the new bytes to `to`, which has as many. `old_bytes`: not used by `full`; may be `to` itself. Error corrupt_file; `to` then holds anything.
+void decode_tensor(TensorCodec codec, SafetensorsType type, std::string_view payload, std::string_view old_bytes, std::string& to);
+
+}  // namespace lockstep

@@ -1,0 +1,24 @@
+// What gradients that no step has taken are made of, in a file (base/checked_file.h): numbers of a device exactly as they lie there, and the
+// data of a call. A file is read by the process that wrote it, and by no other.
+//   CheckedWriter file(gradient_file(folder, rank)); write_view(file, stream, bins); file.commit();
+#pragma once
+#include <filesystem>
+#include <vector>
+
+#include "base/checked_file.h"
+#include "tensor/stream.h"
+#include "train/data.h"
+
+namespace lockstep {
+
+// Of a rank, in the folder of a trainer's gradients.
+std::filesystem::path gradient_file(const std::filesystem::path& folder, int rank);
+
+// A view without gaps, a few megabytes at a time. Errors of read_view: corrupt_file where the file's has another size; some of it may be written.
+void write_view(CheckedWriter& file, Stream& stream, const View& view);
+void read_view(CheckedReader& file, Stream& stream, const View& view);
+
+void write_sequences(CheckedWriter& file, const std::vector<TrainSequence>& data);
+std::vector<TrainSequence> read_sequences(CheckedReader& file);
+
+}  // namespace lockstep

@@ -1,0 +1,187 @@
+#include <mutex>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "model/adapter_initial.h"
+#include "train/adapter_trainer.h"
+#include "train/open_batch.h"
+#include "train/rank_record.h"
+#include "trained/trained_model.h"
+
+namespace lockstep {
+namespace {
+
+// What stands over the base's frozen weights, and so can share a pass with others there.
+class OverBase : public TrainedModel {
+ public:
+  explicit OverBase(const TrainedBase& base) : base_(base), frozen_(frozen_base(base)) {}
+  const void* company(bool forward) const override { return forward ? static_cast<const void*>(&frozen_->pass()) : frozen_.get(); }
+  void run_together(std::vector<Piece>& pieces, bool forward) override;
+  virtual AdapterTrainer* trainer() { return nullptr; }  // null: the base alone
+  // The two ends of add(), around the pass. check() throws.
+  virtual void check(const Piece&) {}
+  virtual const LossOptions* loss() const { return nullptr; }
+  virtual void put(const Piece&, ForwardBackwardResult&&) {}
+
+ protected:
+  const TrainedBase& base_;
+  std::shared_ptr<FrozenBase> frozen_;
+};
+
+void OverBase::run_together(std::vector<Piece>& pieces, bool forward) {
+  AdapterTrainer::Failures failures;
+  if (forward) {
+    std::vector<AdapterTrainer::ScoreJob> jobs;
+    for (const Piece& piece : pieces) jobs.push_back({static_cast<OverBase*>(piece.model)->trainer(), piece.data});
+    auto rows = AdapterTrainer::score_together(*frozen_, jobs, &failures);
+    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].logprobs = std::move(rows[i]), pieces[i].failure = failures[i];
+    return;
+  }
+  std::vector<AdapterTrainer::Job> jobs;
+  std::vector<Piece*> own;  // of the jobs
+  for (Piece& piece : pieces) {
+    auto& model = static_cast<OverBase&>(*piece.model);
+    try {
+      model.check(piece);
+    } catch (const Error& e) {
+      piece.failure = e;
+      continue;
+    }
+    jobs.push_back({model.trainer(), piece.data, *model.loss()});
+    own.push_back(&piece);
+  }
+  std::vector<ForwardBackwardResult> results = AdapterTrainer::forward_backward_together(jobs, &failures);
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    own[i]->failure = failures[i];
+    if (!failures[i]) static_cast<OverBase*>(own[i]->model)->put(*own[i], std::move(results[i]));
+  }
+}
+
+// An adapter over the base's frozen weights, which all adapters share.
+class AdapterModel : public OverBase {
+ public:
+  AdapterModel(const TrainedBase& base, const TrainedSettings& settings)
+      : OverBase(base), layout_(adapter_layout(base, settings)), trainer_(frozen_, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
+
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
+    check_index(index);
+    return trainer_.forward_backward(data, loss);
+  }
+  void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) override {
+    check_index(index);
+    loss_ = loss;
+    batch_.emplace(plan, loss, index);
+  }
+  void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    batch_->check(places, piece);
+    ForwardBackwardResult result = trainer_.forward_backward(piece, loss_);
+    batch_->put(places, piece, std::move(result), {});
+  }
+  ForwardBackwardResult finish() override {
+    ForwardBackwardResult result = batch_->finish();
+    batch_.reset();
+    return result;
+  }
+  void drop() override {
+    batch_.reset();
+    trainer_.abandon_gradients();
+  }
+  bool has_gradients() const override { return batch_ || trainer_.has_gradients(); }
+  bool in_batch() const override { return batch_.has_value(); }
+  void save_gradients(const std::filesystem::path& folder) override { trainer_.save_gradients(folder); }
+  void load_gradients(const std::filesystem::path& folder) override { trainer_.load_gradients(folder); }
+  ParkedBatch take_batch() override { return batch_ ? std::make_shared<Begun>(Begun{loss_, *std::exchange(batch_, std::nullopt)}) : nullptr; }
+  void put_batch(const ParkedBatch& batch) override {
+    auto& begun = *static_cast<Begun*>(batch.get());
+    loss_ = begun.loss;
+    batch_ = std::move(begun.batch);
+  }
+  AdapterTrainer* trainer() override { return &trainer_; }
+  void check(const Piece& piece) override { batch_->check(*piece.places, *piece.data); }
+  const LossOptions* loss() const override { return &loss_; }
+  void put(const Piece& piece, ForwardBackwardResult&& result) override { batch_->put(*piece.places, *piece.data, std::move(result), {}); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    trainer_.evaluate(batch, places, piece);
+  }
+  OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
+  std::int64_t steps() const override { return trainer_.step(); }
+  SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
+  const Manifest& manifest() const override { return layout_->manifest(); }
+
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
+  WeightImages master_images() override { return trainer_.master_images(); }
+  TrainerState state() override { return trainer_.state(); }
+  void restore(const TrainerState& state) override { trainer_.restore(state); }
+  const AdapterLayout* adapter() const override { return layout_.get(); }
+  ForwardCounts work() const override { return frozen_->pass().work(); }
+
+ private:
+  static void check_index(const IndexTraining& index) {
+    if (index.index_loss || index.dense_attention)
+      fail(ErrorCode::unsupported, "phases of the indexer with an adapter: the base is frozen, its indexer too; allowed are all parameters");
+  }
+  struct Begun {
+    LossOptions loss;
+    OpenBatch batch;
+  };
+  std::shared_ptr<const AdapterLayout> layout_;
+  AdapterTrainer trainer_;
+  LossOptions loss_;
+  std::optional<OpenBatch> batch_;
+};
+
+// The base itself, forward only: what a reference policy says.
+class FrozenModel : public OverBase {
+ public:
+  using OverBase::OverBase;
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>&, const LossOptions&, const IndexTraining&) override { refuse(); }
+  void begin(const BatchPlan&, const LossOptions&, const IndexTraining&) override { refuse(); }
+  void add(const std::vector<std::size_t>&, const std::vector<TrainSequence>&) override { refuse(); }
+  ForwardBackwardResult finish() override { refuse(); }
+  void drop() override {}
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_->score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    frozen_->evaluate(batch, places, piece);
+  }
+  OptimResult optim_step(const AdamParameters&) override { refuse(); }
+  std::int64_t steps() const override { return 0; }
+  SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
+  WeightImages master_images() override { refuse(); }
+  TrainerState state() override { refuse(); }
+  std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
+  void restore(const TrainerState&) override { refuse(); }
+  const Manifest& manifest() const override { return base_.opened.model->manifest(); }
+
+ private:
+  [[noreturn]] static void refuse() { fail(ErrorCode::unsupported, "the model is base_only: allowed is forward alone"); }
+};
+
+}  // namespace
+
+WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings) {
+  if (settings.init_method == "nora") return nora_adapter(layout, *settings.seed);
+  if (settings.init_method == "kaiming") return initial_adapter(layout, *settings.seed);
+  const std::vector<std::string> methods{"kaiming", "nora"};
+  fail(ErrorCode::invalid_argument, "init_method is '{}', allowed are {}{}", settings.init_method, fmt::join(methods, " and "),
+       did_you_mean(settings.init_method, methods));
+}
+
+std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, const TrainedSettings& settings) {
+  const AdapterSettings adapter{
+      .rank = settings.rank, .alpha = settings.alpha, .attention = settings.train_attn, .mlp = settings.train_mlp, .unembedding = settings.train_unembed};
+  return std::make_shared<const AdapterLayout>(base.opened.model->manifest(), adapter);
+}
+
+std::shared_ptr<FrozenBase> frozen_base(const TrainedBase& base) {
+  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, base.options);
+  return base.frozen;
+}
+
+std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings) {
+  if (settings.base_only) return std::make_unique<FrozenModel>(base);
+  if (settings.rank > 0) return std::make_unique<AdapterModel>(base, settings);
+  return make_full_model(base, settings);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,75 @@
+#include "base/error.h"
+#include "trained/trained_model.h"
+
+namespace lockstep {
+namespace {
+
+// All parameters move.
+class FullModel : public TrainedModel {
+ public:
+  FullModel(const TrainedBase& base, const TrainedSettings& settings)
+      : base_(base), trainer_(*base.opened.runtime, base.opened.masters(), options_of(base, settings)) {}
+
+  ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
+    return trainer_.forward_backward(data, loss, index);
+  }
+  void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) override { trainer_.begin_batch(plan, loss, index); }
+  void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
+  ForwardBackwardResult finish() override { return trainer_.finish_batch(); }
+  void drop() override { trainer_.abandon_gradients(); }
+  bool has_gradients() const override { return trainer_.has_gradients(); }
+  bool in_batch() const override { return trainer_.in_batch(); }
+  void save_gradients(const std::filesystem::path& folder) override { trainer_.save_gradients(folder); }
+  void load_gradients(const std::filesystem::path& folder) override { trainer_.load_gradients(folder); }
+  ParkedBatch take_batch() override {
+    std::optional<Trainer::Batch> batch = trainer_.take_batch();
+    return batch ? std::make_shared<Trainer::Batch>(std::move(*batch)) : nullptr;
+  }
+  void put_batch(const ParkedBatch& batch) override { trainer_.put_batch(std::move(*static_cast<Trainer::Batch*>(batch.get()))); }
+  bool accumulates(std::size_t piece, std::size_t sequences) const override { return trainer_.needs_accumulators(piece == sequences); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    trainer_.evaluate(batch, places, piece);
+  }
+  OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
+  std::int64_t steps() const override { return trainer_.step(); }
+  SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
+  WeightImages master_images() override { return trainer_.master_images(); }
+  TrainerState state() override { return trainer_.state(); }
+  void restore(const TrainerState& state) override { trainer_.restore(state); }
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
+  bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.has_state(part, parameter); }
+  const Manifest& manifest() const override { return base_.opened.model->manifest(); }
+  ForwardCounts work() const override { return trainer_.work(); }
+
+ private:
+  static TrainerOptions options_of(const TrainedBase& base, const TrainedSettings& settings) {
+    TrainerOptions options = base.options;
+    options.optimizer = optimizer_family(settings);
+    return options;
+  }
+  const TrainedBase& base_;
+  Trainer trainer_;
+};
+
+}  // namespace
+
+std::vector<std::string> optimizer_names() {
+  std::vector<std::string> names;
+  for (const OptimizerFamily& family : optimizer_families()) names.emplace_back(family.name);
+  return names;
+}
+
+OptimizerFamily optimizer_family(const TrainedSettings& settings) {
+  if (const OptimizerFamily* family = optimizer_named(settings.optimizer)) return *family;
+  const std::vector<std::string> names = optimizer_names();
+  fail(ErrorCode::unsupported, "optimizer_config.type is '{}', allowed are {}{}", settings.optimizer, fmt::join(names, ", "),
+       did_you_mean(settings.optimizer, names));
+}
+
+std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {
+  check_trainable(base.opened.runtime->profile);
+  return std::make_unique<FullModel>(base, settings);
+}
+
+}  // namespace lockstep

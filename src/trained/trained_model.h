@@ -1,0 +1,104 @@
+// What training moves, behind one interface: all parameters of a model, or an adapter's over frozen weights. The training API (host/) and runs on
+// disk (runs/local_trainer.h) train through it alike.
+//   auto model = make_trained_model(base, {.rank = 8, .seed = 1});
+//   model->begin({.sequences = n}, loss); while (sequences are left) model->add(places, piece); result = model->finish();
+//   model->optim_step(adam); sampler.use(model->sampler_weights());
+// Knows no files of a run, no client, no text. The thread of the base's runtime alone.
+#pragma once
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "model/adapter.h"
+#include "serving/loading.h"
+#include "train/open_batch.h"
+#include "train/trainer.h"
+#include "trained/trained_settings.h"
+
+namespace lockstep {
+
+class FrozenBase;
+
+// What a sampler needs of a model at one moment; later steps of training do not change it.
+struct SamplerWeights {
+  std::shared_ptr<const WeightSet> weights;                 // null: not in memory
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
+};
+
+// What models start from, and what they share.
+struct TrainedBase {
+  OpenedModel opened;                               // a model whose parameters move starts with its masters
+  std::shared_ptr<const WeightSet> weights = {};    // the compute copy, under adapters; null: no adapter is made
+  TrainerOptions options = {};                      // of every trainer; an optimizer is each model's own
+  mutable std::shared_ptr<FrozenBase> frozen = {};  // made with the first adapter
+};
+
+class TrainedModel {
+ public:
+  virtual ~TrainedModel() = default;
+  // A whole batch at once: no more memory than its gradient needs. Adds to gradients that no step has taken, where TrainerOptions::accumulate
+  // is set. Errors: those of Trainer::forward_backward; unsupported for an index loss over an adapter.
+  virtual ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {}) = 0;
+  // The same in pieces, to the same bits; the loss's normaliser is known before the first. After an error drop(): no gradient is left.
+  virtual void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index = {}) = 0;
+  virtual void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
+  virtual ForwardBackwardResult finish() = 0;
+  virtual void drop() = 0;
+  // Gradients that no step has taken, and may be in the middle of a batch, to disk and back (Trainer::save_gradients): the model that is made
+  // of the same weights, reads them and takes the batch goes on with the bits that this one would have had.
+  virtual bool has_gradients() const { return false; }
+  virtual bool in_batch() const { return false; }
+  virtual void save_gradients(const std::filesystem::path& folder) {}
+  virtual void load_gradients(const std::filesystem::path& folder) {}
+  using ParkedBatch = std::shared_ptr<void>;  // what has been told of it so far; of models of one kind
+  virtual ParkedBatch take_batch() { return nullptr; }
+  virtual void put_batch(const ParkedBatch& batch) {}
+  // Whether the gradient of a batch of so many sequences, whose first piece has so many of them, needs accumulators.
+  virtual bool accumulates(std::size_t piece, std::size_t sequences) const { return true; }
+  // Forward only.
+  virtual std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) = 0;
+  // The same with a loss, of a piece of `batch`.
+  virtual void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
+  virtual OptimResult optim_step(const AdamParameters& adam) = 0;
+  virtual std::int64_t steps() const = 0;
+  virtual SamplerWeights sampler_weights() = 0;
+  // The fp32 masters, and with them all that a restart needs.
+  virtual WeightImages master_images() = 0;
+  virtual TrainerState state() = 0;
+  virtual void restore(const TrainerState& state) = 0;
+  // The same parameter by parameter, so that writing it down needs no room for all. One rank.
+  virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
+  virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
+  virtual const Manifest& manifest() const = 0;                     // of what moves: the model's, or the adapter's
+  virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters move
+  virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted
+
+  // Models that name the same (not null) can stand in one pass, of add() or (`forward`) of score().
+  virtual const void* company(bool forward) const { return nullptr; }
+  struct Piece {
+    TrainedModel* model = nullptr;
+    const std::vector<std::size_t>* places = nullptr;  // of add()
+    const std::vector<TrainSequence>* data = nullptr;
+    std::vector<std::vector<float>> logprobs;  // of score()
+    std::optional<Error> failure;              // of this one alone
+  };
+  // add() or score() of several models of this one's company, each once: each has the bits that it has alone. Other errors are thrown,
+  // and are everybody's.
+  virtual void run_together(std::vector<Piece>& pieces, bool forward) {}
+};
+
+// Of the kind that the settings say; `base` outlives it. Errors unsupported for a kind that there is not, and for an adapter over ranks.
+std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings);
+
+// All parameters move.
+std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings);
+// Error unsupported for one that there is not.
+OptimizerFamily optimizer_family(const TrainedSettings& settings);
+std::vector<std::string> optimizer_names();
+// The base's thread.
+std::shared_ptr<FrozenBase> frozen_base(const TrainedBase& base);
+// How the adapter of a new model begins: its init_method and seed. Error invalid_argument for a method that there is not.
+WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings);
+std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, const TrainedSettings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,103 @@
+// What is trained through one interface has the same bits whether a batch comes whole or in pieces, and after a restart, whatever moves.
+#include "trained/trained_model.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "train/adapter_trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct TrainedModelTest : testing::TestWithParam<TrainedSettings> {
+  std::shared_ptr<const Model> model =
+      make_model(Json::parse(std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/sharing/config.json")));
+  TrainedBase base = made_base();
+
+  TrainedBase made_base() {
+    TrainedBase made;
+    made.opened.model = model;
+    made.opened.initial = [model = model] { return initial_weights(model->manifest(), 7, 0.25); };
+    made.opened.runtime = std::make_shared<Runtime>(BackendOptions{.threads = 1}, model, profile_by_name("cpu-bf16w"), 128);
+    made.weights = serving_model(made.opened).weights;
+    made.options.accumulate = true;
+    return made;
+  }
+  static std::vector<TrainSequence> data() {
+    std::vector<TrainSequence> all;
+    for (std::int32_t s = 0; s < 5; ++s) {
+      std::vector<std::int32_t> tokens;
+      for (std::int32_t i = 0; i < 6 + 3 * s; ++i) tokens.push_back((7 * i + 11 * s) % 40);
+      all.push_back(TrainSequence::next_token(tokens));
+    }
+    return all;
+  }
+  static LossOptions loss() {
+    LossOptions options;
+    for (const TrainSequence& d : data()) options.normaliser += static_cast<double>(d.tokens.size());
+    return options;
+  }
+  static std::uint64_t hash(TrainedModel& trained) { return images_hash(trained.manifest(), trained.master_images()); }
+  static AdamParameters step() { return {.learning_rate = 1e-2}; }
+};
+
+TEST_P(TrainedModelTest, PiecesHaveTheBitsOfTheWhole) {
+  const auto whole = make_trained_model(base, GetParam()), pieces = make_trained_model(base, GetParam());
+  const std::uint64_t before = hash(*whole);
+  for (int round = 0; round < 2; ++round) {
+    const auto all = data();
+    const ForwardBackwardResult a = whole->forward_backward(all, loss());
+    pieces->begin({.sequences = all.size()}, loss());
+    for (const std::vector<std::size_t>& places : {std::vector<std::size_t>{3, 0}, {4}, {1, 2}}) {
+      std::vector<TrainSequence> piece;
+      for (const std::size_t place : places) piece.push_back(all[place]);
+      pieces->add(places, piece);
+    }
+    const ForwardBackwardResult b = pieces->finish();
+    EXPECT_EQ(a.logprobs, b.logprobs);
+    EXPECT_EQ(a.loss, b.loss);
+    EXPECT_EQ(whole->optim_step(step()).gradient_norm, pieces->optim_step(step()).gradient_norm);
+    EXPECT_EQ(hash(*whole), hash(*pieces));
+  }
+  EXPECT_NE(hash(*whole), before);
+}
+
+TEST_P(TrainedModelTest, ARestoredOneGoesOnWithTheSameBits) {
+  const auto first = make_trained_model(base, GetParam());
+  first->forward_backward(data(), loss());
+  first->optim_step(step());
+  const auto second = make_trained_model(base, GetParam());
+  second->restore(first->state());
+  EXPECT_EQ(second->steps(), 1);
+  for (TrainedModel* trained : {first.get(), second.get()}) {
+    trained->forward_backward(data(), loss());
+    trained->optim_step(step());
+  }
+  EXPECT_EQ(hash(*first), hash(*second));
+}
+
+TEST_P(TrainedModelTest, SamplersGetWhatMoves) {
+  const auto trained = make_trained_model(base, GetParam());
+  const SamplerWeights weights = trained->sampler_weights();
+  EXPECT_EQ(weights.adapter != nullptr, GetParam().rank > 0);
+  EXPECT_EQ(weights.weights == base.weights, GetParam().rank > 0);
+  EXPECT_EQ(trained->adapter() != nullptr, GetParam().rank > 0);
+}
+
+TEST_P(TrainedModelTest, AnAdapterHasNoPhasesOfTheIndexer) {
+  const auto trained = make_trained_model(base, GetParam());
+  if (GetParam().rank > 0) EXPECT_THROW(trained->forward_backward(data(), loss(), {.dense_attention = true}), Error);
+  else EXPECT_GT(trained->forward_backward(data(), loss(), {.dense_attention = true}).loss, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TrainedModelTest,
+                         testing::Values(TrainedSettings{}, TrainedSettings{.optimizer = "dimuon"}, TrainedSettings{.rank = 4, .seed = 1},
+                                         TrainedSettings{.rank = 4, .seed = 1, .optimizer = "dimuon"}),
+                         [](const testing::TestParamInfo<TrainedSettings>& info) {
+                           return (info.param.rank > 0 ? std::string("Adapter") : std::string("Whole")) +
+                                  (info.param.optimizer == "adamw" ? "Adamw" : "Dimuon");
+                         });
+
+}  // namespace
+}  // namespace lockstep

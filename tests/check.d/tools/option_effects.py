@@ -1,0 +1,246 @@
+"""Every option of the commands that compute has an effect, is refused, or stands in docs/cli.md among those that change no result.
+
+The options are those of `COMMAND --help=json`, which are the keys of --config files too; one that has no row here fails. A row gives the
+option a value and holds what the command then prints and writes against the same without it: they differ, or, of those that change no
+result, are equal to the byte. That options are refused where their mechanism is off is walked by src/cli/option_tables_test.cpp.
+What servers, the page, chats, measurements and comparisons do with theirs is shown by the tests that SHOWN names.
+"""
+import concurrent.futures
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from harness import BINARY, MODEL, ROOT, TMP, check, done, instruction_sets
+
+PLACE = itertools.count()
+LINES = [{"prompt": f"{a} {b} {c}={a + b + c}:", "completion": f"{a}+{b}={a + b},{a + b}+{c}={a + b + c}"} for a, b, c in ((3, 7, 12), (5, 9, 14), (2, 8, 31), (16, 4, 9), (6, 1, 40), (11, 13, 2))]
+
+
+def furnish():
+    """The files that rows name, in a folder of their own."""
+    folder = TMP / "files"
+    folder.mkdir()
+    lines = lambda *objects: "".join(json.dumps(o) + "\n" for o in objects)  # noqa: E731
+    (folder / "my.jsonl").write_text(lines(*LINES))
+    (folder / "fewer.jsonl").write_text(lines(*LINES[:3]))
+    (folder / "held.jsonl").write_text(lines(*LINES[4:]))
+    talk = lambda line: {"messages": [{"role": "user", "content": line["prompt"]}, {"role": "assistant", "content": line["completion"]}]}  # noqa: E731
+    (folder / "talks.jsonl").write_text(lines(*map(talk, LINES)))
+    pair = lambda line: {"prompt": line["prompt"], "chosen": line["completion"], "rejected": line["completion"][::-1]}  # noqa: E731
+    (folder / "pairs.jsonl").write_text(lines(*map(pair, LINES)))
+    (folder / "fewer-pairs.jsonl").write_text(lines(*map(pair, LINES[:3])))
+    (folder / "held-pairs.jsonl").write_text(lines(*map(pair, LINES[4:])))
+    (folder / "talk-pairs.jsonl").write_text(lines(*({"messages": [{"role": "user", "content": line["prompt"]}], "chosen": line["completion"], "rejected": "1"} for line in LINES)))
+    (folder / "talk.json").write_text(json.dumps(talk(LINES[0])["messages"]))
+    (folder / "other-talk.json").write_text(json.dumps(talk(LINES[1])["messages"]))
+    (folder / "tools.json").write_text(json.dumps([{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]))
+    turn = "{% for m in messages %}BEGIN{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}{{ more }}{% if tools %}{{ tools[0].function.name }}{% endif %}{% if add_generation_prompt %}={% endif %}"
+    (folder / "a.jinja").write_text(turn.replace("BEGIN", ""))
+    (folder / "b.jinja").write_text(turn.replace("BEGIN", "7"))
+    (folder / "sequences.jsonl").write_text(lines({"tokens": [1, 5, 7, 9, 11]}, {"tokens": [1, 6, 3]}))
+    (folder / "other.jsonl").write_text(lines({"tokens": [1, 5, 7, 9, 12]}))
+    (folder / "rollouts.jsonl").write_text(lines({"tokens": [1, 5, 7, 9], "weights": [0, 1, 1], "advantages": [0, 1, 1], "logprobs": [0, -1, -1]}))
+    (folder / "shapes.toml").write_text('[[shape]]\nid = "mine"\nmodel = "qwen3-8b"\nmode = "policy"\ncontext = 1024\naccelerator = "NVIDIA_B200_180GB"\naccelerators = 1\nsource = "measured"\n')
+    (folder / "schema.json").write_text(json.dumps({"enum": [1, 22]}))
+    # The shipped model with defaults of sampling, with a template, and with a token that every text begins with.
+    tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
+    first, rest = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
+    tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [first, rest], "pair": [first, rest], "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [101], "tokens": ["<|bos|>"]}}}
+    for name, file, text in (("cool", "generation_config.json", json.dumps({"temperature": 0.1, "eos_token_id": 102})), ("talks", "chat_template.jinja", turn.replace("BEGIN", "")), ("begins", "tokenizer.json", json.dumps(tokenizer))):
+        shutil.copytree(MODEL, folder / name)
+        (folder / name / file).write_text(text)
+    return folder
+
+
+FILES = furnish()
+ADAPTER = TMP / "adapter/runs/r/export"  # made below
+SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
+NO = "NO"  # the option is left out of the base
+MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
+        "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
+        "shapes resolve": {"model": "qwen3-8b"}}  # fmt: skip
+WORDS = {"eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
+SFT = {"data": FILES / "my.jsonl", "name": "r", "steps": 2, "batch": 4, "warmup": 0, "eval-share": 0, "page": False, "quiet": True, "json": True}
+RL = {"environment": "countdown", "name": "r", "steps": 2, "problems": 4, "rollouts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
+PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps": 2, "batch": 3, "warmup": 0, "learning-rate": 1e-3, "eval-share": 0, "page": False, "quiet": True, "json": True}
+BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE}
+
+# What changes no result, of every command that has it: docs/cli.md has the same list, with reasons. Another value gives the same bytes.
+HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1}
+NEEDED = "NEEDED"  # without it the command does not run
+
+# (option, value, what both runs have beside the base): the run with the value and the one without it differ.
+RUNTIME = [("model", NEEDED), ("profile", "cpu-f32"), ("mla-norm-eps", 0.5), ("context", 4)]
+MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
+SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
+ROWS = {
+    "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4),
+                           ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
+    "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("seed", 5), ("json", NO)],
+    "tokenize": [("model", NEEDED), ("text", "3"), ("ids", "5 6", {"text": NO}), ("jsonl", True, {"text": NO, "stdin": '{"text":"3"}\n'}), ("json", True), ("add-special", False, {"model": FILES / "begins"}), ("parse-special", False, {"text": SPECIAL}),
+                 ("skip-special", True, {"text": NO, "ids": SPECIAL_ID})],
+    "render": [("model", NEEDED), ("template", FILES / "b.jinja"), ("messages", FILES / "other-talk.json"), ("tools", FILES / "tools.json"), ("train", FILES / "talks.jsonl", {"messages": NO, "stdin": "[]"}),
+               ("end-token", "7", {"messages": NO, "train": FILES / "my.jsonl"}), ("generation-prompt", False), ("continue", True), ("set", "more=42"), ("ids", True), ("jsonl", True, {"messages": NO, "stdin": '{"messages":[]}\n'}), ("json", True)],
+    "score": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("via", "unknown"), ("adapter", ADAPTER)],
+    "grad": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("out", "elsewhere.safetensors"), ("overwrite", True, {"there": "gradients.safetensors"}), ("rows", "rows.jsonl"), ("loss", "ppo", {"tokens": FILES / "rollouts.jsonl"}),
+                       ("loss-config", "averaging=token_mean"), ("json", NO)],
+    "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
+             ("micro-batch", 1), ("checkpoint-activations", True), ("optimizer-state", "file"), ("ranks", "tp=2")],
+    "info": [("json", True), ("families", True, {"WORDS": []})],
+    "convert": [("dtype", "bf16"), ("profile", "cpu-int4-base"), ("overwrite", True, {"there": "out/notes.txt"})],
+    "shapes list": [("model", "qwen3-8b"), ("mode", "lora"), *SHAPES],
+    "shapes show": [("lora-rank", 64, {"WORDS": ["kimi-k2p5-lora-256k"]}), ("shapes", FILES / "shapes.toml", {"WORDS": ["mine"]}), ("json", True)],
+    "shapes resolve": [("model", "qwen3-32b"), ("context", 10**6), ("lora-rank", 8), ("forward-only", True), ("accelerator", "CPU"), ("count", 1), *SHAPES],
+    "train sft": RUNTIME + [
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("from-scratch", True),
+        ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
+        ("chat-template", FILES / "b.jinja", {"data": FILES / "talks.jsonl", "model": FILES / "talks"}), ("end-token", "7"), ("eval", FILES / "held.jsonl"), ("eval-share", 0.5), ("eval-every", 3, {"eval": FILES / "held.jsonl", "steps": 4}),
+        ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),
+        ("beta2", 0.1), ("eps", 1), ("weight-decay", 9, {"learning-rate": 0.01}), ("max-norm", 1e-3), ("router-bias-rate", 0.9), ("train-indexer", False), ("index-from", 2), ("sparse-from", 2), ("checkpoint-every", 1),
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("transcripts", 3), ("transcripts-every", 1, {"transcripts": 1, "steps": 3}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}),
+        ("quiet", NO), ("page", True), ("json", NO)],
+    "train rl": RUNTIME + [
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
+        ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
+        ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
+        ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("checkpoint-every", 1),
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+    "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer-pairs.jsonl"), ("loss", "ipo"), ("beta", 2), ("label-smoothing", 0.3, {"loss": "cdpo"}),
+        ("gamma", 3, {"loss": "simpo"}), ("alpha", 0, {"loss": "cpo"}), ("desirable-weight", 3, {"loss": "kto"}), ("undesirable-weight", 3, {"loss": "kto"}), ("end-token", "7"), ("chat-template", FILES / "b.jinja", {"data": FILES / "talk-pairs.jsonl", "model": FILES / "talks"}),
+        ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("eval", FILES / "held-pairs.jsonl"), ("eval-share", 0.5), ("eval-every", 1, {"eval": FILES / "held-pairs.jsonl"}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}),
+        ("warmup", 2), ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("init-seed", 9, {"adapter-rank": 4}), ("checkpoint-every", 1),
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+}  # fmt: skip
+
+# Of commands that serve, measure, compare or talk, and of limits that take long to reach: a word of the tests that show it, where it is not the option itself.
+SHOWN = {
+    "serve": {"model": "--model", "profile": "--profile", "mla-norm-eps": "mla_norm_eps", "context": "--context", "message-format": "message_format", "metadata-kilobytes": "metadata_bytes", "checkpoint-megabytes": "checkpoint_bytes",
+              "session-days": "session_seconds", "session-idle-minutes": "session_idle_seconds", "gradient-megabytes": "gradient_bytes", "gap-seconds": "gap_seconds", "shares": "parse_class_shares", "sampler-hours": "sampler_seconds", "separate-passes": "share_passes", "share-prefixes": "share_prefixes", "max-held-bytes": "max_held_bytes", "max-pending-bytes": "max_pending_bytes",
+              "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers"},
+    "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance"},
+    "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
+    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "prune")}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
+    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference"}, "train preference": {"page-port": "--page-port"},
+}  # fmt: skip
+# No size or figure that these print depends on it; `score` prints its lines either way.
+NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}
+MEASURES = {"bench"}  # what it prints is the machine's time; each case names the options that it was measured with
+
+
+def seen(folder, result):
+    """What a run printed and wrote, without times, places and what config.json and reports say of the options themselves."""
+    text = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', r'"\1":0', result.stdout + result.stderr)
+    text = re.sub(r"\d+(\.\d+)? s\b|127\.0\.0\.1:\d+", "T", text.replace(str(folder), "HERE"))
+    text = re.sub(r'("available_bytes":\s*)\d+', r"\1A", text)  # memory that is free at that moment
+    files = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        name = str(path.relative_to(folder))
+        if path.name in ("metrics.jsonl", "transcripts.jsonl"):
+            files[name] = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', "", path.read_text())
+        elif path.suffix == ".safetensors":
+            files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        else:
+            files[name] = ""
+    return result.returncode, text, files
+
+
+def run(command, options, earlier):
+    """The command with these options, in an empty folder; `earlier`: a run that was finished before, for what goes on with one."""
+    folder = TMP / "runs" / str(next(PLACE))
+    folder.mkdir(parents=True)
+    options = dict(options)
+    words, stdin, there = options.pop("WORDS", WORDS.get(command, [])), options.pop("stdin", ""), options.pop("there", None)
+    if there:
+        (folder / there).parent.mkdir(parents=True, exist_ok=True)
+        (folder / there).write_text("somebody's")
+    if options.pop("before", False):
+        shutil.copytree(earlier, folder / "runs")
+    line = [BINARY, *command.split(), *words]
+    for name, value in options.items():
+        if value is not NO:
+            line += [f"--{name}"] if value is True else [f"--no-{name}"] if value is False else [f"--{name}={value}"]
+    return seen(folder, subprocess.run([str(word) for word in line], cwd=folder, input=stdin, capture_output=True, text=True, timeout=120))
+
+
+def shown_by_tests():
+    """The text of every test, but of those that walk tables."""
+    files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/**/*.sh"), *ROOT.glob("tests/**/*.cpp"), *ROOT.glob("src/**/*_test.cpp"), *ROOT.glob("src/**/*_test_tools.h")]
+    return "\n".join(f.read_text() for f in files if f.name not in ("option_effects.py", "option_tables_test.cpp"))
+
+
+def commands_of(text):
+    for name in re.findall(r"^  ([a-z]+)  ", text, re.M):
+        if name in ("help", *MEASURES):
+            continue
+        own = done(name, "--help").stdout
+        kinds = re.search(rf"usage: lockstep {name} ([a-z]+(?:\|[a-z]+)+)", own)
+        for kind in kinds[1].split("|") if kinds else re.findall(r"^  ([a-z]+)  ", own, re.M) if own.startswith("usage:") else [""]:
+            yield f"{name} {kind}".strip()
+
+
+NAMES = {name: [o["name"][2:] for o in json.loads(done(*name.split(), "--help=json").stdout)["options"] if o["name"].startswith("--")] for name in commands_of(done("help").stdout)}
+
+
+def base_of(command):
+    base = {name: value for name, value in {"model": MODEL, "threads": 1}.items() if name in NAMES[command] and not command.startswith("shapes")}
+    return {**base, **BASE.get(command, {})}
+
+
+def fault(command, row, plain, earlier):
+    """None, or what is wrong with an option."""
+    name, value, *more = row
+    if value is NEEDED:
+        status, text, _ = run(command, {**base_of(command), name: NO}, earlier)
+        return None if status == 2 and f"--{name}" in text else f"--{name} may be left out: {text[-300:]}"
+    base = {**base_of(command), **(more[0] if more else {})}
+    without = run(command, base, earlier) if more else plain
+    having = run(command, {**base, name: value}, earlier)
+    if row == (name, HARMLESS.get(name)) and row not in ROWS.get(command, []):
+        return None if having == without else f"--{name} {value} changes a result: {having} and not {without}"
+    if having[0] == 2 and value != "unknown":
+        return f"--{name} {value} is refused: {having[1][-300:]}"
+    return f"--{name} {value} has no effect" if having == without else None
+
+
+def finished(command, folder, **more):
+    """A run that is finished, in a folder of its own: its runs/."""
+    folder.mkdir(parents=True)
+    line = [BINARY, *command.split(), *(f"--{n}" if v is True else f"--no-{n}" if v is False else f"--{n}={v}" for n, v in {**base_of(command), **more}.items())]
+    subprocess.run([str(word) for word in line], cwd=folder, check=True, capture_output=True, timeout=120)
+    return folder / "runs"
+
+
+finished("train sft", TMP / "adapter", **{"adapter-rank": 4})
+with concurrent.futures.ThreadPoolExecutor(2) as pool:
+    for command, rows in ROWS.items():
+        with check(command.replace(" ", "-")):
+            earlier = finished(command, TMP / "earlier" / command[6:]) if command.startswith("train") else None
+            plain = run(command, base_of(command), earlier)
+            assert plain[0] == 0, f"status {plain[0]}\n{plain[1]}"
+            rows = rows + [(name, value) for name, value in HARMLESS.items() if name in NAMES[command] and name not in [row[0] for row in rows]]
+            faults = [f for f in pool.map(lambda row: fault(command, row, plain, earlier), rows) if f]
+            left = set(NAMES[command]) - {row[0] for row in rows} - {"log-level"} - {n for c, n in NO_EFFECT if c == command} - set(SHOWN.get(command, {}))
+            faults += [f"--{name} has no row" for name in sorted(left)] + [f"--{row[0]} is no option" for row in rows if row[0] not in NAMES[command]]
+            assert not faults, f"{len(faults)} of {len(rows)}\n" + "\n".join(faults)
+with check("shown-by-tests"):
+    tests, faults = shown_by_tests(), []
+    for command, words in SHOWN.items():
+        for name in [n for n in NAMES[command] if n not in HARMLESS or n in words] if command not in ROWS else words:
+            if name not in ("log-level", "json", "overwrite") and words.get(name, f"--{name}") not in tests:
+                faults.append(f"{command} --{name}: no test has the word {words.get(name, f'--{name}')}")
+    assert not faults, f"{len(faults)}\n" + "\n".join(faults)
+    assert set(NAMES) == set(ROWS) | set(SHOWN), set(NAMES) ^ (set(ROWS) | set(SHOWN))
+with check("harmless-list"):
+    listed = dict(re.findall(r"^\| `--([a-z-]+)`(?: of .+)? \| (.+) \|$", (ROOT / "docs/cli.md").read_text().split("## Options that change no result")[1].split("\n## ")[0], re.M))
+    assert set(listed) == set(HARMLESS) | {name for _, name in NO_EFFECT} | {"log-level"}, set(listed) ^ set(HARMLESS)
+with check("control"):
+    # An option without effect is told, and so is one of the harmless that has one.
+    plain = run("tokenize", base_of("tokenize"), None)
+    assert fault("tokenize", ("text", BASE["tokenize"]["text"]), plain, None) == f"--text {BASE['tokenize']['text']} has no effect"
+    HARMLESS["text"] = "4"
+    assert "changes a result" in fault("tokenize", ("text", "4"), plain, None)

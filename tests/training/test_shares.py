@@ -1,0 +1,133 @@
+"""One server, several keys: what each has of the device, as /metrics accounts for it, and what a key's rate limits say to its clients."""
+import contextlib
+import re
+import threading
+import time
+
+import pytest
+import requests
+from test_damage import Trainer
+from test_tinker import client_of, model_of, weighted
+from tinker import types
+from tinker.lib.queue_state_logger import QueueState, QueueStateLogger
+
+ANN, BOB = "tml-ann-0123456789abcdef", "tml-bob-0123456789abcdef"
+LOOPS = 8
+
+
+@pytest.fixture
+def server(start_server, tmp_path):
+    """start(behind_ann, *arguments): a server with two keys; what stands behind ann's in the key file."""
+
+    def start(behind_ann="", *arguments):
+        keys = tmp_path / "keys.txt"
+        keys.write_text(f"ann {ANN} {behind_ann}\nbob {BOB}\n")
+        return start_server("--api-key-file", str(keys), *arguments)
+
+    return start
+
+
+def complete(server, key, **fields):
+    body = {"model": "countdown-glm", "prompt": "3 7 12=48:", "max_tokens": 400, "ignore_eos": True, **fields}
+    return requests.post(server.url + "/v1/completions", json=body, headers={"Authorization": f"Bearer {key}"}, timeout=120)
+
+
+def metrics(server):
+    """{(name, frozenset of labels): value}"""
+    text = requests.get(server.url + "/metrics", headers={"Authorization": f"Bearer {BOB}"}, timeout=60).text
+    found = re.findall(r'^(\w+)\{(.*)\} (\S+)$', text, re.MULTILINE)
+    return {(name, frozenset(labels.split(","))): float(value) for name, labels, value in found}
+
+
+def seconds(told, work, key):
+    return told.get(("lockstep_device_seconds_total", frozenset({f'class="{work}"', f'key="{key}"'})), 0.0)
+
+
+@contextlib.contextmanager
+def loops(server, key, count, **fields):
+    """Completions of `key`, `count` at a time, until the block ends; the list of their statuses."""
+    statuses, end = [], threading.Event()
+
+    def loop():
+        while not end.is_set():
+            statuses.append(complete(server, key, **fields).status_code)
+
+    threads = [threading.Thread(target=loop) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield statuses
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+
+
+def test_a_training_step_goes_on_under_the_completions_of_another_key(server):
+    running = server()
+    trainer = Trainer(running.url, BOB)
+    model = trainer.made(0, 0)
+    datum = {"model_input": {"chunks": [{"type": "encoded_text", "tokens": [1 + i % 60 for i in range(64)]}]},
+             "loss_fn_inputs": {"target_tokens": {"dtype": "int64", "data": [1 + (i + 1) % 60 for i in range(64)]}}}
+    batch = {"data": [datum] * 64, "loss_fn": "cross_entropy"}
+    with loops(running, ANN, LOOPS) as statuses:
+        while not statuses:  # they are under way
+            complete(running, ANN, max_tokens=1)
+        before = metrics(running)
+        assert "error" not in str(trainer.do(model, "forward_backward", forward_backward_input=batch))[:200]
+        trainer.do(model, "optim_step", adam_params={"learning_rate": 1e-4})
+        after = metrics(running)
+    trained = seconds(after, "training", "bob") - seconds(before, "training", "bob")
+    answered = seconds(after, "live", "ann") - seconds(before, "live", "ann")
+    # 20 of 60 + 20 while both have work: three times as much, and what passes between a result and the next request.
+    assert trained > 0 and answered > 0
+    assert answered <= 5 * trained + 0.5, (trained, answered)
+    assert seconds(after, "training", "ann") == 0
+    longest = {labels: value for (name, labels), value in after.items() if name == "lockstep_device_longest_piece_seconds"}
+    assert {frozenset({'kind="batch"'}), frozenset({'kind="forward"'}), frozenset({'kind="operation"'})} <= longest.keys()
+    assert set(statuses) == {200}
+
+
+def test_a_keys_rates_and_streams_are_its_own(server):
+    running = server("requests_per_minute=1000 tokens_per_minute=300 streams=2")
+    first = complete(running, ANN, max_tokens=100, n=2)
+    assert first.status_code == 200
+    assert first.headers["x-ratelimit-limit-requests"] == "1000" and first.headers["x-ratelimit-remaining-requests"] == "999"
+    assert first.headers["x-ratelimit-limit-tokens"] == "300" and first.headers["x-ratelimit-remaining-tokens"] == "300"
+    assert complete(running, ANN, max_tokens=100, n=3).status_code == 400  # never: it has two streams
+    assert complete(running, ANN, max_tokens=200).status_code == 200  # begun while there was room
+    refused = complete(running, ANN)
+    assert refused.status_code == 429 and "tokens_per_minute" in refused.json()["error"]["message"]
+    assert int(refused.headers["Retry-After"]) >= 1 and refused.headers["x-ratelimit-remaining-tokens"] == "0"
+    other = complete(running, BOB, max_tokens=100, n=3)
+    assert other.status_code == 200 and not any(name.lower().startswith("x-ratelimit") for name in other.headers)
+
+
+def test_the_package_is_told_that_its_work_waits_for_its_share(server, monkeypatch):
+    """After a hold of 25 seconds; while nobody else has work it is not told so."""
+    heard = []
+    plain = QueueStateLogger.on_queue_state_change
+
+    def noted(self, queue_state, reason):
+        heard.append((queue_state, reason))
+        plain(self, queue_state, reason)
+
+    monkeypatch.setattr(QueueStateLogger, "on_queue_state_change", noted)
+    running = server("", "--shares", "live=98,rollouts=1,training=1")
+    client = model_of(client_of(running, BOB), 4)
+    data = [weighted([1 + (7 * i + j) % 60 for j in range(400)]) for i in range(64)]
+    with loops(running, ANN, 4) as statuses:
+        while not statuses:
+            complete(running, ANN, max_tokens=1)
+        waiting = client.forward_backward(data, "cross_entropy")
+        step = client.optim_step(types.AdamParams(learning_rate=1e-4))
+        end = time.monotonic() + 60
+        while not any(state == QueueState.PAUSED_RATE_LIMIT for state, _ in heard) and time.monotonic() < end:
+            complete(running, ANN, max_tokens=1)
+    waiting.result(), step.result()
+    paused = [reason for state, reason in heard if state == QueueState.PAUSED_RATE_LIMIT]
+    assert paused, heard
+    assert re.fullmatch(r"this key's training had \d+\.\d of the last \d+\.\d seconds of the device, others \d+\.\d: training has 1 of 99 shares beside live \(--shares\)", paused[0]), paused
+    assert not any(state == QueueState.PAUSED_CAPACITY for state, _ in heard)
+    del heard[:]
+    assert client.forward(data[:4], "cross_entropy").result() and all(state == QueueState.ACTIVE for state, _ in heard), heard

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Keeps the lists of docs/models.md what the program itself says: keys of config.json, the cost of the cache, profiles, types of tensors.
+
+    tools/models_page.py --write       puts them between the marks that stand in the page
+    tools/models_page.py --check       exit status 1 and the first difference if they are not what would be written
+
+The lists are those of `lockstep info --families`, which makes a model of each family and notes what it asks of its config. What a list cannot say
+(why a key is harmless, what a family is) is prose and stands in the page; a family of the registry that its first table lacks is an error.
+The program is LOCKSTEP_BINARY, else build/lockstep of this checkout.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/models.md"
+# Keys whose allowed values are no list: what is allowed, and what is refused, for example; of which families ("all").
+BY_RULE = {
+    "quantization_config": ("all", '{"quant_method": "fp8", "weight_block_size": [128, 128]}', '{"quant_method": "gptq", "bits": 4}'),
+    "auto_map": ("all", '{"AutoTokenizer": "a.B"}', '{"AutoModelForCausalLM": "a.B"}'),
+    "attn_type_list": ("minimax_m2", "[1, 1]", "[1, 0]"),
+    "experts_per_token": ("gpt_oss", "what `num_experts_per_tok` is", "99"),
+}
+# Examples of refused values, where the usual one (another number, the other truth value) says nothing.
+EXAMPLES = {"attention_dropout": 0.1, "per_layer_config": {"0": {"hidden_size": 8}}, "compression_config": {"format": "pack-quantized"}, "no_rope_layers": [1, 0],
+            "hidden_act": "gelu", "qk_norm_type": "per_head", "topk_method": "group_limited_greedy"}  # fmt: skip
+
+
+def of_families(families, names):
+    return "all" if len(names) == len(families) else ", ".join(names)
+
+
+def grouped(pairs):
+    """{what: families} of (key, what, family): one row for the keys that have both alike, in the order in which they came."""
+    by_key = {}
+    for key, what, family in pairs:
+        by_key.setdefault((key, what), []).append(family)
+    rows = {}
+    for (key, what), names in by_key.items():
+        rows.setdefault((tuple(names), what), []).append(key)
+    return rows
+
+
+def shown(keys):
+    return ", ".join(f"`{key}`" for key in sorted(keys))
+
+
+def read_table(families):
+    pairs = [(key, "", f["model_type"]) for f in families for key in f["read"] if key not in BY_RULE]
+    rows = sorted(grouped(pairs).items(), key=lambda row: (-len(row[0][0]), row[0][0], row[1]))
+    return ["| keys | of |", "|---|---|", *(f"| {shown(keys)} | {of_families(families, names)} |" for (names, _), keys in rows)]
+
+
+def refused_example(key, allowed):
+    if key in EXAMPLES:
+        return EXAMPLES[key]
+    if isinstance(allowed, bool):
+        return not allowed
+    if isinstance(allowed, str):
+        return "other"
+    return 4 if allowed is None else allowed + 1
+
+
+def refused_table(families):
+    pairs = []
+    for f in families:
+        for key, values in f["allowed"].items():
+            if key in BY_RULE:
+                continue
+            allowed = next((v for v in values if v is not None), None)
+            pairs.append((key, json.dumps([allowed, refused_example(key, allowed)]), f["model_type"]))
+    rows = [(names, keys, *map(json.dumps, json.loads(what))) for (names, what), keys in grouped(pairs).items()]
+    rows += [(tuple(f["model_type"] for f in families) if of == "all" else (of,), [key], allowed, refused) for key, (of, allowed, refused) in BY_RULE.items()]
+    rows.sort(key=lambda row: (-len(row[0]), row[0], row[1]))
+    return ["| key | of | allowed | refused, for example |", "|---|---|---|---|",
+            *(f"| {shown(keys)} | {of_families(families, names)} | {allowed} | {refused} |" for names, keys, allowed, refused in rows)]  # fmt: skip
+
+
+def cache_table(families, profiles):
+    lines = ["| `model_type` | of | values a token | cache in fp32 | cache in bf16 |", "|---|---|---|---|---|"]
+    wide, narrow = (next(p["name"] for p in profiles if p["cache"] == cache) for cache in ("fp32", "bf16"))
+    for f in families:
+        if f["example"]:
+            lines.append(f"| `{f['model_type']}` | {f['example']} | {f['cache_values_a_token']:,} | {f['cache_bytes_a_token'][wide]:,} B | {f['cache_bytes_a_token'][narrow]:,} B |")
+    return lines
+
+
+def profile_table(profiles):
+    return ["| profile | weights that are not packed | cache | |", "|---|---|---|---|", *(f"| `{p['name']}` | {p['weights']} | {p['cache']} | {p['description']} |" for p in profiles)]
+
+
+def blocks():
+    binary = os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+    told = json.loads(subprocess.run([binary, "info", "--families"], check=True, capture_output=True, text=True).stdout)
+    families, profiles = told["families"], told["profiles"]
+    return [f["model_type"] for f in families], {
+        "read": read_table(families), "refused": refused_table(families), "cache": cache_table(families, profiles), "profiles": profile_table(profiles),
+        "gguf": [", ".join(told["gguf_types"]) + "."],
+    }  # fmt: skip
+
+
+def marks(name):
+    return f"<!-- tools/models_page.py: {name} -->", f"<!-- tools/models_page.py: end of {name} -->"
+
+
+def written(text, contents):
+    for name, lines in contents.items():
+        begin, end = marks(name)
+        if text.count(begin) != 1 or text.count(end) != 1:
+            sys.exit(f"docs/models.md: the marks {begin} and {end} are not both there once")
+        head, rest = text.split(begin)
+        text = head + begin + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end)[1]
+    return text
+
+
+def main():
+    if sys.argv[1:] not in (["--write"], ["--check"]):
+        sys.exit(__doc__)
+    families, contents = blocks()
+    text = PAGE.read_text()
+    told = re.findall(r"^\| `(\w+)` \|", text.split("\n## ")[0], re.M)
+    if missing := set(families) ^ (set(told) - {"model_type"}):
+        sys.exit(f"docs/models.md: the table of model types and the registry differ in {', '.join(sorted(missing))}")
+    new = written(text, contents)
+    if sys.argv[1] == "--write":
+        PAGE.write_text(new)
+    elif new != text:
+        old_line, new_line = next((a, b) for a, b in zip(text.splitlines() + [""], new.splitlines() + [""]) if a != b)
+        sys.exit(f"docs/models.md is not what the program says; `tools/models_page.py --write` writes it. First difference:\n- {old_line}\n+ {new_line}")
+
+
+if __name__ == "__main__":
+    main()
