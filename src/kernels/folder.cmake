@@ -74,7 +74,8 @@ endif()
 if(LOCKSTEP_CUDA_FOUND)
   lockstep_cuda_objects(objects "${LOCKSTEP_CUDA_ARCHITECTURES}" ${device_files})
   target_sources(lockstep_kernels PRIVATE ${objects})
-  target_compile_definitions(lockstep_kernels PRIVATE LOCKSTEP_CUDA)
+  # Of one file, so that switching the GPU code on or off compiles no kernel again.
+  set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/no_launcher.cpp PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_CUDA SKIP_PRECOMPILE_HEADERS ON)
 endif()
 
 # The free order competes with kernels, and is compiled as they are; alone, since one of two files switches AVX-512 on.
