@@ -2,7 +2,8 @@
 # can use it), ON (./setup --cuda) or OFF. It wants nvcc 12.8 or newer; LOCKSTEP_CUDA_COMPILER names another than the one on the path.
 #   LOCKSTEP_NVCC_FOUND: GPU code can be compiled; ninja cuda_90a compiles it for one architecture, and links nothing (./setup --cuda-objects)
 #   LOCKSTEP_CUDA_FOUND: it can, and the program has it
-#   lockstep_cuda_objects(OUT ARCHITECTURES FILES...): one object a .cu file, for all of these architectures; no relocatable device code
+#   lockstep_cuda_objects(OUT ARCHITECTURES [CONTRACTED] FILES...): one object a .cu file, for all of these architectures; no relocatable device
+#     code. CONTRACTED lets nvcc contract products and sums, which changes bits: for a control alone
 set(LOCKSTEP_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a GPU is present), ON or OFF")
 set_property(CACHE LOCKSTEP_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(LOCKSTEP_CUDA_ARCHITECTURES 80 90a 100a CACHE STRING "Compute capabilities that GPU code is compiled for")
@@ -81,16 +82,22 @@ function(lockstep_cuda_objects out architectures)
   foreach(architecture ${architectures})
     list(APPEND codes -gencode arch=compute_${architecture},code=sm_${architecture})
   endforeach()
+  cmake_parse_arguments(given "CONTRACTED" "" "" ${ARGN})
+  set(contraction false)
   string(REPLACE ";" "_" folder "${architectures}")
+  if(given_CONTRACTED)
+    set(contraction true)
+    string(APPEND folder "_contracted")
+  endif()
   set(folder ${CMAKE_BINARY_DIR}/cuda/${folder})
   file(MAKE_DIRECTORY ${folder})
   set(objects "")
-  foreach(source ${ARGN})
+  foreach(source ${given_UNPARSED_ARGUMENTS})
     get_filename_component(stem ${source} NAME_WE)
     set(object ${folder}/${stem}.o)
     # No contraction, no flushing, IEEE division and roots: the CPU's bits.
     add_custom_command(OUTPUT ${object} DEPENDS ${source} DEPFILE ${object}.d VERBATIM COMMENT "Building CUDA object ${stem} for ${architectures}"
-      COMMAND ${launcher} ${LOCKSTEP_CUDA_COMPILER} -std=c++20 -O3 -fmad=false -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
+      COMMAND ${launcher} ${LOCKSTEP_CUDA_COMPILER} -std=c++20 -O3 -fmad=${contraction} -ftz=false -prec-div=true -prec-sqrt=true --expt-relaxed-constexpr
               -Werror all-warnings ${codes} -I${CMAKE_SOURCE_DIR}/src -Xcompiler -Wall,-Werror,-ffp-contract=off,-mfma,-mavx2,-mf16c
               -MD -MF ${object}.d -c ${source} -o ${object})
     set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)

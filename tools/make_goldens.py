@@ -12,6 +12,7 @@ that a golden is meant to catch moves its logits by more than 1e-3; all goldens 
 
     make_goldens.py [FAMILY/NAME...]            write them, searching the seed
     make_goldens.py --check [FAMILY/NAME...]    recompute and compare with the files; exit status 1 if they differ
+    make_goldens.py --checkpoints FOLDER [FAMILY/NAME...]    write each one's model folder there, as transformers saves it (tools/gpu_checks.py)
 """
 
 import argparse
@@ -315,6 +316,15 @@ def differences(name):
     return found
 
 
+def write_checkpoint(name, into):
+    """The model folder of a golden, FAMILY-NAME in `into`."""
+    with safe_open(FOLDER / name / "golden.safetensors", "np") as file:
+        seed = int(file.metadata()["seed"])
+    folder = into / name.replace("/", "-")
+    folder.mkdir(parents=True, exist_ok=True)
+    save_checkpoint(GOLDENS[name].config, golden_weights.weights(json.loads((FOLDER / name / "config.json").read_text()), seed), folder)
+
+
 def total_size():
     return sum(file.stat().st_size for file in FOLDER.rglob("*") if file.is_file())
 
@@ -323,6 +333,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GOLDENS)}; default all")
     parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    parser.add_argument("--checkpoints", type=Path, metavar="FOLDER", help="write their model folders there")
     args = parser.parse_args()
     if unknown := set(args.names) - set(GOLDENS):
         parser.error(f"no golden named {', '.join(sorted(unknown))}; there are {', '.join(GOLDENS)}")
@@ -331,7 +342,9 @@ def main():
     golden_weights.check_known_answers()
     found = []
     for name in args.names or GOLDENS:
-        if args.check:
+        if args.checkpoints:
+            write_checkpoint(name, args.checkpoints)
+        elif args.check:
             found += differences(name)
         else:
             write(name)

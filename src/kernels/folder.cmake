@@ -76,6 +76,13 @@ if(LOCKSTEP_CUDA_FOUND)
   target_sources(lockstep_kernels PRIVATE ${objects})
   # Of one file, so that switching the GPU code on or off compiles no kernel again.
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/cuda/no_launcher.cpp PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_CUDA SKIP_PRECOMPILE_HEADERS ON)
+  # The control of tools/gpu_checks.py: the tests with kernels whose products and sums nvcc may contract, which a GPU must be seen to differ in.
+  if(LOCKSTEP_TESTS)
+    list(FILTER device_files INCLUDE REGEX "/(elementwise|rms_norm|rope|attention)\\.cu$")
+    lockstep_cuda_objects(contracted "${LOCKSTEP_CUDA_ARCHITECTURES}" CONTRACTED ${device_files})
+    add_executable(test_kernels_contracted EXCLUDE_FROM_ALL $<TARGET_OBJECTS:test_kernels> ${contracted})
+    target_link_libraries(test_kernels_contracted PRIVATE faults lockstep_kernels GTest::gtest_main rapidcheck)
+  endif()
 endif()
 
 # The free order competes with kernels, and is compiled as they are; alone, since one of two files switches AVX-512 on.
