@@ -3,6 +3,7 @@
 #include "kernels/embedding/row_order.h"
 #include "kernels/head/kept_sums_cuda.h"
 #include "kernels/head/row_loss.h"
+#include "kernels/linear/weight_gradient_cuda.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
@@ -84,40 +85,32 @@ struct HeadColumnsBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const { block_row_gradient(t, op, t.block(), z + t.block() * columns, columns, first); }
 };
 
-// One element of the weight's gradient: chains of segments over the rows, and of a tied table those of the embedding
-// (embedding.h), each deposited. Item: 16 outputs inner, inputs, panels.
-struct HeadWeightBody {
+// What a tied table deposits beside its product's gradient: the embedding's (embedding.h), of the rows whose token an output is.
+struct TableDeposits {
   HeadWeight op;
-  const float* dz;  // [T, columns], of the outputs from `first` on, a whole panel's
-  std::int64_t columns, first;
-  const std::int32_t* order;  // of a tied table
-  LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
-    const std::int64_t inputs = op.w.inputs, lane = item % 16, k = item / 16 % inputs, n = item / 16 / inputs * 16 + lane;
-    const std::int64_t group = (first + n) / 16 * inputs + k;
-    const std::int32_t* segment = ints(op.segment);
-    BinGroup<Lane> bins(op.bins, 0, group, lane);
-    for (std::int64_t t = 0; t < op.x.rows;) {
-      const std::int32_t own = segment[t];
-      float sum = 0.0f;
-      for (; t < op.x.rows && segment[t] == own; ++t) sum = fused(floats(op.x)[t * op.x.stride + k], n < columns ? dz[t * columns + n] : 0.0f, sum);
-      bins.deposit(Lane{sum});
-    }
-    if (order && n < columns) deposit_embedding(bins, op.first + first + n, k);
-    const bool finish = op.finish || !op.bins;
-    bins.close(finish, finish ? floats(op.gradient) + group * 16 + lane : nullptr);
-  }
+  std::int64_t first;         // token of output 0
+  const std::int32_t* order;  // null: the table is not tied
 
- private:
-  LOCKSTEP_DEVICE void deposit_embedding(BinGroup<Lane>& bins, std::int64_t id, std::int64_t k) const {
+  // The first place in `order` of the output's token; -1 where no row has it.
+  LOCKSTEP_DEVICE std::int64_t output(std::int64_t n) const {
+    const std::int64_t rows = order ? op.table_dy.rows : 0, id = first + n;
     const std::int32_t* token = ints(op.token);
-    const std::int64_t rows = op.table_dy.rows;
     std::int64_t at = 0;
     for (std::int64_t end = rows; at < end;) {
       const std::int64_t middle = at + (end - at) / 2;
       if (token[order[middle]] < id) at = middle + 1;
       else end = middle;
     }
-    if (at < rows && token[order[at]] == id) deposit_rows_of_id(bins, op.table_dy, token, ints(op.segment), order, at, k);
+    return at < rows && token[order[at]] == id ? at : -1;
+  }
+  LOCKSTEP_DEVICE void deposit(std::int64_t at, std::int64_t k, AccumulatorVec<Lane>& bins) const {
+    if (at < 0) return;
+    BinGroup<Lane> group;
+    bins.normalise();
+    group.bins = bins;
+    deposit_rows_of_id(group, op.table_dy, ints(op.token), ints(op.segment), order, at, k);
+    group.bins.normalise();
+    bins = group.bins;
   }
 };
 
@@ -284,7 +277,12 @@ void launch(const HeadWeight& op, Grid& grid) {
     grid.run(
         rows, kColumnThreads,
         HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, device_pointer<float>(z), columns, op.first + first});
-    grid.each((columns + 15) / 16 * inputs * 16, HeadWeightBody{op, device_pointer<float>(z), columns, first, order});
+    LinearBackwardWeight gradient{op.gradient, op.bins, op.finish, z, op.x, w};
+    gradient.segment = op.segment;
+    const std::int64_t before = first * inputs;  // elements of the panels of earlier columns
+    if (gradient.gradient) gradient.gradient.address += static_cast<std::uint64_t>(before) * sizeof(float);
+    if (gradient.bins) gradient.bins.address += static_cast<std::uint64_t>(before / kLanes * AccumulatorVec<Lane>::kStorage) * sizeof(double);
+    launch_weight_gradient(gradient, TableDeposits{op, op.first + first, order}, grid);
   }
 }
 
