@@ -12,6 +12,7 @@ from oracle_cases import (
 )  # fmt: skip
 
 FAMILIES = ("deepseek_v3", "deepseek_v32")
+EXPANDED = "cpu-f32-expanded"
 
 
 @pytest.fixture(scope="module", params=[name for name in make_goldens.GOLDENS if name.split("/")[0] in (*FAMILIES, "kimi_k2")])
@@ -82,6 +83,20 @@ def test_fresh_scores(lockstep, fresh):
 
 def test_fresh_gradients_of_two_sequences(lockstep, fresh):
     check_gradients_of_two_sequences(lockstep, fresh)
+
+
+# Each head's own keys and values in the cache, in training and serving alike.
+
+
+def test_expanded_attention(lockstep, fresh):
+    if fresh.config["model_type"] == "deepseek_v32":
+        with pytest.raises(Exception, match="has an indexer, which selects keys that all heads share; allowed is cpu-f32"):
+            lockstep.score(fresh.folder, [fresh.tokens], "train", EXPANDED)
+        return
+    check_scores(lockstep, fresh, EXPANDED)
+    check_gradients_of_two_sequences(lockstep, fresh, EXPANDED)
+    absorbed, expanded = (lockstep.score(fresh.folder, [fresh.tokens], "train", profile)[0]["bits"] for profile in ("cpu-f32", EXPANDED))
+    assert absorbed != expanded
 
 
 # Our checkpoint, their numbers.
