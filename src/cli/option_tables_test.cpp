@@ -99,14 +99,21 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train rl", "--model x --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"train rl", "--model x --loss reinforce", "clip-low", "0.1", "with a --loss that does not clip"});
     rows.push_back({"train rl", "--model x --algorithm rloo", "clip-high", "0.1", "with a --loss that does not clip"});
+    for (const auto& [option, value] :
+         {std::pair("critic-model", "d"), std::pair("critic-warmup", "2"), std::pair("critic-epochs", "2"), std::pair("critic-learning-rate", "0.1"),
+          std::pair("value-clip", "0.1"), std::pair("gamma", "0.5"), std::pair("lambda", "0.5"), std::pair("critic-lambda", "0.5"),
+          std::pair("lambda-length", "2"), std::pair("chain-value", "terminal"), std::pair("bootstrap", ""), std::pair("whiten", "off")})
+      rows.push_back({"train rl", "--model x", option, value, "without --critic"});
+    rows.push_back({"train rl", "--model x --algorithm ppo", "critic-rank", "4", "without --critic adapter"});
     rows.push_back({"train rl", "--model x", "overlong-penalty", "2", "without --overlong-tokens"});
     rows.push_back({"train rl", "--model x", "stop-kl", "0.1", "with 1 epoch of 1 mini-batch"});
     rows.push_back({"train rl", "--model x --allow-profile-mix", "on-difference", "report", "with --allow-profile-mix, which always reports"});
     for (const char* option : {"beta2", "eps", "weight-decay"})
       rows.push_back({"train preference", "--model x --data d --optimizer dimuon", option, "0.5", "with --optimizer dimuon, whose AdamW has fixed ones"});
-    for (const auto& [option, with] : {std::pair("label-smoothing", "--model x --data d --loss dpo"), std::pair("gamma", "--model x --data d --loss cpo"),
-                                       std::pair("alpha", "--model x --data d --loss simpo"), std::pair("desirable-weight", "--model x --data d --loss ipo"),
-                                       std::pair("undesirable-weight", "--model x --data d --loss orpo")})
+    for (const auto& [option, with] :
+         {std::pair("label-smoothing", "--model x --data d --loss dpo"), std::pair("gamma", "--model x --data d --loss cpo"),
+          std::pair("alpha", "--model x --data d --loss simpo"), std::pair("desirable-weight", "--model x --data d --loss ipo"),
+          std::pair("undesirable-weight", "--model x --data d --loss orpo"), std::pair("beta", "--model x --data d --loss reward")})
       rows.push_back({"train preference", with, option, "0.2", "with a --loss without it"});
     rows.push_back({"train preference", "--model x --data d", "final-fraction", "0.5", "with --schedule constant"});
     rows.push_back({"train preference", "--model x --data d", "adapter-alpha", "8", "without --adapter-rank"});
@@ -135,11 +142,11 @@ const std::map<std::string, std::string>& effective_options() {
       {"train rl",
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
        "top-p min-p "
-       "algorithm advantages loss loss-config averaging redraws overlong-tokens epochs mini-batches "
+       "algorithm advantages critic loss loss-config averaging redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
       {"train preference",
-       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss beta end-token chat-template seed epochs steps batch eval "
+       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "
        "eval-share "
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "

@@ -1,5 +1,5 @@
 // Advantages over chains: hand-made numbers, and what must change nothing: where tokens that are not trained stand, and where a rollout is cut into
-// chains.
+// chains. Against TRL's and verl's ways of computing: tests/oracle/test_gae.py.
 #include "rl/gae.h"
 
 #include <gtest/gtest.h>

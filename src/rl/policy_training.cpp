@@ -41,6 +41,10 @@ nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) 
     json["policy_clipped"] = s.drift.clipped_share();
     if (settings.stop_kl > 0) json["mini_batches_skipped"] = s.skipped;
   }
+  if (settings.critic.there()) {
+    json.update(to_json(s.critic));
+    json["critic_seconds"] = s.critic_seconds;
+  }
   if (settings.redraws > 0) {
     json["groups_redrawn"] = s.redrawn;
     json["groups_dropped"] = s.dropped;
@@ -52,6 +56,9 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
                                const PolicyTrainingOptions& options)
     : source_(environment, tokenizer, sampler), environment_(environment), trainer_(trainer), settings_(settings), options_(options) {
   check(settings);
+  if (settings.critic.there() != (options.critic != nullptr))
+    fail(ErrorCode::internal, "critic is {}, and there is {} to ask", settings.critic.kind, options.critic ? "one" : "none");
+  if (options.critic) critic_.emplace(*options.critic, settings.critic);
   options_.stop_at_difference = options.stop_at_difference && !options.allow_profile_mix;
   if (sampler.profile_digest() != trainer.profile_digest() && !options.allow_profile_mix)
     fail(ErrorCode::invalid_argument,
@@ -121,7 +128,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   PolicyStep result;
   result.step = number;
   result.learning_rate = optimizer.learning_rate;
-  const StepBatch batch = step_batch(environment_, source_, settings_, number);
+  StepBatch batch = step_batch(environment_, source_, settings_, number);
   const std::uint64_t version = source_.weights_version();
   if (version != trainer_.weights_version())
     fail(ErrorCode::internal, "the rollouts are of weights version {}, the trainer is at {}: the sampler does not follow it", version,
@@ -137,6 +144,14 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   const auto sampled = Clock::now();
   result.rollout_seconds = seconds_between(begin, sampled);
 
+  if (critic_) {
+    critic_->judge(batch, settings_);
+    result.critic = critic_->learn(optimizer);
+    result.critic_seconds = seconds_between(sampled, Clock::now());
+  }
+  const auto judged = Clock::now();
+  if (number < settings_.critic.warmup) return result;  // the policy stays as it is
+
   PolicyResult policy;
   const auto parts = static_cast<std::size_t>(settings_.mini_batches), groups = batch.groups.size();
   const std::size_t all = static_cast<std::size_t>(settings_.epochs) * parts;
@@ -151,7 +166,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   }
   if (const auto updates = static_cast<double>(result.updates); result.updates > 0)
     for (double* sum : {&result.entropy, &result.loss, &result.gradient_norm}) *sum /= updates;
-  result.train_seconds = seconds_between(sampled, Clock::now());
+  result.train_seconds = seconds_between(judged, Clock::now());
   // Of a step that stopped in its first epoch what was not trained has no numbers to show.
   if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy});
   return result;

@@ -23,12 +23,22 @@ SharePrompts share_prompts_by_name(const std::string& name) {
   return static_cast<SharePrompts>(at - names.begin());
 }
 
+std::vector<std::string> all_advantage_names() {
+  std::vector<std::string> names = advantage_names();
+  names.emplace_back(kGaeAdvantages);
+  return names;
+}
+
 void check(const RlSettings& s) {
   share_prompts_by_name(s.share_prompts);
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
   in_range<std::int64_t>("problems", s.problems, 1, 1 << 20);
   in_range<std::int64_t>("rollouts", s.rollouts, 1, 1 << 16);
-  if (const AdvantageRow& row = advantage_row(s.advantages); s.rollouts < row.least)
+  check(s.critic, s.advantages);
+  if (s.critic.there() && s.redraws > 0)
+    fail(ErrorCode::invalid_argument, "redraws is {}, and a critic has a signal where rewards are equal; allowed is 0", s.redraws);
+  if (s.advantages == kGaeAdvantages) {
+  } else if (const AdvantageRow& row = advantage_row(s.advantages); s.rollouts < row.least)
     fail(ErrorCode::invalid_argument, "rollouts is {}, the advantages {} need at least {} of a problem; allowed for {} is advantages batch-whitened",
          s.rollouts, row.name, row.least, s.rollouts);
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
@@ -90,7 +100,7 @@ std::string describe(const RlSettings& s) {
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);
   if (s.epochs * s.mini_batches > 1) text += fmt::format(" epochs {} mini_batches {}", s.epochs, s.mini_batches);
   if (s.stop_kl > 0) text += fmt::format(" stop_kl {}", s.stop_kl);
-  return text;
+  return text + describe(s.critic);
 }
 
 OptimizerStep optimizer_step(const RlSettings& s, double learning_rate) {

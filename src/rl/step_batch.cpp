@@ -49,7 +49,12 @@ void add_data(StepBatch& batch, const RlSettings& settings) {
       shaped.tokens.push_back(std::ssize(r.tokens));
     }
   }
-  const std::vector<std::vector<float>> advantages = estimate_advantages(settings.advantages, rewards);
+  std::vector<std::vector<float>> advantages;
+  if (settings.advantages == kGaeAdvantages) {  // a critic gives them (rl/critic.h)
+    for (const RewardGroup& group : rewards) advantages.emplace_back(group.rewards.size(), 0.0f);
+  } else {
+    advantages = estimate_advantages(settings.advantages, rewards);
+  }
   const bool declare = share_prompts_by_name(settings.share_prompts) == SharePrompts::backward;
   for (std::size_t g = 0; g < batch.groups.size(); ++g) {
     const RolloutGroup& group = batch.groups[g];

@@ -4,6 +4,7 @@
 
 #include "base/comparison_test_tools.h"
 #include "base/error.h"
+#include "model/value_head.h"
 #include "train/prefix_test_tools.h"
 #include "train/trainer.h"
 
@@ -68,7 +69,8 @@ TEST(AdapterTrainer, AFreshAdapterScoresAsTheBase) {
 // W + s B A as weights: the same model in other roundings, and by the chain rule dA = s B^T dW, dB = s dW A^T. The gradient of whole
 // weights is held against torch elsewhere.
 TEST(AdapterTrainer, GradientsAreThoseOfTheMergedWeightsByTheChainRule) {
-  for (const char* config : {kPrefixGlm, kPrefixQwen}) {
+  // The third has a value head, whose loss here is -w v.
+  for (const std::string& config : {std::string(kPrefixGlm), std::string(kPrefixQwen), value_config(Json::parse(kPrefixQwen)).dump()}) {
     const TrainBench m(config);
     const Manifest& manifest = m.model->manifest();
     AdapterBench bench(m, {});

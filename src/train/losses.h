@@ -35,7 +35,7 @@ std::vector<std::string> loss_option_names(const LossRow& row);
 LossOptions loss_by_name(std::string_view name, const LossConfig& config = {});
 
 // Whether the loss weighs log-probabilities by advantages.
-inline bool is_policy(LossKind kind) { return kind != LossKind::none && kind != LossKind::cross_entropy; }
+inline bool is_policy(LossKind kind) { return kind != LossKind::none && kind != LossKind::cross_entropy && kind != LossKind::value; }
 
 // Errors invalid_argument: parameters that are NaN or infinite, bounds in the wrong order, contradictions.
 void check_loss_options(const LossOptions& loss);

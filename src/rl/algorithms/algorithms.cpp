@@ -17,6 +17,7 @@ const std::vector<AlgorithmRow>& algorithm_rows() {
       {"maxrl", "arXiv 2602.02710", "mean-normalised", "grpo", 0.2, 0.2, "token_mean", 0, 0},
       {"dapo", "arXiv 2503.14476", "group-normalised", "dapo", 0.2, 0.28, "token_mean", 10, 0.2},
       {"gspo", "arXiv 2507.18071", "group-normalised", "gspo", 3e-4, 4e-4, "sequence_token_mean", 0, 0},
+      {"ppo", "arXiv 1707.06347", kGaeAdvantages, "ppo", 0.2, 0.2, "token_mean", 0, 0},
       {"cispo", "arXiv 2506.13585", "group-normalised", "cispo", 1.0, 0.28, "token_mean", 0, 0},
   };
   return rows;
@@ -36,6 +37,7 @@ void apply_algorithm(std::string_view name, RlSettings& s, const std::function<b
   for (const AlgorithmRow& row : algorithm_rows()) {
     if (row.name != name) continue;
     if (!given("advantages")) s.advantages = row.advantages;
+    if (!given("critic") && s.advantages == kGaeAdvantages) s.critic.kind = "full";
     if (!given("loss")) s.loss = row.loss;
     if (!given("clip-low")) s.clip_low = row.clip_low;
     if (!given("clip-high")) s.clip_high = row.clip_high;

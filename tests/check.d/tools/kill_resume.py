@@ -45,6 +45,11 @@ def rl(name, **settings):
     return rl_arguments(name, **{"runs": RUNS, "steps": STEPS, "checkpoint_every": 1, "problems": 2, "rollouts": 4, "threads": 2, **settings})
 
 
+def critic(name, **settings):
+    """Single rollouts and a critic, whose checkpoint stands before the policy's of the same step."""
+    return rl(name, **{"advantages": "gae", "critic": "full", "problems": 8, "rollouts": 1, "critic_epochs": 2, **settings})
+
+
 def go_on(words, name):
     """What a user would do: --resume once the run has begun, the same command before."""
     return [*words, "--resume"] if (RUNS / name / "config.json").exists() else words
@@ -237,3 +242,22 @@ for kind, make, places in (("sft", sft, PLACES), ("rl", rl, PLACES_OF_RL)):
         limited_disk(kind, make, expected)
     with check(f"{kind}-small-disk"):
         small_disk(kind, make, expected)
+
+if not LONG:
+    expected = None
+    with check("critic-undisturbed"):
+        begin = time.monotonic()
+        outcome = done(*critic("critic-whole"))
+        expected, seconds = bits(RUNS / "critic-whole", outcome), time.monotonic() - begin
+        judge = outcome.json()["critic_sha256"]
+    if expected is not None:
+        with check("critic-kill-at-random-times"):
+            random_kills("critic", critic, expected, seconds)
+        for number in (3, 4):  # in the critic's checkpoint of the second step, and between it and the policy's
+            with check(f"critic-kill-at-checkpoint-write-{number}"):
+                name = f"critic-write-{number}"
+                killed = lockstep(*critic(name), env={"LOCKSTEP_KILL_AT": f"checkpoint:write:{number}"})
+                assert killed.returncode == -signal.SIGKILL, f"it was not killed\n{killed}"
+                outcome = done(*critic(name), "--resume")
+                require_same(expected, bits(RUNS / name, outcome), f"critic after a kill at write {number}")
+                assert outcome.json()["critic_sha256"] == judge, "the critic's weights are others"

@@ -1,7 +1,7 @@
 """The first tenth of a lesson of bench/families.py: qwen3_moe, 300 steps of Countdown from random weights, then two of reinforcement learning.
 
 It learns (the loss falls, some held-out problems are solved), and no token of the rollouts has other bits than the trainer's. The whole
-lessons, of 3,000 steps and every family, are docs/families.md. And every recipe makes a model of its family, of at most a million active parameters.
+lessons, of 3,000 steps and every family, are docs/families.md. PPO with a critic learns from single rollouts, by the recipe of its own. And every recipe makes a model of its family, of at most a million active parameters.
 """
 import os
 import sys
@@ -26,6 +26,15 @@ with check("learns"):
 with check("no-bit-differs"):
     learned = families.reinforce(FAMILY, TMP, taught, 2, 2)
     assert learned["tokens"] > 4000 and learned["different_bits"] == 0 and learned["k3"] == 0, learned
+
+with check("ppo-from-single-rollouts"):
+    # A critic learns beside the policy from one rollout a problem; fixed seeds, so the numbers are the same on every machine.
+    before = families.lockstep("eval", "countdown", "--model", ROOT / "models" / "countdown-glm", "--n", 2000, "--samples", 2)["pass_at_1"]
+    done = families.lockstep("train", "rl", "--config", ROOT / "recipes" / "countdown_ppo.toml", "--runs", TMP / "ppo", "--no-page", "--quiet")
+    assert done["different_bits"] == 0 and done["kl"]["k3"] == 0, done
+    after = families.lockstep("eval", "countdown", "--model", done["export"], "--n", 2000, "--samples", 2)["pass_at_1"]
+    print(f"pass@1 {before['value']:.3f} [{before['low']:.3f}, {before['high']:.3f}] before, {after['value']:.3f} [{after['low']:.3f}, {after['high']:.3f}] after")
+    assert after["value"] >= before["value"] + 0.06 and after["low"] > before["high"], (before, after)
 
 with check("recipes"):
     told = families.lockstep("info", "--families")["families"]
