@@ -51,6 +51,8 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
+        {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
+        {"train rl", "--model x", "kl-in", "reward", "without --kl-coefficient"},
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
@@ -135,7 +137,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"train rl",
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
        "top-p min-p "
-       "algorithm advantages loss loss-config averaging redraws overlong-tokens epochs mini-batches "
+       "algorithm advantages loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
       {"train preference",

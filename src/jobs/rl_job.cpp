@@ -26,6 +26,7 @@ RlSummary run_rl(const RlJob& job) {
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
+  if (needs_reference(job.rl)) stack.trainer().keep_reference();
   Run run(job.run);
   if (run.directory().resumed()) check_resumed_settings(run.directory().config(), job.run.resolved, {});
   RlWork work(*environment, stack, job.rl,
