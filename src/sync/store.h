@@ -48,7 +48,19 @@ class Store {
   virtual std::optional<std::string> read_channel(const std::string& name) const = 0;  // the record's text
   // Compare and swap: false, and nothing is written, when the record is not `before` (nothing: no such channel yet).
   virtual bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) = 0;
+
+  // Small texts that change, each replaced whole by whoever has it, without a lock; the last one stands. A kind is a word of small letters ("ways":
+  // sync/snapshot_ways.h), a name is as is_record_name says.
+  virtual std::vector<std::string> records(const std::string& kind) const = 0;  // names, sorted; none: there is no such kind
+  virtual std::optional<std::string> read_record(const std::string& kind, const std::string& name) const = 0;
+  virtual void put_record(const std::string& kind, const std::string& name, const std::string& text) = 0;
+  virtual void remove_record(const std::string& kind, const std::string& name) = 0;  // or there was none
 };
+
+inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 20;
+// 1 to 128 letters, digits, '-', '_' and '.', a letter or digit first.
+bool is_record_name(std::string_view name);
+bool is_record_kind(std::string_view kind);  // 1 to 32 small letters, none of the names above
 
 // A folder, which is made when `create` and its parent exists. Errors: not_found, already_exists (a user's folder), unsupported (a URL), io.
 std::unique_ptr<Store> open_store(const std::string& place, bool create = false);
