@@ -109,6 +109,7 @@ GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::
 void Engine::accept(Sequence& s, std::span<GeneratedToken> tokens) {
   const std::vector<GeneratedToken>& said = s.generation.tokens;
   const std::size_t before = said.size();
+  for (GeneratedToken& token : tokens) token.mixed = s.mixed_versions;
   const FinishReason end = accept_tokens(s, tokens);
   if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
   for (std::size_t i = before; i < said.size(); ++i) {

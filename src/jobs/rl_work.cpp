@@ -36,6 +36,7 @@ RunStep RlWork::take_step() {
   });
   const ForwardCounts counted = stack_.rollout_counters().work;
   taken.metrics = to_json(step, settings_);
+  if (options_.publish) taken.metrics.update(options_.publish());
   taken.metrics["pairs_skipped_share"] = (counted - counted_).skipped_share();
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;

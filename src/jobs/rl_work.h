@@ -24,6 +24,7 @@ struct RlWorkOptions {
   bool allow_profile_mix = false;
   bool stop_at_difference = true;  // PolicyTraining::step
   std::filesystem::path run = {};  // whose checkpoints an error of divergence names
+  std::function<nlohmann::ordered_json()> publish = {};  // called after each step; what it returns are metrics
 };
 
 class RlWork final : public RunWork {

@@ -13,6 +13,7 @@
 #include "base/output_path.h"
 #include "sync/channel.h"
 #include "sync/manifest.h"
+#include "sync/replica_record.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -161,6 +162,34 @@ class FolderStore final : public Store {
     return true;
   }
 
+  std::vector<std::pair<std::string, std::string>> replicas(const std::string& channel) const override {
+    std::vector<std::pair<std::string, std::string>> all;
+    const fs::path folder = replica_folder(channel);
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().stem().string();
+      if (entry->path().extension() != ".json" || !is_channel_name(name)) continue;
+      try {
+        all.emplace_back(name, read_file(entry->path(), kMostReplicaBytes));
+      } catch (const Error& e) {
+        if (e.code() != ErrorCode::not_found) throw;  // it left in this moment
+      }
+    }
+    if (error && error != std::errc::no_such_file_or_directory) fail(ErrorCode::io, "cannot list '{}': {}", folder.string(), error.message());
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+  void put_replica(const std::string& channel, const std::string& name, const std::string& text) override {
+    make_folders(replica_folder(channel));
+    write_file_atomic(replica_path(channel, name), text);
+  }
+
+  void remove_replica(const std::string& channel, const std::string& name) override {
+    std::error_code ignored;
+    fs::remove(replica_path(channel, name), ignored);
+  }
+
  private:
   FolderLock wait_for_channels() const {
     constexpr int kTries = 500, kMicroseconds = 10'000;
@@ -176,6 +205,12 @@ class FolderStore final : public Store {
   fs::path path(StoredKind kind, const std::string& digest) const {
     if (!is_digest(digest, 64)) fail(ErrorCode::internal, "'{}' is no digest", digest);
     return kind == StoredKind::object ? folder_ / "objects" / digest.substr(0, 2) / digest : folder_ / "manifests" / (digest + ".json");
+  }
+  fs::path replica_folder(const std::string& channel) const { return folder_ / "replicas" / channel_path(channel).stem(); }
+  fs::path replica_path(const std::string& channel, const std::string& name) const {
+    if (!is_channel_name(name))
+      fail(ErrorCode::invalid_argument, "the replica's name is '{}', allowed are 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first", name);
+    return replica_folder(channel) / (name + ".json");
   }
   fs::path channel_path(const std::string& name) const {
     if (!is_channel_name(name))

@@ -22,16 +22,11 @@ namespace {
 constexpr std::uint64_t kObjectBytes = std::uint64_t{1} << 30;      // an object ends with the payload that passes this
 constexpr std::uint64_t kPushWindowBytes = std::uint64_t{1} << 30;  // of tensors whose payloads are held at once
 
-// What is to be written, wherever it comes from. Callbacks are called from several threads.
-struct Source {
-  std::vector<TensorShape> tensors;  // sorted by name
-  std::function<std::string(std::size_t)> read;
-};
-
 // Encodes every tensor against the parent's, writes payloads into objects, and the manifest behind them.
-Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
+Written write_snapshot(Store& store, const PushedTensors& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
   std::optional<SnapshotChain> parent;
-  if (!options.parent.empty()) parent.emplace(store, options.parent, options.local);
+  if (!options.parent.empty() && options.parent_tensors) parent.emplace(store, options.parent, options.parent_tensors, "the publisher's memory");
+  else if (!options.parent.empty()) parent.emplace(store, options.parent, options.local);
   SnapshotManifest manifest;
   manifest.parent = options.parent;
   manifest.profile = profile;
@@ -114,6 +109,12 @@ Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotF
   return written;
 }
 
+std::string text_of(const std::vector<std::pair<std::string, std::string>>& texts, std::string_view name) {
+  for (const auto& [one, text] : texts)
+    if (one == name) return text;
+  return {};
+}
+
 // What differs between two config.json, but for who wrote them.
 std::vector<std::string> config_differences(const std::string& before, const std::string& after) {
   nlohmann::json a = read_json_or_null(before), b = read_json_or_null(after);
@@ -133,7 +134,6 @@ std::vector<std::string> config_differences(const std::string& before, const std
 }  // namespace
 
 Written push_folder(Store& store, const fs::path& folder, const PushOptions& options) {
-  const std::string profile = options.profile.empty() ? std::string() : profile_by_name(options.profile).digest();
   const FolderTensors tensors(folder);
   std::vector<std::pair<std::string, std::string>> texts;
   std::vector<std::string> names = kSnapshotFiles;
@@ -142,17 +142,19 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     std::error_code error;
     if (fs::is_regular_file(folder / name, error)) texts.emplace_back(name, read_file(folder / name, kMostSnapshotFileBytes));
   }
-  const auto text_of = [&](std::string_view name) {
-    for (const auto& [one, text] : texts)
-      if (one == name) return text;
-    return std::string();
-  };
-  if (text_of("config.json").empty()) fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
+  if (text_of(texts, "config.json").empty()) fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
+  return with_context(fmt::format("pushing '{}'", folder.string()), [&] {
+    return push_tensors(store, {tensors.list(), [&](std::size_t i) { return tensors.read(tensors.list()[i]); }}, texts, options);
+  });
+}
+
+Written push_tensors(Store& store, const PushedTensors& tensors, const std::vector<std::pair<std::string, std::string>>& texts, const PushOptions& options) {
+  const std::string profile = options.profile.empty() ? std::string() : profile_by_name(options.profile).digest();
   if (!options.parent.empty()) {
     const Snapshot parent = load_snapshot(store, options.parent);
     if (const SnapshotFile* config = parent.manifest.file("config.json"))
-      if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of("config.json")); !different.empty())
-        fail(ErrorCode::invalid_argument, "'{}' is another model than snapshot {}: config.json differs in {}; push it without a parent", folder.string(),
+      if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of(texts, "config.json")); !different.empty())
+        fail(ErrorCode::invalid_argument, "it is another model than snapshot {}: config.json differs in {}; push it without a parent",
              parent.id.substr(0, 12), fmt::join(different, ", "));
   }
   const auto lock = store.writing();
@@ -168,8 +170,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     object->commit();
     file_bytes += text.size();
   }
-  Source source{tensors.list(), [&](std::size_t i) { return tensors.read(tensors.list()[i]); }};
-  Written written = write_snapshot(store, source, std::move(files), profile, options);
+  std::sort(files.begin(), files.end(), [](const SnapshotFile& a, const SnapshotFile& b) { return a.name < b.name; });
+  Written written = write_snapshot(store, tensors, std::move(files), profile, options);
   written.file_bytes = file_bytes;
   if (options.written) options.written(written);
   return written;
@@ -178,7 +180,7 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
 Written squash_snapshots(Store& store, const std::string& from, const std::string& to, const PushOptions& options) {
   const auto lock = store.writing();
   const SnapshotChain chain(store, to);
-  Source source;
+  PushedTensors source;
   for (const SnapshotTensor& tensor : chain.manifest().tensors) source.tensors.push_back(tensor.shape);
   source.read = [&](std::size_t i) { return chain.tensor(chain.manifest().tensors[i]); };
   PushOptions squash = options;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -48,6 +49,12 @@ class Store {
   virtual std::optional<std::string> read_channel(const std::string& name) const = 0;  // the record's text
   // Compare and swap: false, and nothing is written, when the record is not `before` (nothing: no such channel yet).
   virtual bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) = 0;
+
+  // What the replicas that follow a channel say of themselves (sync/replica_record.h): a small record each, by name, which only its replica writes.
+  // Error unsupported: the store keeps none.
+  virtual std::vector<std::pair<std::string, std::string>> replicas(const std::string& channel) const;  // name and text, sorted
+  virtual void put_replica(const std::string& channel, const std::string& name, const std::string& text);
+  virtual void remove_replica(const std::string& channel, const std::string& name);
 };
 
 // A folder, which is made when `create` and its parent exists. Errors: not_found, already_exists (a user's folder), unsupported (a URL), io.

@@ -108,7 +108,7 @@ ROWS = {
         ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
         ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
         ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("checkpoint-every", 1),
-        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("publish", "store/chat"), ("publish-transition", "staged", {"publish": "store/chat"}), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
     "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer-pairs.jsonl"), ("loss", "ipo"), ("beta", 2), ("label-smoothing", 0.3, {"loss": "cdpo"}),
         ("gamma", 3, {"loss": "simpo"}), ("alpha", 0, {"loss": "cpo"}), ("desirable-weight", 3, {"loss": "kto"}), ("undesirable-weight", 3, {"loss": "kto"}), ("end-token", "7"), ("chat-template", FILES / "b.jinja", {"data": FILES / "talk-pairs.jsonl", "model": FILES / "talks"}),
@@ -121,10 +121,10 @@ ROWS = {
 SHOWN = {
     "serve": {"model": "--model", "profile": "--profile", "mla-norm-eps": "mla_norm_eps", "context": "--context", "message-format": "message_format", "metadata-kilobytes": "metadata_bytes", "checkpoint-megabytes": "checkpoint_bytes",
               "session-days": "session_seconds", "session-idle-minutes": "session_idle_seconds", "gradient-megabytes": "gradient_bytes", "gap-seconds": "gap_seconds", "shares": "parse_class_shares", "sampler-hours": "sampler_seconds", "separate-passes": "share_passes", "share-prefixes": "share_prefixes", "max-held-bytes": "max_held_bytes", "max-pending-bytes": "max_pending_bytes",
-              "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers"},
+              "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers", "publish-transition": ".transition"},
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance"},
     "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
-    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "prune")}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
+    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "prune")}, "fleet status": {}, "fleet watch": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
     "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference"}, "train preference": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
