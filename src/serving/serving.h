@@ -107,6 +107,7 @@ class GenerationService {
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const GenerationDefaults& defaults() const { return model_.defaults; }
   const RequestLimits& limits() const { return limits_; }
+  const DraftOptions& drafts() const { return options_.engine.drafts; }          // of requests that bring no choice of their own
   std::int64_t hidden() const { return model_.runtime->model->facts().hidden; }  // numbers of a pooled prompt
   std::string profile_name() const { return model_.runtime->profile.name; }
   const std::string& profile_digest() const { return profile_digest_; }
