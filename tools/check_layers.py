@@ -15,6 +15,7 @@
 Prints `file:line: rule` a violation and one line PASS or FAIL. --self-test plants one violation of each rule and
 requires that it is found.
 """
+import functools
 import re
 import sys
 import tempfile
@@ -96,10 +97,12 @@ def room_of(name):
     return room if room in LAYERS else folder if folder in LAYERS else None
 
 
+@functools.cache
 def rooms(folder):
     return [row for row in LAYERS if row.startswith(folder + "/")]
 
 
+@functools.cache  # asked for each file of each closure
 def may_include(room, is_test=False):
     folder, below = room.split("/")[0], LAYERS[room]
     if below is None:
@@ -108,10 +111,11 @@ def may_include(room, is_test=False):
     return allowed.union(*(rooms(other) for other in allowed if other != folder))
 
 
+@functools.cache
 def may_reach(room, is_test=False):
     reached = may_include(room, is_test)
     while room in REACH_BELOW and not reached >= (more := set().union(*map(may_include, reached))):
-        reached |= more
+        reached = reached | more
     return reached
 
 

@@ -290,7 +290,7 @@ def run_script(script, tally, environment, timeout):
 # --- layers and oracle -----------------------------------------------------------------------------------------------
 def run_layers(name, arguments, tally):
     command = [sys.executable, str(ROOT / "tools/check_layers.py"), *arguments]
-    status, output, _ = run_watched(name, command, os.environ, 120)
+    status, output, _ = run_watched(name, command, os.environ, 900)
     if status == 0:
         tally.add_pass()
         say(f"PASS {name}")
@@ -336,14 +336,14 @@ def run_fuzzers(build, tally, patterns, environment):
         extent += [f"-seed={seed}", str(found), *map(str, seeds)]
         status, output, took = run_watched(
             name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
-                   f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 120)
+                   f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 600)
         runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
         if status == 0 and runs:
             tally.add_pass()
             say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
         else:
             tally.show_tail(output)
-            tally.add_failure(name, f"{how_it_ended(status, seconds + 120)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
+            tally.add_failure(name, f"{how_it_ended(status, seconds + 600)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
 
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
