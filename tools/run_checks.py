@@ -13,11 +13,17 @@ Groups of checks, each with a name that --list prints and patterns select:
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
+import ast
+import collections
+import concurrent.futures
+import contextlib
 import fnmatch
+import functools
 import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -46,6 +52,7 @@ class Tally:
     def __init__(self):
         self.passed, self.failures, self.skips = 0, [], []
         self.evidence = {}  # failure -> what was shown of its output, repeated where the report ends
+        self.costs = []  # (group, seconds, of a processor: none where that is not known)
         self.shown = []
         self.allowed = []
         for line in (ROOT / "tests/skips.txt").read_text().splitlines():
@@ -76,7 +83,29 @@ class Tally:
         else:
             self.add_failure(name, f"skipped, and tests/skips.txt does not allow it: {reason or 'no reason given'}")
 
+    @contextlib.contextmanager
+    def cost_of(self, group):
+        """What runs inside is named among the costs at the end. Not in several threads at once."""
+        def processor():
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return used.ru_utime + used.ru_stime
+
+        began, used = time.monotonic(), processor()
+        yield
+        seconds = time.monotonic() - began
+        if seconds >= 1:
+            self.costs.append((group, seconds, processor() - used))
+
+    def join(self, other):
+        self.passed += other.passed
+        self.failures += other.failures
+        self.skips += other.skips
+        self.evidence |= other.evidence
+        self.costs += other.costs
+
     def close(self):
+        for group, seconds, of_a_processor in sorted(self.costs, key=lambda cost: -cost[1])[:40]:
+            say(f"cost {seconds:7.1f} s  {group}" + (f" ({of_a_processor:.1f} s of a processor)" if of_a_processor is not None else ""))
         for skip in self.skips[:20]:
             say(f"SKIP {skip}")
         if len(self.skips) > 20:
@@ -96,19 +125,41 @@ class Tally:
         return 1 if self.failures else 0
 
 
+running = set()  # processes, each the leader of its group
+
+
+def end_group(pid):
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def two_at_a_time(calls, tally):
+    """Calls that take a tally, each given one of its own: for programs of one thread. What they find is joined in their order."""
+    tallies = [Tally() for _ in calls]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(call, own) for call, own in zip(calls, tallies)]
+        try:
+            for one in waiting:
+                one.result()
+        except BaseException:  # a fault of ours, or Ctrl-C: nothing is left to run
+            pool.shutdown(wait=False, cancel_futures=True)
+            for pid in list(running):
+                end_group(pid)
+            raise
+    for own in tallies:
+        tally.join(own)
+
+
 def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
     """Runs a command, hands each line of its output to on_line, prints a sign of life now and then.
     Returns (status, all output, seconds); a status below 0 is a signal, "timeout" a time limit passed."""
     begin = time.monotonic()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                env=environment, cwd=cwd, text=True, errors="replace", start_new_session=True)
+    running.add(process.pid)
     lines, done, timed_out = [], threading.Event(), threading.Event()
-
-    def stop():
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def watch():
         while not done.wait(SIGN_OF_LIFE_SECONDS):
@@ -117,7 +168,7 @@ def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
             say(f"     {name} ... {seconds:.0f} s{'  ' + last if last else ''}")
             if seconds > timeout:
                 timed_out.set()
-                stop()
+                end_group(process.pid)
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -129,7 +180,8 @@ def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
         status = process.wait()
     finally:
         done.set()
-        stop()  # whatever it left behind
+        end_group(process.pid)  # whatever it left behind
+        running.discard(process.pid)
     return ("timeout" if timed_out.is_set() else status), "".join(lines), time.monotonic() - begin
 
 
@@ -323,27 +375,30 @@ def run_fuzzers(build, tally, patterns, environment):
     seconds = int(os.environ.get("LOCKSTEP_FUZZ_SECONDS", "0"))
     seed = fuzz_seed()
     say(f"fuzz: seed {seed} (LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz repeats it)")
-    for source in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")):
-        name = f"fuzz/{source.stem}"
-        if not chosen(name, patterns):
-            continue
-        found = build / "corpus" / (source.stem if seconds else f"{source.stem}-again")  # libFuzzer writes its finds to the first folder that it is given
-        if not seconds:
-            shutil.rmtree(found, ignore_errors=True)
-        found.mkdir(parents=True, exist_ok=True)
-        seeds = fuzz_corpus.folders(source.stem, build)
-        extent = [f"-max_total_time={seconds}"] if seconds else [f"-runs={sum(len(list(s.iterdir())) for s in seeds) + FUZZ_MUTATIONS}"]
-        extent += [f"-seed={seed}", str(found), *map(str, seeds)]
-        status, output, took = run_watched(
-            name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
-                   f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 600)
-        runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
-        if status == 0 and runs:
-            tally.add_pass()
-            say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
-        else:
-            tally.show_tail(output)
-            tally.add_failure(name, f"{how_it_ended(status, seconds + 600)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
+    sources = [s for s in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")) if chosen(f"fuzz/{s.stem}", patterns)]
+    with tally.cost_of("fuzz"):
+        two_at_a_time([functools.partial(run_fuzzer, build, source, seconds, seed, environment) for source in sources], tally)
+
+
+def run_fuzzer(build, source, seconds, seed, environment, tally):
+    name = f"fuzz/{source.stem}"
+    found = build / "corpus" / (source.stem if seconds else f"{source.stem}-again")  # libFuzzer writes its finds to the first folder that it is given
+    if not seconds:
+        shutil.rmtree(found, ignore_errors=True)
+    found.mkdir(parents=True, exist_ok=True)
+    seeds = fuzz_corpus.folders(source.stem, build)
+    extent = [f"-max_total_time={seconds}"] if seconds else [f"-runs={sum(len(list(s.iterdir())) for s in seeds) + FUZZ_MUTATIONS}"]
+    extent += [f"-seed={seed}", str(found), *map(str, seeds)]
+    status, output, took = run_watched(
+        name, [str(build / source.stem), "-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1",
+               f"-artifact_prefix={build}/{source.stem}-", *extent], environment, seconds + 600)
+    runs = re.search(r"stat::number_of_executed_units:\s*(\d+)", output)
+    if status == 0 and runs:
+        tally.add_pass()
+        say(f"PASS {name}  {runs[1]} inputs ({took:.1f} s)")
+    else:
+        tally.show_tail(output)
+        tally.add_failure(name, f"{how_it_ended(status, seconds + 600)}; LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz {source.stem} repeats it")
 
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
@@ -351,12 +406,19 @@ PYTEST_FOLDERS = ("oracle", "api", "training", "page", "python")
 ONE_TEST_SECONDS = 400  # one that hangs fails by its name, and the others still run
 
 
+def tests_of(body):
+    """The tests of a file in Python, or of a class in one, in its order, as pytest finds them: defined there, in classes, or imported by name."""
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name.startswith("Test"):
+            yield from (f"{node.name}::{name}" for name in tests_of(node.body))
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ImportFrom)):
+            names = [alias.asname or alias.name for alias in node.names] if isinstance(node, ast.ImportFrom) else [node.name]
+            yield from (name for name in names if name.startswith("test_"))
+
+
 def oracle_names():
-    names = []
-    for folder in PYTEST_FOLDERS:
-        for path in sorted((ROOT / "tests" / folder).glob("test_*.py")):
-            names += [f"{folder}/{path.name}::{n}" for n in re.findall(r"^def (test_\w+)", path.read_text(), re.M)]
-    return names
+    paths = [path for folder in PYTEST_FOLDERS for path in sorted((ROOT / "tests" / folder).glob("test_*.py"))]
+    return [f"{path.parent.name}/{path.name}::{name}" for path in paths for name in tests_of(ast.parse(path.read_text()).body)]
 
 
 def run_oracle(tally, patterns, environment, timeout):
@@ -379,12 +441,14 @@ def run_oracle(tally, patterns, environment, timeout):
         if not report.exists():
             tally.show_tail(output)
             return tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
-        failures_before, count = len(tally.failures), 0
+        failures_before, count, by_file = len(tally.failures), 0, collections.defaultdict(float)
         for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
             # A file that could not be read has no class: its name says which one it is.
-            *_, folder, file = ["oracle", *(case.get("classname") or case.get("name")).split(".")]
-            name = f"{folder}/{file}.py::{case.get('name')}"
+            parts = ["oracle", *(case.get("classname") or case.get("name")).split(".")]
+            at = next((i for i, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
+            name = "::".join([f"{parts[at - 1]}/{parts[at]}.py", *parts[at + 1 :], case.get("name")])
             count += 1
+            by_file[f"{parts[at - 1]}/{parts[at]}.py"] += float(case.get("time") or 0)
             if (skip := case.find("skipped")) is not None:
                 tally.add_skip(name, skip.get("message") or "")
             elif (bad := case.find("failure")) is not None or (bad := case.find("error")) is not None:
@@ -392,6 +456,7 @@ def run_oracle(tally, patterns, environment, timeout):
                 tally.add_failure(name)
             else:
                 tally.add_pass()
+        tally.costs += [(file, spent, None) for file, spent in by_file.items() if spent >= 1]
         if status != 0 and len(tally.failures) == failures_before:
             tally.show_tail(output)
             tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
@@ -464,15 +529,18 @@ def main():
         run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)
         return tally.close()
     for program in programs:
-        run_unit(program, tally, patterns, environment, options.timeout)
+        with tally.cost_of(f"unit/{program.name}"):
+            run_unit(program, tally, patterns, environment, options.timeout)
     for script in scripts:
         if chosen(f"script/{script.stem}", patterns):
-            run_script(script, tally, environment, options.timeout)
+            with tally.cost_of(f"script/{script.stem}"):
+                run_script(script, tally, environment, options.timeout)
     for name, arguments in layers:
         if chosen(name, patterns):
             run_layers(name, arguments, tally)
     if not options.asan:
-        run_oracle(tally, patterns, environment, options.timeout)
+        with tally.cost_of("tests in Python"):
+            run_oracle(tally, patterns, environment, options.timeout)
     return tally.close()
 
 

@@ -90,6 +90,21 @@ sed -i 's|/usr/bin/cmake --regen|/nonexistent/cmake --regen|' "$tree/build/CMake
 sleep 0.05
 touch "$tree/CMakeLists.txt"
 mended cmake-that-went-away '^mend '
+# The environment of the tests in Python is made beside the build; both are there at the end, and its fault is told.
+echo 'add_custom_target(unit_tests)' >>"$tree/CMakeLists.txt"
+: >"$tree/tools/browser-packages.txt"
+environment=$tree/tools/oracle_environment.sh
+printf '#!/bin/sh\nmkdir -p %s/.oracle && echo made\n' "$tree" >"$environment"
+chmod +x "$environment"
+rm -f "$tree/build/lockstep"
+if output=$(cd "$tree" && ./setup --oracle 2>&1) && [ -d "$tree/.oracle" ] && [ -x "$tree/build/lockstep" ]; then
+  echo "PASS oracle-beside-the-build"
+else
+  printf '%s\n' "$output"
+  echo "FAIL oracle-beside-the-build"
+fi
+printf '#!/bin/sh\necho no network here\nexit 1\n' >"$environment"
+refused oracle-that-fails 'no network here' sh -c "cd '$tree' && ./setup --oracle"
 # What does not compile is no fault of the folder: it is not configured again.
 echo 'int main() { wrong }' >"$tree/main.cpp"
 if output=$(cd "$tree" && ./setup 2>&1) || printf '%s' "$output" | grep -Eq '^(mend|configure  Release)'; then

@@ -1,13 +1,15 @@
 """The families of grouped attention against transformers: files written by one side are read by the other, and the numbers agree."""
 
+from family_tests import (  # noqa: F401
+    test_a_trained_export_loads_in_transformers_and_scores_alike,
+    test_fresh_gradients_of_two_sequences, test_fresh_scores, test_golden_gradients, test_golden_scores,
+    test_oracle_in_float32_meets_the_tolerances_on_fresh_configs, test_oracle_in_float32_meets_the_tolerances_on_goldens,
+)  # fmt: skip
 import golden_weights
 import make_goldens
 import numpy as np
 import pytest
-from oracle_cases import (
-    check_float32_oracle, check_gradients, check_gradients_of_two_sequences, check_scores, check_trained_export,
-    fresh_case, fresh_seeds, golden_case, with_fused_experts,
-)  # fmt: skip
+from oracle_cases import fresh_case, fresh_seeds, golden_case, with_fused_experts
 
 
 @pytest.fixture(scope="module", params=[name for name in make_goldens.GOLDENS if name.split("/")[0] in golden_weights.GROUPED])
@@ -66,46 +68,8 @@ def fresh(request, tmp_path_factory):
     return fresh_case(*random_config(family, seed), seed, tmp_path_factory.mktemp("fresh"))
 
 
-# The oracle by itself: the folder transformers saved loads again, and float32 meets the tolerances asked of lockstep.
-
-
-def test_oracle_in_float32_meets_the_tolerances_on_goldens(golden):
-    check_float32_oracle(golden)
-
-
-def test_oracle_in_float32_meets_the_tolerances_on_fresh_configs(fresh):
-    check_float32_oracle(fresh)
-
-
-# Their checkpoint, our numbers.
-
-
-def test_golden_scores(lockstep, golden):
-    check_scores(lockstep, golden)
-
-
-def test_golden_gradients(lockstep, golden):
-    check_gradients(lockstep.grad(golden.folder, [golden.tokens]), golden, golden.grads)
-
-
-def test_fresh_scores(lockstep, fresh):
-    check_scores(lockstep, fresh)
-
-
-def test_fresh_gradients_of_two_sequences(lockstep, fresh):
-    check_gradients_of_two_sequences(lockstep, fresh)
-
-
 @pytest.mark.parametrize("name", ["qwen3_moe/between", "deepseek_v3/groups"])
 def test_fused_experts_are_the_same_model(lockstep, tmp_path, name):
     case = golden_case(name, tmp_path / "apart")
     apart, fused = (lockstep.score(folder, [case.tokens], "train") for folder in (case.folder, with_fused_experts(case, tmp_path / "fused")))
     assert fused == apart
-
-
-# Our checkpoint, their numbers.
-
-
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_a_trained_export_loads_in_transformers_and_scores_alike(lockstep, fresh, tmp_path, dtype):
-    check_trained_export(lockstep, fresh, tmp_path, dtype)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import REPOSITORY
-from oracle_cases import (
-    check_float32_oracle, check_gradients, check_gradients_of_two_sequences, check_scores, check_transformers_agrees,
-    fresh_case, fresh_seeds, golden_case, tokens_far_from_ties,
+from family_tests import (  # noqa: F401
+    test_fresh_gradients_of_two_sequences, test_fresh_scores, test_golden_gradients, test_golden_scores,
+    test_oracle_in_float32_meets_the_tolerances_on_fresh_configs, test_oracle_in_float32_meets_the_tolerances_on_goldens,
 )  # fmt: skip
+from oracle_cases import check_transformers_agrees, fresh_case, fresh_seeds, golden_case, tokens_far_from_ties
 from safetensors.torch import load_file
 
 EXPORTED_MODEL = REPOSITORY / "models" / "countdown-glm"
@@ -50,39 +51,6 @@ def random_config(seed):
 @pytest.fixture(scope="module", params=fresh_seeds(), ids=lambda seed: f"seed{seed}")
 def fresh(request, tmp_path_factory):
     return fresh_case(*random_config(request.param), request.param, tmp_path_factory.mktemp("fresh"))
-
-
-# The oracle by itself: the folder transformers saved loads again, and float32 meets the tolerances asked of lockstep.
-
-
-def test_oracle_in_float32_meets_the_tolerances_on_goldens(golden):
-    check_float32_oracle(golden)
-
-
-def test_oracle_in_float32_meets_the_tolerances_on_fresh_configs(fresh):
-    check_float32_oracle(fresh)
-
-
-# Their checkpoint, our numbers.
-
-
-def test_golden_scores(lockstep, golden):
-    check_scores(lockstep, golden)
-
-
-def test_golden_gradients(lockstep, golden):
-    check_gradients(lockstep.grad(golden.folder, [golden.tokens]), golden, golden.grads)
-
-
-def test_fresh_scores(lockstep, fresh):
-    check_scores(lockstep, fresh)
-
-
-def test_fresh_gradients_of_two_sequences(lockstep, fresh):
-    check_gradients_of_two_sequences(lockstep, fresh)
-
-
-# Our checkpoint, their numbers.
 
 
 def test_exported_model_loads_in_transformers_and_scores_alike(lockstep):

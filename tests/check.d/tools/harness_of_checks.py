@@ -1,11 +1,14 @@
 """./check's own behaviour, with stand-in programs: seeds of fuzzing, what it says of tests that were skipped, the parts of a night."""
+import ast
 import contextlib
 import fnmatch
+import functools
 import io
 import os
 import re
 import sys
 import tempfile
+import threading
 import traceback
 from pathlib import Path
 
@@ -102,6 +105,51 @@ def the_readme_counts_what_is_skipped(folder):
     assert said and int(said[1]) <= count <= 1.25 * int(said[1]), f"README says {said and said[1]}, and {count} tests in Python are skipped on a bare machine"
 
 
+def tests_of_a_file_are_those_that_pytest_finds(folder):
+    source = """
+from family_tests import check_scores, test_scores as test_all_scores, test_gradients
+def helper(): pass
+def test_one(): pass
+class Helper:
+    def test_not(self): pass
+class TestClient:
+    def test_chat(self): pass
+    async def test_stream(self): pass
+    def helper(self): pass
+"""
+    found = list(run_checks.tests_of(ast.parse(source).body))
+    assert found == ["test_all_scores", "test_gradients", "test_one", "TestClient::test_chat", "TestClient::test_stream"], found
+    names = run_checks.oracle_names()
+    for name in ("oracle/test_deepseek.py::test_golden_scores", "api/test_clients.py::TestOpenai::test_chat"):
+        assert names.count(name) == 1, name
+
+
+def the_end_tells_what_groups_cost(folder):
+    tally, printed = run_checks.Tally(), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        with tally.cost_of("script/quick"):
+            pass
+        with tally.cost_of("script/slow"):
+            run_checks.run_watched("slow", ["sleep", "1.1"], dict(os.environ), 60)
+        tally.add_pass()
+        tally.close()
+    costs = [line for line in printed.getvalue().splitlines() if line.startswith("cost ")]
+    assert len(costs) == 1 and re.fullmatch(r"cost +[1-9][0-9.]* s  script/slow \(0\.\d s of a processor\)", costs[0]), costs
+
+
+def two_programs_run_at_once_and_are_told_in_order(folder):
+    tally, printed, both = run_checks.Tally(), io.StringIO(), threading.Barrier(2)
+
+    def call(number, own):
+        if number < 2:
+            both.wait(60)  # neither goes on without the other
+        own.add_failure(f"fault {number}", "planted") if number != 1 else own.add_pass()
+
+    with contextlib.redirect_stdout(printed):
+        run_checks.two_at_a_time([functools.partial(call, n) for n in (0, 1, 2)], tally)
+    assert tally.passed == 1 and tally.failures == ["fault 0: planted", "fault 2: planted"], (tally.passed, tally.failures)
+
+
 PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
 
 
@@ -184,7 +232,8 @@ def the_parts_are_those_of_the_tree(folder):
 
 
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
-          the_end_shows_again_what_failed, the_readme_counts_what_is_skipped,
+          the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
+          the_end_tells_what_groups_cost, two_programs_run_at_once_and_are_told_in_order,
           a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
